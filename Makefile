@@ -1,0 +1,54 @@
+# Everything installs itself: a fresh machine needs Python 3.11 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CORPUS ?= ../shared/corpus/workflows
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench compat soak docs clean
+
+help:  ## what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+
+demo: $(VENV)/.installed  ## install into .venv and show a real session
+	@$(BIN)/python demo/session.py
+
+test: $(VENV)/.dev  ## install what the tests need and run them all, with the checks
+	@$(MAKE) --no-print-directory check
+	@$(BIN)/python -m pytest
+
+check: $(VENV)/.dev  ## ruff, ruff format, mypy --strict, import direction
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/test_architecture.py
+
+bench: $(VENV)/.dev  ## ratios, measured side by side
+	@$(BIN)/python bench/run.py
+
+compat: $(VENV)/.installed  ## load and walk every document in CORPUS
+	@$(BIN)/python tests/compat.py $(CORPUS)
+
+soak: $(VENV)/.dev  ## the long fuzz runs
+	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py
+
+docs: $(VENV)/.installed  ## write the lists in docs/ anew from the code
+	@$(BIN)/python docs/generate.py
+
+clean:  ## remove what was installed and made
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist tests/clients/typescript/node_modules
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	@echo "installing workflowlookup into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "installing workflowlookup and what the tests need into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,118 @@
+"""The command `workflowlookup`: finds the subcommand, and imports no other.
+
+A new command is a module with a `COMMAND` and one line in `COMMANDS`.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup import __version__
+from workflowlookup.settings import SETTINGS, Settings, SettingsError, read_settings
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command module offers."""
+
+    run: Callable[[argparse.Namespace, Settings], int]
+    arguments: Callable[[argparse.ArgumentParser], Any]
+    examples: str
+
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "serve": ("serve", "serve MCP on standard input and output"),
+    "list": ("list_", "list the workflows of the library"),
+    "show": ("show", "show one workflow"),
+    "next": ("next_", "show the step that comes next"),
+    "validate": ("validate", "check workflow documents"),
+    "schema": ("schema", "print the JSON Schema of workflow documents"),
+    "doctor": ("doctor", "check the installation, the library and the settings"),
+    "install": ("install", "add the server to an MCP client"),
+}
+"""By name: the module in this package, and a line of help."""
+
+_EPILOG: Final = """\
+examples:
+  workflowlookup list                          what there is
+  workflowlookup show bug-investigation        what it is about, and its first step
+  workflowlookup install claude-code           add the server to Claude Code
+  workflowlookup validate my-workflow.json     check a document of your own
+
+exit codes: 0 all is well, 1 problems were found, 2 wrong usage"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    name = next((word for word in words if not word.startswith("-")), None)
+    parser = _parser(words, name)
+    if name is None and not words:
+        parser.print_help()
+        return 0
+    options = parser.parse_args(words)
+    try:
+        settings = read_settings(vars(options), os.environ, directory=os.getcwd(), config=options.config)
+    except SettingsError as problem:
+        print(f"workflowlookup: {problem}", file=sys.stderr)
+        return 2
+    from workflowlookup.logs import start_log  # noqa: PLC0415 - `--help` needs no log
+
+    start_log(settings.log_level, settings.log_format)
+    try:
+        return _load(options.command).run(options, settings)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader left: say nothing more, not even at exit
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _load(name: str) -> Command:
+    module = importlib.import_module(f"workflowlookup.cli.{COMMANDS[name][0]}")
+    command: Command = module.COMMAND
+    return command
+
+
+def _parser(words: Sequence[str], chosen: str | None) -> argparse.ArgumentParser:
+    """The parser; only the chosen command's module is imported for its arguments."""
+    parser = argparse.ArgumentParser(
+        prog="workflowlookup",
+        description="Workflows that AI agents follow and people trust, as an MCP server.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"workflowlookup {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=bool(words))
+    for name, (_, help_line) in COMMANDS.items():
+        command = _load(name) if name == chosen else None
+        subparser = commands.add_parser(
+            name,
+            help=help_line,
+            description=help_line[0].upper() + help_line[1:] + ".",
+            epilog=f"examples:\n{command.examples}" if command else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if command:
+            command.arguments(subparser)
+            _add_settings(subparser)
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "settings", "also as WORKFLOWLOOKUP_NAME in the environment, or in workflowlookup.toml"
+    )
+    group.add_argument("--config", metavar="FILE", help="read settings from this file")
+    for setting in SETTINGS:
+        shown = os.pathsep.join(setting.default) if isinstance(setting.default, tuple) else setting.default
+        group.add_argument(
+            f"--{setting.name.replace('_', '-')}",
+            dest=setting.name,
+            metavar="VALUE",
+            help=f"{setting.help} (default: {str(shown).lower() if shown != '' else 'none'})",
+        )

@@ -1,0 +1,21 @@
+"""`workflowlookup serve`: the MCP server."""
+
+import argparse
+
+from workflowlookup.app import serve_stdio
+from workflowlookup.cli.main import Command
+from workflowlookup.settings import Settings
+
+
+def run(_: argparse.Namespace, settings: Settings) -> int:
+    return serve_stdio(settings)
+
+
+COMMAND = Command(
+    run=run,
+    arguments=lambda _: None,
+    examples="""\
+  workflowlookup serve                                   what an MCP client starts
+  workflowlookup serve --directories ~/team/workflows    with more workflows
+  workflowlookup serve --log-level info                  with more on standard error""",
+)

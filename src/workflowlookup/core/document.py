@@ -1,0 +1,489 @@
+"""Documents and models: what is wrong with a document, in plain words, and the `Workflow` that a sound one means.
+
+`is_sound` is the fast answer for a whole library, `check` the long one for an author, `build` the way into the model.
+A finding is a value. Errors keep a document from loading; warnings do not, but `workflow_validate_json` counts them;
+notes name what is loaded and not acted on.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.core.conditions import ORDERINGS, Condition, walk
+from workflowlookup.core.criteria import parse_criteria, rules_of
+from workflowlookup.core.model import (
+    Fragment,
+    Function,
+    FunctionCall,
+    Loop,
+    LoopStep,
+    PromptStep,
+    RegexRule,
+    SchemaRule,
+    Step,
+    Workflow,
+)
+from workflowlookup.core.patterns import BadPattern, compile_pattern
+from workflowlookup.core.schemas import (
+    BadSchema,
+    Misfit,
+    PathTo,
+    compile_schema_text,
+    dotted,
+    misfits,
+    suggest,
+    workflow_schema,
+    workflow_validator,
+)
+from workflowlookup.core.values import Json, as_number
+
+DEFAULT_VERSION: Final = "1.0.0"
+DEFAULT_CATEGORY: Final = "workflow"
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to know about a document: what, where, and what to do."""
+
+    severity: Severity
+    path: PathTo
+    message: str
+    suggestion: str
+
+
+# ── is it sound? ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_sound(document: Json) -> bool:
+    """Whether `check` would find no error; fast when the answer is yes."""
+    if workflow_validator().is_valid(document) and not any(True for _ in _structure(document)):
+        return True
+    return not any(finding.severity is Severity.ERROR for finding in check(document))
+
+
+def check(document: Json) -> list[Finding]:
+    """Everything there is to say about a document, errors first."""
+    findings = [_from_misfit(misfit, document) for misfit in misfits(workflow_validator(), document, workflow_schema())]
+    if not any(finding.severity is Severity.ERROR for finding in findings):
+        findings += _structure(document)
+        findings += _conditions(document)
+        findings += _criteria(document)
+        findings += _not_acted_on(document)
+    return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
+
+
+def _from_misfit(misfit: Misfit, document: Json) -> Finding:
+    depth = _step_depth(misfit.path)
+    field = dotted(misfit.path[depth:])
+    about_field = not misfit.missing and not misfit.unknown
+    where = _where(document, misfit.path[:depth] if about_field else misfit.path)
+    at = f" {where}" if where else ""
+    if misfit.missing:
+        message = f"Missing required property '{misfit.missing}'{at}"
+        suggestion = _HOW_TO_ADD.get(misfit.missing, f"Add required '{misfit.missing}' field{at}")
+    elif misfit.unknown:
+        names = ", ".join(suggest(name, misfit.known) for name in misfit.unknown)
+        message = f"Unknown {'field' if len(misfit.unknown) == 1 else 'fields'} {names}{at}"
+        suggestion = "Rename or remove unknown fields; names that start with 'x-' are free for your own data"
+    elif not misfit.path:
+        message = f"The document must be {misfit.expected}; found {misfit.found}"
+        suggestion = "Write the workflow as one JSON object with id, name, description and steps"
+    else:
+        subject = f"Field '{field}'" if field else "The step"
+        message = f"{subject} must be {misfit.expected}; found {misfit.found}{at}"
+        suggestion = _HOW_TO_MEND.get(str(misfit.path[-1]), f"Make '{dotted(misfit.path)}' {misfit.expected}")
+    lenient = "validationCriteria" in misfit.path
+    return Finding(
+        severity=Severity.WARNING if lenient else Severity.ERROR,
+        path=misfit.path,
+        message=message,
+        suggestion=suggestion,
+    )
+
+
+_ID_FORM: Final = "Use lower-case letters, digits, hyphens, dots and underscores in ids; 3 to 64 characters"
+
+_HOW_TO_ADD: Final[Mapping[str, str]] = {
+    "id": "Add required 'id' field with a unique identifier such as 'my-workflow'",
+    "name": "Add required 'name' field with a name that people read",
+    "description": "Add required 'description' field with a meaningful description",
+    "steps": "Add required 'steps' array with at least one step object",
+    "title": "Add required 'title' field with a short name for the step",
+    "prompt": "Add required 'prompt' field with what the agent is asked to do",
+    "message": "Add required 'message' field that tells the agent what is missing",
+    "maxIterations": "Add required 'maxIterations' field, from 1 to 1000, so that the loop always ends",
+    "condition": "Add required 'condition' field: while and until loops end by it",
+    "count": "Add required 'count' field: how often the loop runs, or the variable that says so",
+    "items": "Add required 'items' field: the variable that holds the list",
+    "body": "Add required 'body' field: the id of a step, or a list of steps",
+    "var": "Name the variable in 'var' beside the operator",
+}
+
+_HOW_TO_MEND: Final[Mapping[str, str]] = {
+    "id": _ID_FORM,
+    "version": "Use semantic versioning for 'version', for example 1.0.0",
+    "steps": "Give 'steps' a list with at least one step object",
+    "agentRole": "Write 'agentRole' as 10 to 1024 characters that say who the agent should be",
+    "maxIterations": "Set 'maxIterations' to a whole number from 1 to 1000",
+}
+
+
+def _step_depth(path: PathTo) -> int:
+    """How much of the path leads to the innermost step."""
+    depth = 0
+    for index, part in enumerate(path[:-1]):
+        if part in ("steps", "body") and isinstance(path[index + 1], int) and index == depth:
+            depth = index + 2
+    return depth
+
+
+def _where(document: Json, path: PathTo) -> str:
+    """`in step 2 ('reproduce')`; nothing at the top level, where the field says enough."""
+    depth = _step_depth(path)
+    if not depth:
+        return f"in '{dotted(path)}'" if path else ""
+    node = document
+    for part in path[:depth]:
+        node = node[part]
+    number = ".".join(str(part + 1) for part in path[:depth] if isinstance(part, int))
+    name = node.get("id") if isinstance(node, dict) else None
+    rest = dotted(path[depth:])
+    return (
+        f"in step {number}" + (f" ('{name}')" if isinstance(name, str) else "") + (f", field '{rest}'" if rest else "")
+    )
+
+
+# ── structure: what a schema cannot say ─────────────────────────────────────────────────────────────────────────
+
+
+def walk_steps(steps: Sequence[Json], path: PathTo = ("steps",)) -> Iterator[tuple[PathTo, Mapping[str, Json]]]:
+    """Every step of a document with its path, bodies of loops included."""
+    for index, step in enumerate(steps):
+        yield (*path, index), step
+        body = step.get("body")
+        if isinstance(body, list):
+            yield from walk_steps(body, (*path, index, "body"))
+
+
+def _structure(document: Mapping[str, Json]) -> Iterator[Finding]:
+    """Duplicate ids, bodies that lead nowhere, and calls of functions that do not exist."""
+    seen: set[str] = set()
+    loops: list[tuple[PathTo, Mapping[str, Json]]] = []
+    calls: list[tuple[PathTo, Mapping[str, Json]]] = []
+    for path, step in walk_steps(document["steps"]):
+        identifier = step["id"]
+        if identifier in seen:
+            yield _error(path, f"Duplicate step id '{identifier}'", "Give every step an id of its own", document)
+        seen.add(identifier)
+        if isinstance(step.get("body"), str):
+            loops.append((path, step))
+        if "functionCalls" in step:
+            calls.append((path, step))
+    if loops:
+        yield from _bodies(document, loops)
+    if calls:
+        yield from _calls(document, calls)
+
+
+def _bodies(document: Mapping[str, Json], loops: Iterable[tuple[PathTo, Mapping[str, Json]]]) -> Iterator[Finding]:
+    top_level = {step["id"]: step for step in document["steps"]}
+    used: dict[str, str] = {}
+    for path, loop in loops:
+        body = loop["body"]
+        if body not in top_level:
+            yield _error(
+                (*path, "body"),
+                f"Loop '{loop['id']}' has the body {suggest(body, list(top_level))}, a step that does not exist",
+                "Refer to a step at the top level of this workflow, or write the steps into 'body'",
+                document,
+            )
+        elif body in used:
+            yield _error(
+                (*path, "body"),
+                f"Step '{body}' is the body of two loops, '{used[body]}' and '{loop['id']}'",
+                "Give each loop a body of its own",
+                document,
+            )
+        elif _leads_back(body, loop["id"], top_level):
+            yield _error(
+                (*path, "body"),
+                f"The body of loop '{loop['id']}' leads back to the loop itself (a circular reference)",
+                "Refer to a step that is not the loop or around it",
+                document,
+            )
+        else:
+            used[body] = loop["id"]
+
+
+def _leads_back(body: str, loop_id: str, top_level: Mapping[str, Mapping[str, Json]]) -> bool:
+    visited: set[str] = set()
+    waiting = [body]
+    while waiting:
+        identifier = waiting.pop()
+        if identifier == loop_id:
+            return True
+        if identifier in visited or identifier not in top_level:
+            continue
+        visited.add(identifier)
+        inner = [top_level[identifier]]
+        inner += [step for _, step in walk_steps(inner[0]["body"])] if isinstance(inner[0].get("body"), list) else []
+        waiting += [step["body"] for step in inner if isinstance(step.get("body"), str)]
+    return False
+
+
+def _calls(document: Mapping[str, Json], calls: Iterable[tuple[PathTo, Mapping[str, Json]]]) -> Iterator[Finding]:
+    for path, step in calls:
+        functions = _functions_in_scope(document, path)
+        for index, call in enumerate(step["functionCalls"]):
+            at = (*path, "functionCalls", index)
+            function = functions.get(call["name"])
+            if function is None:
+                yield _error(
+                    at,
+                    f"Call of undefined function {suggest(call['name'], list(functions))}",
+                    "Define the function in 'functionDefinitions' of the workflow, the loop or the step",
+                    document,
+                )
+                continue
+            for problem in _bad_arguments(function, call["args"]):
+                yield _error(
+                    at, f"{problem} in the call of '{call['name']}'", "Pass what the function declares", document
+                )
+
+
+def _functions_in_scope(document: Mapping[str, Json], path: PathTo) -> dict[str, Mapping[str, Json]]:
+    scopes: list[Json] = [document]
+    node: Json = document
+    for part in path:
+        node = node[part]
+        if isinstance(node, dict):
+            scopes.append(node)
+    return {function["name"]: function for scope in scopes for function in scope.get("functionDefinitions", ())}
+
+
+_JSON_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def _bad_arguments(function: Mapping[str, Json], args: Mapping[str, Json]) -> Iterator[str]:
+    for parameter in function.get("parameters", ()):
+        name = parameter["name"]
+        if name not in args:
+            if parameter.get("required"):
+                yield f"Missing required parameter '{name}'"
+            continue
+        value, wanted = args[name], parameter["type"]
+        if not isinstance(value, _JSON_TYPES[wanted]) or (isinstance(value, bool) and wanted == "number"):
+            yield f"Parameter '{name}' must be of type '{wanted}'"
+        elif "enum" in parameter and value not in parameter["enum"]:
+            yield f"Parameter '{name}' must be one of {', '.join(map(str, parameter['enum']))}"
+
+
+def _error(path: PathTo, message: str, suggestion: str, document: Json) -> Finding:
+    where = _where(document, path[: _step_depth(path)])
+    return Finding(severity=Severity.ERROR, path=path, message=f"{message} {where}".rstrip(), suggestion=suggestion)
+
+
+# ── warnings and notes ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _conditions(document: Mapping[str, Json]) -> Iterator[Finding]:
+    """Conditions that can never hold because of the type of what they compare with."""
+    for path, condition in _all_conditions(document):
+        for part in walk(condition):
+            for key in ORDERINGS & part.keys():
+                if as_number(part[key]) is None:
+                    yield _never(path, f"'{key}' compares with '{part[key]}', which is not a number", document)
+            if part.get("in") == []:
+                yield _never(path, "'in' has an empty list", document)
+            if part.get("or") == []:
+                yield _never(path, "'or' has no alternatives", document)
+            if "matches" in part:
+                try:
+                    compile_pattern(part["matches"], "i")
+                except BadPattern as problem:
+                    yield _never(path, f"the pattern of 'matches' does not compile ({problem})", document)
+
+
+def _never(path: PathTo, reason: str, document: Json) -> Finding:
+    return Finding(
+        severity=Severity.WARNING,
+        path=path,
+        message=f"The condition can never hold: {reason} {_where(document, path)}".rstrip(),
+        suggestion="Compare with a value of the type that the variable has",
+    )
+
+
+def _all_conditions(document: Mapping[str, Json]) -> Iterator[tuple[PathTo, Condition]]:
+    for path, step in walk_steps(document["steps"]):
+        if "runCondition" in step:
+            yield (*path, "runCondition"), step["runCondition"]
+        confirmation = _confirmation(step)
+        if isinstance(confirmation, Mapping):
+            yield (*path, "requireConfirmation"), confirmation
+        if "condition" in step.get("loop", ()):
+            yield (*path, "loop", "condition"), step["loop"]["condition"]
+        for index, fragment in enumerate(step.get("promptFragments", ())):
+            if "when" in fragment:
+                yield (*path, "promptFragments", index, "when"), fragment["when"]
+        for rule in rules_of(step.get("validationCriteria")):
+            if rule.condition:
+                yield (*path, "validationCriteria"), rule.condition
+
+
+def _criteria(document: Mapping[str, Json]) -> Iterator[Finding]:
+    """Rules that are well-formed as JSON and still cannot be judged."""
+    for path, step in walk_steps(document["steps"]):
+        at = (*path, "validationCriteria")
+        for rule in rules_of(step.get("validationCriteria")):
+            try:
+                if isinstance(rule, RegexRule):
+                    compile_pattern(rule.pattern, rule.flags)
+                elif isinstance(rule, SchemaRule):
+                    compile_schema_text(bytes(rule.schema))
+            except BadPattern as problem:
+                yield _rule_warning(at, f"The pattern '{rule.pattern}' does not compile ({problem})", document)  # type: ignore[union-attr]
+            except BadSchema as problem:
+                yield _rule_warning(at, f"The JSON Schema of a rule is malformed ({problem})", document)
+
+
+def _rule_warning(path: PathTo, message: str, document: Json) -> Finding:
+    return Finding(
+        severity=Severity.WARNING,
+        path=path,
+        message=f"{message} {_where(document, path)}",
+        suggestion="Mend the rule: until then the output of this step cannot be judged",
+    )
+
+
+_UNUSED_FIELDS: Final = ("features", "assessments", "extensionPoints", "metricsProfile")
+_UNUSED_STEP_FIELDS: Final = (
+    "templateCall",
+    "outputContract",
+    "assessmentRefs",
+    "assessmentConsequences",
+    "notesOptional",
+    "audit",
+    "verification",
+)
+
+
+def _not_acted_on(document: Mapping[str, Json]) -> Iterator[Finding]:
+    places: list[tuple[PathTo, str]] = [((), field) for field in _UNUSED_FIELDS if field in document]
+    for path, step in walk_steps(document["steps"]):
+        places += [(path, field) for field in _UNUSED_STEP_FIELDS if field in step]
+        if "conditionSource" in step.get("loop", ()):
+            places.append(((*path, "loop"), "conditionSource"))
+    for path, field in places:
+        where = _where(document, path)
+        yield Finding(
+            severity=Severity.NOTE,
+            path=(*path, field),
+            message=f"'{field}' is loaded but not acted on" + (f" {where}" if where else ""),
+            suggestion="Nothing needs to change; agents are led as if the field were not there",
+        )
+
+
+# ── the model ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def build(document: Mapping[str, Json]) -> Workflow:
+    """The workflow that a sound document means."""
+    top_level = {step["id"]: step for step in document["steps"]}
+    referenced = {step["body"] for _, step in walk_steps(document["steps"]) if isinstance(step.get("body"), str)}
+    steps: dict[str, Step] = {}
+    flow = tuple(_step(step, top_level, steps) for step in document["steps"] if step["id"] not in referenced)
+    return Workflow(
+        id=document["id"],
+        name=document["name"],
+        description=document["description"],
+        version=document.get("version", DEFAULT_VERSION),
+        category=document.get("category", DEFAULT_CATEGORY),
+        document=document,
+        flow=flow,
+        steps=steps,
+        enclosing=dict(_enclosing(flow, ())),
+        preconditions=tuple(document.get("preconditions", ())),
+        clarification_prompts=tuple(document.get("clarificationPrompts", ())),
+        meta_guidance=tuple(document.get("metaGuidance", ())),
+        model_tier=document.get("modelTier", ""),
+        model_hint=document.get("modelHint", ""),
+        function_definitions=_functions(document),
+    )
+
+
+def _enclosing(steps: Sequence[Step], loops: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for step in steps:
+        yield step.id, loops
+        if isinstance(step, LoopStep):
+            yield from _enclosing(step.body, (*loops, step.id))
+
+
+def _step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dict[str, Step]) -> Step:
+    step = _loop_step(data, top_level, steps) if data.get("type") == "loop" else _prompt_step(data)
+    steps[step.id] = step
+    return step
+
+
+def _loop_step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dict[str, Step]) -> LoopStep:
+    body = [top_level[data["body"]]] if isinstance(data["body"], str) else data["body"]
+    return LoopStep(
+        id=data["id"],
+        title=data["title"],
+        loop=msgspec.convert(data["loop"], Loop),
+        body=tuple(_step(step, top_level, steps) for step in body),
+        run_condition=data.get("runCondition"),
+        require_confirmation=_confirmation(data),
+        function_definitions=_functions(data),
+    )
+
+
+def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
+    return PromptStep(
+        id=data["id"],
+        title=data["title"],
+        prompt=data.get("prompt", ""),
+        prompt_blocks=data.get("promptBlocks"),
+        prompt_fragments=msgspec.convert(data.get("promptFragments", ()), tuple[Fragment, ...]),
+        agent_role=data.get("agentRole", ""),
+        guidance=tuple(data.get("guidance", ())),
+        ask_for_files=data.get("askForFiles"),
+        require_confirmation=_confirmation(data),
+        run_condition=data.get("runCondition"),
+        criteria=parse_criteria(data.get("validationCriteria")),
+        model_tier=data.get("modelTier", ""),
+        model_hint=data.get("modelHint", ""),
+        function_definitions=_functions(data),
+        function_calls=msgspec.convert(data.get("functionCalls", ()), tuple[FunctionCall, ...]),
+        function_references=tuple(data.get("functionReferences", ())),
+        template_call=data.get("templateCall"),
+        parallel_delegations=tuple(data.get("parallelDelegations", ())),
+        synthesis=data.get("synthesis"),
+    )
+
+
+def _confirmation(data: Mapping[str, Any]) -> bool | Condition | None:
+    """A boolean or a condition; the object form `{kind, condition}` asks always, or when its condition holds."""
+    value: Any = data.get("requireConfirmation")
+    if isinstance(value, Mapping) and "kind" in value:
+        condition: Condition | None = value.get("condition")
+        return True if condition is None else condition
+    return value  # type: ignore[no-any-return]
+
+
+def _functions(data: Mapping[str, Any]) -> tuple[Function, ...]:
+    return msgspec.convert(data.get("functionDefinitions", ()), tuple[Function, ...])

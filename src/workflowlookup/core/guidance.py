@@ -1,0 +1,299 @@
+"""The words handed to the agent: the composed prompt, the role, the criteria as sentences, and templates.
+
+`{{name}}` and `{{a.b}}` are replaced from the context, `{{{{` is a literal `{{`, and a variable that is not set stays
+as it was written and is named in the warnings.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.core.conditions import evaluate
+from workflowlookup.core.model import (
+    AllOf,
+    AnyOf,
+    ContainsRule,
+    Criterion,
+    Function,
+    LengthRule,
+    Malformed,
+    Not,
+    PromptStep,
+    RegexRule,
+    SchemaRule,
+    Workflow,
+)
+from workflowlookup.core.navigation import LoopPosition, Next
+from workflowlookup.core.values import Context, Json, as_text, lookup
+
+COMPLETE: Final = "Workflow complete."
+
+_TEMPLATE: Final = re.compile(r"\{\{\{\{|\{\{\s*(?P<name>[A-Za-z_$][\w$.-]*)\s*\}\}")
+_MODEL_HINTS: Final[Mapping[str, str]] = {
+    "lightweight": "fast-lightweight-model",
+    "mid": "general-purpose-model",
+    "heavy": "model-with-strong-reasoning",
+}
+
+Fill = Callable[[str], str]
+
+
+class Guidance(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent is told about a step."""
+
+    step: Mapping[str, Json]
+    prompt: str
+    model_hint: str
+    requires_confirmation: bool
+    criteria: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def guide(workflow: Workflow, found: Next) -> Guidance:
+    """Everything the agent is told about the step that comes next."""
+    step = found.step
+    if step is None:
+        return Guidance(
+            step={}, prompt=COMPLETE, model_hint="", requires_confirmation=False, criteria=(), warnings=found.warnings
+        )
+    unset: dict[str, None] = {}
+    fill = filler(found.context, unset)
+    view = view_step(step, found, fill)
+    warnings = found.warnings
+    prompt = compose(workflow, step, found, view)
+    if unset:
+        warnings = (*warnings, f"These variables are not set in the context: {', '.join(unset)}")
+    return Guidance(
+        step=view,
+        prompt=prompt,
+        model_hint=_model_hint(step) or _model_hint(workflow),
+        requires_confirmation=requires_confirmation(step, found.context),
+        criteria=tuple(describe_criteria(step.criteria, found.context)),
+        warnings=warnings,
+    )
+
+
+# ── templates ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def filler(context: Context, unset: dict[str, None]) -> Fill:
+    """A function that fills templates from the context and notes the variables that are not set."""
+
+    def replace(found: re.Match[str]) -> str:
+        name = found["name"]
+        if name is None:
+            return "{{"
+        value = lookup(context, name)
+        if value is None:
+            unset[name] = None
+            return found[0]
+        return _as_words(value)
+
+    def fill(text: str) -> str:
+        return _TEMPLATE.sub(replace, text) if "{{" in text else text
+
+    return fill
+
+
+def _as_words(value: Json) -> str:
+    text = as_text(value)
+    if text is not None:
+        return text
+    try:
+        return msgspec.json.encode(value).decode()
+    except (msgspec.MsgspecError, OverflowError, ValueError):
+        return "…"
+
+
+# ── the step and its prompt ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def view_step(step: PromptStep, found: Next, fill: Fill) -> dict[str, Json]:
+    """The fields of a step that the agent sees."""
+    view: dict[str, Json] = {
+        "id": found.instance_id,
+        "title": fill(step.title),
+        "prompt": prompt_text(step, found.context, fill),
+    }
+    if step.agent_role:
+        view["agentRole"] = fill(step.agent_role)
+    if step.guidance:
+        view["guidance"] = [fill(line) for line in step.guidance]
+    if step.ask_for_files is not None:
+        view["askForFiles"] = step.ask_for_files
+    if step.require_confirmation is not None:
+        view["requireConfirmation"] = requires_confirmation(step, found.context)
+    if step.run_condition is not None:
+        view["runCondition"] = step.run_condition
+    if found.loop:
+        view["loop"] = found.loop
+    return view
+
+
+def compose(workflow: Workflow, step: PromptStep, found: Next, view: Mapping[str, Json]) -> str:
+    """Role, guidance, prompt, functions and loop, as one text for a model to read."""
+    parts = []
+    if "agentRole" in view:
+        parts.append(f"## Agent Role Instructions\n{view['agentRole']}")
+    if "guidance" in view:
+        parts.append("## Step Guidance\n" + _bullets(view["guidance"]))
+    parts.append(view["prompt"])
+    functions = list(_functions(workflow, step))
+    if functions:
+        parts.append("## Functions\n" + "\n".join(functions))
+    if found.loop:
+        parts.append("## Loop Context\n" + _bullets(_loop_lines(found.loop)))
+    return "\n\n".join(parts)
+
+
+def prompt_text(step: PromptStep, context: Context, fill: Fill) -> str:
+    """The prompt itself: text, blocks, fragments whose condition holds, and delegations."""
+    parts = [fill(step.prompt)] if step.prompt else []
+    if step.prompt_blocks:
+        parts += _blocks(step.prompt_blocks, fill)
+    parts += [fill(fragment.text) for fragment in step.prompt_fragments if evaluate(fragment.when, context)]
+    if step.parallel_delegations:
+        lines = [
+            fill(_delegation(item)) for item in step.parallel_delegations if evaluate(item.get("runCondition"), context)
+        ]
+        parts.append("Hand these out in parallel, then go on when all are back:\n" + _bullets(lines))
+        if step.synthesis is not None:
+            parts.append("Put the results together: " + fill(_block(step.synthesis)))
+    if step.template_call and not parts:
+        parts.append(f"{fill(step.title)}. (The author calls a template here: {_as_words(step.template_call)})")
+    return "\n\n".join(parts)
+
+
+_BLOCK_TITLES: Final = (
+    ("goal", "Goal"),
+    ("constraints", "Constraints"),
+    ("procedure", "Procedure"),
+    ("outputRequired", "Required output"),
+    ("verify", "Verification"),
+)
+
+
+def _blocks(blocks: Mapping[str, Json], fill: Fill) -> Iterator[str]:
+    for key, title in _BLOCK_TITLES:
+        value = blocks.get(key)
+        if not value:
+            continue
+        if isinstance(value, Mapping):
+            lines = [f"**{name}**: {_block(text)}" for name, text in value.items()]
+        else:
+            lines = [_block(value)] if key == "goal" else [_block(item) for item in value]
+        numbered = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
+        body = lines[0] if key == "goal" else "\n".join(numbered) if key == "procedure" else _bullets(lines)
+        yield fill(f"## {title}\n{body}")
+
+
+def _block(value: Json) -> str:
+    """Text; or pieces of text and references, a reference shown by its name."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(_block(piece) for piece in value)
+    if isinstance(value, Mapping):
+        for key in ("text", "refId", "prompt"):
+            if isinstance(value.get(key), str):
+                return str(value[key])
+    return _as_words(value)
+
+
+def _delegation(item: Mapping[str, Any]) -> str:
+    name = item.get("workflowId") or item.get("title") or item.get("id") or "delegate"
+    rest = {key: value for key, value in item.items() if key not in ("workflowId", "title", "id", "runCondition")}
+    return f"{name}: {_as_words(rest)}" if rest else str(name)
+
+
+def _functions(workflow: Workflow, step: PromptStep) -> Iterator[str]:
+    """The definitions that the step refers to or calls; the innermost scope wins."""
+    if not step.function_references and not step.function_calls:
+        return
+    enclosing = [workflow.steps[loop_id] for loop_id in workflow.enclosing[step.id]]
+    scopes: list[Any] = [workflow, *enclosing, step]
+    known: dict[str, Function] = {
+        function.name: function for scope in scopes for function in scope.function_definitions
+    }
+    calls = {call.name: _as_words(dict(call.args)) for call in step.function_calls}
+    names = [reference.partition("(")[0] for reference in step.function_references]
+    for name in dict.fromkeys((*names, *calls)):
+        if name in known:
+            parameters = ", ".join(parameter.name for parameter in known[name].parameters)
+            call = f" Call it with {calls[name]}." if name in calls else ""
+            yield f"- {name}({parameters}): {known[name].definition}{call}"
+
+
+def _loop_lines(loop: LoopPosition) -> Iterator[str]:
+    yield f"Iteration: {loop.iteration}"
+    if loop.total is not msgspec.UNSET:
+        yield f"Total Items: {loop.total}" if loop.index is not msgspec.UNSET else f"Total Iterations: {loop.total}"
+    if loop.index is not msgspec.UNSET:
+        yield f"Current Index: {loop.index}"
+        yield f"Current Item: {_as_words(loop.item)}"
+
+
+def requires_confirmation(step: PromptStep, context: Context) -> bool:
+    """Whether a person must agree to this step, here and now."""
+    wanted = step.require_confirmation
+    return evaluate(wanted, context) if isinstance(wanted, Mapping) else bool(wanted)
+
+
+def _model_hint(owner: PromptStep | Workflow) -> str:
+    return owner.model_hint or _MODEL_HINTS.get(owner.model_tier, "")
+
+
+def _bullets(lines: Sequence[str] | Iterator[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+# ── criteria as sentences ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def describe_criteria(criteria: Criterion | None, context: Context) -> Iterator[str]:
+    """One sentence for each thing that the output must meet, as far as it counts in this context."""
+    match criteria:
+        case None:
+            return
+        case AllOf(parts=parts):
+            for part in parts:
+                yield from describe_criteria(part, context)
+        case AnyOf() | Not() | Malformed():
+            yield describe_criterion(criteria, context)
+        case rule:
+            if evaluate(rule.condition, context):
+                yield describe_criterion(rule, context)
+
+
+def describe_criterion(criterion: Criterion, context: Context) -> str:
+    """A criterion as one sentence that a model can follow."""
+    match criterion:
+        case ContainsRule(value=value):
+            text = f'The output contains the text "{value}" (with this case)'
+        case RegexRule(pattern=pattern, flags=flags):
+            text = f"The output matches the regular expression /{pattern}/{flags}"
+        case LengthRule(min=least, max=most):
+            text = f"The output is {_length_words(least, most)} characters long"
+        case SchemaRule(schema=schema):
+            text = f"The output is JSON that fits this JSON Schema: {bytes(schema).decode()}"
+        case AllOf(parts=parts):
+            return "All of these hold: " + _listed(parts, context)
+        case AnyOf(parts=parts):
+            return "At least one of these holds: " + _listed(parts, context)
+        case Not(part=part):
+            return "This must not hold: " + describe_criterion(part, context)
+        case Malformed(reason=reason):
+            return f"The author's criteria are not well-formed ({reason}); the output of this step cannot be judged"
+    return f"{text}: {criterion.message}" if criterion.message else text
+
+
+def _listed(parts: Sequence[Criterion], context: Context) -> str:
+    return "; ".join(f"({number}) {describe_criterion(part, context)}" for number, part in enumerate(parts, 1))
+
+
+def _length_words(least: int | None, most: int | None) -> str:
+    if least and most is not None:
+        return f"{least} to {most}"
+    return f"at most {most}" if most is not None else f"at least {least or 0}"

@@ -1,0 +1,279 @@
+"""Which step comes next: a pure function of the workflow, the completed steps and the context.
+
+The walk goes through the steps in document order. A loop is never handed out, its body is, and inside a loop the id of
+a step carries its iteration: `review@2`, nested `review@2.3`, outermost first. So the caller's list of completed ids
+says where every loop stands, and nothing else is remembered.
+
+How a loop is walked, iteration by iteration:
+
+- An iteration *has history* when a completed id names it. Iterations up to the last one with history were entered.
+- A further iteration is entered when the loop's own rule says so: its count, its list, or its condition.
+- A loop is left for good when its own id is completed, or a step after it is; and inside an iteration that is itself
+  past, a `while` or `until` loop starts no new iteration.
+- A completed id without an iteration, from an older caller, counts for the earliest iteration that still lacks it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from workflowlookup.core.conditions import Condition, describe, evaluate
+from workflowlookup.core.model import LoopStep, PromptStep, Step, Workflow
+from workflowlookup.core.schemas import show
+from workflowlookup.core.values import Context, Json, is_number, lookup
+
+MAX_VISITS: Final = 100_000
+"""How many step instances one walk looks at before it gives up: nested loops multiply."""
+
+_INSTANCE: Final = re.compile(r"(?P<step>[^@]+)(?:@(?P<iterations>\d{1,9}(?:\.\d{1,9})*))?")
+
+Iterations = tuple[int, ...]
+
+
+class LoopPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where in its innermost loop a step stands."""
+
+    id: str
+    iteration: int
+    item: Json = msgspec.UNSET
+    index: int | msgspec.UnsetType = msgspec.UNSET
+    total: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that was passed over, and the condition that said so."""
+
+    step_id: str
+    condition: Condition
+
+
+class Next(msgspec.Struct, frozen=True, kw_only=True):
+    """The next step, or None when the workflow is complete, and how the walk got there."""
+
+    step: PromptStep | None
+    instance_id: str
+    context: Context
+    """The caller's context with the variables of the loops around the step."""
+    loop: LoopPosition | None
+    skipped: tuple[Skipped, ...]
+    warnings: tuple[str, ...]
+    completed: int
+
+
+def split_instance(instance_id: str) -> tuple[str, Iterations]:
+    """`review@2.3` is step `review`, iterations (2, 3); an id without `@` has none."""
+    found = _INSTANCE.fullmatch(instance_id)
+    if found is None or not found["iterations"]:
+        return instance_id, ()
+    return found["step"], tuple(map(int, found["iterations"].split(".")))
+
+
+def join_instance(step_id: str, iterations: Iterations) -> str:
+    return f"{step_id}@{'.'.join(map(str, iterations))}" if iterations else step_id
+
+
+def find_step(workflow: Workflow, instance_id: str) -> Step | None:
+    """The step of an id, with or without an iteration."""
+    return workflow.steps.get(instance_id) or workflow.steps.get(split_instance(instance_id)[0])
+
+
+def scope_of(workflow: Workflow, instance_id: str, context: Context) -> Context:
+    """The context with the variables of the loops around an instance: what conditions in its iteration see."""
+    step_id, iterations = split_instance(instance_id)
+    scope = dict(context)
+    for loop_id, iteration in zip(workflow.enclosing.get(step_id, ()), iterations, strict=False):
+        loop = workflow.steps[loop_id].loop  # type: ignore[union-attr]
+        items = lookup(scope, loop.items) if loop.items else None
+        scope[loop.iteration_var] = iteration
+        if isinstance(items, list) and 0 < iteration <= len(items):
+            scope |= {loop.item_var: items[iteration - 1], loop.index_var: iteration - 1}
+    return scope
+
+
+def next_step(workflow: Workflow, completed: Sequence[str], context: Context) -> Next:
+    """The first step that is not completed and whose condition holds."""
+    walk = _Walk(workflow, completed)
+    found = next(walk.steps(workflow.flow, (), context, is_past=False), None)
+    step, instance_id, scope, loop = found if found else (None, "", context, None)
+    return Next(
+        step=step,
+        instance_id=instance_id,
+        context=scope,
+        loop=loop,
+        skipped=tuple(walk.skipped),
+        warnings=tuple(walk.warnings),
+        completed=walk.known,
+    )
+
+
+_Found = tuple[PromptStep, str, Context, LoopPosition | None]
+
+
+class _Walk:
+    """One walk through a workflow; yields the instances that are left to do."""
+
+    def __init__(self, workflow: Workflow, completed: Sequence[str]) -> None:
+        self.skipped: list[Skipped] = []
+        self.warnings: list[str] = []
+        self.known = 0
+        self._visits = 0
+        self._completed: set[str] = set()
+        self._last_iteration: dict[tuple[str, Iterations], int] = {}
+        self._credits: set[str] = set()
+        unknown = [instance_id for instance_id in completed if not self._remember(workflow, instance_id)]
+        if unknown:
+            self.warnings.append(
+                f"Ignored ids in completedSteps that this workflow does not have: {', '.join(unknown[:20])}"
+            )
+
+    def _remember(self, workflow: Workflow, instance_id: str) -> bool:
+        """Note a completed id; False when the workflow has no such step or iteration."""
+        loops = workflow.enclosing.get(instance_id)
+        if loops is not None:
+            (self._credits if loops else self._completed).add(instance_id)
+            self.known += 1
+            return True
+        step_id, iterations = split_instance(instance_id)
+        loops = workflow.enclosing.get(step_id)
+        if not loops or len(iterations) != len(loops) or 0 in iterations:
+            return False
+        self._completed.add(join_instance(step_id, iterations))
+        self.known += 1
+        for depth, loop_id in enumerate(loops):
+            key = (loop_id, iterations[:depth])
+            self._last_iteration[key] = max(self._last_iteration.get(key, 0), iterations[depth])
+        return True
+
+    def steps(
+        self,
+        steps: Sequence[Step],
+        iterations: Iterations,
+        context: Context,
+        *,
+        is_past: bool,
+        position: LoopPosition | None = None,
+    ) -> Iterator[_Found]:
+        for index, step in enumerate(steps):
+            if isinstance(step, LoopStep):
+                if not self._is_left(step, steps[index + 1 :], iterations) and self._runs(step, iterations, context):
+                    yield from self._loop(step, iterations, context, is_past=is_past)
+                continue
+            self._visits += 1
+            instance_id = join_instance(step.id, iterations)
+            if instance_id in self._completed or not self._runs(step, iterations, context):
+                continue
+            if step.id in self._credits:
+                self._credits.remove(step.id)
+                continue
+            yield step, instance_id, context, position
+
+    def _runs(self, step: Step, iterations: Iterations, context: Context) -> bool:
+        if step.run_condition is None or evaluate(step.run_condition, context):
+            return True
+        self.skipped.append(Skipped(step_id=join_instance(step.id, iterations), condition=step.run_condition))
+        return False
+
+    def _is_left(self, loop: LoopStep, later: Sequence[Step], iterations: Iterations) -> bool:
+        """Whether the loop's own id is completed, or anything after it at the same level."""
+        if join_instance(loop.id, iterations) in self._completed:
+            return True
+        if loop.id in self._credits:
+            self._credits.remove(loop.id)
+            return True
+        return any(self._has_history(step, iterations) for step in later)
+
+    def _has_history(self, step: Step, iterations: Iterations) -> bool:
+        if join_instance(step.id, iterations) in self._completed:
+            return True
+        return isinstance(step, LoopStep) and (step.id, iterations) in self._last_iteration
+
+    def _loop(self, step: LoopStep, outer: Iterations, context: Context, *, is_past: bool) -> Iterator[_Found]:
+        loop = step.loop
+        items, total = self._extent(step, context)
+        if total == 0:
+            return
+        last = self._last_iteration.get((step.id, outer), 0)
+        iteration = 0
+        while (iteration := iteration + 1) <= loop.max_iterations:
+            if not self._enters(step, iteration, last, total, context, is_past=is_past):
+                return
+            if self._visits > MAX_VISITS:
+                self.warnings.append(
+                    f"Loop '{step.id}' was left: its steps were looked at more than {MAX_VISITS:,} times"
+                )
+                return
+            self._visits += 1
+            variables: dict[str, Json] = {loop.iteration_var: iteration}
+            position = LoopPosition(id=step.id, iteration=iteration)
+            if items is not None:
+                item, index = items[iteration - 1], iteration - 1
+                variables |= {loop.item_var: item, loop.index_var: index}
+                position = LoopPosition(id=step.id, iteration=iteration, item=item, index=index, total=len(items))
+            elif total is not None:
+                position = LoopPosition(id=step.id, iteration=iteration, total=total)
+            yield from self.steps(
+                step.body,
+                (*outer, iteration),
+                {**context, **variables},
+                is_past=is_past or iteration < last,
+                position=position,
+            )
+        if self._enters(step, iteration, last, total, context, is_past=is_past):
+            self.warnings.append(f"Loop '{step.id}' ended at its limit of {loop.max_iterations} iterations")
+
+    def _extent(self, step: LoopStep, context: Context) -> tuple[list[Json] | None, int | None]:
+        """The list of a `forEach`, and how many iterations are known beforehand; 0 skips the loop."""
+        loop = step.loop
+        if loop.type == "for":
+            count = loop.count if not isinstance(loop.count, str) else lookup(context, loop.count)
+            if not is_number(count) or count < 0 or count != int(count):
+                self._warn_skipped(step, f"'{loop.count}' should hold a whole number, 0 or more", count)
+                return None, 0
+            return None, int(count)
+        if loop.type == "forEach":
+            items = lookup(context, str(loop.items))
+            if not isinstance(items, list):
+                self._warn_skipped(step, f"'{loop.items}' should hold a list (an array)", items)
+                return None, 0
+            return items, len(items)
+        return None, None
+
+    def _warn_skipped(self, step: LoopStep, expected: str, found: Json) -> None:
+        what = "it is not set" if found is None else f"it is {show(found)}"
+        self.warnings.append(f"Loop '{step.id}' was skipped: its {_SUBJECT[step.loop.type]} {expected}; {what}")
+
+    def _enters(  # noqa: PLR0913 - all of it decides
+        self, step: LoopStep, iteration: int, last: int, total: int | None, context: Context, *, is_past: bool
+    ) -> bool:
+        loop = step.loop
+        if total is not None:
+            return iteration <= total
+        if iteration <= last or (iteration == last + 1 and self._has_credit(step)):
+            return True
+        if is_past:
+            return False
+        if iteration == 1 and loop.type == "until":
+            return True
+        if loop.condition is None:  # another system decides; here the agent completes the loop's id
+            return True
+        scope = {**context, loop.iteration_var: iteration - (loop.type == "until")}
+        return evaluate(loop.condition, scope) is (loop.type == "while")
+
+    def _has_credit(self, step: LoopStep) -> bool:
+        return bool(self._credits) and any(
+            inner.id in self._credits if isinstance(inner, PromptStep) else self._has_credit(inner)
+            for inner in step.body
+        )
+
+
+_SUBJECT: Final[Mapping[str, str]] = {"for": "count", "forEach": "items"}
+
+
+def explain_skip(skipped: Skipped) -> dict[str, Json]:
+    return {
+        "stepId": skipped.step_id,
+        "condition": skipped.condition,
+        "because": f"not true: {describe(skipped.condition)}",
+    }

@@ -1,0 +1,112 @@
+"""Regular expressions of authors: ECMAScript in, an answer within a time limit out.
+
+The patterns come from documents and are hostile until checked: their length is bounded, and a search that takes too
+long raises `TooSlow` instead of hanging the server. All the searches of one request share `SECONDS_PER_REQUEST`, so
+that many slow patterns cost no more than a few. The `regex` package is imported with the first pattern.
+"""
+
+import functools
+import re
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Final
+
+MAX_PATTERN_LENGTH: Final = 4096
+SECONDS_PER_SEARCH: Final = 0.25
+SECONDS_PER_REQUEST: Final = 0.5
+FLAGS: Final = "gimsuy"
+
+Search = Callable[[str], bool]
+
+
+class BadPattern(ValueError):
+    """The pattern or its flags do not compile; the text says why."""
+
+
+class TooSlow(Exception):
+    """The search was given up: it took too long, or the searches before it did."""
+
+
+_remaining: ContextVar[float] = ContextVar("_remaining", default=SECONDS_PER_REQUEST)
+
+
+def start_budget() -> None:
+    """Give the searches that follow, in this thread or task, a new `SECONDS_PER_REQUEST` to share."""
+    _remaining.set(SECONDS_PER_REQUEST)
+
+
+@functools.lru_cache(maxsize=512)
+def compile_pattern(pattern: str, flags: str = "") -> Search:
+    """A function that tells whether the pattern is found in a text.
+
+    Raises `BadPattern` here, and `TooSlow` from the function that it returns.
+    """
+    import regex  # noqa: PLC0415 - costs 10 ms, and many workflows have no pattern
+
+    unknown = sorted(set(flags) - set(FLAGS))
+    if unknown:
+        raise BadPattern(f"unknown flag '{unknown[0]}' (known: {' '.join(FLAGS)})")
+    if len(pattern) > MAX_PATTERN_LENGTH:
+        raise BadPattern(f"longer than {MAX_PATTERN_LENGTH} characters")
+    options = regex.VERSION0
+    for flag, option in (("i", regex.IGNORECASE), ("m", regex.MULTILINE), ("s", regex.DOTALL)):
+        if flag in flags:
+            options |= option
+    try:
+        compiled = regex.compile(_from_ecmascript(pattern, multiline="m" in flags), options)
+    except (regex.error, RecursionError, OverflowError, ValueError) as problem:
+        raise BadPattern(str(problem) or type(problem).__name__) from problem
+    find = compiled.match if "y" in flags else compiled.search
+
+    def search(text: str) -> bool:
+        remaining = _remaining.get()
+        if remaining <= 0:
+            raise TooSlow
+        started = time.perf_counter()
+        try:
+            return find(text, timeout=min(SECONDS_PER_SEARCH, remaining)) is not None
+        except TimeoutError as problem:
+            raise TooSlow from problem
+        finally:
+            _remaining.set(remaining - (time.perf_counter() - started))
+
+    return search
+
+
+_TOKEN: Final = re.compile(
+    r"""\\u\{(?P<code>[0-9A-Fa-f]{1,6})\}   # \u{1F600}
+      | \\k<(?P<name>\w+)>                  # a reference to a named group
+      | \\.                                 # any other escape
+      | \[\^\]                              # any character at all
+      | \[\]                                # no character
+      | (?P<open>\[) | (?P<close>\])
+      | (?P<end>\$)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def _from_ecmascript(pattern: str, *, multiline: bool) -> str:
+    """The same pattern for `regex`: `$` means the very end, and JavaScript's own escapes are rewritten."""
+    inside_class = False
+
+    def rewrite(token: re.Match[str]) -> str:
+        nonlocal inside_class
+        text = token[0]
+        if token["code"]:
+            return f"\\U{int(token['code'], 16):08X}"
+        if token["open"]:
+            inside_class, was_inside = True, inside_class
+            return "\\[" if was_inside else "["
+        if token["close"]:
+            inside_class = False
+            return text
+        if inside_class:
+            return text
+        if token["name"]:
+            return f"(?P={token['name']})"
+        if token["end"]:
+            return "$" if multiline else r"\Z"
+        return {"[^]": r"[\s\S]", "[]": "(?!)"}.get(text, text)
+
+    return _TOKEN.sub(rewrite, pattern)

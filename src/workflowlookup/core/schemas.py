@@ -1,0 +1,204 @@
+"""JSON Schema: validators that are safe to run on documents of strangers, and what they find in plain words.
+
+Three borders use this: the arguments of tools, workflow documents, and `schema` rules. Validators never fetch anything,
+and patterns inside schemas have a backtracking limit. `jsonschema_rs` is imported with the first validator.
+"""
+
+import difflib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from workflowlookup.core.values import Json
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+BACKTRACK_LIMIT: Final = 100_000
+WORKFLOW_SCHEMA_FILE: Final = Path(__file__).with_name("workflow.schema.json")
+
+PathTo = tuple[str | int, ...]
+
+
+class BadSchema(ValueError):
+    """The JSON Schema itself is malformed; the text says how."""
+
+
+class Misfit(msgspec.Struct, frozen=True, kw_only=True):
+    """One place where a value does not fit a schema."""
+
+    path: PathTo
+    keyword: str
+    expected: str
+    found: str
+    missing: str = ""
+    unknown: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+
+    def sentence(self, at: str | None = None) -> str:
+        """`context.size: expected a number, found text "big"`."""
+        at = dotted(self.path) if at is None else at
+        if self.missing:
+            return f"{dotted((*self.path, self.missing))} is required"
+        if self.unknown:
+            names = ", ".join(suggest(name, self.known) for name in self.unknown)
+            return f"{at + ': ' if at else ''}unknown {'field' if len(self.unknown) == 1 else 'fields'} {names}"
+        return f"{at or 'the value'} must be {self.expected}; found {self.found}"
+
+
+def workflow_schema() -> dict[str, Json]:
+    """The schema of workflow documents; a fresh copy, so that nobody can change it for others."""
+    schema: dict[str, Json] = msgspec.json.decode(WORKFLOW_SCHEMA_FILE.read_bytes())
+    return schema
+
+
+@functools.cache
+def workflow_validator() -> "jsonschema_rs.Validator":
+    return compile_schema(workflow_schema())
+
+
+def compile_schema(schema: Json) -> "jsonschema_rs.Validator":
+    """A validator that checks `format` and stays offline. Raises `BadSchema`."""
+    import jsonschema_rs  # noqa: PLC0415 - costs 15 ms, and `initialize` needs none
+
+    try:
+        return jsonschema_rs.validator_for(
+            schema,
+            validate_formats=True,
+            offline=True,
+            pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT),
+        )
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as problem:
+        text = str(getattr(problem, "message", problem))
+        raise BadSchema(text.partition("\n")[0]) from problem
+
+
+@functools.lru_cache(maxsize=512)
+def compile_schema_text(text: bytes) -> "jsonschema_rs.Validator":
+    """`compile_schema` for a schema written as JSON, so that equal schemas are compiled once."""
+    return compile_schema(msgspec.json.decode(text))
+
+
+def misfits(validator: "jsonschema_rs.Validator", value: Json, schema: Json = None) -> Iterator[Misfit]:
+    """Every place where the value does not fit; with the schema, unknown fields come with the known ones."""
+    try:
+        for error in validator.iter_errors(value):
+            yield _misfit(error, schema)
+    except ValueError as problem:  # nested deeper than the validator goes
+        yield Misfit(path=(), keyword="depth", expected="less deeply nested", found=str(problem))
+
+
+def _misfit(error: Any, schema: Json) -> Misfit:
+    kind = error.kind
+    keyword: str = kind.name
+    path = tuple(error.instance_path)
+    missing = kind.property if keyword == "required" else ""
+    if keyword == "anyOf" and all(len(branch) == 1 and branch[0].kind.name == "required" for branch in kind.context):
+        missing = kind.context[0][0].kind.property  # any of several fields would do: name the usual one
+    unknown: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    if keyword in ("additionalProperties", "unevaluatedProperties"):
+        unknown = tuple(kind.unexpected)
+        parent = _resolve(schema, error.schema_path[:-1])
+        known = tuple(parent.get("properties", ())) if isinstance(parent, Mapping) else ()
+    expect = _EXPECTED.get(keyword)
+    return Misfit(
+        path=path,
+        keyword=keyword,
+        expected=expect(kind) if expect else f"such that: {error.message}",
+        found=show(error.instance),
+        missing=missing,
+        unknown=unknown,
+        known=known,
+    )
+
+
+def _resolve(schema: Json, path: Sequence[str | int]) -> Json:
+    for part in path:
+        try:
+            schema = schema[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return schema
+
+
+def _alternatives(kind: Any) -> str:
+    """The sentences of an `anyOf` or `oneOf`, without the branches that are of another type altogether."""
+    branches = [[_misfit(error, None) for error in branch] for branch in kind.context]
+    meant = [branch for branch in branches if not any(misfit.keyword == "type" for misfit in branch)] or branches
+    return "one of: " + " | ".join(
+        " and ".join(
+            f"with '{misfit.missing}'" if misfit.missing else misfit.expected or misfit.sentence() for misfit in branch
+        )
+        for branch in meant
+    )
+
+
+_TYPE_WORDS: Final = {
+    "string": "text ('string')",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "object": "an object",
+    "array": "a list ('array')",
+    "null": "null",
+}
+
+_EXPECTED: Final[Mapping[str, Callable[[Any], str]]] = {
+    "type": lambda kind: " or ".join(_TYPE_WORDS.get(name, name) for name in kind.types),
+    "enum": lambda kind: f"one of {', '.join(show(option) for option in kind.options)}",
+    "const": lambda kind: show(kind.expected_value),
+    "pattern": lambda kind: f"text that matches {kind.pattern}",
+    "format": lambda kind: f"a valid {kind.format}",
+    "minLength": lambda kind: f"at least {kind.limit} characters long",
+    "maxLength": lambda kind: f"at most {kind.limit} characters long",
+    "minimum": lambda kind: f"at least {kind.limit}",
+    "maximum": lambda kind: f"at most {kind.limit}",
+    "exclusiveMinimum": lambda kind: f"greater than {kind.limit}",
+    "exclusiveMaximum": lambda kind: f"less than {kind.limit}",
+    "minItems": lambda kind: f"a list of at least {kind.limit}",
+    "maxItems": lambda kind: f"a list of at most {kind.limit}",
+    "minProperties": lambda kind: f"an object with at least {kind.limit} field{'' if kind.limit == 1 else 's'}",
+    "maxProperties": lambda kind: f"an object with at most {kind.limit} field{'' if kind.limit == 1 else 's'}",
+    "uniqueItems": lambda _: "a list without repeats",
+    "anyOf": _alternatives,
+    "oneOf": _alternatives,
+    "required": lambda kind: f"an object with '{kind.property}'",
+}
+
+
+def show(value: Json) -> str:
+    """A value in a few words, for a message."""
+    if isinstance(value, str):
+        return f"'{value}'" if len(value) <= 60 else f"'{value[:57]}…'"
+    if isinstance(value, dict):
+        return "an object" if value else "an empty object"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    try:
+        return msgspec.json.encode(value).decode()[:60]
+    except (msgspec.MsgspecError, OverflowError, ValueError):
+        return "a number"
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """`steps[0].loop.count`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """The known name that the author probably meant."""
+    close = difflib.get_close_matches(name.lower(), [item.lower() for item in known], n=1, cutoff=0.6)
+    return next((item for item in known if close and item.lower() == close[0]), None)
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """`'promt' (did you mean 'prompt'?)`."""
+    meant = nearest(name, known)
+    return f"'{name}' (did you mean '{meant}'?)" if meant else f"'{name}'"

@@ -1,0 +1,224 @@
+"""Text to JSON values: JSON and YAML documents, and what is likely to mend a syntax error.
+
+Documents are hostile until checked: nesting is bounded, YAML is read as JSON types only (no dates, no tags), and its
+aliases may not blow up. Size is the caller's to check, before the text is in memory.
+"""
+
+import functools
+import json
+import math
+import re
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.core.values import Json, deeper_than
+
+MAX_NESTING: Final = 64
+MAX_YAML_NODES: Final = 100_000
+
+
+class SyntaxProblem(ValueError):
+    """The text is not a document: where, why, and what to do about it."""
+
+    def __init__(self, message: str, *suggestions: str, line: int = 1, column: int = 1) -> None:
+        super().__init__(message)
+        self.message = message
+        self.suggestions = suggestions
+        self.line = line
+        self.column = column
+
+
+class TooDeep(SyntaxProblem):
+    """Lists and objects nest deeper than `MAX_NESTING`."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"The document nests deeper than {MAX_NESTING} levels",
+            f"Keep lists and objects within {MAX_NESTING} levels of nesting",
+        )
+
+
+def parse_json(text: bytes) -> Json:
+    """The JSON value. Raises `SyntaxProblem` with line, column and the likely fix."""
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as problem:
+        raise _json_problem(text, str(problem)) from None
+    except RecursionError:
+        raise TooDeep from None
+    except UnicodeDecodeError as problem:
+        raise _not_utf8(text, problem.start) from None
+    if _may_be_deep(text) and deeper_than(value, MAX_NESTING):
+        raise TooDeep
+    return value
+
+
+def _may_be_deep(text: bytes) -> bool:
+    return text.count(b"{") + text.count(b"[") > MAX_NESTING
+
+
+def _not_utf8(text: bytes, position: int) -> SyntaxProblem:
+    line, column = place(text, position)
+    return SyntaxProblem(
+        f"The text is not UTF-8: bad byte at line {line}, column {column}",
+        "Save the file as UTF-8",
+        line=line,
+        column=column,
+    )
+
+
+def _json_problem(text: bytes, fallback: str) -> SyntaxProblem:
+    """The standard library tells better than msgspec where and why; the fix is guessed from what stands there."""
+    try:
+        string = text.decode()
+    except UnicodeDecodeError as problem:
+        return _not_utf8(text, problem.start)
+    try:
+        json.loads(string)
+    except json.JSONDecodeError as problem:
+        reason, position = problem.msg, problem.pos
+        fix = _likely_fix(string, position, reason)
+        if not string[position:].strip() or reason.startswith("Unterminated string"):
+            reason, position = "Unexpected end of JSON input", len(string)
+    except RecursionError:
+        return TooDeep()
+    else:  # accepted there, refused by msgspec: NaN, a lone surrogate, a number out of range
+        reason, position = fallback.partition(" (byte")[0], 0
+        fix = "Use only what JSON has: numbers that fit a double, true, false, null, and text in valid Unicode"
+    line, column = string.count("\n", 0, position) + 1, position - (string.rfind("\n", 0, position) + 1) + 1
+    return SyntaxProblem(
+        f"JSON syntax error: {reason} at position {position} (line {line}, column {column})",
+        fix,
+        "Validate JSON syntax using a JSON validator or formatter",
+        line=line,
+        column=column,
+    )
+
+
+def _likely_fix(text: str, position: int, reason: str) -> str:
+    rest = text[position:].lstrip()
+    before = text[:position].rstrip()
+    if not rest or reason.startswith("Unterminated"):
+        return "Check for missing closing braces, brackets, or quotes" + _unclosed(text)
+    if rest.startswith(("//", "/*", "#")):
+        return "Remove the comment: JSON has none (YAML documents have)"
+    if rest[0] in "}]" and before.endswith(","):
+        return f"Remove the comma before '{rest[0]}'"
+    if rest[0] == "'":
+        return 'Use double quotes (") instead of single quotes'
+    if rest.startswith(("True", "False", "None")):
+        return "Write true, false and null in lower case, as JSON has them"
+    if "delimiter" in reason:
+        return f"Add the missing '{':' if ':' in reason else ','}' before this place, or close what is open"
+    if reason.startswith("Expecting property name"):
+        return "Put the name of the field in double quotes"
+    if reason == "Extra data":
+        return "Remove what follows the end of the document; it holds exactly one value"
+    if reason.startswith("Invalid control character"):
+        return "Write line breaks inside text as \\n"
+    return "Check the text around this place for missing commas, brackets, or quotes"
+
+
+def _unclosed(text: str) -> str:
+    """Which brackets are still open at the end of the text."""
+    open_brackets: list[str] = []
+    in_text = escaped = False
+    for character in text:
+        if in_text:
+            if escaped:
+                escaped = False
+            elif character == "\\":
+                escaped = True
+            elif character == '"':
+                in_text = False
+        elif character == '"':
+            in_text = True
+        elif character in "{[":
+            open_brackets.append("}" if character == "{" else "]")
+        elif character in "}]" and open_brackets:
+            open_brackets.pop()
+    missing = ('"' if in_text else "") + "".join(reversed(open_brackets))
+    return f": the text ends where {missing[:20]} is expected" if missing else ""
+
+
+def parse_yaml(text: bytes) -> Json:
+    """The YAML document as a JSON value. Raises `SyntaxProblem`."""
+    import yaml  # noqa: PLC0415 - only for those who write YAML
+
+    try:
+        value = yaml.load(text, Loader=_json_loader())  # noqa: S506 - a safe loader, narrowed to JSON types
+    except yaml.MarkedYAMLError as problem:
+        mark = problem.problem_mark or problem.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        raise SyntaxProblem(
+            f"YAML syntax error: {problem.problem or problem.context} at line {line}, column {column}",
+            "Check the indentation and the quotes around this place; long text goes after '|'",
+            line=line,
+            column=column,
+        ) from None
+    except (yaml.YAMLError, ValueError) as problem:
+        raise SyntaxProblem(f"YAML syntax error: {problem}", "Save the file as UTF-8 text") from None
+    except RecursionError:
+        raise TooDeep from None
+    if _count_nodes(value, {}) > MAX_YAML_NODES:
+        raise SyntaxProblem(
+            f"The document has more than {MAX_YAML_NODES:,} values once its aliases are expanded", "Use fewer aliases"
+        )
+    if deeper_than(value, MAX_NESTING):
+        raise TooDeep
+    return value
+
+
+def _count_nodes(value: Json, known: dict[int, int], depth: int = 0) -> int:
+    """How many values there are with aliases expanded, counted once for each real one."""
+    if depth > MAX_NESTING:
+        raise TooDeep
+    if not isinstance(value, (dict, list)):
+        is_json = isinstance(value, (str, int, type(None))) or (isinstance(value, float) and math.isfinite(value))
+        if not is_json:
+            raise SyntaxProblem(f"YAML value without a counterpart in JSON: {value!r}", "Put the value in quotes")
+        return 1
+    if id(value) not in known:
+        children = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_count_nodes(child, known, depth + 1) for child in children)
+    return known[id(value)]
+
+
+@functools.cache
+def _json_loader() -> Any:
+    """PyYAML's C loader with the plain types of YAML 1.2: `no` is text, a date is text, keys are text."""
+    import yaml  # noqa: PLC0415 - as above
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class JsonLoader(base):  # type: ignore[misc]
+        yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own spelling
+            first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":bool"))]
+            for first, resolvers in base.yaml_implicit_resolvers.items()
+        }
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Json]:  # noqa: FBT001, FBT002 - PyYAML's
+            self.flatten_mapping(node)
+            mapping: dict[str, Json] = {}
+            for key_node, value_node in node.value:
+                key = self.construct_object(key_node, deep=deep)
+                if not isinstance(key, str):
+                    key = str(key_node.value)
+                if key in mapping:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the field '{key}' is written twice", key_node.start_mark
+                    )
+                mapping[key] = self.construct_object(value_node, deep=deep)
+            return mapping
+
+    JsonLoader.add_implicit_resolver(
+        "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+    )
+    return JsonLoader
+
+
+def place(text: bytes, position: int) -> tuple[int, int]:
+    """Line and column, from 1, of a byte offset."""
+    before = text[:position].decode(errors="replace")
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1

@@ -1,0 +1,67 @@
+"""Judging an output: `judge(criteria, output, context)` gives a `Verdict`.
+
+A rule whose condition does not hold is left out of its group: it neither passes nor fails. A group with nothing left
+passes. The messages are the author's, in the order in which they were written.
+"""
+
+from workflowlookup.core.conditions import evaluate
+from workflowlookup.core.guidance import describe_criterion
+from workflowlookup.core.model import AllOf, AnyOf, Criterion, Issue, Malformed, Not, Verdict
+from workflowlookup.core.patterns import BadPattern
+from workflowlookup.core.rules import apply
+from workflowlookup.core.schemas import BadSchema
+from workflowlookup.core.values import Context
+from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
+
+_BLANK = Issue(message="Output is empty or invalid.", suggestion="Give an output that says what was done.")
+
+
+def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
+    """Whether the output meets the criteria; without criteria, whether it says anything at all.
+
+    Raises `InvalidCriteria` for criteria that cannot be judged by, `InvalidWorkflow` for such a JSON Schema in them.
+    """
+    if criteria is None:
+        return Verdict(issues=() if output.strip() else (_BLANK,))
+    try:
+        return Verdict(issues=tuple(_issues(criteria, output, context) or ()))
+    except BadPattern as problem:
+        details = f"Invalid regex pattern: {problem}"
+        raise InvalidCriteria(f"{details}. Ask the author to mend it.", details=details) from problem
+    except BadSchema as problem:
+        details = f"Invalid JSON schema: {problem}"
+        raise InvalidWorkflow(f"{details}. Ask the author to mend it.", details=details) from problem
+
+
+def _issues(criterion: Criterion, output: str, context: Context) -> list[Issue] | None:
+    """What is wrong; an empty list when nothing is, None when the criterion does not count."""
+    match criterion:
+        case AllOf(parts=parts):
+            counted = [found for part in parts if (found := _issues(part, output, context)) is not None]
+            return [issue for found in counted for issue in found]
+        case AnyOf(parts=parts):
+            counted = [found for part in parts if (found := _issues(part, output, context)) is not None]
+            if not all(counted):
+                return []
+            lead = Issue(
+                message=f"One of these {len(counted)} alternatives is needed:",
+                suggestion="Meet at least one of the alternatives; the others may then be left.",
+            )
+            return [lead, *(issue for found in counted for issue in found)] if counted else []
+        case Not(part=part):
+            found = _issues(part, output, context)
+            if found is None:
+                return None
+            unwanted = describe_criterion(part, context)
+            return [] if found else [_unwanted(unwanted)]
+        case Malformed(reason=reason):
+            raise InvalidCriteria(f"{reason}. Ask the author to mend the criteria.", details=reason)
+        case rule:
+            return list(apply(rule, output)) if evaluate(rule.condition, context) else None
+
+
+def _unwanted(description: str) -> Issue:
+    return Issue(
+        message=f"The output must not meet this: {description}",
+        suggestion=f"Change the output so that this no longer holds: {description}",
+    )

@@ -1,0 +1,134 @@
+"""JSON values, and how conditions compare them.
+
+`json_equal` is equality as JSON has it: true is not 1, and 1 is 1.0. `loosely_equal` is equality as a person means
+it when writing a condition: case and outer blanks do not count, "42" is 42, and "yes" is true.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias, TypeGuard
+
+Json: TypeAlias = Any
+"""None, bool, int, float, str, and lists and dicts (with text keys) of these."""
+
+Context: TypeAlias = Mapping[str, Json]
+
+_NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_MAX_DIGITS: Final = 400
+_TRUE: Final = frozenset({"true", "yes", "1"})
+_FALSE: Final = frozenset({"false", "no", "0"})
+
+
+def is_number(value: Json) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def as_number(value: Json) -> int | float | None:
+    """The value of a number, or of text that reads as a decimal one."""
+    if is_number(value):
+        return value
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    if len(text) > _MAX_DIGITS or not _NUMBER.fullmatch(text):
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def as_boolean(value: Json) -> bool | None:
+    """The value of a boolean, or of text that reads as one."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        word = _fold(value)
+        if word in _TRUE:
+            return True
+        if word in _FALSE:
+            return False
+    return None
+
+
+def as_text(value: Json) -> str | None:
+    """A scalar as a person would write it; None for null, lists and objects."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and value.bit_length() > 4 * _MAX_DIGITS:
+        return None  # Python refuses to write integers of thousands of digits
+    return str(value) if is_number(value) else None
+
+
+def json_equal(left: Json, right: Json) -> bool:
+    """Deep equality as JSON has it."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict):
+        return (
+            isinstance(right, dict)
+            and left.keys() == right.keys()
+            and all(json_equal(value, right[key]) for key, value in left.items())
+        )
+    if isinstance(left, list):
+        return isinstance(right, list) and len(left) == len(right) and all(map(json_equal, left, right))
+    return bool(left == right)
+
+
+def loosely_equal(left: Json, right: Json) -> bool:
+    """Equality as the author of a condition means it; null stands for a missing variable."""
+    if isinstance(left, str) and isinstance(right, str):
+        return left == right or _fold(left) == _fold(right)
+    if isinstance(left, str) or isinstance(right, str):
+        text, other = (left, right) if isinstance(left, str) else (right, left)
+        if isinstance(other, bool):
+            return as_boolean(text) is other
+        return is_number(other) and as_number(text) == other
+    return json_equal(left, right)
+
+
+def is_truthy(value: Json) -> bool:
+    """Whether a variable that stands alone in a condition counts as true."""
+    if isinstance(value, str):
+        return value.strip() != "" and as_boolean(value) is not False
+    return bool(value)
+
+
+def lookup(context: Context, name: str) -> Json:
+    """The variable: the literal key first, then a dotted path; None when there is none."""
+    if name in context:
+        return context[name]
+    if "." not in name:
+        return None
+    value: Json = context
+    for part in name.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, Sequence) and not isinstance(value, str) and part.isdecimal() and len(part) < 10:
+            index = int(part)
+            value = value[index] if index < len(value) else None
+        else:
+            return None
+    return value
+
+
+def deeper_than(value: Json, limit: int) -> bool:
+    """Whether lists and objects nest deeper than `limit`; safe for values of any depth."""
+    level = [value]
+    for _ in range(limit):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return any(isinstance(node, (dict, list)) for node in level)
+
+
+def _children(value: Json) -> Sequence[Json]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else ()
+
+
+def _fold(text: str) -> str:
+    return text.strip().casefold()

@@ -1,0 +1,127 @@
+"""Every way in which a request can be refused.
+
+Each class carries the JSON-RPC code and the constant message that the specs give it; the particulars of one
+refusal go into `data`, and `remedy` is a sentence that tells the caller what to do. Findings about outputs and
+documents are not errors: they are values (`core.model.Issue`, `core.document.Finding`).
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+
+class WorkflowLookupError(Exception):
+    """A refusal with a code of its own; anything else that is raised is a bug and becomes `InternalError`."""
+
+    code: ClassVar[int]
+    message: ClassVar[str]
+
+    def __init__(self, remedy: str = "", /, **data: Any) -> None:
+        super().__init__(remedy or self.message)
+        self.remedy = remedy
+        self.data: Mapping[str, Any] = data
+
+    def explain(self) -> str:
+        """What went wrong and what to do, for a reader who sees neither code nor data."""
+        return f"{self.message}. {self.remedy}" if self.remedy else f"{self.message}."
+
+
+class ParseError(WorkflowLookupError):
+    """The line is not JSON, not UTF-8, or too long."""
+
+    code, message = -32700, "Parse error"
+
+
+class InvalidRequest(WorkflowLookupError):
+    """The line is JSON, but not a request."""
+
+    code, message = -32600, "Invalid Request"
+
+
+class MethodNotFound(WorkflowLookupError):
+    """Nobody answers to this method."""
+
+    code, message = -32601, "Method not found"
+
+
+class InvalidParams(WorkflowLookupError):
+    """The parameters do not fit; `details` names each one and what was expected."""
+
+    code, message = -32602, "Invalid params"
+
+    def __init__(self, details: str, /, **data: Any) -> None:
+        super().__init__(details, details=details, **data)
+
+
+class InternalError(WorkflowLookupError):
+    """A bug of ours; its traceback is in the log and nowhere else."""
+
+    code, message = -32603, "Internal error"
+
+    def __init__(self) -> None:
+        super().__init__("This is a fault of the server. Its log on standard error says more.")
+
+
+class UnsupportedProtocolVersion(WorkflowLookupError):
+    """`initialize` asked for a version that has no handshake here; the client may try again."""
+
+    code, message = -32000, "Unsupported protocol version"
+
+
+class NotInitialized(WorkflowLookupError):
+    """A handshake-era request came before `initialize`."""
+
+    code, message = -32000, "Server not initialized"
+
+
+class UnsupportedEnvelopeVersion(WorkflowLookupError):
+    """A request of the envelope era names a version that is not served."""
+
+    code, message = -32022, "Unsupported protocol version"
+
+
+class MissingClientCapability(WorkflowLookupError):
+    """The tool needs something that the client did not say it can do."""
+
+    code, message = -32021, "Missing required client capability"
+
+
+class WorkflowNotFound(WorkflowLookupError):
+    """No source in the catalog holds this id."""
+
+    code, message = -32001, "Workflow not found"
+
+
+class InvalidWorkflow(WorkflowLookupError):
+    """The document, or a JSON Schema inside it, is malformed."""
+
+    code, message = -32002, "Invalid workflow"
+
+
+class ResourceNotFound(WorkflowLookupError):
+    """No resource has this address. MCP gives it the same code as ours for a malformed workflow."""
+
+    code, message = -32002, "Resource not found"
+
+
+class StepNotFound(WorkflowLookupError):
+    """The workflow has no step of this id."""
+
+    code, message = -32003, "Step not found"
+
+
+class InvalidCriteria(WorkflowLookupError):
+    """The step's validation criteria are not well-formed."""
+
+    code, message = -32004, "Validation error"
+
+
+class StorageError(WorkflowLookupError):
+    """A document is there but cannot be read."""
+
+    code, message = -32006, "Storage error"
+
+
+class SecurityError(WorkflowLookupError):
+    """A document is refused because reading it would be unsafe."""
+
+    code, message = -32007, "Security error"

@@ -1,0 +1,1 @@
+"""Where workflow documents come from: directories, watched for changes, merged by precedence into snapshots."""

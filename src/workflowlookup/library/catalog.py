@@ -1,0 +1,186 @@
+"""The catalog: all sources merged by precedence, as immutable snapshots.
+
+A later source shadows an earlier one. Nothing is read before the first question; after that a question costs one look
+at the kernel's word on changes, and only what changed is read again.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from workflowlookup.core.document import build
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.schemas import nearest
+from workflowlookup.errors import WorkflowLookupError, WorkflowNotFound
+from workflowlookup.library.changes import Changes, best_changes
+from workflowlookup.library.directory import Listing, Watch
+from workflowlookup.library.files import Loaded, Summary, parse_document, read_bytes
+
+log = logging.getLogger(__name__)
+
+MOST_BUILT: Final = 512
+"""How many workflows are kept ready; the others are read again when asked for."""
+
+
+class Source(Protocol):
+    """A place where documents are."""
+
+    name: str
+    root: str
+
+    def identity(self) -> object:
+        """Something that changes when the place as a whole is replaced, appears or goes."""
+
+    def scan(self, previous: Listing, changed: frozenset[str], watch: Watch) -> Listing:
+        """What is there now."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A document and the source that it came from."""
+
+    source: str
+    root: str
+    file: Loaded
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The library at one moment."""
+
+    summaries: tuple[Summary, ...]
+    """Every valid workflow, ordered by id."""
+    encoded: msgspec.Raw
+    """The same as JSON, ready to be sent."""
+    entries: Mapping[str, Entry]
+    """By id: what `workflow_get` finds, a workflow or the reason why there is none."""
+    problems: tuple[Entry, ...]
+    shadowed: tuple[tuple[Entry, Entry], ...]
+    """Pairs: the one that is hidden, the one that hides it."""
+
+
+class Catalog:
+    """Answers what workflows there are, as of now."""
+
+    def __init__(self, sources: Sequence[Source], changes: Callable[[], Changes] = best_changes) -> None:
+        self.sources = tuple(sources)
+        self._make_changes = changes
+        self._changes: Changes | None = None
+        self._identities: list[object] = []
+        self._listings: dict[str, Listing] = {}
+        self._snapshot: Snapshot | None = None
+        self._built: dict[str, tuple[Loaded, Workflow]] = {}
+        self._reported: set[tuple[str, str]] = set()
+
+    def snapshot(self) -> Snapshot:
+        """The library as it is now; the same object as before when nothing changed."""
+        if self._changes is None:
+            self._changes = self._make_changes()
+        elif (
+            self._snapshot is not None
+            and not self._changes.pending()
+            and [source.identity() for source in self.sources] == self._identities
+        ):
+            return self._snapshot
+        return self._scan(self._changes)
+
+    def listing(self, source: Source) -> Listing:
+        """What one source holds, for those who ask about sources."""
+        self.snapshot()
+        return self._listings[source.root]
+
+    def get(self, workflow_id: str) -> Workflow:
+        """The workflow of this id. Raises `WorkflowNotFound`, or what is wrong with its document."""
+        for _ in range(2):
+            entry = self.snapshot().entries.get(workflow_id)
+            if entry is None:
+                raise self._not_found(workflow_id)
+            if entry.file.refusal is not None:
+                raise _with_id(entry.file.refusal, workflow_id)
+            ready = self._built.get(workflow_id)
+            if ready is not None and ready[0] is entry.file:
+                return ready[1]
+            data, signature = read_bytes(entry.file.path, entry.root)
+            if signature == entry.file.signature:
+                workflow = build(parse_document(data, entry.file.path))
+                self._keep(workflow_id, entry.file, workflow)
+                return workflow
+            self._snapshot = None  # changed between the look and the reading: look again
+        raise self._not_found(workflow_id)
+
+    def _keep(self, workflow_id: str, file: Loaded, workflow: Workflow) -> None:
+        self._built.pop(workflow_id, None)
+        if len(self._built) >= MOST_BUILT:
+            del self._built[next(iter(self._built))]
+        self._built[workflow_id] = (file, workflow)
+
+    def _not_found(self, workflow_id: str) -> WorkflowNotFound:
+        meant = nearest(workflow_id, [summary.id for summary in self.snapshot().summaries])
+        hint = f"Did you mean '{meant}'? " if meant else ""
+        return WorkflowNotFound(
+            f"No workflow has the id '{workflow_id}'. {hint}Call workflow_list to see every id.", workflowId=workflow_id
+        )
+
+    def _scan(self, changes: Changes) -> Snapshot:
+        changed = changes.take()
+        self._identities = [source.identity() for source in self.sources]
+        listings = {
+            source.root: source.scan(self._listings.get(source.root, Listing()), changed, changes.watch)
+            for source in self.sources
+        }
+        if self._snapshot is None or any(
+            not _same(listing, self._listings.get(root)) for root, listing in listings.items()
+        ):
+            self._listings = listings
+            self._snapshot = self._merge()
+            self._report(self._snapshot.problems)
+        self._listings = listings
+        return self._snapshot
+
+    def _merge(self) -> Snapshot:
+        entries: dict[str, Entry] = {}
+        problems: list[Entry] = []
+        shadowed: list[tuple[Entry, Entry]] = []
+        for source in self.sources:
+            for file in self._listings[source.root].files.values():
+                entry = Entry(source=source.name, root=source.root, file=file)
+                if file.refusal is not None:
+                    problems.append(entry)
+                    entries.setdefault(file.id, entry)  # a broken file never hides a sound one
+                    continue
+                hidden = entries.get(file.id)
+                if hidden is not None and hidden.file.refusal is None:
+                    if hidden.source == entry.source and hidden.root == entry.root:
+                        shadowed.append((entry, hidden))  # twice in one directory: the first by name stays
+                        continue
+                    shadowed.append((hidden, entry))
+                entries[file.id] = entry
+        summaries = tuple(entries[key].file.summary for key in sorted(entries) if entries[key].file.summary is not None)
+        return Snapshot(
+            summaries=summaries,  # type: ignore[arg-type]
+            encoded=msgspec.Raw(msgspec.json.encode(summaries)),
+            entries=entries,
+            problems=tuple(problems),
+            shadowed=tuple(shadowed),
+        )
+
+    def _report(self, problems: Sequence[Entry]) -> None:
+        """One log line for each document that is left out, once."""
+        seen = {(entry.file.path, str(entry.file.refusal)) for entry in problems}
+        for _, reason in sorted(seen - self._reported):
+            log.warning("skipped %s", reason)
+        self._reported = seen
+
+
+def _same(listing: Listing, previous: Listing | None) -> bool:
+    return (
+        previous is not None
+        and listing.refusal is previous.refusal
+        and listing.files.keys() == previous.files.keys()
+        and all(file is previous.files[path] for path, file in listing.files.items())
+    )
+
+
+def _with_id(refusal: WorkflowLookupError, workflow_id: str) -> WorkflowLookupError:
+    """The refusal of a file, told to someone who asked for its id."""
+    return type(refusal)(refusal.remedy, **{"workflowId": workflow_id, **refusal.data})

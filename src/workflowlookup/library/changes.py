@@ -1,0 +1,126 @@
+"""Whether anything below the watched directories has changed since one last asked.
+
+`Inotify` (Linux) asks the kernel, so that the answer is exact and costs a microsecond whatever the size of the library.
+`Polling` (elsewhere, or when the kernel gives no more watches) says yes often enough that a scan finds it.
+Both are asked at the start of a request; there is no thread.
+"""
+
+import os
+import select
+import struct
+import sys
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+
+class Changes(Protocol):
+    """What the catalog needs to know about the world."""
+
+    def watch(self, directory: str) -> None:
+        """Begin to watch a directory; safe to repeat."""
+
+    def pending(self) -> bool:
+        """Whether something may have changed since `take`."""
+
+    def take(self) -> frozenset[str]:
+        """The paths known to have changed; others may have. Starts anew."""
+
+
+class Polling:
+    """Says that something may have changed when `share` of the time would be spent on looking."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, share: float = 0.05) -> None:
+        self._clock = clock
+        self._share = share
+        self._taken = self._next = clock()
+        self._scanning = False
+
+    def watch(self, directory: str) -> None:
+        pass
+
+    def pending(self) -> bool:
+        now = self._clock()
+        if self._scanning:  # the first question after a scan tells how long the scan took
+            self._scanning = False
+            self._next = now + (now - self._taken) / self._share
+        return now >= self._next
+
+    def take(self) -> frozenset[str]:
+        self._taken = self._clock()
+        self._scanning = True
+        return frozenset()
+
+
+_MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO = 0x2, 0x4, 0x8, 0x40, 0x80
+_CREATE, _DELETE, _DELETE_SELF, _MOVE_SELF, _ONLYDIR = 0x100, 0x200, 0x400, 0x800, 0x1000000
+_MASK: Final = (
+    _MODIFY
+    | _ATTRIB
+    | _CLOSE_WRITE
+    | _MOVED_FROM
+    | _MOVED_TO
+    | _CREATE
+    | _DELETE
+    | _DELETE_SELF
+    | _MOVE_SELF
+    | _ONLYDIR
+)
+_EVENT: Final = struct.Struct("iIII")
+
+
+class Inotify:
+    """Linux inotify through the C library: the standard library has no binding, and this is all of it that we need."""
+
+    def __init__(self) -> None:
+        import ctypes  # noqa: PLC0415 - costs milliseconds, and only the first look at the library needs it
+
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0:
+            raise OSError(ctypes.get_errno(), "inotify_init1 failed")
+        self._poll = select.poll()
+        self._poll.register(self._descriptor, select.POLLIN)
+        self._directories: dict[int, str] = {}
+        self._changed: set[str] = set()
+        self._failed = False
+
+    def watch(self, directory: str) -> None:
+        watch = self._libc.inotify_add_watch(self._descriptor, os.fsencode(directory), _MASK)
+        if watch >= 0:
+            self._directories[watch] = directory
+        else:
+            self._failed = True  # no more watches, or no such directory: look at every request instead
+
+    def pending(self) -> bool:
+        return self._failed or bool(self._poll.poll(0))
+
+    def take(self) -> frozenset[str]:
+        self._failed = False
+        while self._poll.poll(0):
+            data = os.read(self._descriptor, 1 << 16)
+            offset = 0
+            while offset < len(data):
+                watch, _, _, length = _EVENT.unpack_from(data, offset)
+                offset += _EVENT.size
+                name = os.fsdecode(data[offset : offset + length].rstrip(b"\0"))
+                offset += length
+                directory = self._directories.get(watch)
+                if directory is not None and name:
+                    self._changed.add(os.path.join(directory, name))
+        changed, self._changed = frozenset(self._changed), set()
+        return changed
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            os.close(self._descriptor)
+
+
+def best_changes() -> Changes:
+    """The kernel's word where there is one."""
+    if sys.platform == "linux":
+        try:
+            return Inotify()
+        except (OSError, AttributeError):
+            pass
+    return Polling()

@@ -1,0 +1,105 @@
+"""A directory of documents as a source: what is in it now, re-reading only what changed."""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
+from workflowlookup.library.files import Loaded, is_document_name, load, signature_of
+
+Watch = Callable[[str], None]
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source holds at one moment: its files by path, and why it cannot be read if it cannot."""
+
+    files: Mapping[str, Loaded] = MappingProxyType({})
+    ignored: int = 0
+    refusal: WorkflowLookupError | None = None
+
+
+class DirectorySource:
+    """Every JSON and YAML document below a directory, hidden files and directories aside."""
+
+    def __init__(self, name: str, root: str, *, required: bool = False) -> None:
+        self.name = name
+        self.root = os.path.abspath(root)
+        self._required = required
+
+    def identity(self) -> tuple[int, int] | None:
+        """Which directory stands at the root now; None when there is none."""
+        try:
+            status = os.stat(self.root)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def scan(self, previous: Listing, changed: Collection[str], watch: Watch) -> Listing:
+        """Look again: files in `changed` and files whose signature differs are read, the others are kept.
+
+        `watch` is called for each directory before it is listed, so that no change falls between the two.
+        """
+        if self.identity() is None:
+            return self._without_root(previous)
+        files: dict[str, Loaded] = {}
+        ignored = 0
+        try:
+            for entry in self._entries(self.root, watch):
+                if not is_document_name(entry.name):
+                    ignored += not entry.name.startswith(".")
+                    continue
+                before = previous.files.get(entry.path)
+                if before is None or entry.path in changed or _differs(before, entry):
+                    before = load(entry.path, self.root)
+                files[entry.path] = before
+        except OSError as problem:
+            reason = problem.strerror or str(problem)
+            refusal = StorageError(f"{self.root} cannot be read: {reason}.", file=self.root, details=reason)
+            return _withdrawn(previous, refusal)
+        return Listing(files=files, ignored=ignored)
+
+    def _entries(self, directory: str, watch: Watch) -> Iterator[os.DirEntry[str]]:
+        watch(directory)
+        with os.scandir(directory) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.startswith("."):
+                    yield from self._subdirectory(entry, watch)
+            elif entry.is_symlink() and entry.is_dir():
+                continue  # a link to a directory inside the root would only show its documents twice
+            else:
+                yield entry
+
+    def _subdirectory(self, entry: os.DirEntry[str], watch: Watch) -> Iterator[os.DirEntry[str]]:
+        try:
+            yield from self._entries(entry.path, watch)
+        except OSError:
+            return  # gone or closed to us meanwhile: the other directories do not suffer
+
+    def _without_root(self, previous: Listing) -> Listing:
+        if not self._required and not previous.files:
+            return Listing()
+        refusal = StorageError(f"The directory {self.root} does not exist.", file=self.root, details="does not exist")
+        return _withdrawn(previous, refusal)
+
+
+def _withdrawn(previous: Listing, refusal: WorkflowLookupError) -> Listing:
+    """What was known stays known by name, and is refused."""
+    files = {
+        path: Loaded(path=path, id=loaded.id, signature=None, refusal=refusal)
+        for path, loaded in previous.files.items()
+    }
+    return Listing(files=files, refusal=refusal)
+
+
+def _differs(before: Loaded, entry: os.DirEntry[str]) -> bool:
+    if before.signature is None:
+        # What could not be read is tried again, but a link that leads out stays out until it changes by name.
+        return not isinstance(before.refusal, SecurityError)
+    try:
+        return signature_of(entry.stat()) != before.signature
+    except OSError:
+        return True

@@ -1,0 +1,144 @@
+"""Reading one document from a directory that others can write to.
+
+Nothing about a file is taken on trust: its kind, its size, where a link leads, and what it holds. Every way to fail
+becomes one of our refusals here, with the name of the file in it.
+"""
+
+import errno
+import os
+import stat
+from typing import Final
+
+import msgspec
+
+from workflowlookup.core.document import DEFAULT_CATEGORY, DEFAULT_VERSION, Severity, check, is_sound
+from workflowlookup.core.syntax import MAX_NESTING, SyntaxProblem, TooDeep, parse_json, parse_yaml
+from workflowlookup.core.values import Json
+from workflowlookup.errors import InvalidWorkflow, SecurityError, StorageError, WorkflowLookupError
+
+MAX_FILE_BYTES: Final = 1 << 20
+PARSERS: Final = {".json": parse_json, ".yaml": parse_yaml, ".yml": parse_yaml}
+FIXTURE_SUFFIXES: Final = (".test.yaml", ".test.yml", ".test.json")
+
+_OPEN_FLAGS: Final = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)  # a named pipe must not block the server
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+
+Signature = tuple[int, int, int, int]
+"""What changes when a file does: modification and change time, size, inode."""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One line of `workflow_list`."""
+
+    id: str
+    name: str
+    description: str
+    category: str
+    version: str
+
+
+def is_document_name(name: str) -> bool:
+    """Whether a file of this name is a workflow document: not hidden, not a test fixture, JSON or YAML."""
+    return not name.startswith(".") and os.path.splitext(name)[1] in PARSERS and not name.endswith(FIXTURE_SUFFIXES)
+
+
+def signature_of(status: os.stat_result) -> Signature:
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+
+
+def read_bytes(path: str, root: str) -> tuple[bytes, Signature]:
+    """The content of a regular file that lies in `root`, at most `MAX_FILE_BYTES`."""
+    try:
+        try:
+            descriptor = os.open(path, _OPEN_FLAGS)
+        except OSError as problem:
+            if problem.errno not in (errno.ELOOP, errno.EMLINK):
+                raise
+            descriptor = os.open(_inside(path, root), _OPEN_FLAGS)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise StorageError(f"{path} is not a regular file.", file=path)
+            data = os.read(descriptor, MAX_FILE_BYTES + 1)
+            while 0 < len(data) <= MAX_FILE_BYTES and len(data) < status.st_size:
+                more = os.read(descriptor, MAX_FILE_BYTES + 1 - len(data))
+                if not more:
+                    break
+                data += more
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise StorageError(f"{path} cannot be read: {reason}.", file=path, details=reason) from problem
+    if len(data) > MAX_FILE_BYTES:
+        details = f"larger than {MAX_FILE_BYTES:,} bytes"
+        raise SecurityError(f"{path} is {details}. Split the workflow.", file=path, details=details)
+    return data, signature_of(status)
+
+
+def _inside(path: str, root: str) -> str:
+    """Where a link leads, if that is inside the root."""
+    target = os.path.realpath(path)
+    if os.path.commonpath([target, os.path.realpath(root)]) != os.path.realpath(root):
+        details = "a link that leads out of its directory"
+        raise SecurityError(f"{path} is {details}. Copy the file instead.", file=path, details=details)
+    return target
+
+
+def parse_document(data: bytes, path: str) -> Json:
+    """The document in a file's bytes. Raises `InvalidWorkflow`, or `SecurityError` for one that nests too deep."""
+    try:
+        return PARSERS[os.path.splitext(path)[1]](data)
+    except TooDeep as problem:
+        details = f"nested deeper than {MAX_NESTING} levels"
+        raise SecurityError(f"{path} is {details}.", file=path, details=details) from problem
+    except SyntaxProblem as problem:
+        raise InvalidWorkflow(f"{path}: {problem.message}.", file=path, issues=[problem.message]) from problem
+
+
+def summarise(document: Json, path: str) -> Summary:
+    """What a list shows of a sound document. Raises `InvalidWorkflow` with every error for one that is not."""
+    if is_sound(document):
+        return Summary(
+            id=document["id"],
+            name=document["name"],
+            description=document["description"],
+            category=document.get("category", DEFAULT_CATEGORY),
+            version=document.get("version", DEFAULT_VERSION),
+        )
+    issues = [finding.message for finding in check(document) if finding.severity is Severity.ERROR]
+    raise InvalidWorkflow(f"{path}: {'; '.join(issues[:3])}.", file=path, issues=issues)
+
+
+def claimed_id(document: Json, path: str) -> str:
+    """The id that a document wants to be known by; its file name when it says nothing sensible."""
+    wanted = document.get("id") if isinstance(document, dict) else None
+    return wanted if isinstance(wanted, str) and wanted else os.path.splitext(os.path.basename(path))[0]
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that has been looked at: a workflow, or the reason why it is none."""
+
+    path: str
+    id: str
+    signature: Signature | None
+    summary: Summary | None = None
+    refusal: WorkflowLookupError | None = None
+
+
+def load(path: str, root: str) -> Loaded:
+    """Look at a file; never raises for what it holds."""
+    document: Json = None
+    signature: Signature | None = None
+    try:
+        data, signature = read_bytes(path, root)
+        document = parse_document(data, path)
+        summary = summarise(document, path)
+        return Loaded(path=path, id=summary.id, signature=signature, summary=summary)
+    except WorkflowLookupError as refusal:
+        return Loaded(path=path, id=claimed_id(document, path), signature=signature, refusal=refusal)

@@ -1,0 +1,47 @@
+"""The log: one line an event on standard error, as text or as JSON. Failing to write it never stops the work."""
+
+import logging
+import sys
+from typing import Final
+
+_NAME: Final = "workflowlookup"
+
+
+def start_log(level: str, form: str) -> None:
+    """Send the package's log to standard error."""
+    logging.raiseExceptions = False  # a client that closes standard error must not break the server
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if form == "json" else _TextLines())
+    logger = logging.getLogger(_NAME)
+    logger.handlers = [handler]
+    logger.propagate = False
+    logger.setLevel(level.upper())
+
+
+def _one_line(text: str) -> str:
+    return (
+        text.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n") if "\n" in text or "\r" in text else text
+    )
+
+
+class _TextLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        text = record.getMessage()
+        if record.exc_info:
+            text += ": " + self.formatException(record.exc_info)
+        return f"{_NAME} {record.levelname.lower()}: {_one_line(text)}"
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        import msgspec  # noqa: PLC0415 - imported long before, and not needed for text
+
+        line = {
+            "time": record.created,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line).decode()

@@ -1,0 +1,440 @@
+"""One connection: from a line to its reply, in both eras of MCP.
+
+The lifecycle gate, the method tables and the place where exceptions become replies are here; what the methods *do* is
+in `tools`. A connection is synchronous: lookups are answered in the order asked, before the next line is read. What
+waits (a subscription) is remembered and leaves the read loop free. Messages that the server starts leave by `outbox`.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from workflowlookup import __version__
+from workflowlookup.core.values import Json
+from workflowlookup.errors import (
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    InvalidWorkflow,
+    MethodNotFound,
+    NotInitialized,
+    ResourceNotFound,
+    UnsupportedEnvelopeVersion,
+    UnsupportedProtocolVersion,
+    WorkflowLookupError,
+)
+from workflowlookup.protocol import jsonrpc
+from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request
+from workflowlookup.protocol.versions import (
+    EARLIEST,
+    ENVELOPE,
+    ENVELOPE_VERSIONS,
+    HANDSHAKE_VERSIONS,
+    META_CAPABILITIES,
+    META_SERVER_INFO,
+    META_SUBSCRIPTION,
+    META_VERSION,
+    RULES,
+    Rules,
+)
+
+log = logging.getLogger(__name__)
+
+SERVER_INFO: Final[Mapping[str, Json]] = {
+    "name": "workflowlookup",
+    "version": __version__,
+    "description": "Workflow Orchestration System MCP Server",
+}
+CAPABILITIES: Final[Mapping[str, Json]] = {
+    "tools": {"listChanged": False, "notifyProgress": False},
+    "resources": {"listChanged": False},
+    "prompts": {"listChanged": False},
+    "completions": {},
+}
+INSTRUCTIONS: Final = (
+    "Workflows lead you through a task one step at a time. Find one with workflow_list, look at it with workflow_get, "
+    "then call workflow_next with the ids of the steps you completed and the context variables you know; do exactly "
+    "the step it gives, check your output with workflow_validate, and repeat until isComplete is true. "
+    "Do not skip steps."
+)
+LIST_TTL_MS: Final = 0
+"""How long a client may keep a list: not at all, the library can change at any time."""
+MAX_SUBSCRIPTIONS: Final = 64
+
+
+class Surface:
+    """What the connection calls: the tools and the library behind them, imported when first asked for."""
+
+    def __init__(self, make_services: Callable[[], Any]) -> None:
+        self._make_services = make_services
+        self._registry: Any = None
+        self._services: Any = None
+
+    @property
+    def services(self) -> Any:
+        if self._services is None:
+            self._services = self._make_services()
+        return self._services
+
+    @property
+    def registry(self) -> Any:
+        if self._registry is None:
+            from workflowlookup.tools import BUILTIN_TOOLS  # noqa: PLC0415 - `initialize` must not wait for the core
+            from workflowlookup.tools.registry import Registry  # noqa: PLC0415
+
+            self._registry = Registry(BUILTIN_TOOLS, self.services)
+        return self._registry
+
+
+class _Call(msgspec.Struct):
+    """A request with what its era says about it."""
+
+    id: bytes
+    method: str
+    params: Any
+    rules: Rules
+    client_capabilities: Mapping[str, Json]
+
+    def object_params(self) -> dict[str, Json]:
+        if isinstance(self.params, list):
+            raise InvalidParams("params must be an object")
+        return self.params or {}
+
+    def text(self, name: str) -> str:
+        """A parameter that must be there, as text."""
+        value = self.object_params().get(name)
+        if value is None:
+            raise InvalidParams(f"{name} is required")
+        if not isinstance(value, str):
+            raise InvalidParams(f"{name} must be text ('string')")
+        return value
+
+    def optional(self, name: str, kind: type, words: str) -> Any:
+        value = self.object_params().get(name)
+        if value is not None and not isinstance(value, kind):
+            raise InvalidParams(f"{name} must be {words}")
+        return value
+
+
+_PENDING: Final = object()
+_Method = Callable[["Connection", _Call], Json]
+
+
+class Connection:
+    """The state of one client's connection: its version, its subscriptions, and whether it is over."""
+
+    def __init__(self, surface: Surface) -> None:
+        self.outbox: list[bytes] = []
+        self.is_finished = False
+        self._surface = surface
+        self._rules: Rules | None = None
+        self._client_capabilities: Mapping[str, Json] = {}
+        self._subscriptions: dict[bytes, Json] = {}
+
+    # ── from a line to a reply ──────────────────────────────────────────────────────────────────────────────────
+
+    def handle(self, line: bytes) -> bytes | None:
+        """Answer one message: its reply, or None when there is nothing to say (yet)."""
+        return self.answer(jsonrpc.decode(line))
+
+    def answer(self, message: Message) -> bytes | None:
+        if isinstance(message, Request):
+            return self._answer_request(message)
+        if isinstance(message, Malformed):
+            return jsonrpc.failure(message.id, message.problem)
+        if isinstance(message, Batch):
+            return self._answer_batch(message)
+        if isinstance(message, Notification):
+            self._notice(message)
+        return None
+
+    def _answer_batch(self, batch: Batch) -> bytes | None:
+        if self._rules is None or not self._rules.batches:
+            problem = "batches are answered at 2024-11-05 and 2025-03-26 only; send each message on a line of its own"
+            return jsonrpc.failure(jsonrpc.NULL_ID, InvalidRequest(problem, details=problem))
+        replies = [reply for message in batch.messages if (reply := self._answer_element(message)) is not None]
+        return b"[%b]" % b",".join(replies) if replies else None
+
+    def _answer_element(self, message: Message) -> bytes | None:
+        if isinstance(message, Request) and message.method in ("initialize", "shutdown"):
+            problem = f"{message.method} must not be part of a batch"
+            return jsonrpc.failure(message.id, InvalidRequest(problem, details=problem))
+        return self.answer(message)
+
+    def _answer_request(self, request: Request) -> bytes | None:
+        rules = self._rules or EARLIEST
+        try:
+            call = self._enter(request)
+            rules = call.rules
+            result = self._dispatch(call)
+        except WorkflowLookupError as error:
+            return _failure(request.id, error, rules)
+        except Exception:  # broad on purpose: details go to the log, not to the wire
+            log.exception("%s failed", request.method)
+            return jsonrpc.failure(request.id, InternalError())
+        if result is _PENDING:
+            return None
+        return jsonrpc.success(request.id, _in_envelope(result) if rules.envelope else result)
+
+    def _enter(self, request: Request) -> _Call:
+        """Find the era of a request, and refuse what its era does not allow."""
+        params = request.params
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        if meta is not None:
+            if not isinstance(meta, dict):
+                raise InvalidParams("_meta must be an object")
+            token = meta.get("progressToken")
+            if token is not None and type(token) not in (str, int):
+                raise InvalidParams("_meta.progressToken must be text or a whole number")
+            if META_VERSION in meta:
+                return _Call(request.id, request.method, params, ENVELOPE, _enveloped_capabilities(meta))
+        return _Call(request.id, request.method, params, self._rules or EARLIEST, self._client_capabilities)
+
+    def _dispatch(self, call: _Call) -> Json:
+        method = (self._ENVELOPE if call.rules.envelope else self._HANDSHAKE).get(call.method)
+        if method is None:
+            return self._call_directly(call)
+        if not call.rules.envelope and call.method not in _ALWAYS_ANSWERED:
+            self._require_handshake()
+        return method(self, call)
+
+    def _require_handshake(self) -> None:
+        if self._rules is None:
+            raise NotInitialized(
+                "Send initialize first.", details="Send initialize first", supportedVersions=list(HANDSHAKE_VERSIONS)
+            )
+
+    # ── lifecycle ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _initialize(self, call: _Call) -> Json:
+        requested = call.text("protocolVersion")
+        capabilities = call.optional("capabilities", dict, "an object")
+        if capabilities is None:
+            raise InvalidParams("capabilities is required")
+        call.optional("clientInfo", dict, "an object")
+        if requested not in HANDSHAKE_VERSIONS:
+            raise UnsupportedProtocolVersion(
+                f"Try again with one of {', '.join(HANDSHAKE_VERSIONS)}.",
+                supportedVersions=list(HANDSHAKE_VERSIONS),
+                requestedVersion=requested,
+            )
+        self._rules = RULES[requested]
+        self._client_capabilities = capabilities
+        return {
+            "protocolVersion": requested,
+            "capabilities": CAPABILITIES,
+            "serverInfo": SERVER_INFO,
+            "instructions": INSTRUCTIONS,
+        }
+
+    def _discover(self, _: _Call) -> Json:
+        return _cacheable(
+            {"supportedVersions": list(ENVELOPE_VERSIONS), "capabilities": CAPABILITIES, "instructions": INSTRUCTIONS}
+        )
+
+    def _discover_without_envelope(self, call: _Call) -> Json:
+        return _in_envelope(self._discover(call))
+
+    def _ping(self, _: _Call) -> Json:
+        return {}
+
+    def _shutdown(self, _: _Call) -> Json:
+        self.close()
+        self.is_finished = True
+        return None
+
+    def close(self) -> None:
+        """End every subscription with its result; called before the connection goes."""
+        for subscription_id, key in self._subscriptions.items():
+            result = {"resultType": "complete", "_meta": {META_SERVER_INFO: SERVER_INFO, META_SUBSCRIPTION: key}}
+            self.outbox.append(jsonrpc.success(subscription_id, result))
+        self._subscriptions.clear()
+
+    def _notice(self, message: Notification) -> None:
+        if message.method == "notifications/cancelled" and isinstance(message.params, dict):
+            cancelled = message.params.get("requestId")
+            for subscription_id, key in self._subscriptions.items():
+                if type(key) is type(cancelled) and key == cancelled:
+                    del self._subscriptions[subscription_id]  # cancelled means that no answer follows
+                    break
+
+    def _listen(self, call: _Call) -> Json:
+        """Hold the request open; the acknowledgement is the first frame of its stream."""
+        wanted = call.optional("notifications", dict, "an object")
+        if wanted is None:
+            raise InvalidParams("notifications is required")
+        if call.id in self._subscriptions:
+            raise InvalidParams("a subscription with this id is open")
+        if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
+            raise InvalidParams(f"at most {MAX_SUBSCRIPTIONS} subscriptions are open at once; cancel one first")
+        key = msgspec.json.decode(call.id)
+        self._subscriptions[call.id] = key
+        honoured: dict[str, Json] = {}  # nothing that could change is announced yet: see CAPABILITIES
+        self.outbox.append(
+            jsonrpc.notification(
+                "notifications/subscriptions/acknowledged",
+                {"notifications": honoured, "_meta": {META_SUBSCRIPTION: key}},
+            )
+        )
+        return _PENDING
+
+    # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _list_tools(self, call: _Call) -> Json:
+        call.object_params()
+        return _cacheable_in(call, {"tools": self._surface.registry.listed()})
+
+    def _call_tool(self, call: _Call) -> Json:
+        registry = self._surface.registry
+        name = call.text("name")
+        tool = registry.tools.get(name)
+        if tool is None:
+            raise registry.unknown(name)
+        arguments = call.optional("arguments", dict, "an object")
+        try:
+            arguments = registry.arguments(tool, arguments)
+        except InvalidParams as error:
+            if call.rules.misfits_as_results:
+                return _refusal(error)
+            raise
+        try:
+            result = registry.call(tool, arguments, call.client_capabilities)
+        except WorkflowLookupError as error:
+            if call.rules.errors_as_results and error.code not in _PROTOCOL_CODES:
+                return _refusal(error)
+            raise
+        encoded = msgspec.json.encode(result)
+        return {"content": [{"type": "text", "text": encoded.decode()}], "structuredContent": msgspec.Raw(encoded)}
+
+    def _call_directly(self, call: _Call) -> Json:
+        """A tool called by its own name as the method: the same handler, the same answer, the spec's own errors."""
+        registry = self._surface.registry
+        tool = registry.tools.get(call.method)
+        if tool is None:
+            raise MethodNotFound("Call tools/list to see the tools.", method=call.method)
+        if not call.rules.envelope:
+            self._require_handshake()
+        params = call.params
+        if isinstance(params, dict) and "_meta" in params:
+            params = {name: value for name, value in params.items() if name != "_meta"}
+        return registry.call(tool, registry.arguments(tool, params), call.client_capabilities)
+
+    # ── resources, prompts, completions ─────────────────────────────────────────────────────────────────────────
+
+    def _list_resources(self, call: _Call) -> Json:
+        from workflowlookup.tools.resources import list_resources  # noqa: PLC0415 - with the core, when first asked for
+
+        call.optional("cursor", str, "text")
+        return _cacheable_in(call, list_resources(self._surface.services, call.object_params()))
+
+    def _list_templates(self, call: _Call) -> Json:
+        from workflowlookup.tools.resources import list_templates  # noqa: PLC0415
+
+        return _cacheable_in(call, list_templates(self._surface.services, call.object_params()))
+
+    def _read_resource(self, call: _Call) -> Json:
+        from workflowlookup.tools.resources import read_resource  # noqa: PLC0415
+
+        call.text("uri")
+        return _cacheable_in(call, read_resource(self._surface.services, call.object_params()))
+
+    def _list_prompts(self, call: _Call) -> Json:
+        from workflowlookup.tools.prompts import list_prompts  # noqa: PLC0415
+
+        call.optional("cursor", str, "text")
+        return _cacheable_in(call, list_prompts(self._surface.services, call.object_params()))
+
+    def _get_prompt(self, call: _Call) -> Json:
+        from workflowlookup.tools.prompts import get_prompt  # noqa: PLC0415
+
+        call.text("name")
+        call.optional("arguments", dict, "an object")
+        return get_prompt(self._surface.services, call.object_params())
+
+    def _complete(self, call: _Call) -> Json:
+        from workflowlookup.tools.completion import complete  # noqa: PLC0415
+
+        for name in ("ref", "argument"):
+            if call.optional(name, dict, "an object") is None:
+                raise InvalidParams(f"{name} is required")
+        return complete(self._surface.services, call.object_params())
+
+    # ── which method is answered by what ────────────────────────────────────────────────────────────────────────
+
+    _SHARED: ClassVar[Mapping[str, _Method]] = {
+        "tools/list": _list_tools,
+        "tools/call": _call_tool,
+        "resources/list": _list_resources,
+        "resources/templates/list": _list_templates,
+        "resources/read": _read_resource,
+        "prompts/list": _list_prompts,
+        "prompts/get": _get_prompt,
+        "completion/complete": _complete,
+    }
+    _HANDSHAKE: ClassVar[Mapping[str, _Method]] = {
+        **_SHARED,
+        "initialize": _initialize,
+        "ping": _ping,
+        "shutdown": _shutdown,
+        "server/discover": _discover_without_envelope,
+    }
+    _ENVELOPE: ClassVar[Mapping[str, _Method]] = {
+        **_SHARED,
+        "server/discover": _discover,
+        "subscriptions/listen": _listen,
+    }
+
+
+_ALWAYS_ANSWERED: Final = frozenset({"initialize", "ping", "shutdown", "server/discover"})
+_PROTOCOL_CODES: Final = frozenset({-32021, -32022, -32603})
+"""Refusals that are about the protocol, not about the tool: never a tool's result."""
+
+
+def _enveloped_capabilities(meta: Mapping[str, Json]) -> Mapping[str, Json]:
+    """The client's capabilities for this request, if the envelope is complete and of a version that is served."""
+    version = meta[META_VERSION]
+    if not isinstance(version, str):
+        raise InvalidParams(f"_meta['{META_VERSION}'] must be text ('string')")
+    if version not in ENVELOPE_VERSIONS:
+        raise UnsupportedEnvelopeVersion(
+            f"Send requests of version {', '.join(ENVELOPE_VERSIONS)}, or initialize for an earlier one.",
+            supported=list(ENVELOPE_VERSIONS),
+            requested=version,
+        )
+    capabilities = meta.get(META_CAPABILITIES)
+    if not isinstance(capabilities, dict):
+        raise InvalidParams(f"_meta['{META_CAPABILITIES}'] is required, as an object")
+    return capabilities
+
+
+def _cacheable(result: Mapping[str, Json]) -> dict[str, Json]:
+    return {**result, "ttlMs": LIST_TTL_MS, "cacheScope": "private"}
+
+
+def _cacheable_in(call: _Call, result: Mapping[str, Json]) -> Mapping[str, Json]:
+    return _cacheable(result) if call.rules.envelope else result
+
+
+def _in_envelope(result: Mapping[str, Json]) -> dict[str, Json]:
+    return {"resultType": "complete", **result, "_meta": {META_SERVER_INFO: SERVER_INFO}}
+
+
+def _refusal(error: WorkflowLookupError) -> dict[str, Json]:
+    """What a tool refused, as a result that a model reads."""
+    return {
+        "content": [{"type": "text", "text": error.explain()}],
+        "structuredContent": {"code": error.code, "message": error.message, "data": error.data},
+        "isError": True,
+    }
+
+
+def _failure(request_id: bytes, error: WorkflowLookupError, rules: Rules) -> bytes:
+    """A refusal on the wire; in the envelope era -32002 is forbidden and travels inside -32602."""
+    if rules.envelope and isinstance(error, ResourceNotFound):
+        return jsonrpc.failure(request_id, error, code=InvalidParams.code)
+    if rules.envelope and isinstance(error, InvalidWorkflow):
+        data = {"code": error.code, **error.data}
+        return jsonrpc.failure(request_id, error, code=InvalidParams.code, data=data)
+    return jsonrpc.failure(request_id, error)

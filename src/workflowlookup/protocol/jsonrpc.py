@@ -1,0 +1,171 @@
+"""JSON-RPC 2.0 as values: a line becomes a `Request`, a `Notification`, a `Batch`, or the problem with it.
+
+Ids are kept as the bytes that were sent, so that they come back exactly: 1, 1.0 and 1e0 stay apart.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from workflowlookup.core.values import Json, deeper_than
+from workflowlookup.errors import InvalidRequest, ParseError, WorkflowLookupError
+
+MAX_NESTING: Final = 200
+MAX_BATCH: Final = 100
+NULL_ID: Final = b"null"
+
+_ABSENT: Final = msgspec.Raw(b"")
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class _Line(msgspec.Struct):
+    """The members of a message; what it does not have stays unset."""
+
+    jsonrpc: Any = msgspec.UNSET
+    id: msgspec.Raw = _ABSENT
+    method: Any = msgspec.UNSET
+    params: Any = None
+    result: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = _ABSENT
+
+
+_decoder: Final = msgspec.json.Decoder(_Line)
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A call that wants an answer."""
+
+    id: bytes
+    method: str
+    params: dict[str, Json] | list[Json] | None
+
+
+class Notification(msgspec.Struct, frozen=True):
+    """A message that wants none."""
+
+    method: str
+    params: dict[str, Json] | list[Json] | None
+
+
+class Response(msgspec.Struct, frozen=True):
+    """An answer to something that we asked."""
+
+    id: bytes
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Several messages in one line."""
+
+    messages: tuple["Message", ...]
+
+
+class Malformed(msgspec.Struct, frozen=True):
+    """A message that cannot be acted on, and the id to answer to as far as it can be told."""
+
+    id: bytes
+    problem: WorkflowLookupError
+
+
+Message: TypeAlias = Request | Notification | Response | Batch | Malformed
+
+
+def decode(line: bytes) -> Message:
+    """What a line means; never raises."""
+    try:
+        if not line.isascii():
+            line.decode()
+        parsed = _decoder.decode(line)
+    except msgspec.ValidationError:
+        return _decode_other(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        return Malformed(NULL_ID, _parse_error(line, problem))
+    return _classify(parsed, line)
+
+
+def _decode_other(line: bytes) -> Message:
+    """JSON that is no object of the expected form: a batch, or nothing that we understand."""
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        return Malformed(NULL_ID, _parse_error(line, problem))
+    if not isinstance(value, list):
+        return Malformed(NULL_ID, _invalid("a message is a JSON object"))
+    if not 0 < len(value) <= MAX_BATCH:
+        return Malformed(NULL_ID, _invalid(f"a batch has 1 to {MAX_BATCH} messages; found {len(value)}"))
+    lines = msgspec.json.decode(line, type=list[msgspec.Raw])
+    return Batch(tuple(_element(bytes(element)) for element in lines))
+
+
+def _element(line: bytes) -> Message:
+    message = decode(line)
+    return Malformed(NULL_ID, _invalid("a batch holds no batches")) if isinstance(message, Batch) else message
+
+
+def _classify(parsed: _Line, line: bytes) -> Message:
+    raw_id = bytes(parsed.id)
+    request_id = raw_id if _is_id(raw_id) else NULL_ID
+    if parsed.jsonrpc != "2.0":
+        return Malformed(request_id, _invalid('jsonrpc must be "2.0"'))
+    if raw_id and request_id is NULL_ID:
+        return Malformed(NULL_ID, _invalid("id must be a number or a string"))
+    method, params = parsed.method, parsed.params
+    if method is msgspec.UNSET:
+        if raw_id and (parsed.result or parsed.error):
+            return Response(raw_id)
+        return Malformed(request_id, _invalid("method is required"))
+    if not isinstance(method, str):
+        return Malformed(request_id, _invalid("method must be a string"))
+    if not isinstance(params, (dict, list, type(None))):
+        return Malformed(request_id, _invalid("params must be an object, an array or null"))
+    if line.count(b"{") + line.count(b"[") > MAX_NESTING and deeper_than(params, MAX_NESTING):
+        return Malformed(request_id, _invalid(f"params must not nest deeper than {MAX_NESTING} levels"))
+    return Request(raw_id, method, params) if raw_id else Notification(method, params)
+
+
+def _is_id(raw: bytes) -> bool:
+    """A number, or a string that is well-formed; true, null, lists and objects are no ids."""
+    if raw[:1] == b'"':
+        try:
+            msgspec.json.decode(raw)
+        except msgspec.DecodeError:
+            return False
+        return True
+    return raw[:1] in b"-0123456789" if raw else False
+
+
+def _invalid(details: str) -> InvalidRequest:
+    return InvalidRequest(details, details=details)
+
+
+def _parse_error(line: bytes, problem: Exception) -> ParseError:
+    if isinstance(problem, UnicodeDecodeError):
+        details, position = "the message is not UTF-8", problem.start
+    elif isinstance(problem, RecursionError):
+        details, position = "the message is nested too deeply", 0
+    else:
+        reason, _, place = str(problem).partition(" (byte ")
+        position = int(place.rstrip(")")) if place else len(line)
+        details = reason if place else f"{reason}: unexpected end of JSON"
+    return ParseError(f"{details} (byte {position})", details=f"{details} (byte {position})", position=position)
+
+
+def too_long(limit: int) -> Malformed:
+    """What a message over the size limit means."""
+    details = f"the message is longer than {limit:,} bytes"
+    return Malformed(NULL_ID, ParseError(details, details=details, position=limit))
+
+
+def success(request_id: bytes, result: Json) -> bytes:
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, _encode(result))
+
+
+def failure(request_id: bytes, error: WorkflowLookupError, *, code: int | None = None, data: Json = None) -> bytes:
+    body: dict[str, Json] = {"code": code or error.code, "message": error.message}
+    if data or error.data:
+        body["data"] = data or error.data
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, _encode(body))
+
+
+def notification(method: str, params: Mapping[str, Json]) -> bytes:
+    return _encode({"jsonrpc": "2.0", "method": method, "params": params})

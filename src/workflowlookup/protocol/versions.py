@@ -1,0 +1,51 @@
+"""The versions of MCP that are served, and the rules that changed between them.
+
+Up to 2025-11-25 a connection begins with `initialize` (the handshake era). Since 2026-07-28 there is no handshake: each
+request carries its version and the client's capabilities in `params._meta` (the envelope era). Which era a message
+belongs to is decided for each message, so both are served on one connection.
+"""
+
+from typing import Final
+
+import msgspec
+
+HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+ENVELOPE_VERSIONS: Final = ("2026-07-28",)
+_ORDER: Final = {version: index for index, version in enumerate((*HANDSHAKE_VERSIONS, *ENVELOPE_VERSIONS))}
+
+META_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+META_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
+META_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a version wants."""
+
+    version: str
+    batches: bool
+    """JSON-RPC batches are answered."""
+    errors_as_results: bool
+    """What a tool refuses comes back as a result with `isError`."""
+    misfits_as_results: bool
+    """So do arguments that do not fit the schema."""
+    envelope: bool
+    """Results carry `resultType` and who the server is; some codes are forbidden."""
+
+
+def _rules(version: str) -> Rules:
+    def since(first: str) -> bool:
+        return _ORDER[version] >= _ORDER[first]
+
+    return Rules(
+        version=version,
+        batches=not since("2025-06-18"),
+        errors_as_results=since("2025-03-26"),
+        misfits_as_results=since("2025-11-25"),
+        envelope=since("2026-07-28"),
+    )
+
+
+RULES: Final = {version: _rules(version) for version in _ORDER}
+ENVELOPE: Final = RULES[ENVELOPE_VERSIONS[0]]
+EARLIEST: Final = RULES[HANDSHAKE_VERSIONS[0]]

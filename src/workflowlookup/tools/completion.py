@@ -1,0 +1,30 @@
+"""Completions: workflow ids, wherever a client completes one."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from workflowlookup.core.values import Json
+from workflowlookup.errors import InvalidParams
+from workflowlookup.tools.registry import Services
+
+MOST_VALUES: Final = 100
+
+
+def complete(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
+    ref, argument = params["ref"], params["argument"]
+    match ref.get("type"):
+        case "ref/resource":
+            wanted = argument.get("name") in ("id", "uri", "workflowId")
+        case "ref/prompt":
+            wanted = argument.get("name") in ("id", "workflowId")
+        case other:
+            raise InvalidParams(f"ref.type must be ref/resource or ref/prompt; found {other!r}")
+    value = argument.get("value")
+    if not isinstance(value, str):
+        raise InvalidParams("argument.value is required, as text")
+    ids = [summary.id for summary in services.catalog.snapshot().summaries] if wanted else []
+    typed = value.casefold().removeprefix("workflow://")
+    found = [item for item in ids if item.startswith(typed)] + [
+        item for item in ids if typed in item and not item.startswith(typed)
+    ]
+    return {"completion": {"values": found[:MOST_VALUES], "total": len(found), "hasMore": len(found) > MOST_VALUES}}

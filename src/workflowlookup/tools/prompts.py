@@ -1,0 +1,87 @@
+"""Prompts: each workflow as a slash command whose arguments are its clarification prompts."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.values import Json
+from workflowlookup.errors import InvalidParams, WorkflowLookupError, WorkflowNotFound
+from workflowlookup.tools.paging import page
+from workflowlookup.tools.registry import Services
+
+PAGE_SIZE: Final = 100
+_LONGEST_NAME: Final = 40
+
+
+def list_prompts(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
+    summaries = services.catalog.snapshot().summaries
+    shown, following = page(summaries, lambda summary: summary.id, params.get("cursor"), PAGE_SIZE)
+    prompts = []
+    for summary in shown:
+        try:
+            prompts.append(_describe(services.catalog.get(summary.id)))
+        except WorkflowLookupError:
+            continue  # changed or gone since the snapshot: the next list tells
+    return {"prompts": prompts, **({"nextCursor": following} if following else {})}
+
+
+def _describe(workflow: Workflow) -> Mapping[str, Json]:
+    return {
+        "name": workflow.id,
+        "title": workflow.name,
+        "description": workflow.description,
+        "arguments": [
+            {"name": name, "description": question, "required": False}
+            for name, question in argument_names(workflow).items()
+        ],
+    }
+
+
+def argument_names(workflow: Workflow) -> dict[str, str]:
+    """A short name for each question: its words, joined."""
+    names: dict[str, str] = {}
+    for number, question in enumerate(workflow.clarification_prompts, 1):
+        name = re.sub(r"[^a-z0-9]+", "_", question.lower())[:_LONGEST_NAME].strip("_") or f"question_{number}"
+        names[name if name not in names else f"{name}_{number}"] = question
+    return names
+
+
+def get_prompt(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
+    try:
+        workflow = services.catalog.get(params["name"])
+    except WorkflowNotFound as problem:
+        raise InvalidParams(problem.remedy.replace("workflow_list", "prompts/list"), name=params["name"]) from problem
+    answers: Mapping[str, Json] = params.get("arguments") or {}
+    names = argument_names(workflow)
+    for name, value in answers.items():
+        if name not in names:
+            raise InvalidParams(f"arguments: '{name}' is unknown. Known: {', '.join(names) or 'none'}")
+        if not isinstance(value, str):
+            raise InvalidParams(f"arguments.{name} must be text")
+    text = _instructions(workflow, {names[name]: value for name, value in answers.items() if value.strip()})
+    return {
+        "description": workflow.description,
+        "messages": [{"role": "user", "content": {"type": "text", "text": text}}],
+    }
+
+
+def _instructions(workflow: Workflow, answers: Mapping[str, str]) -> str:
+    parts = [f'Follow the workflow "{workflow.name}" (id `{workflow.id}`): {workflow.description}']
+    if answers:
+        parts.append("What I can tell you already:\n" + "\n".join(f"- {q}\n  {a}" for q, a in answers.items()))
+    asked = [question for question in workflow.clarification_prompts if question not in answers]
+    if asked:
+        parts.append("Ask me these first, if the answers matter:\n" + "\n".join(f"- {question}" for question in asked))
+    if workflow.preconditions:
+        parts.append(
+            "These must be true before you start:\n" + "\n".join(f"- {line}" for line in workflow.preconditions)
+        )
+    if workflow.meta_guidance:
+        parts.append("Throughout:\n" + "\n".join(f"- {line}" for line in workflow.meta_guidance))
+    parts.append(
+        f"Call `workflow_next` with `workflowId` `{workflow.id}` and an empty `completedSteps`. Do exactly the step it "
+        "gives, check your output with `workflow_validate`, add the step's id to `completedSteps`, and call it again "
+        "until `isComplete` is true. Never skip a step, and ask me when `requiresConfirmation` is true."
+    )
+    return "\n\n".join(parts)

@@ -1,0 +1,193 @@
+"""Tools: what each one is, and the one road by which they are called.
+
+A tool called by its own name and the same tool through `tools/call` meet in `Registry.call`, which checks the arguments
+against the input schema. A handler gets plain JSON values and gives plain JSON values.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.schemas import compile_schema, misfits, suggest
+from workflowlookup.core.values import Json
+from workflowlookup.errors import InvalidParams, MissingClientCapability
+from workflowlookup.library.catalog import Catalog
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+MAX_CONTEXT_BYTES: Final = 256 * 1024
+
+
+class Services(msgspec.Struct, frozen=True, kw_only=True):
+    """What handlers may ask."""
+
+    catalog: Catalog
+
+
+Handler = Callable[[Services, Mapping[str, Any]], Mapping[str, Json]]
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as clients see it, and the function behind it."""
+
+    name: str
+    title: str
+    description: str
+    input_schema: Mapping[str, Json]
+    output_schema: Mapping[str, Json]
+    example: tuple[Mapping[str, Json], Mapping[str, Json]]
+    """Arguments and result."""
+    handler: Handler
+    read_only: bool = True
+    client_capabilities: frozenset[str] = frozenset()
+    """What the client must be able to do for this tool to work, such as `elicitation`."""
+
+    def describe(self) -> dict[str, Json]:
+        """The tool as `tools/list` shows it."""
+        arguments, result = self.example
+        return {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": self.input_schema,
+            "outputSchema": self.output_schema,
+            "annotations": {
+                "title": self.title,
+                "readOnlyHint": self.read_only,
+                "idempotentHint": self.read_only,
+                "openWorldHint": False,
+            },
+            "examples": {"request": {"method": self.name, "params": arguments}, "response": result},
+        }
+
+
+class Registry:
+    """The tools that can be called now."""
+
+    def __init__(self, tools: Sequence[Tool], services: Services) -> None:
+        self.tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
+        self._services = services
+        self._validators: dict[str, jsonschema_rs.Validator] = {}
+        self._listed: msgspec.Raw | None = None
+
+    def listed(self) -> msgspec.Raw:
+        """All tools as JSON, in a fixed order."""
+        if self._listed is None:
+            self._listed = msgspec.Raw(msgspec.json.encode([tool.describe() for tool in self.tools.values()]))
+        return self._listed
+
+    def unknown(self, name: str) -> InvalidParams:
+        """The refusal of a tool that is not there."""
+        return InvalidParams(
+            f"Unknown tool {suggest(name, list(self.tools))}. Call tools/list to see every tool.", name=name
+        )
+
+    def arguments(self, tool: Tool, params: Json) -> Mapping[str, Any]:
+        """Arguments by name, checked against the input schema. Raises `InvalidParams` that names each misfit."""
+        arguments = {} if params is None else params
+        if isinstance(arguments, list):
+            arguments = _by_position(tool, arguments)
+        validator = self._validators.get(tool.name)
+        if validator is None:
+            validator = self._validators[tool.name] = compile_schema(tool.input_schema)
+        if not validator.is_valid(arguments):
+            found = list(misfits(validator, arguments, tool.input_schema))
+            raise InvalidParams("; ".join(misfit.sentence() for misfit in found))
+        return arguments
+
+    def call(
+        self, tool: Tool, arguments: Mapping[str, Any], client_capabilities: Mapping[str, Json]
+    ) -> Mapping[str, Json]:
+        """The tool's answer to arguments that have been checked."""
+        missing = tool.client_capabilities - client_capabilities.keys()
+        if missing:
+            raise MissingClientCapability(
+                f"The tool '{tool.name}' needs a client that offers {', '.join(sorted(missing))}.",
+                requiredCapabilities={name: {} for name in sorted(missing)},
+            )
+        start_budget()
+        return tool.handler(self._services, arguments)
+
+
+def _by_position(tool: Tool, values: Sequence[Json]) -> dict[str, Json]:
+    names = list(tool.input_schema["properties"])
+    if len(values) > len(names):
+        raise InvalidParams(f"at most {len(names)} parameters ({', '.join(names)}); found {len(values)}")
+    return dict(zip(names, values, strict=False))
+
+
+def checked_context(arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+    """The context of a call, if it is not too large."""
+    context: Mapping[str, Json] = arguments.get("context") or {}
+    if context and len(msgspec.json.encode(context)) > MAX_CONTEXT_BYTES:
+        raise InvalidParams(
+            f"context must be at most 256KB ({MAX_CONTEXT_BYTES:,} bytes) as JSON; leave out what no step needs"
+        )
+    return context
+
+
+# ── schemas that several tools share ────────────────────────────────────────────────────────────────────────────
+
+_ID_PATTERN: Final = "^[a-z0-9-][a-z0-9._-]*$"
+_INSTANCE_PATTERN: Final = r"^[a-z0-9-][a-z0-9._-]*(@[0-9]+(\.[0-9]+)*)?$"
+
+
+def workflow_id(description: str) -> dict[str, Json]:
+    return {"type": "string", "description": description, "pattern": _ID_PATTERN, "minLength": 3, "maxLength": 64}
+
+
+def step_id(description: str) -> dict[str, Json]:
+    return {"type": "string", "description": description, "pattern": _INSTANCE_PATTERN, "minLength": 3, "maxLength": 96}
+
+
+def completed_steps(description: str) -> dict[str, Json]:
+    return {
+        "type": "array",
+        "description": description,
+        "items": {"type": "string", "pattern": _INSTANCE_PATTERN, "maxLength": 96},
+        "uniqueItems": True,
+    }
+
+
+def context(description: str) -> dict[str, Json]:
+    return {"type": ["object", "null"], "description": description, "additionalProperties": True}
+
+
+def arguments_schema(properties: Mapping[str, Json], *required: str) -> dict[str, Json]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+TEXTS: Final[Mapping[str, Json]] = {"type": "array", "items": {"type": "string"}}
+
+VERDICT_SCHEMA: Final[Mapping[str, Json]] = {
+    "type": "object",
+    "properties": {
+        "valid": {"type": "boolean"},
+        "issues": {**TEXTS, "description": "What is wrong; empty when valid."},
+        "suggestions": {**TEXTS, "description": "What to do about it."},
+        "warnings": {**TEXTS, "description": "What is worth knowing and does not make it invalid."},
+    },
+    "required": ["valid", "issues", "suggestions"],
+}
+
+STEP_SCHEMA: Final[Mapping[str, Json]] = {
+    "type": ["object", "null"],
+    "properties": {
+        "id": {"type": "string", "description": "Add this id to completedSteps when the step is done."},
+        "title": {"type": "string"},
+        "prompt": {"type": "string"},
+        "agentRole": {"type": "string"},
+        "guidance": TEXTS,
+        "askForFiles": {"type": "boolean"},
+        "requireConfirmation": {"type": "boolean"},
+        "runCondition": {"type": "object"},
+        "loop": {
+            "type": "object",
+            "description": "Inside a loop: its id, the iteration, the item, the index, the total.",
+        },
+    },
+    "required": ["id", "title", "prompt"],
+}

@@ -1,0 +1,97 @@
+"""`workflow_get`: a workflow without its steps, with the first one, or whole."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from workflowlookup.core.guidance import filler, view_step
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.navigation import next_step
+from workflowlookup.core.values import Json
+from workflowlookup.tools.registry import STEP_SCHEMA, TEXTS, Services, Tool, arguments_schema, workflow_id
+
+_OPTIONAL: Final = ("preconditions", "clarificationPrompts", "metaGuidance")
+
+
+def handle(services: Services, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+    workflow = services.catalog.get(arguments["id"])
+    mode = arguments.get("mode") or "preview"
+    if mode == "full":
+        return {"version": workflow.version, "category": workflow.category, **workflow.document}
+    answer = metadata(workflow)
+    if mode == "preview":
+        answer["firstStep"] = first_step(workflow)
+    return answer
+
+
+def metadata(workflow: Workflow) -> dict[str, Json]:
+    return {
+        "id": workflow.id,
+        "name": workflow.name,
+        "description": workflow.description,
+        "version": workflow.version,
+        "category": workflow.category,
+        **{name: workflow.document[name] for name in _OPTIONAL if name in workflow.document},
+        "totalSteps": workflow.total_steps,
+    }
+
+
+def first_step(workflow: Workflow) -> dict[str, Json] | None:
+    """The first step that is eligible while nothing is known; None when every step waits for the context."""
+    found = next_step(workflow, (), {})
+    return None if found.step is None else view_step(found.step, found, filler({}, {}))
+
+
+TOOL = Tool(
+    name="workflow_get",
+    title="Show a workflow",
+    description=(
+        "Retrieves a specific workflow by ID. mode: 'metadata' (no steps), 'preview' (default: with the first step), "
+        "'full' (every step; for authors, not for following it). To follow a workflow use workflow_next."
+    ),
+    input_schema=arguments_schema(
+        {
+            "id": workflow_id("The workflow ID to retrieve"),
+            "mode": {
+                "type": ["string", "null"],
+                "enum": ["metadata", "preview", "full", None],
+                "default": "preview",
+                "description": "How much to return",
+            },
+        },
+        "id",
+    ),
+    output_schema={
+        "type": "object",
+        "properties": {
+            "id": {"type": "string"},
+            "name": {"type": "string"},
+            "description": {"type": "string"},
+            "version": {"type": "string"},
+            "category": {"type": "string"},
+            "preconditions": {**TEXTS, "description": "What must be true before the first step."},
+            "clarificationPrompts": {**TEXTS, "description": "Questions to ask the user first."},
+            "metaGuidance": {**TEXTS, "description": "Advice that holds for every step."},
+            "totalSteps": {"type": "integer"},
+            "firstStep": {**STEP_SCHEMA, "description": "mode preview: the first eligible step."},
+            "steps": {
+                "type": "array",
+                "items": {"type": "object"},
+                "description": "mode full: every step as the author wrote it.",
+            },
+        },
+        "required": ["id", "name", "description", "version"],
+    },
+    example=(
+        {"id": "bug-investigation", "mode": "metadata"},
+        {
+            "id": "bug-investigation",
+            "name": "Bug investigation",
+            "description": "Find the root cause of a bug with evidence, before anything is changed.",
+            "version": "1.0.0",
+            "category": "development",
+            "preconditions": ["There is a report of what goes wrong"],
+            "totalSteps": 7,
+        },
+    ),
+    handler=handle,
+)

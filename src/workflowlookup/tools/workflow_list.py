@@ -1,0 +1,84 @@
+"""`workflow_list`: a line for each workflow, with filters and paging for big libraries."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workflowlookup.core.values import Json
+from workflowlookup.library.files import Summary
+from workflowlookup.tools.paging import page
+from workflowlookup.tools.registry import Services, Tool, arguments_schema
+
+
+def handle(services: Services, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+    snapshot = services.catalog.snapshot()
+    if not arguments:
+        return {"workflows": snapshot.encoded}
+    found: Sequence[Summary] = snapshot.summaries
+    category, query = arguments.get("category"), arguments.get("query")
+    if category:
+        found = [summary for summary in found if summary.category.casefold() == category.casefold()]
+    if query:
+        words = query.casefold().split()
+        found = [summary for summary in found if _matches(summary, words)]
+    shown, cursor = page(found, lambda summary: summary.id, arguments.get("cursor"), arguments.get("limit"))
+    return {"workflows": shown, **({"nextCursor": cursor} if cursor else {})}
+
+
+def _matches(summary: Summary, words: Sequence[str]) -> bool:
+    text = f"{summary.id} {summary.name} {summary.description} {summary.category}".casefold()
+    return all(word in text for word in words)
+
+
+_SUMMARY = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("id", "name", "description", "category", "version")},
+    "required": ["id", "name", "description", "category", "version"],
+}
+
+TOOL = Tool(
+    name="workflow_list",
+    title="List workflows",
+    description=(
+        "Lists all available workflows: id, name, description, category, version. Call this first and choose by the "
+        "description; in a big library narrow it with query or category, or page with limit and cursor."
+    ),
+    input_schema=arguments_schema(
+        {
+            "category": {"type": ["string", "null"], "description": "Only workflows of this category."},
+            "query": {
+                "type": ["string", "null"],
+                "description": "Only workflows whose id, name, description or category has these words.",
+            },
+            "limit": {
+                "type": ["integer", "null"],
+                "minimum": 1,
+                "maximum": 1000,
+                "description": "At most this many; nextCursor leads on.",
+            },
+            "cursor": {"type": ["string", "null"], "description": "The nextCursor of the answer before."},
+        }
+    ),
+    output_schema={
+        "type": "object",
+        "properties": {
+            "workflows": {"type": "array", "items": _SUMMARY},
+            "nextCursor": {"type": "string", "description": "Pass it as cursor to read on."},
+        },
+        "required": ["workflows"],
+    },
+    example=(
+        {},
+        {
+            "workflows": [
+                {
+                    "id": "bug-investigation",
+                    "name": "Bug investigation",
+                    "description": "Find the root cause of a bug with evidence, before anything is changed.",
+                    "category": "development",
+                    "version": "1.0.0",
+                }
+            ]
+        },
+    ),
+    handler=handle,
+)

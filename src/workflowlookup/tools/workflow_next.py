@@ -1,0 +1,123 @@
+"""`workflow_next`: the next step for a caller who tells what is completed and what is known."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from workflowlookup.core.guidance import guide
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.navigation import Next, explain_skip, find_step, next_step
+from workflowlookup.core.schemas import suggest
+from workflowlookup.core.values import Json
+from workflowlookup.errors import StepNotFound
+from workflowlookup.tools.registry import (
+    STEP_SCHEMA,
+    TEXTS,
+    Services,
+    Tool,
+    arguments_schema,
+    checked_context,
+    completed_steps,
+    context,
+    step_id,
+    workflow_id,
+)
+
+
+def handle(services: Services, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+    workflow = services.catalog.get(arguments["workflowId"])
+    current = arguments.get("currentStep")
+    if current is not None and find_step(workflow, current) is None:
+        raise step_not_found(workflow, current)
+    return answer(workflow, next_step(workflow, arguments["completedSteps"], checked_context(arguments)))
+
+
+def answer(workflow: Workflow, found: Next) -> dict[str, Json]:
+    told = guide(workflow, found)
+    guidance: dict[str, Json] = {"prompt": told.prompt}
+    if told.model_hint:
+        guidance["modelHint"] = told.model_hint
+    guidance["requiresConfirmation"] = told.requires_confirmation
+    guidance["validationCriteria"] = told.criteria
+    reply: dict[str, Json] = {
+        "step": told.step or None,
+        "guidance": guidance,
+        "isComplete": found.step is None,
+        "progress": {"completed": found.completed, "total": workflow.total_steps},
+    }
+    if found.step is None and found.skipped:
+        reply["skipped"] = [explain_skip(skip) for skip in found.skipped]
+    if told.warnings:
+        reply["warnings"] = told.warnings
+    return reply
+
+
+def step_not_found(workflow: Workflow, wanted: str) -> StepNotFound:
+    return StepNotFound(
+        f"The workflow '{workflow.id}' has no step {suggest(wanted, list(workflow.steps))}. "
+        "Use the ids that workflow_next gave you.",
+        stepId=wanted,
+    )
+
+
+TOOL = Tool(
+    name="workflow_next",
+    title="Next step",
+    description=(
+        "Gets the next step guidance based on workflow state. Do what guidance.prompt says, check the output with "
+        "workflow_validate, add step.id to completedSteps, and call again with the context variables that the prompts "
+        "asked you to set, until isComplete is true."
+    ),
+    input_schema=arguments_schema(
+        {
+            "workflowId": workflow_id("The workflow ID"),
+            "currentStep": {**step_id("Current step ID (optional)"), "type": ["string", "null"]},
+            "completedSteps": completed_steps(
+                "Array of completed step IDs; in a loop they carry the iteration, as in review@2"
+            ),
+            "context": context('Variables for conditions and templates, such as {"taskSize": "large"}'),
+        },
+        "workflowId",
+        "completedSteps",
+    ),
+    output_schema={
+        "type": "object",
+        "properties": {
+            "step": STEP_SCHEMA,
+            "guidance": {
+                "type": "object",
+                "properties": {
+                    "prompt": {"type": "string", "description": "What to do now: role, advice and prompt in one text."},
+                    "modelHint": {"type": "string", "description": "The kind of model that suits the step."},
+                    "requiresConfirmation": {"type": "boolean", "description": "Ask the user before you go on."},
+                    "validationCriteria": {**TEXTS, "description": "What the output must meet."},
+                },
+                "required": ["prompt", "requiresConfirmation", "validationCriteria"],
+            },
+            "isComplete": {"type": "boolean"},
+            "progress": {
+                "type": "object",
+                "properties": {"completed": {"type": "integer"}, "total": {"type": "integer"}},
+            },
+            "skipped": {
+                "type": "array",
+                "items": {"type": "object"},
+                "description": "At the end: steps that were passed over, and why.",
+            },
+            "warnings": TEXTS,
+        },
+        "required": ["step", "guidance", "isComplete"],
+    },
+    example=(
+        {"workflowId": "bug-investigation", "completedSteps": [], "context": {}},
+        {
+            "step": {"id": "reproduce", "title": "Reproduce the bug", "prompt": "Make the bug happen…"},
+            "guidance": {
+                "prompt": "Make the bug happen…",
+                "requiresConfirmation": False,
+                "validationCriteria": ["The output is at least 200 characters long: Say more."],
+            },
+            "isComplete": False,
+        },
+    ),
+    handler=handle,
+)

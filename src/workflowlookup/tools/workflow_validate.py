@@ -1,0 +1,74 @@
+"""`workflow_validate`: judges the output of a step by the author's criteria."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from workflowlookup.core.model import PromptStep
+from workflowlookup.core.navigation import find_step, scope_of
+from workflowlookup.core.validation import judge
+from workflowlookup.core.values import Json
+from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
+from workflowlookup.tools.registry import (
+    VERDICT_SCHEMA,
+    Services,
+    Tool,
+    arguments_schema,
+    checked_context,
+    context,
+    step_id,
+    workflow_id,
+)
+from workflowlookup.tools.workflow_next import step_not_found
+
+REVIEW: Final = "Review validation criteria and adjust output accordingly."
+
+
+def handle(services: Services, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+    workflow = services.catalog.get(arguments["workflowId"])
+    wanted = arguments["stepId"]
+    step = find_step(workflow, wanted)
+    if step is None:
+        raise step_not_found(workflow, wanted)
+    criteria = step.criteria if isinstance(step, PromptStep) else None
+    try:
+        verdict = judge(criteria, arguments["output"], scope_of(workflow, wanted, checked_context(arguments)))
+    except (InvalidCriteria, InvalidWorkflow) as refusal:
+        raise type(refusal)(refusal.remedy, workflowId=workflow.id, stepId=wanted, **refusal.data) from refusal
+    return {
+        "valid": verdict.valid,
+        "issues": [issue.message for issue in verdict.issues],
+        "suggestions": []
+        if verdict.valid
+        else list(dict.fromkeys((REVIEW, *(issue.suggestion for issue in verdict.issues)))),
+    }
+
+
+TOOL = Tool(
+    name="workflow_validate",
+    title="Validate an output",
+    description=(
+        "Validates step output against workflow requirements. Call it with the full output before you add the step to "
+        "completedSteps; when valid is false, mend what issues and suggestions say and call again."
+    ),
+    input_schema=arguments_schema(
+        {
+            "workflowId": workflow_id("The workflow ID"),
+            "stepId": step_id("The step ID to validate"),
+            "output": {"type": "string", "description": "The step output to validate", "minLength": 1},
+            "context": context("Variables for rules that depend on the context"),
+        },
+        "workflowId",
+        "stepId",
+        "output",
+    ),
+    output_schema=VERDICT_SCHEMA,
+    example=(
+        {"workflowId": "bug-investigation", "stepId": "reproduce", "output": "It crashes."},
+        {
+            "valid": False,
+            "issues": ["Say what you expected and what happened instead."],
+            "suggestions": [REVIEW, "Add at least 189 more characters (now 11, at least 200 are needed)."],
+        },
+    ),
+    handler=handle,
+)

@@ -1,0 +1,74 @@
+"""`workflow_validate_json`: what is wrong with the text of a workflow document, and how to mend it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from workflowlookup.core.document import Finding, Severity, check
+from workflowlookup.core.syntax import SyntaxProblem, parse_json
+from workflowlookup.core.values import Json
+from workflowlookup.errors import InvalidParams
+from workflowlookup.library.files import MAX_FILE_BYTES
+from workflowlookup.tools.registry import VERDICT_SCHEMA, Services, Tool, arguments_schema
+
+
+def handle(_: Services, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+    text: str = arguments["workflowJson"]
+    if not text.strip():
+        raise InvalidParams("workflowJson must not be empty")
+    data = text.encode()
+    if len(data) > MAX_FILE_BYTES:
+        return _verdict([f"The document is larger than {MAX_FILE_BYTES:,} bytes"], ["Split the workflow"])
+    try:
+        document = parse_json(data)
+    except SyntaxProblem as problem:
+        return _verdict([problem.message], list(problem.suggestions))
+    return verdict(check(document))
+
+
+def verdict(findings: list[Finding]) -> Mapping[str, Json]:
+    """Findings as the tool tells them: errors and warnings count, notes are only told."""
+    counted = [finding for finding in findings if finding.severity is not Severity.NOTE]
+    notes = [finding.message for finding in findings if finding.severity is Severity.NOTE]
+    answer = _verdict([finding.message for finding in counted], [finding.suggestion for finding in counted])
+    return {**answer, "warnings": notes} if notes else answer
+
+
+def _verdict(issues: list[str], suggestions: list[str]) -> dict[str, Json]:
+    return {
+        "valid": not issues,
+        "issues": list(dict.fromkeys(issues)),
+        "suggestions": list(dict.fromkeys(suggestions)),
+    }
+
+
+TOOL = Tool(
+    name="workflow_validate_json",
+    title="Validate a workflow document",
+    description=(
+        "Validates workflow JSON content directly: syntax with line and column, the schema in plain words, duplicate "
+        "ids, references that lead nowhere. Use it while you write a workflow."
+    ),
+    input_schema=arguments_schema(
+        {
+            "workflowJson": {
+                "type": "string",
+                "description": "The complete workflow JSON content as a string",
+                "minLength": 1,
+            }
+        },
+        "workflowJson",
+    ),
+    output_schema=VERDICT_SCHEMA,
+    example=(
+        {"workflowJson": '{"id": "my-workflow", "name": "My workflow"}'},
+        {
+            "valid": False,
+            "issues": ["Missing required property 'description'", "Missing required property 'steps'"],
+            "suggestions": [
+                "Add required 'description' field with a meaningful description",
+                "Add required 'steps' array with at least one step object",
+            ],
+        },
+    ),
+    handler=handle,
+)

@@ -1,0 +1,203 @@
+"""Standard input and output: lines in, lines out, and nothing else ever on the wire.
+
+One thread, one loop. The real descriptors are taken aside first and 1 is pointed at standard error, so that a stray
+print cannot reach the client. Output that the reader does not take yet is kept, and reading goes on, so that two
+sides that both write cannot wait for each other for ever; only when a great deal is kept does reading pause. Pipes and
+sockets are waited for; files are read straight on.
+"""
+
+import logging
+import os
+import select
+import stat
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+from workflowlookup.errors import InternalError
+from workflowlookup.protocol import jsonrpc
+from workflowlookup.protocol.connection import Connection
+
+log = logging.getLogger(__name__)
+
+READ_BYTES: Final = 1 << 16
+MOST_KEPT_BYTES: Final = 16 << 20
+LAST_WORDS_MS: Final = 5_000
+"""How long a reader may stand still, once there is nothing more to read, before what is left is dropped."""
+
+GREETING: Final = """\
+workflowlookup serves MCP on this terminal: type JSON-RPC messages, one a line, or press Ctrl-D to leave.
+It is meant to be started by an MCP client: `workflowlookup install CLIENT` adds it to one, `--help` has more.
+"""
+
+
+def divert() -> tuple[int, int]:
+    """Take descriptors 0 and 1 aside for the wire and leave harmless ones in their place."""
+    wire_in, wire_out = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        os.dup2(2, 1)
+    except OSError:  # there is no standard error
+        os.dup2(null, 1)
+    os.dup2(null, 0)
+    os.close(null)
+    return wire_in, wire_out
+
+
+class Stdio:
+    """Carries one connection over a pair of descriptors until the input ends or the client says goodbye."""
+
+    def __init__(self, connection: Connection, wire_in: int, wire_out: int, max_message_bytes: int) -> None:
+        self._connection = connection
+        self._in = wire_in
+        self._out = wire_out
+        self._lines = Lines(max_message_bytes)
+        self._kept = bytearray()
+        self._reader_is_gone = False
+
+    def run(self) -> int:
+        """Serve; the exit code."""
+        if os.isatty(self._in):
+            print(GREETING, file=sys.stderr, end="", flush=True)  # noqa: T201 - for the person who started this by hand
+        unblocked = _unblock(self._out)
+        try:
+            self._serve()
+            self._connection.close()
+            self._send(None)
+            self._drain()
+        except Exception:  # broad on purpose: whatever it is, the client is told that this is the end
+            log.exception("fatal")
+            self._last_words(jsonrpc.failure(jsonrpc.NULL_ID, InternalError()))
+            return 1
+        finally:
+            if unblocked:
+                os.set_blocking(self._out, True)
+        return 0
+
+    def _serve(self) -> None:
+        poll = select.poll()
+        waits = _can_wait(self._in)
+        while not self._connection.is_finished and not self._reader_is_gone:
+            if self._kept:
+                self._write_or_wait(poll, read_too=waits and len(self._kept) < MOST_KEPT_BYTES)
+                if self._kept and not (waits and _is_ready(self._in)):
+                    continue
+            data = os.read(self._in, READ_BYTES)
+            for line in self._lines.feed(data):
+                self._send(self._reply(line))
+                if self._connection.is_finished or self._reader_is_gone:
+                    return
+            if not data:
+                return
+
+    def _reply(self, line: bytes | None) -> bytes | None:
+        if line is None:
+            return self._connection.answer(jsonrpc.too_long(self._lines.limit))
+        return self._connection.handle(line)
+
+    def _send(self, reply: bytes | None) -> None:
+        """Write what the server has to say, in order; keep what the reader does not take."""
+        outbox = self._connection.outbox
+        if outbox:
+            data = b"".join(message + b"\n" for message in outbox)
+            outbox.clear()
+            if reply is not None:
+                data += reply + b"\n"
+        elif reply is not None:
+            data = reply + b"\n"
+        else:
+            return
+        if self._kept:
+            self._kept += data
+            return
+        written = self._write(data)
+        if written < len(data):
+            self._kept += data[written:]
+
+    def _write(self, data: bytes | bytearray) -> int:
+        try:
+            return os.write(self._out, data)
+        except BlockingIOError:
+            return 0
+        except (BrokenPipeError, ConnectionResetError):
+            log.info("the client stopped reading")
+            self._reader_is_gone = True
+            self._kept.clear()
+            return len(data)
+
+    def _write_or_wait(self, poll: select.poll, *, read_too: bool, timeout: int | None = None) -> bool:
+        """Wait until the reader takes more, or there is something to read; False when the time is up."""
+        poll.register(self._out, select.POLLOUT)
+        if read_too:
+            poll.register(self._in, select.POLLIN)
+        ready = poll.poll(timeout)
+        poll.unregister(self._out)
+        if read_too:
+            poll.unregister(self._in)
+        if any(descriptor == self._out for descriptor, _ in ready):
+            del self._kept[: self._write(self._kept)]
+        return bool(ready)
+
+    def _drain(self) -> None:
+        poll = select.poll()
+        while self._kept and not self._reader_is_gone:
+            if not self._write_or_wait(poll, read_too=False, timeout=LAST_WORDS_MS):
+                log.warning("the client does not read: %d bytes were dropped", len(self._kept))
+                return
+
+    def _last_words(self, message: bytes) -> None:
+        try:
+            self._kept += message + b"\n"
+            self._drain()
+        except OSError:
+            log.info("the client could not be told")
+
+
+class Lines:
+    """Cuts a stream of bytes into lines; a line over the limit is dropped and told as None."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._rest = b""
+        self._dropping = False
+
+    def feed(self, data: bytes) -> Iterator[bytes | None]:
+        """The lines that are complete now; without data, at the end of the stream, what is left counts as one."""
+        if not data:
+            pieces = [self._rest, b""]
+        elif self._rest:
+            pieces = (self._rest + data).split(b"\n") if b"\n" in data else [self._rest + data]
+        else:
+            pieces = data.split(b"\n")
+        self._rest = pieces.pop()
+        for line in pieces:
+            if self._dropping:
+                self._dropping = False
+                yield None
+            elif len(line) > self.limit:
+                yield None
+            elif line.strip():
+                yield line
+        if len(self._rest) > self.limit:
+            self._dropping = True
+            self._rest = b""
+
+
+def _can_wait(descriptor: int) -> bool:
+    """Whether reading may block: pipes, sockets and terminals do, files do not."""
+    return not stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+
+def _is_ready(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _unblock(descriptor: int) -> bool:
+    """Let writing give up instead of waiting, where nobody else shares the descriptor's mode: pipes and sockets."""
+    mode = os.fstat(descriptor).st_mode
+    if (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and os.get_blocking(descriptor):
+        os.set_blocking(descriptor, False)
+        return True
+    return False

@@ -1,0 +1,38 @@
+"""Fixtures: a library on disk, and the real server over pipes."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from client import Server
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts the real process in an empty directory; ends it after the test."""
+    servers: list[Server] = []
+
+    def start_server(
+        *, directory: Path | None = None, version: str | None = "2025-11-25", **environment: str
+    ) -> Server:
+        """`directory` holds the workflows, alone; without it the bundled ones are served. `version` None: no handshake."""
+        server = Server(tmp_path, directory=directory, environment=environment)
+        servers.append(server)
+        if version:
+            server.initialize(version)
+        return server
+
+    yield start_server
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """An empty directory for workflow documents."""
+    directory = tmp_path / "library"
+    directory.mkdir()
+    return directory
