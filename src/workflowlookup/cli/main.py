@@ -5,6 +5,7 @@ A new command is a module with a `COMMAND` and one line in `COMMANDS`.
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup import __version__
+from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.settings import SETTINGS, Settings, SettingsError, read_settings
 
 
@@ -49,12 +51,14 @@ exit codes: 0 all is well, 1 problems were found, 2 wrong usage"""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    name = next((word for word in words if not word.startswith("-")), None)
-    parser = _parser(words, name)
-    if name is None and not words:
-        parser.print_help()
-        return 0
-    options = parser.parse_args(words)
+    if words == ["serve"]:  # what clients start, many times a day: no parser needs to be built for it
+        options = argparse.Namespace(command="serve", config=None)
+    else:
+        parser = _parser(words, next((word for word in words if not word.startswith("-")), None))
+        if not words:
+            parser.print_help()
+            return 0
+        options = parser.parse_args(words)
     try:
         settings = read_settings(vars(options), os.environ, directory=os.getcwd(), config=options.config)
     except SettingsError as problem:
@@ -63,8 +67,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from workflowlookup.logs import start_log  # noqa: PLC0415 - `--help` needs no log
 
     start_log(settings.log_level, settings.log_format)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a character gets its number
     try:
         return _load(options.command).run(options, settings)
+    except WorkflowLookupError as refusal:
+        from workflowlookup.cli.output import complain  # noqa: PLC0415 - `serve` never comes here
+
+        complain(refusal.explain().replace("Call workflow_list", "Run `workflowlookup list`"))
+        return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader left: say nothing more, not even at exit
         return 0

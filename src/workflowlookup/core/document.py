@@ -13,6 +13,7 @@ import msgspec
 
 from workflowlookup.core.conditions import ORDERINGS, Condition, walk
 from workflowlookup.core.criteria import parse_criteria, rules_of
+from workflowlookup.core.guidance import requirements_of
 from workflowlookup.core.model import (
     Fragment,
     Function,
@@ -453,6 +454,7 @@ def _loop_step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dic
 
 
 def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
+    criteria = parse_criteria(data.get("validationCriteria"))
     return PromptStep(
         id=data["id"],
         title=data["title"],
@@ -464,7 +466,8 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         ask_for_files=data.get("askForFiles"),
         require_confirmation=_confirmation(data),
         run_condition=data.get("runCondition"),
-        criteria=parse_criteria(data.get("validationCriteria")),
+        criteria=criteria,
+        requirements=tuple(requirements_of(criteria)),
         model_tier=data.get("modelTier", ""),
         model_hint=data.get("modelHint", ""),
         function_definitions=_functions(data),

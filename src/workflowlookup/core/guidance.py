@@ -22,6 +22,7 @@ from workflowlookup.core.model import (
     Not,
     PromptStep,
     RegexRule,
+    Requirement,
     SchemaRule,
     Workflow,
 )
@@ -70,7 +71,11 @@ def guide(workflow: Workflow, found: Next) -> Guidance:
         prompt=prompt,
         model_hint=_model_hint(step) or _model_hint(workflow),
         requires_confirmation=requires_confirmation(step, found.context),
-        criteria=tuple(describe_criteria(step.criteria, found.context)),
+        criteria=tuple(
+            requirement.sentence
+            for requirement in step.requirements
+            if requirement.condition is None or evaluate(requirement.condition, found.context)
+        ),
         warnings=warnings,
     )
 
@@ -252,22 +257,21 @@ def _bullets(lines: Sequence[str] | Iterator[str]) -> str:
 # ── criteria as sentences ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def describe_criteria(criteria: Criterion | None, context: Context) -> Iterator[str]:
-    """One sentence for each thing that the output must meet, as far as it counts in this context."""
+def requirements_of(criteria: Criterion | None) -> Iterator[Requirement]:
+    """One sentence for each thing that the output must meet."""
     match criteria:
         case None:
             return
         case AllOf(parts=parts):
             for part in parts:
-                yield from describe_criteria(part, context)
+                yield from requirements_of(part)
         case AnyOf() | Not() | Malformed():
-            yield describe_criterion(criteria, context)
+            yield Requirement(sentence=describe_criterion(criteria))
         case rule:
-            if evaluate(rule.condition, context):
-                yield describe_criterion(rule, context)
+            yield Requirement(sentence=describe_criterion(rule), condition=rule.condition)
 
 
-def describe_criterion(criterion: Criterion, context: Context) -> str:
+def describe_criterion(criterion: Criterion) -> str:
     """A criterion as one sentence that a model can follow."""
     match criterion:
         case ContainsRule(value=value):
@@ -279,18 +283,18 @@ def describe_criterion(criterion: Criterion, context: Context) -> str:
         case SchemaRule(schema=schema):
             text = f"The output is JSON that fits this JSON Schema: {bytes(schema).decode()}"
         case AllOf(parts=parts):
-            return "All of these hold: " + _listed(parts, context)
+            return "All of these hold: " + _listed(parts)
         case AnyOf(parts=parts):
-            return "At least one of these holds: " + _listed(parts, context)
+            return "At least one of these holds: " + _listed(parts)
         case Not(part=part):
-            return "This must not hold: " + describe_criterion(part, context)
+            return "This must not hold: " + describe_criterion(part)
         case Malformed(reason=reason):
             return f"The author's criteria are not well-formed ({reason}); the output of this step cannot be judged"
     return f"{text}: {criterion.message}" if criterion.message else text
 
 
-def _listed(parts: Sequence[Criterion], context: Context) -> str:
-    return "; ".join(f"({number}) {describe_criterion(part, context)}" for number, part in enumerate(parts, 1))
+def _listed(parts: Sequence[Criterion]) -> str:
+    return "; ".join(f"({number}) {describe_criterion(part)}" for number, part in enumerate(parts, 1))
 
 
 def _length_words(least: int | None, most: int | None) -> str:

@@ -76,6 +76,13 @@ Rule: TypeAlias = ContainsRule | RegexRule | LengthRule | SchemaRule
 Criterion: TypeAlias = Rule | AllOf | AnyOf | Not | Malformed
 
 
+class Requirement(msgspec.Struct, frozen=True, kw_only=True):
+    """A criterion as a sentence for the agent; it counts when its condition holds."""
+
+    sentence: str
+    condition: Condition | None = None
+
+
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     """A parameter of a function."""
 
@@ -122,6 +129,7 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     require_confirmation: bool | Condition | None = None
     run_condition: Condition | None = None
     criteria: Criterion | None = None
+    requirements: tuple[Requirement, ...] = ()
     model_tier: str = ""
     model_hint: str = ""
     function_definitions: tuple[Function, ...] = ()
@@ -160,8 +168,8 @@ class LoopStep(msgspec.Struct, frozen=True, kw_only=True):
 Step: TypeAlias = PromptStep | LoopStep
 
 
-class Workflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow, ready to lead an agent.
+class Workflow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A workflow, ready to lead an agent. One is equal to itself alone, so that it can be a key of caches.
 
     `flow` is what navigation walks: the top-level steps without those that a loop repeats by reference.
     `steps` finds any step by its id, bodies of loops included; `enclosing` the loops around it, outermost first.

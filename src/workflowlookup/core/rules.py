@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.model import ContainsRule, Issue, LengthRule, RegexRule, Rule, SchemaRule
+from workflowlookup.core.model import ContainsRule, Issue, LengthRule, RegexRule, SchemaRule
 from workflowlookup.core.patterns import TooSlow, compile_pattern
 from workflowlookup.core.schemas import compile_schema_text, misfits
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
@@ -86,8 +86,3 @@ def schema(rule: SchemaRule, output: str) -> Iterator[Issue]:
 RULES: Final[Mapping[type, Callable[[Any, str], Iterator[Issue]]]] = MappingProxyType(
     {ContainsRule: contains, RegexRule: regex, LengthRule: length, SchemaRule: schema}
 )
-
-
-def apply(rule: Rule, output: str) -> Iterator[Issue]:
-    """What the rule finds wrong with the output, its condition aside."""
-    return RULES[type(rule)](rule, output)

@@ -194,7 +194,7 @@ def dotted(path: Sequence[str | int]) -> str:
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
     """The known name that the author probably meant."""
-    close = difflib.get_close_matches(name.lower(), [item.lower() for item in known], n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), [item.lower() for item in known], n=1, cutoff=0.7)
     return next((item for item in known if close and item.lower() == close[0]), None)
 
 

@@ -43,12 +43,10 @@ def parse_json(text: bytes) -> Json:
     """The JSON value. Raises `SyntaxProblem` with line, column and the likely fix."""
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise _json_problem(text, str(problem)) from None
     except RecursionError:
         raise TooDeep from None
-    except UnicodeDecodeError as problem:
-        raise _not_utf8(text, problem.start) from None
     if _may_be_deep(text) and deeper_than(value, MAX_NESTING):
         raise TooDeep
     return value
@@ -147,6 +145,7 @@ def parse_yaml(text: bytes) -> Json:
     import yaml  # noqa: PLC0415 - only for those who write YAML
 
     try:
+        _refuse_deep_yaml(text)
         value = yaml.load(text, Loader=_json_loader())  # noqa: S506 - a safe loader, narrowed to JSON types
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
@@ -157,6 +156,8 @@ def parse_yaml(text: bytes) -> Json:
             line=line,
             column=column,
         ) from None
+    except SyntaxProblem:
+        raise
     except (yaml.YAMLError, ValueError) as problem:
         raise SyntaxProblem(f"YAML syntax error: {problem}", "Save the file as UTF-8 text") from None
     except RecursionError:
@@ -168,6 +169,20 @@ def parse_yaml(text: bytes) -> Json:
     if deeper_than(value, MAX_NESTING):
         raise TooDeep
     return value
+
+
+def _refuse_deep_yaml(text: bytes) -> None:
+    """The C loader recurses without a limit and takes the process down with it; its events come one by one."""
+    import yaml  # noqa: PLC0415 - as above
+
+    depth = 0
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_NESTING:
+                raise TooDeep
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def _count_nodes(value: Json, known: dict[int, int], depth: int = 0) -> int:

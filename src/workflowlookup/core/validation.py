@@ -4,11 +4,13 @@ A rule whose condition does not hold is left out of its group: it neither passes
 passes. The messages are the author's, in the order in which they were written.
 """
 
-from workflowlookup.core.conditions import evaluate
+from collections.abc import Sequence
+
+from workflowlookup.core.conditions import Condition, evaluate
 from workflowlookup.core.guidance import describe_criterion
 from workflowlookup.core.model import AllOf, AnyOf, Criterion, Issue, Malformed, Not, Verdict
 from workflowlookup.core.patterns import BadPattern
-from workflowlookup.core.rules import apply
+from workflowlookup.core.rules import RULES
 from workflowlookup.core.schemas import BadSchema
 from workflowlookup.core.values import Context
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
@@ -35,29 +37,35 @@ def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
 
 def _issues(criterion: Criterion, output: str, context: Context) -> list[Issue] | None:
     """What is wrong; an empty list when nothing is, None when the criterion does not count."""
+    rule = RULES.get(type(criterion))
+    if rule is not None:
+        condition: Condition | None = criterion.condition  # type: ignore[union-attr]
+        return list(rule(criterion, output)) if condition is None or evaluate(condition, context) else None
     match criterion:
         case AllOf(parts=parts):
-            counted = [found for part in parts if (found := _issues(part, output, context)) is not None]
-            return [issue for found in counted for issue in found]
+            return [issue for found in _counted(parts, output, context) for issue in found]
         case AnyOf(parts=parts):
-            counted = [found for part in parts if (found := _issues(part, output, context)) is not None]
+            counted = _counted(parts, output, context)
             if not all(counted):
                 return []
-            lead = Issue(
-                message=f"One of these {len(counted)} alternatives is needed:",
-                suggestion="Meet at least one of the alternatives; the others may then be left.",
-            )
-            return [lead, *(issue for found in counted for issue in found)] if counted else []
+            return [_one_of(len(counted)), *(issue for found in counted for issue in found)] if counted else []
         case Not(part=part):
             found = _issues(part, output, context)
-            if found is None:
-                return None
-            unwanted = describe_criterion(part, context)
-            return [] if found else [_unwanted(unwanted)]
+            return None if found is None else [] if found else [_unwanted(describe_criterion(part))]
         case Malformed(reason=reason):
             raise InvalidCriteria(f"{reason}. Ask the author to mend the criteria.", details=reason)
-        case rule:
-            return list(apply(rule, output)) if evaluate(rule.condition, context) else None
+    raise AssertionError(criterion)
+
+
+def _counted(parts: Sequence[Criterion], output: str, context: Context) -> list[list[Issue]]:
+    return [found for part in parts if (found := _issues(part, output, context)) is not None]
+
+
+def _one_of(alternatives: int) -> Issue:
+    return Issue(
+        message=f"One of these {alternatives} alternatives is needed:",
+        suggestion="Meet at least one of the alternatives; the others may then be left.",
+    )
 
 
 def _unwanted(description: str) -> Issue:

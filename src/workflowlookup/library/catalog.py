@@ -5,6 +5,7 @@ at the kernel's word on changes, and only what changed is read again.
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 MOST_BUILT: Final = 512
 """How many workflows are kept ready; the others are read again when asked for."""
+SECONDS_BETWEEN_LOOKS: Final = 0.25
+"""How often it is checked that no directory above a source was replaced: no change inside the source tells."""
 
 
 class Source(Protocol):
@@ -30,8 +33,11 @@ class Source(Protocol):
     name: str
     root: str
 
+    def exists(self) -> bool:
+        """Whether the place is there; asked before every answer while it is not."""
+
     def identity(self) -> object:
-        """Something that changes when the place as a whole is replaced, appears or goes."""
+        """Something that changes when the place as a whole is replaced."""
 
     def scan(self, previous: Listing, changed: frozenset[str], watch: Watch) -> Listing:
         """What is there now."""
@@ -67,6 +73,8 @@ class Catalog:
         self._make_changes = changes
         self._changes: Changes | None = None
         self._identities: list[object] = []
+        self._missing: list[Source] = []
+        self._next_look = 0.0
         self._listings: dict[str, Listing] = {}
         self._snapshot: Snapshot | None = None
         self._built: dict[str, tuple[Loaded, Workflow]] = {}
@@ -76,13 +84,19 @@ class Catalog:
         """The library as it is now; the same object as before when nothing changed."""
         if self._changes is None:
             self._changes = self._make_changes()
-        elif (
-            self._snapshot is not None
-            and not self._changes.pending()
-            and [source.identity() for source in self.sources] == self._identities
-        ):
+        elif self._snapshot is not None and not self._changes.pending() and not self._roots_changed():
             return self._snapshot
         return self._scan(self._changes)
+
+    def _roots_changed(self) -> bool:
+        """Whether a missing root is there now, asked every time; or another stands in its place, asked now and then."""
+        if any(source.exists() for source in self._missing):
+            return True
+        now = time.monotonic()
+        if now < self._next_look:
+            return False
+        self._next_look = now + SECONDS_BETWEEN_LOOKS
+        return [source.identity() for source in self.sources] != self._identities
 
     def listing(self, source: Source) -> Listing:
         """What one source holds, for those who ask about sources."""
@@ -124,10 +138,12 @@ class Catalog:
     def _scan(self, changes: Changes) -> Snapshot:
         changed = changes.take()
         self._identities = [source.identity() for source in self.sources]
+        self._missing = [source for source in self.sources if not source.exists()]
         listings = {
             source.root: source.scan(self._listings.get(source.root, Listing()), changed, changes.watch)
             for source in self.sources
         }
+        changes.scanned()
         if self._snapshot is None or any(
             not _same(listing, self._listings.get(root)) for root, listing in listings.items()
         ):

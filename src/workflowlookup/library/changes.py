@@ -24,7 +24,10 @@ class Changes(Protocol):
         """Whether something may have changed since `take`."""
 
     def take(self) -> frozenset[str]:
-        """The paths known to have changed; others may have. Starts anew."""
+        """The paths known to have changed; others may have. A scan begins."""
+
+    def scanned(self) -> None:
+        """The scan that began with `take` is over."""
 
 
 class Polling:
@@ -33,23 +36,21 @@ class Polling:
     def __init__(self, clock: Callable[[], float] = time.monotonic, share: float = 0.05) -> None:
         self._clock = clock
         self._share = share
-        self._taken = self._next = clock()
-        self._scanning = False
+        self._began = self._next = clock()
 
     def watch(self, directory: str) -> None:
         pass
 
     def pending(self) -> bool:
-        now = self._clock()
-        if self._scanning:  # the first question after a scan tells how long the scan took
-            self._scanning = False
-            self._next = now + (now - self._taken) / self._share
-        return now >= self._next
+        return self._clock() >= self._next
 
     def take(self) -> frozenset[str]:
-        self._taken = self._clock()
-        self._scanning = True
+        self._began = self._clock()
         return frozenset()
+
+    def scanned(self) -> None:
+        now = self._clock()
+        self._next = now + (now - self._began) / self._share
 
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO = 0x2, 0x4, 0x8, 0x40, 0x80
@@ -110,6 +111,9 @@ class Inotify:
                     self._changed.add(os.path.join(directory, name))
         changed, self._changed = frozenset(self._changed), set()
         return changed
+
+    def scanned(self) -> None:
+        pass
 
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:

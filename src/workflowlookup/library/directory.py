@@ -28,6 +28,9 @@ class DirectorySource:
         self.root = os.path.abspath(root)
         self._required = required
 
+    def exists(self) -> bool:
+        return os.access(self.root, os.F_OK)
+
     def identity(self) -> tuple[int, int] | None:
         """Which directory stands at the root now; None when there is none."""
         try:
@@ -68,7 +71,7 @@ class DirectorySource:
             if entry.is_dir(follow_symlinks=False):
                 if not entry.name.startswith("."):
                     yield from self._subdirectory(entry, watch)
-            elif entry.is_symlink() and entry.is_dir():
+            elif entry.is_symlink() and os.path.isdir(entry.path):
                 continue  # a link to a directory inside the root would only show its documents twice
             else:
                 yield entry

@@ -1,5 +1,6 @@
 """`workflow_get`: a workflow without its steps, with the first one, or whole."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -7,14 +8,19 @@ from workflowlookup.core.guidance import filler, view_step
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import next_step
 from workflowlookup.core.values import Json
+from workflowlookup.library.catalog import MOST_BUILT
 from workflowlookup.tools.registry import STEP_SCHEMA, TEXTS, Services, Tool, arguments_schema, workflow_id
 
 _OPTIONAL: Final = ("preconditions", "clarificationPrompts", "metaGuidance")
 
 
 def handle(services: Services, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
-    workflow = services.catalog.get(arguments["id"])
-    mode = arguments.get("mode") or "preview"
+    return view(services.catalog.get(arguments["id"]), arguments.get("mode") or "preview")
+
+
+@functools.lru_cache(maxsize=MOST_BUILT)
+def view(workflow: Workflow, mode: str) -> Mapping[str, Json]:
+    """The workflow in one of the three modes; made once for each version of a document."""
     if mode == "full":
         return {"version": workflow.version, "category": workflow.category, **workflow.document}
     answer = metadata(workflow)

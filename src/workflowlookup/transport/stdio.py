@@ -82,13 +82,23 @@ class Stdio:
                 self._write_or_wait(poll, read_too=waits and len(self._kept) < MOST_KEPT_BYTES)
                 if self._kept and not (waits and _is_ready(self._in)):
                     continue
-            data = os.read(self._in, READ_BYTES)
+            data = self._read()
             for line in self._lines.feed(data):
                 self._send(self._reply(line))
                 if self._connection.is_finished or self._reader_is_gone:
                     return
             if not data:
                 return
+
+    def _read(self) -> bytes:
+        """Wait for more input; nothing at its end."""
+        while True:
+            try:
+                return os.read(self._in, READ_BYTES)
+            except BlockingIOError:  # input and output are one socket, or the client left its end like this
+                _is_ready(self._in, None)
+            except ConnectionResetError:
+                return b""
 
     def _reply(self, line: bytes | None) -> bytes | None:
         if line is None:
@@ -188,10 +198,11 @@ def _can_wait(descriptor: int) -> bool:
     return not stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
-def _is_ready(descriptor: int) -> bool:
+def _is_ready(descriptor: int, timeout: int | None = 0) -> bool:
+    """Whether there is something to read, now or within `timeout` milliseconds; None waits."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(poll.poll(timeout))
 
 
 def _unblock(descriptor: int) -> bool:

@@ -1,0 +1,18 @@
+"""The tools' answers for commands: the same handlers, and so the same words, as on the wire."""
+
+from typing import Any
+
+import msgspec
+
+from workflowlookup.app import make_catalog
+from workflowlookup.core.patterns import start_budget
+from workflowlookup.settings import Settings
+from workflowlookup.tools.registry import Handler, Services
+
+
+def ask(handler: Handler, settings: Settings, **arguments: Any) -> dict[str, Any]:
+    """A tool's answer as plain JSON values. Raises what the tool raises."""
+    start_budget()
+    answer = handler(Services(catalog=make_catalog(settings)), arguments)
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
+    return plain

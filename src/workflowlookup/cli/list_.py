@@ -1,0 +1,48 @@
+"""`workflowlookup list`: the workflows of the library, one a line."""
+
+import argparse
+from typing import Final
+
+from workflowlookup.cli.answers import ask
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import complain, width, write_hint, write_json, write_table
+from workflowlookup.settings import Settings
+from workflowlookup.tools import workflow_list
+
+COLUMNS: Final = ("id", "name", "category", "version", "description")
+FEWER_COLUMNS: Final = ("id", "category", "description")
+"""For a terminal on which all would leave no room for the description."""
+
+NARROW: Final = 110
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--category", metavar="NAME", help="only workflows of this category")
+    parser.add_argument("--query", metavar="WORDS", help="only workflows in which all these words occur")
+    parser.add_argument("--json", action="store_true", help="print what the tool workflow_list answers")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    answer = ask(workflow_list.handle, settings, category=options.category, query=options.query)
+    workflows = answer["workflows"]
+    if options.json:
+        write_json(answer)
+    elif workflows:
+        columns = FEWER_COLUMNS if (width() or NARROW) < NARROW else COLUMNS
+        write_table(columns, [[workflow[column] for column in columns] for workflow in workflows], cut=True)
+        write_hint(f"`workflowlookup show {workflows[0]['id']}` tells more about one of them.")
+    elif options.category or options.query:
+        complain("no workflow fits. Without --category and --query you see them all.")
+    else:
+        complain("there is no workflow. `workflowlookup doctor` tells where they are looked for.")
+    return 0
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup list                              every workflow
+  workflowlookup list --query "bug cause"          those about bugs and causes
+  workflowlookup list --category development --json | jq '.workflows[].id'""",
+)

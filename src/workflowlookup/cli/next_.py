@@ -1,0 +1,109 @@
+"""`workflowlookup next ID`: what an agent is told when these steps are done and this much is known."""
+
+import argparse
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from workflowlookup.cli.answers import ask
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import write_hint, write_json, write_markdown
+from workflowlookup.core.values import Json
+from workflowlookup.settings import Settings
+from workflowlookup.tools import workflow_next
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="which workflow; `workflowlookup list` has the ids")
+    parser.add_argument(
+        "--done",
+        metavar="STEP,…",
+        action="extend",
+        type=_step_ids,
+        default=[],
+        help="ids of completed steps, in a loop with their iteration (review@2); may be repeated",
+    )
+    parser.add_argument(
+        "--context",
+        metavar="NAME=VALUE",
+        action="append",
+        type=_variable,
+        default=[],
+        help="a context variable; the value is JSON, or text if it is not; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print what the tool workflow_next answers")
+
+
+def _step_ids(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _variable(text: str) -> tuple[str, Json]:
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=VALUE, such as taskSize=large")
+    try:
+        encoded = value.encode()
+        name.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError("the name and the value must be UTF-8 text") from None
+    try:
+        return name, msgspec.json.decode(encoded)
+    except msgspec.DecodeError:
+        return name, value
+    except RecursionError:
+        raise argparse.ArgumentTypeError(f"the value of '{name}' nests too deep") from None
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    done = list(dict.fromkeys(options.done))
+    answer = ask(
+        workflow_next.handle, settings, workflowId=options.id, completedSteps=done, context=dict(options.context)
+    )
+    if options.json:
+        write_json(answer)
+        return 0
+    write_markdown("\n\n".join(as_markdown(answer)))
+    if not answer["isComplete"]:
+        words = ["workflowlookup", "next", options.id, "--done", ",".join([*done, answer["step"]["id"]])]
+        for name, value in options.context:
+            words += ["--context", f"{name}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"]
+        write_hint(f"When it is done: {shlex.join(words)}")
+    return 0
+
+
+def as_markdown(answer: Mapping[str, Any]) -> Iterator[str]:
+    """The paragraphs of an answer of `workflow_next`."""
+    step, guidance, progress = answer["step"], answer["guidance"], answer["progress"]
+    done = f"{progress['completed']} of {progress['total']} steps are done"
+    if step:
+        yield f"# {step['title']}"
+        yield f"`{step['id']}` · {done}"
+        if guidance["requiresConfirmation"]:
+            yield "**The agent must ask for confirmation before it goes on.**"
+        yield guidance["prompt"]
+    else:
+        yield f"# {guidance['prompt']}"
+        yield done
+    if "modelHint" in guidance:
+        yield f"Suits: {guidance['modelHint']}"
+    for title, lines in (
+        ("The output must meet", guidance["validationCriteria"]),
+        ("Skipped", [f"`{skip['stepId']}`: {skip['because']}" for skip in answer.get("skipped", ())]),
+        ("Warnings", answer.get("warnings")),
+    ):
+        if lines:
+            yield f"## {title}"
+            yield "\n".join(f"- {line}" for line in lines)
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup next bug-investigation                          the first step
+  workflowlookup next bug-investigation --done reproduce         the one after it
+  workflowlookup next bug-investigation --done reproduce,locate --context severity=high --context 'files=["a.py"]'""",
+)

@@ -1,0 +1,124 @@
+"""What commands print: JSON for programs, plain and stable text into a pipe, tables and colour on a terminal.
+
+`rich` is imported only for a terminal. Documents are written by strangers, so their text is printed without control
+characters: it cannot move the cursor or paint over what stands above it.
+"""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Piece = str | tuple[str, str]
+"""Text, or text and its style."""
+
+_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+
+
+def is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def width() -> int | None:
+    """How many columns there are; None in a pipe, which has no end."""
+    return shutil.get_terminal_size().columns if is_terminal() else None
+
+
+def clean(text: str) -> str:
+    """The text without what a terminal would obey instead of show; line breaks and tabs stay."""
+    return _UNPRINTABLE.sub(_REPLACEMENT, text.replace("\r\n", "\n"))
+
+
+def shown_path(path: str) -> str:
+    """A path that can be printed, also when its name is not text."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def write(*pieces: Piece) -> None:
+    """One line."""
+    parts = [(clean(piece), "") if isinstance(piece, str) else (clean(piece[0]), piece[1]) for piece in pieces]
+    if not is_terminal():
+        print("".join(text for text, _ in parts))
+        return
+    from rich.text import Text  # noqa: PLC0415 - only for a terminal
+
+    _console().print(Text.assemble(*parts), soft_wrap=True)
+
+
+def write_heading(title: str) -> None:
+    write()
+    write((title, "bold"))
+
+
+def write_hint(text: str) -> None:
+    """What to do next: for the person at the terminal, and for nobody else."""
+    if is_terminal():
+        write()
+        write((text, "dim"))
+
+
+def write_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = False) -> None:
+    """A row a line, whole, in a pipe; as wide as the terminal on one, where the last column is wrapped, or cut."""
+    cells = [[clean(" ".join(cell.split())) for cell in row] for row in rows]
+    if not is_terminal():
+        lines = [[heading.upper() for heading in headings], *cells]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+        for line in lines:
+            print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        return
+    from rich.table import Table  # noqa: PLC0415 - only for a terminal
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", expand=cut)
+    for heading in headings:
+        is_last = heading == headings[-1]
+        table.add_column(
+            heading,
+            style="" if heading != headings[0] else "cyan",
+            no_wrap=cut or not is_last,
+            overflow="ellipsis" if cut else "fold",
+            ratio=1 if cut and is_last else None,
+        )
+    for line in cells:
+        table.add_row(*(Text(cell) for cell in line))
+    _console().print(table)
+
+
+def write_markdown(text: str) -> None:
+    """Markdown as it is in a pipe, laid out on a terminal."""
+    if not is_terminal():
+        print(clean(text))
+        return
+    from rich.markdown import Markdown  # noqa: PLC0415 - only for a terminal
+
+    _console().print(Markdown(clean(text), hyperlinks=False))
+
+
+def write_json(value: Any) -> None:
+    """JSON, indented; in UTF-8 whatever the terminal's encoding is, as JSON must be."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def complain(text: str) -> None:
+    """Say on standard error what is wrong."""
+    print(f"workflowlookup: {clean(text)}", file=sys.stderr)
+
+
+def _console() -> "Console":
+    from rich.console import Console  # noqa: PLC0415 - only for a terminal
+
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False)

@@ -1,0 +1,278 @@
+"""Documents: what is wrong with them, in plain words."""
+
+import json
+
+import pytest
+
+from make import document, loop, step
+from workflowlookup.core.document import Severity, build, check, is_sound
+from workflowlookup.core.syntax import SyntaxProblem, TooDeep, parse_json, parse_yaml
+
+
+def findings(content, severity=Severity.ERROR):
+    return [finding.message for finding in check(content) if finding.severity is severity]
+
+
+BAD = [
+    (
+        "nothing but a name",
+        {"id": "abc", "name": "n"},
+        ["Missing required property 'description'", "Missing required property 'steps'"],
+    ),
+    ("not an object", [1], ["The document must be an object; found a list"]),
+    ("a short id", document(identifier="ab"), ["Field 'id' must be at least 3 characters long; found 'ab'"]),
+    ("name of the wrong type", document(name=5), ["Field 'name' must be text ('string'); found 5"]),
+    ("no steps", {**document(), "steps": []}, ["Field 'steps' must be a list of at least 1; found an empty list"]),
+    ("a typo", document(step(promt="x")), ["Unknown field 'promt' (did you mean 'prompt'?) in step 1 ('first-step')"]),
+    ("an unknown field at the top", document(autor="me"), ["Unknown field 'autor'"]),
+    ("no prompt", document({"id": "one", "title": "One"}), ["Missing required property 'prompt' in step 1 ('one')"]),
+    (
+        "an unknown operator",
+        document(step(runCondition={"var": "a", "between": 3})),
+        ["Unknown field 'between' in step 1 ('first-step'), field 'runCondition'"],
+    ),
+    (
+        "an operator without a variable",
+        document(step(runCondition={"equals": 3})),
+        ["Missing required property 'var' in step 1 ('first-step'), field 'runCondition'"],
+    ),
+    (
+        "an empty condition deeper down",
+        document(step(runCondition={"not": {}})),
+        [
+            "Field 'runCondition.not' must be an object with at least 1 field; found an empty object in step 1 ('first-step')"
+        ],
+    ),
+    (
+        "while without a condition",
+        document(loop("a-loop", "first-step", type="while"), step()),
+        ["Missing required property 'condition' in step 1 ('a-loop'), field 'loop'"],
+    ),
+    (
+        "too many iterations",
+        document(loop("a-loop", "first-step", type="for", count=1, maxIterations=1001), step()),
+        ["Field 'loop.maxIterations' must be at most 1000; found 1001 in step 1 ('a-loop')"],
+    ),
+    (
+        "a step inside a body",
+        document(loop("a-loop", [{"id": "one"}], type="for", count=1)),
+        [
+            "Missing required property 'title' in step 1.1 ('one')",
+            "Missing required property 'prompt' in step 1.1 ('one')",
+        ],
+    ),
+    ("duplicate ids", document(step("one"), step("one")), ["Duplicate step id 'one' in step 2 ('one')"]),
+    (
+        "duplicate ids inside a body",
+        document(step("one"), loop("a-loop", [step("one")], type="for", count=1)),
+        ["Duplicate step id 'one' in step 2.1 ('one')"],
+    ),
+    (
+        "a body that leads nowhere",
+        document(loop("a-loop", "frist-step", type="for", count=1), step()),
+        [
+            "Loop 'a-loop' has the body 'frist-step' (did you mean 'first-step'?), a step that does not exist in step 1 ('a-loop')"
+        ],
+    ),
+    (
+        "a loop around itself",
+        document(loop("a-loop", "a-loop", type="for", count=1)),
+        ["The body of loop 'a-loop' leads back to the loop itself (a circular reference) in step 1 ('a-loop')"],
+    ),
+    (
+        "two loops around each other",
+        document(loop("a-loop", "b-loop", type="for", count=1), loop("b-loop", "a-loop", type="for", count=1)),
+        [
+            "The body of loop 'a-loop' leads back to the loop itself (a circular reference) in step 1 ('a-loop')",
+            "The body of loop 'b-loop' leads back to the loop itself (a circular reference) in step 2 ('b-loop')",
+        ],
+    ),
+    (
+        "one body, two loops",
+        document(loop("a-loop", "one", type="for", count=1), loop("b-loop", "one", type="for", count=1), step("one")),
+        ["Step 'one' is the body of two loops, 'a-loop' and 'b-loop' in step 2 ('b-loop')"],
+    ),
+    (
+        "a call of no function",
+        document(step(functionCalls=[{"name": "nope", "args": {}}])),
+        ["Call of undefined function 'nope' in step 1 ('first-step')"],
+    ),
+    (
+        "an argument of the wrong type",
+        document(
+            step(functionCalls=[{"name": "save", "args": {"title": 5}}]),
+            functionDefinitions=[
+                {
+                    "name": "save",
+                    "definition": "d",
+                    "parameters": [
+                        {"name": "title", "type": "string"},
+                        {"name": "n", "type": "number", "required": True},
+                    ],
+                }
+            ],
+        ),
+        [
+            "Parameter 'title' must be of type 'string' in the call of 'save' in step 1 ('first-step')",
+            "Missing required parameter 'n' in the call of 'save' in step 1 ('first-step')",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "expected"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+def test_an_error_says_what_and_where(content, expected):
+    assert findings(content) == expected
+    assert not is_sound(content)
+
+
+GOOD = [
+    ("the least there can be", {"id": "abc", "name": "n", "description": "d", "steps": [step()]}),
+    ("dots and underscores in ids", document(identifier="wr.some_thing")),
+    ("data of one's own", document(step(**{"x-note": 1}), **{"x-team": "core"})),
+    ("an empty condition at the top", document(step(runCondition={}))),
+    ("nested loops", document(loop("a-loop", [loop("b-loop", [step()], type="for", count=1)], type="for", count=1))),
+]
+
+
+@pytest.mark.parametrize("content", [row[1] for row in GOOD], ids=[row[0] for row in GOOD])
+def test_a_sound_document_has_no_findings(content):
+    assert check(content) == []
+    assert is_sound(content)
+
+
+LOADS_WITH_WARNING = [
+    (
+        "gt with text",
+        step(runCondition={"var": "n", "gt": "big"}),
+        "The condition can never hold: 'gt' compares with 'big'",
+    ),
+    (
+        "in of nothing",
+        step(runCondition={"var": "n", "in": []}),
+        "The condition can never hold: 'in' has an empty list",
+    ),
+    ("a bad pattern", step(validationCriteria=["["]), "The pattern '[' does not compile"),
+    (
+        "a bad schema",
+        step(validationCriteria=[{"type": "schema", "schema": {"type": "x"}, "message": "m"}]),
+        "The JSON Schema of a rule is malformed",
+    ),
+    (
+        "criteria of no form",
+        step(validationCriteria=[{"type": "nonsense", "message": "m"}]),
+        "Field 'validationCriteria[0].type'",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("one", "words"), [row[1:] for row in LOADS_WITH_WARNING], ids=[row[0] for row in LOADS_WITH_WARNING]
+)
+def test_a_fault_that_harms_one_step_is_a_warning_and_the_document_loads(one, words):
+    content = document(one)
+
+    assert findings(content) == []
+    assert findings(content, Severity.WARNING)[0].startswith(words)
+    assert is_sound(content)
+    assert build(content).steps["first-step"].title == "Title first-step"
+
+
+def test_what_is_loaded_and_not_acted_on_is_named():
+    content = document(step(outputContract={"contractRef": "x"}), features=["wr.features.x"])
+
+    assert findings(content, Severity.NOTE) == [
+        "'features' is loaded but not acted on",
+        "'outputContract' is loaded but not acted on in step 1 ('first-step')",
+    ]
+
+
+def test_version_and_category_have_defaults():
+    content = document()
+    del content["version"]
+
+    assert (build(content).version, build(content).category) == ("1.0.0", "workflow")
+
+
+SYNTAX = [
+    ('{"a": 1', "Unexpected end of JSON input at position 7 (line 1, column 8)", "the text ends where } is expected"),
+    ('{"a": "b', "Unexpected end of JSON input at position 8 (line 1, column 9)", 'the text ends where "} is expected'),
+    ('{"a": 1,\n}', "(line 2, column 1)", "Remove the comma before '}'"),
+    ('{"a" 1}', "Expecting ':' delimiter at position 5", "Add the missing ':'"),
+    ('{"a": 1 "b": 2}', "Expecting ',' delimiter at position 8", "Add the missing ','"),
+    ("{'a': 1}", "at position 1", 'Use double quotes (")'),
+    ("{a: 1}", "at position 1", "Put the name of the field in double quotes"),
+    ('{"a": True}', "at position 6", "Write true, false and null in lower case"),
+    ('{"a": 1} // done', "Extra data at position 9", "Remove the comment"),
+    ('{"a": "x\ny"}', "Invalid control character", "Write line breaks inside text as \\n"),
+    ('{"a": NaN}', "JSON syntax error", "Use only what JSON has"),
+    ('"\\ud800"', "JSON syntax error", "Use only what JSON has"),
+]
+
+
+@pytest.mark.parametrize(("text", "place", "fix"), SYNTAX, ids=[row[0] for row in SYNTAX])
+def test_a_syntax_error_has_its_place_and_the_likely_fix(text, place, fix):
+    with pytest.raises(SyntaxProblem) as problem:
+        parse_json(text.encode())
+
+    assert place in problem.value.message
+    assert fix in problem.value.suggestions[0]
+
+
+def test_text_that_is_not_utf8_is_told_with_its_place():
+    with pytest.raises(SyntaxProblem, match="not UTF-8: bad byte at line 2, column 2"):
+        parse_json(b'{\n"\xff": 1}')
+
+
+@pytest.mark.parametrize("levels", [65, 500, 100_000])
+def test_nesting_over_the_limit_is_refused(levels):
+    with pytest.raises(TooDeep):
+        parse_json(b"[" * levels + b"]" * levels)
+    with pytest.raises(TooDeep):
+        parse_yaml(b"[" * levels + b"]" * levels)
+
+
+def test_nesting_at_the_limit_is_fine():
+    assert parse_json(b"[" * 64 + b"]" * 64) == parse_yaml(b"[" * 64 + b"]" * 64)
+
+
+def test_yaml_reads_as_json_types_only():
+    text = b"yes: no\n2: 1.5\nday: 2026-01-02\nflag: true\nnone: null\nlong: |\n  a\n  b\n"
+
+    assert parse_yaml(text) == {
+        "yes": "no",
+        "2": 1.5,
+        "day": "2026-01-02",
+        "flag": True,
+        "none": None,
+        "long": "a\nb\n",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"a: [1, 2", "at line 2, column 1"),
+        (b"a: 1\na: 2", "the field 'a' is written twice at line 2, column 1"),
+        (b"a: !!python/object:os.system x", "could not determine a constructor"),
+        (b"a: .inf", "without a counterpart in JSON"),
+        (b"a: !!binary aGk=", "without a counterpart in JSON"),
+        (b"a: &x [*x]", "nests deeper"),
+        (b"\xff\xfe\x00", "YAML syntax error"),
+        (
+            b"a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+            + b"".join(b"%c: &%c [%b]\n" % (n + 1, n + 1, b",".join([b"*%c" % n] * 10)) for n in range(97, 105)),
+            "once its aliases are expanded",
+        ),
+    ],
+    ids=["open", "twice", "object", "infinity", "binary", "recursive", "bytes", "bomb"],
+)
+def test_yaml_that_is_no_document_is_refused(text, words):
+    with pytest.raises(SyntaxProblem, match=words.replace("(", r"\(")):
+        parse_yaml(text)
+
+
+def test_json_and_yaml_of_a_document_mean_the_same():
+    content = document(step("one", runCondition={"var": "n", "gt": 3}), step("two", requireConfirmation=True))
+
+    assert parse_yaml(json.dumps(content).encode()) == parse_json(json.dumps(content).encode()) == content

@@ -1,0 +1,310 @@
+"""The library: what is seen, what shadows what, and that nothing hostile harms the rest."""
+
+import itertools
+import json
+import os
+import shutil
+
+import pytest
+
+from make import document, step, write
+from workflowlookup.errors import InvalidWorkflow, SecurityError, StorageError, WorkflowNotFound
+from workflowlookup.library import directory as directory_module
+from workflowlookup.library.catalog import Catalog
+from workflowlookup.library.changes import Inotify, Polling
+from workflowlookup.library.directory import DirectorySource
+
+
+@pytest.fixture(
+    params=[Inotify, lambda: Polling(clock=itertools.count().__next__, share=1e9)], ids=["inotify", "polling"]
+)
+def changes(request):
+    """Both ways to hear of changes; polling here looks every time."""
+    return request.param
+
+
+@pytest.fixture
+def catalog(library, changes):
+    return Catalog([DirectorySource("library", str(library))], changes)
+
+
+def ids(catalog):
+    return [summary.id for summary in catalog.snapshot().summaries]
+
+
+def test_workflows_are_listed_in_the_order_of_their_ids(catalog, library):
+    for identifier in ("ccc", "aaa", "bbb"):
+        write(library, document(identifier=identifier), f"{9 - ord(identifier[0]) % 9}.json")
+
+    assert ids(catalog) == ["aaa", "bbb", "ccc"]
+
+
+def test_json_and_yaml_in_subdirectories_are_found_and_other_names_are_not(catalog, library):
+    write(library, document(identifier="in-json"), "deep/er/one.json")
+    (library / "two.yaml").write_text("id: in-yaml\nname: N\ndescription: D\nsteps: [{id: one, title: T, prompt: P}]\n")
+    (library / "three.yml").write_text("id: in-yml\nname: N\ndescription: D\nsteps: [{id: one, title: T, prompt: P}]\n")
+    for name in ("README.md", ".hidden.json", "x.json~", "in-json.test.yaml", ".git/x.json", "noending"):
+        write(library, document(identifier="not-seen"), name)
+
+    assert ids(catalog) == ["in-json", "in-yaml", "in-yml"]
+    assert catalog.snapshot().problems == ()
+
+
+def test_a_change_is_seen_by_the_next_question(catalog, library):
+    path = write(library, document(identifier="one", name="Before"))
+    assert catalog.get("one").name == "Before"
+
+    write(library, document(identifier="one", name="After!"))
+    assert catalog.get("one").name == "After!"
+    write(library, document(identifier="two"))
+    assert ids(catalog) == ["one", "two"]
+    path.unlink()
+    assert ids(catalog) == ["two"]
+    (library / "two.json").rename(library / "renamed.json")
+    assert ids(catalog) == ["two"]
+    write(library, document(identifier="three"), "new/directory/three.json")
+    assert ids(catalog) == ["three", "two"]
+    shutil.rmtree(library / "new")
+    assert ids(catalog) == ["two"]
+
+
+def test_a_rewrite_of_the_same_size_at_the_same_moment_is_seen(library):
+    catalog = Catalog([DirectorySource("library", str(library))], Inotify)
+    path = write(library, document(name="aaaa"))
+    status = path.stat()
+    assert catalog.get("sample-workflow").name == "aaaa"
+
+    write(library, document(name="bbbb"))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    assert catalog.get("sample-workflow").name == "bbbb"
+
+
+def test_an_atomic_replacement_is_seen(catalog, library):
+    write(library, document(name="Before"))
+    assert catalog.get("sample-workflow").name == "Before"
+
+    os.replace(write(library, document(name="After"), "draft.tmp"), library / "sample-workflow.json")
+
+    assert catalog.get("sample-workflow").name == "After"
+
+
+def test_only_what_changed_is_read_again(catalog, library, monkeypatch):
+    for number in range(20):
+        write(library, document(identifier=f"flow-{number:02}"))
+    catalog.snapshot()
+    read = []
+    load = directory_module.load
+    monkeypatch.setattr(
+        directory_module, "load", lambda path, root: read.append(os.path.basename(path)) or load(path, root)
+    )
+
+    write(library, document(identifier="flow-07", name="Changed"))
+    assert catalog.get("flow-07").name == "Changed"
+
+    assert read == ["flow-07.json"]
+
+
+def test_without_a_change_the_snapshot_is_the_same_object(catalog, library):
+    write(library, document())
+
+    assert catalog.snapshot() is catalog.snapshot()
+
+
+def test_a_snapshot_does_not_change(catalog, library):
+    write(library, document(identifier="one"))
+    before = catalog.snapshot()
+    write(library, document(identifier="two"))
+    catalog.snapshot()
+
+    assert [summary.id for summary in before.summaries] == ["one"]
+
+
+def test_a_directory_that_appears_later_is_seen(tmp_path, changes):
+    catalog = Catalog([DirectorySource("project", str(tmp_path / "later" / "workflows"))], changes)
+    assert ids(catalog) == []
+
+    write(tmp_path / "later" / "workflows", document())
+
+    assert ids(catalog) == ["sample-workflow"]
+
+
+def test_a_directory_that_vanishes_is_told_and_nothing_else_suffers(tmp_path, library, changes):
+    write(library, document(identifier="stays"))
+    write(tmp_path / "gone", document(identifier="goes"))
+    catalog = Catalog(
+        [DirectorySource("gone", str(tmp_path / "gone")), DirectorySource("library", str(library))], changes
+    )
+    assert ids(catalog) == ["goes", "stays"]
+
+    shutil.rmtree(tmp_path / "gone")
+
+    assert ids(catalog) == ["stays"]
+    with pytest.raises(StorageError, match="does not exist"):
+        catalog.get("goes")
+    write(tmp_path / "gone", document(identifier="goes"))
+    assert catalog.get("goes").id == "goes"
+
+
+def test_a_later_source_shadows_an_earlier_one(tmp_path, changes):
+    for name in ("first", "second"):
+        write(tmp_path / name, document(name=name))
+    catalog = Catalog([DirectorySource(name, str(tmp_path / name)) for name in ("first", "second")], changes)
+
+    ((hidden, by),) = catalog.snapshot().shadowed
+
+    assert catalog.get("sample-workflow").name == "second"
+    assert (hidden.source, by.source) == ("first", "second")
+
+
+def test_a_broken_document_shadows_nothing(tmp_path, changes):
+    write(tmp_path / "first", document(name="sound"))
+    write(tmp_path / "second", {"id": "sample-workflow", "name": "broken"})
+    catalog = Catalog([DirectorySource(name, str(tmp_path / name)) for name in ("first", "second")], changes)
+
+    assert catalog.get("sample-workflow").name == "sound"
+    assert len(catalog.snapshot().problems) == 1
+
+
+def test_the_same_id_twice_in_one_directory_keeps_the_first_by_name(catalog, library):
+    write(library, document(name="first"), "a.json")
+    write(library, document(name="second"), "b.json")
+
+    assert catalog.get("sample-workflow").name == "first"
+    assert len(catalog.snapshot().shadowed) == 1
+
+
+def test_a_broken_document_is_left_out_and_its_id_says_what_is_wrong(catalog, library):
+    write(library, document(identifier="sound"))
+    write(library, {"id": "broken", "name": "N", "steps": []}, "whatever.json")
+    (library / "no-json.json").write_text('{"id": "x",}')
+
+    assert ids(catalog) == ["sound"]
+    with pytest.raises(InvalidWorkflow) as refusal:
+        catalog.get("broken")
+    assert refusal.value.data["issues"][0] == "Missing required property 'description'"
+    with pytest.raises(InvalidWorkflow, match="Remove|property name|trailing|line 1"):
+        catalog.get("no-json")
+
+
+def test_a_mended_document_is_back(catalog, library):
+    (library / "sample-workflow.json").write_text("{")
+    with pytest.raises(InvalidWorkflow):
+        catalog.get("sample-workflow")
+
+    write(library, document())
+
+    assert catalog.get("sample-workflow").id == "sample-workflow"
+
+
+def make_large(library, outside):
+    (library / "bad.json").write_text(json.dumps(document(step(prompt="x" * (1 << 20)))))
+
+
+def make_deep(library, outside):
+    (library / "bad.json").write_text('{"id": ' + "[" * 65 + "]" * 65 + "}")
+
+
+def make_link_out(library, outside):
+    (library / "bad.json").symlink_to(write(outside, document(identifier="bad")))
+
+
+def make_link_chain(library, outside):
+    (outside / "hop.json").symlink_to(write(outside, document(identifier="bad")))
+    (library / "bad.json").symlink_to(outside / "hop.json")
+
+
+def make_pipe(library, outside):
+    os.mkfifo(library / "bad.json")
+
+
+def make_dangling_link(library, outside):
+    (library / "bad.json").symlink_to(library / "nowhere.json")
+
+
+def make_link_loop(library, outside):
+    (library / "bad.json").symlink_to(library / "bad.json")
+
+
+@pytest.mark.parametrize(
+    ("make_hostile", "error", "words"),
+    [
+        (make_large, SecurityError, "larger than 1,048,576 bytes"),
+        (make_deep, SecurityError, "nested deeper than 64 levels"),
+        (make_link_out, SecurityError, "a link that leads out of its directory"),
+        (make_link_chain, SecurityError, "a link that leads out of its directory"),
+        (make_pipe, StorageError, "not a regular file"),
+        (make_dangling_link, StorageError, "No such file"),
+        (make_link_loop, StorageError, "Too many levels of symbolic links"),
+    ],
+)
+def test_a_hostile_file_is_refused_by_name_and_nothing_else_suffers(
+    make_hostile, error, words, catalog, library, tmp_path
+):
+    (tmp_path / "outside").mkdir()
+    write(library, document())
+    make_hostile(library, tmp_path / "outside")
+
+    assert ids(catalog) == ["sample-workflow"]
+    with pytest.raises(error, match=words) as refusal:
+        catalog.get("bad")
+    assert refusal.value.data["file"].endswith("bad.json")
+
+
+def test_a_link_inside_the_directory_is_followed_and_a_linked_directory_is_not(catalog, library, tmp_path):
+    target = write(library, document(), "real/document.txt")
+    (library / "link.json").symlink_to(target)
+    write(tmp_path / "outside", document(identifier="outside"))
+    (library / "linked").symlink_to(tmp_path / "outside")
+
+    assert ids(catalog) == ["sample-workflow"]
+
+
+def test_an_unreadable_name_is_no_harm(catalog, library):
+    write(library, document())
+    (library / os.fsdecode(b"bad-\xff.json")).write_bytes(b"{")
+
+    assert ids(catalog) == ["sample-workflow"]
+    assert len(catalog.snapshot().problems) == 1
+
+
+def test_an_unknown_id_comes_with_the_nearest_known_one(catalog, library):
+    write(library, document())
+
+    with pytest.raises(WorkflowNotFound) as refusal:
+        catalog.get("sample-workflw")
+
+    assert "Did you mean 'sample-workflow'?" in refusal.value.explain()
+    assert refusal.value.data == {"workflowId": "sample-workflw"}
+
+
+def test_more_workflows_than_are_kept_ready_are_all_found(catalog, library, monkeypatch):
+    monkeypatch.setattr("workflowlookup.library.catalog.MOST_BUILT", 3)
+    for number in range(10):
+        write(library, document(identifier=f"flow-{number}"))
+
+    assert [catalog.get(f"flow-{number}").id for number in (*range(10), *range(10))][-1] == "flow-9"
+
+
+def test_an_overflow_of_events_loses_nothing(library):
+    catalog = Catalog([DirectorySource("library", str(library))], Inotify)
+    catalog.snapshot()
+    for number in range(20_000):
+        (library / f"{number % 50}.tmp").write_bytes(b"x")
+    write(library, document())
+
+    assert ids(catalog) == ["sample-workflow"]
+
+
+def test_polling_spends_no_more_than_its_share_of_the_time():
+    now = 0.0
+    polling = Polling(clock=lambda: now, share=0.1)
+    polling.take()
+    now = 1.0  # the scan took a second
+    polling.scanned()
+
+    assert not polling.pending()
+    now = 10.9
+    assert not polling.pending()
+    now = 11.1
+    assert polling.pending()

@@ -1,0 +1,92 @@
+"""The shape of the code: imports point one way, and the wire pays for nothing that it does not use."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import workflowlookup
+
+SOURCE = Path(workflowlookup.__file__).parent
+LAYERS = {
+    "errors": 0,
+    "core": 1,
+    "library": 2,
+    "tools": 4,
+    "protocol": 5,
+    "transport": 6,
+    "settings": 6,
+    "logs": 6,
+    "app": 7,
+    "cli": 8,
+    "__main__": 9,
+}
+"""errors <- core <- library, runs <- execution, providers <- tools <- protocol <- transport, console <- app <- cli"""
+
+
+def imports_of(path: Path):
+    """The top-level parts of the package that a file imports, wherever the import stands."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [
+                f"{node.module}.{alias.name}" if node.module == "workflowlookup" else str(node.module)
+                for alias in node.names
+            ]
+        for name in names:
+            if name.startswith("workflowlookup."):
+                yield name.split(".")[1]
+
+
+def test_imports_point_one_way():
+    wrong = []
+    for path in SOURCE.rglob("*.py"):
+        part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if part == "__init__":
+            continue
+        for imported in imports_of(path):
+            if imported != "__version__" and imported != part and LAYERS[imported] >= LAYERS[part]:
+                wrong.append(f"{path.relative_to(SOURCE)} imports {imported}")
+    assert wrong == []
+
+
+def test_every_part_of_the_package_has_its_place():
+    parts = {
+        path.name.removesuffix(".py")
+        for path in SOURCE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+
+    assert parts - {"__init__"} == set(LAYERS)
+
+
+def test_the_core_is_pure():
+    forbidden = {"os", "logging", "random", "subprocess", "socket", "asyncio", "threading"}
+    found = {
+        (path.name, name)
+        for path in (SOURCE / "core").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [])
+        if name in forbidden
+    }
+    assert found == set()
+
+
+def test_the_reply_to_initialize_costs_neither_core_nor_library_nor_anything_heavy():
+    script = (
+        "import json, sys\n"
+        "from workflowlookup.app import make_connection\n"
+        "from workflowlookup.settings import read_settings\n"
+        "connection = make_connection(read_settings({}, {}, directory='.'))\n"
+        "params = {'protocolVersion': '2025-11-25', 'capabilities': {}}\n"
+        "message = {'jsonrpc': '2.0', 'id': 1, 'method': 'initialize', 'params': params}\n"
+        "assert b'serverInfo' in connection.handle(json.dumps(message).encode())\n"
+        "print(*sys.modules)\n"
+    )
+    loaded = set(
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    )
+
+    heavy = {"asyncio", "jsonschema_rs", "regex", "yaml", "rich", "mcp", "ctypes", "tomllib"}
+    ours = {"workflowlookup.core.document", "workflowlookup.library.catalog", "workflowlookup.tools"}
+    assert loaded & (heavy | ours) == set()

@@ -1,0 +1,186 @@
+"""Properties: whatever comes in, the answer is designed and the next question is answered.
+
+`make soak` runs the same with many more examples.
+"""
+
+import json
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from client import Server
+from make import document, step, write
+from workflowlookup.core.conditions import evaluate
+from workflowlookup.core.criteria import parse_criteria
+from workflowlookup.core.document import build, check, is_sound
+from workflowlookup.core.guidance import guide
+from workflowlookup.core.navigation import next_step
+from workflowlookup.core.schemas import workflow_schema
+from workflowlookup.core.validation import judge
+from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
+
+EXAMPLES = 2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 60
+settings.register_profile(
+    "here",
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=EXAMPLES < 1_000,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("here")
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def words_of(schema):
+    """Every word that the schema of documents knows, so that fuzzing gets past the first check."""
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {})
+        yield from (word for word in schema.get("enum", ()) if isinstance(word, str))
+        for value in schema.values():
+            yield from words_of(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from words_of(value)
+
+
+WORDS = sorted({*words_of(workflow_schema()), "first-step", "x", "1", "true"})
+NEAR = st.recursive(
+    SCALARS | st.sampled_from(WORDS),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=5),
+    max_leaves=25,
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    home = tmp_path_factory.mktemp("fuzz")
+    one = Server(home, directory=home / "library")
+    (home / "library").mkdir()
+    write(home / "library", document(step(validationCriteria=["x"]), step("second-step", runCondition={"var": "a"})))
+    one.initialize()
+    yield one
+    one.stop()
+
+
+def ping(server):
+    """Whatever was said before, the next ping is answered; what came in between is returned."""
+    server.send({"jsonrpc": "2.0", "id": "the-next-ping", "method": "ping"})
+    between = []
+    while (reply := server.receive()) != {"jsonrpc": "2.0", "id": "the-next-ping", "result": {}}:
+        between.append(reply)
+    return between
+
+
+def is_designed(reply):
+    return "result" in reply or reply["error"]["code"] in {*range(-32007, -31999), -32700, -32600, -32601, -32602}
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_get_an_answer_or_are_ignored_and_the_next_ping_is_answered(server, data):
+    server.write(data.replace(b"shutdown", b"") + b"\n")
+
+    assert all(is_designed(reply) for reply in ping(server))
+
+
+@given(JSON)
+def test_any_json_value_as_a_message_gets_a_designed_answer(server, value):
+    server.send(value)
+
+    assert all(is_designed(reply) for reply in ping(server))
+
+
+METHODS = ["initialize", "ping", "tools/list", "tools/call", "resources/list", "resources/read", "prompts/list"]
+METHODS += ["resources/templates/list", "prompts/get", "completion/complete", "server/discover", "subscriptions/listen"]
+TOOLS = ["workflow_list", "workflow_get", "workflow_next", "workflow_validate", "workflow_validate_json"]
+PARAM_NAMES = [
+    "id",
+    "mode",
+    "workflowId",
+    "completedSteps",
+    "context",
+    "stepId",
+    "output",
+    "workflowJson",
+    "currentStep",
+]
+PARAM_NAMES += [
+    "name",
+    "arguments",
+    "uri",
+    "cursor",
+    "ref",
+    "argument",
+    "protocolVersion",
+    "capabilities",
+    "_meta",
+    "query",
+]
+VALUES = SCALARS | st.sampled_from(["sample-workflow", "first-step", "workflow://sample-workflow", *TOOLS]) | JSON
+PARAMS = st.dictionaries(st.sampled_from(PARAM_NAMES), VALUES, max_size=5) | st.lists(VALUES, max_size=5) | st.none()
+
+
+@given(st.sampled_from(METHODS + TOOLS), PARAMS)
+def test_any_parameters_of_any_method_get_a_designed_answer(server, method, params):
+    server.send({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+
+    assert all(is_designed(reply) for reply in ping(server))
+
+
+@given(st.sampled_from(TOOLS), PARAMS)
+def test_any_arguments_of_any_tool_get_a_designed_answer(server, tool, arguments):
+    server.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
+
+    (reply,) = ping(server)
+
+    assert is_designed(reply)
+    if reply.get("result", {}).get("isError"):
+        assert reply["result"]["structuredContent"]["code"] in range(-32602, -31999)
+
+
+@given(NEAR)
+def test_any_document_is_judged_and_a_sound_one_leads_somewhere(value):
+    findings = check(value)
+
+    assert all(finding.message and finding.suggestion for finding in findings)
+    if is_sound(value):
+        workflow = build(value)
+        guide(workflow, next_step(workflow, (), {}))
+
+
+@given(NEAR, st.text())
+def test_any_document_is_judged_through_the_process_too(server, value, text):
+    for content in (json.dumps(value), text):
+        reply = server.request("workflow_validate_json", {"workflowJson": content})
+        assert reply["result"]["issues"] or reply["result"]["valid"] if "result" in reply else not content.strip()
+
+
+@given(NEAR, JSON)
+def test_any_condition_that_a_document_may_have_is_true_or_false(condition, value):
+    if is_sound(document(step(runCondition=condition))):
+        context = dict.fromkeys(WORDS, value)
+        assert evaluate(condition, context) in (True, False)
+
+
+@given(NEAR, st.text(), JSON)
+def test_any_criteria_give_a_verdict_or_a_designed_error(criteria, output, value):
+    try:
+        verdict = judge(parse_criteria(criteria), output, {"x": value})
+    except (InvalidCriteria, InvalidWorkflow) as refusal:
+        assert refusal.data["details"]
+    else:
+        assert all(issue.message and issue.suggestion for issue in verdict.issues)
+
+
+@given(st.text(), st.dictionaries(st.sampled_from(["a", "b", "c.d"]), JSON))
+def test_templates_never_raise(text, context):
+    workflow = build(document(step(prompt="x" + text + "{{a}} {{b.c}} {{c.d}} {{{{")))
+
+    assert guide(workflow, next_step(workflow, (), context)).prompt.startswith("x")

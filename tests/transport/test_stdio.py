@@ -1,0 +1,252 @@
+"""The wire: what the real process does with the bytes, pipes, files and terminals that it is given."""
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from make import document, write
+
+PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
+PONG = {"jsonrpc": "2.0", "id": 1, "result": {}}
+COMMAND = [sys.executable, "-m", "workflowlookup", "serve"]
+
+
+@pytest.fixture
+def quiet(tmp_path):
+    """The arguments of a process away from the user's own files."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("WORKFLOW")}
+    return {"cwd": tmp_path, "env": {**environment, "HOME": str(tmp_path)}, "timeout": 20}
+
+
+def run(data: bytes, quiet, **options):
+    return subprocess.run(COMMAND, input=data, capture_output=True, check=False, **quiet, **options)
+
+
+def replies(output: bytes):
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def test_replies_come_in_the_order_of_the_requests(quiet):
+    names = ["ping", "nope", "tools/list", "ping", "server/discover", "ping"]
+    data = b"".join(
+        json.dumps({"jsonrpc": "2.0", "id": n, "method": name}).encode() + b"\n" for n, name in enumerate(names)
+    )
+
+    done = run(data, quiet)
+
+    assert [reply["id"] for reply in replies(done.stdout)] == list(range(6))
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_end_of_input_is_a_normal_end_and_the_last_line_needs_no_newline(quiet):
+    done = run(PING.rstrip(), quiet)
+
+    assert (replies(done.stdout), done.returncode) == ([PONG], 0)
+
+
+@pytest.mark.parametrize("noise", [b"\n", b"\r\n", b"   \n"], ids=["empty", "return", "blanks"])
+def test_blank_lines_are_passed_over(noise, quiet):
+    assert replies(run(noise + PING.replace(b"\n", b"\r\n") + noise, quiet).stdout) == [PONG]
+
+
+def test_a_message_may_arrive_in_pieces(start):
+    server = start(version=None)
+    for byte in PING:
+        server.write(bytes([byte]))
+
+    assert server.receive() == PONG
+
+
+def test_a_message_over_the_limit_is_answered_and_the_next_one_too(start):
+    server = start(version=None, WORKFLOWLOOKUP_MAX_MESSAGE_BYTES="2000")
+    server.write(b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"' + b"a" * 300_000 + b'"}}\n' + PING)
+
+    reply = server.receive()
+
+    assert (reply["id"], reply["error"]["code"]) == (None, -32700)
+    assert reply["error"]["data"] == {"details": "the message is longer than 2,000 bytes", "position": 2000}
+    assert server.receive() == PONG
+
+
+def test_a_file_as_input_is_read_to_its_end(tmp_path, quiet):
+    (tmp_path / "requests").write_bytes(PING * 3)
+
+    with (tmp_path / "requests").open("rb") as requests:
+        done = subprocess.run(COMMAND, stdin=requests, capture_output=True, check=False, **quiet)
+
+    assert (replies(done.stdout), done.returncode) == ([PONG] * 3, 0)
+
+
+def test_a_socket_as_input_and_output_works(quiet):
+    ours, theirs = socket.socketpair()
+    timeout = quiet.pop("timeout")
+    with subprocess.Popen(COMMAND, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, **quiet) as process:
+        theirs.close()
+        ours.settimeout(timeout)
+        ours.sendall(PING)
+        answer = ours.recv(4096)
+        ours.shutdown(socket.SHUT_WR)
+        code = process.wait(timeout)
+    ours.close()
+
+    assert (replies(answer), code) == ([PONG], 0)
+
+
+def test_on_a_terminal_it_says_what_it_is_and_how_to_use_it(quiet):
+    controller, terminal = pty.openpty()
+    timeout = quiet.pop("timeout")
+    with subprocess.Popen(COMMAND, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **quiet) as process:
+        os.close(terminal)
+        os.write(controller, PING)
+        answer = process.stdout.readline()
+        os.write(controller, b"\x04")
+        code = process.wait(timeout)
+        greeting = process.stderr.read().decode()
+    os.close(controller)
+
+    assert (json.loads(answer), code) == (PONG, 0)
+    assert greeting.startswith("workflowlookup serves MCP on this terminal")
+    assert "workflowlookup install CLIENT" in greeting
+
+
+def test_input_that_cannot_be_read_is_a_fatal_error_with_a_reply_and_an_exit_code(tmp_path, quiet):
+    write_only = os.open(tmp_path / "write-only", os.O_WRONLY | os.O_CREAT)
+    done = subprocess.run(COMMAND, stdin=write_only, capture_output=True, check=False, **quiet)
+    os.close(write_only)
+
+    assert replies(done.stdout) == [
+        {"jsonrpc": "2.0", "id": None, "error": {"code": -32603, "message": "Internal error"}}
+    ]
+    assert done.returncode == 1
+    assert b"fatal" in done.stderr
+
+
+def test_a_stray_print_cannot_reach_the_wire(tmp_path, quiet):
+    script = (
+        "import os, sys, subprocess\n"
+        "from workflowlookup.protocol.connection import Connection\n"
+        "from workflowlookup.app import serve_stdio\n"
+        "from workflowlookup.settings import read_settings\n"
+        "ping = Connection._ping\n"
+        "def noisy(self, call):\n"
+        "    print('stray print', flush=True); os.write(1, b'stray write\\n'); subprocess.run(['echo', 'stray child'])\n"
+        "    assert sys.stdin.read() == ''\n"
+        "    return ping(self, call)\n"
+        "Connection._HANDSHAKE = {**Connection._HANDSHAKE, 'ping': noisy}\n"
+        "sys.exit(serve_stdio(read_settings({}, {}, directory='.')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], input=PING * 2, capture_output=True, check=False, **quiet)
+
+    assert replies(done.stdout) == [PONG, PONG]
+    assert done.stderr.decode().split("\n")[:3] == ["stray print", "stray write", "stray child"]
+
+
+def test_a_client_that_writes_without_reading_is_not_a_deadlock(start):
+    server = start()
+    request = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "tools/list"}).encode() + b"\n"
+
+    server.write(request * 2_000)  # replies of some 20 MB, far over what pipes hold, before the first is read
+
+    assert all(server.receive()["id"] == 5 for _ in range(2_000))
+
+
+def test_a_client_that_stops_reading_and_goes_is_a_quiet_end(quiet):
+    timeout = quiet.pop("timeout")
+    with subprocess.Popen(
+        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **quiet
+    ) as process:
+        process.stdin.write(PING)
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdout.close()
+        try:
+            process.stdin.write(PING * 100)
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        code = process.wait(timeout)
+        log = process.stderr.read()
+
+    assert (code, log) == (0, b"")
+
+
+def test_a_client_that_closes_standard_error_breaks_nothing(library, start):
+    (library / "broken.json").write_text("{")
+    server = start(directory=library)
+    server.process.stderr.close()
+
+    assert server.result("workflow_list") == {"workflows": []}
+    assert server.is_silent()
+
+
+def test_without_standard_output_or_error_it_still_ends(quiet):
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m workflowlookup serve 2>&-"],
+        input=PING,
+        capture_output=True,
+        check=False,
+        **quiet,
+    )
+
+    assert replies(done.stdout) == [PONG]
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_without_a_traceback(which, start):
+    server = start()
+
+    server.process.send_signal(which)
+    server.wait()
+
+    assert "Traceback" not in server.log()
+
+
+def test_idling_costs_no_work(start):
+    server = start()
+    assert server.is_silent()
+
+    def ticks():
+        with open(f"/proc/{server.process.pid}/stat", encoding="ascii") as stat:
+            return sum(map(int, stat.read().rsplit(")", 1)[1].split()[11:13]))
+
+    before = ticks()
+    time.sleep(0.5)
+
+    assert ticks() - before <= 1
+    assert server.is_silent()
+
+
+def test_a_skipped_document_is_one_log_line_once(library, start):
+    (library / "broken.json").write_text('{"id": "broken"')
+    write(library, document())
+    server = start(directory=library)
+    for _ in range(3):
+        assert len(server.result("workflow_list")["workflows"]) == 1
+    server.close_input()
+    server.wait()
+
+    log = server.log().splitlines()
+    assert len(log) == 1
+    assert log[0].startswith("workflowlookup warning: skipped ")
+    assert "broken.json: JSON syntax error: Unexpected end of JSON input" in log[0]
+
+
+def test_log_lines_can_be_json_and_levels_are_a_setting(library, start):
+    (library / "broken.json").write_text("{")
+    server = start(directory=library, WORKFLOWLOOKUP_LOG_FORMAT="json")
+    silent = start(directory=library, WORKFLOWLOOKUP_LOG_LEVEL="error")
+    for one in (server, silent):
+        one.result("workflow_list")
+        one.close_input()
+        one.wait()
+
+    (line,) = map(json.loads, server.log().splitlines())
+    assert (line["level"], line["logger"]) == ("warning", "workflowlookup.library.catalog")
+    assert silent.log() == ""
