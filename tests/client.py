@@ -1,5 +1,6 @@
 """A client for the real server: JSON-RPC over the pipes of a real process, and nothing clever."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -116,7 +117,5 @@ class Server:
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass

@@ -18,7 +18,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def start_server(
         *, directory: Path | None = None, version: str | None = "2025-11-25", **environment: str
     ) -> Server:
-        """`directory` holds the workflows, alone; without it the bundled ones are served. `version` None: no handshake."""
+        """`directory` holds the workflows, alone; without it the bundled ones are. `version` None: no handshake."""
         server = Server(tmp_path, directory=directory, environment=environment)
         servers.append(server)
         if version:

@@ -45,7 +45,7 @@ def test_imports_point_one_way():
         if part == "__init__":
             continue
         for imported in imports_of(path):
-            if imported != "__version__" and imported != part and LAYERS[imported] >= LAYERS[part]:
+            if imported not in ("__version__", part) and LAYERS[imported] >= LAYERS[part]:
                 wrong.append(f"{path.relative_to(SOURCE)} imports {imported}")
     assert wrong == []
 

@@ -71,7 +71,8 @@ BAD = [
         "a body that leads nowhere",
         document(loop("a-loop", "frist-step", type="for", count=1), step()),
         [
-            "Loop 'a-loop' has the body 'frist-step' (did you mean 'first-step'?), a step that does not exist in step 1 ('a-loop')"
+            "Loop 'a-loop' has the body 'frist-step' (did you mean 'first-step'?), a step that does not exist "
+            "in step 1 ('a-loop')"
         ],
     ),
     (

@@ -9,7 +9,7 @@ import msgspec
 
 from workflowlookup.cli.answers import ask
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import write_hint, write_json, write_markdown
+from workflowlookup.cli.output import write_hint, write_json, write_list, write_markdown
 from workflowlookup.core.values import Json
 from workflowlookup.settings import Settings
 from workflowlookup.tools import workflow_next
@@ -66,6 +66,9 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         write_json(answer)
         return 0
     write_markdown("\n\n".join(as_markdown(answer)))
+    write_list("The output must meet", answer["guidance"]["validationCriteria"])
+    write_list("Skipped", [f"{skip['stepId']}: {skip['because']}" for skip in answer.get("skipped", ())])
+    write_list("Warnings", answer.get("warnings", ()))
     if not answer["isComplete"]:
         words = ["workflowlookup", "next", options.id, "--done", ",".join([*done, answer["step"]["id"]])]
         for name, value in options.context:
@@ -75,7 +78,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def as_markdown(answer: Mapping[str, Any]) -> Iterator[str]:
-    """The paragraphs of an answer of `workflow_next`."""
+    """What stands before the criteria in an answer of `workflow_next`."""
     step, guidance, progress = answer["step"], answer["guidance"], answer["progress"]
     done = f"{progress['completed']} of {progress['total']} steps are done"
     if step:
@@ -89,14 +92,6 @@ def as_markdown(answer: Mapping[str, Any]) -> Iterator[str]:
         yield done
     if "modelHint" in guidance:
         yield f"Suits: {guidance['modelHint']}"
-    for title, lines in (
-        ("The output must meet", guidance["validationCriteria"]),
-        ("Skipped", [f"`{skip['stepId']}`: {skip['because']}" for skip in answer.get("skipped", ())]),
-        ("Warnings", answer.get("warnings")),
-    ):
-        if lines:
-            yield f"## {title}"
-            yield "\n".join(f"- {line}" for line in lines)
 
 
 COMMAND = Command(
@@ -105,5 +100,5 @@ COMMAND = Command(
     examples="""\
   workflowlookup next bug-investigation                          the first step
   workflowlookup next bug-investigation --done reproduce         the one after it
-  workflowlookup next bug-investigation --done reproduce,locate --context severity=high --context 'files=["a.py"]'""",
+  workflowlookup next bug-investigation --done reproduce,triage --context bugKind=intermittent --context goal=fix""",
 )

@@ -98,12 +98,26 @@ def write_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, cut: 
 
 def write_markdown(text: str) -> None:
     """Markdown as it is in a pipe, laid out on a terminal."""
+    text = clean(text)
     if not is_terminal():
-        print(clean(text))
+        print(text)
         return
-    from rich.markdown import Markdown  # noqa: PLC0415 - only for a terminal
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - only for a terminal
+    from rich.markdown import Markdown  # noqa: PLC0415
 
-    _console().print(Markdown(clean(text), hyperlinks=False))
+    markdown = Markdown(text, hyperlinks=False)
+    # Rich drops what looks like HTML; a prompt that says <file> must be shown as it is.
+    markdown.parsed = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).parse(text)
+    _console().print(markdown)
+
+
+def write_list(title: str, lines: Sequence[str]) -> None:
+    """A section of literal lines, such as patterns, that Markdown would bend; nothing without lines."""
+    if lines:
+        write_heading(title if is_terminal() else f"## {title}")
+        write()
+        for line in lines:
+            write(("- ", "cyan"), line)
 
 
 def write_json(value: Any) -> None:

@@ -371,15 +371,13 @@ def _rule_warning(path: PathTo, message: str, document: Json) -> Finding:
     )
 
 
-_UNUSED_FIELDS: Final = ("features", "assessments", "extensionPoints", "metricsProfile")
+_UNUSED_FIELDS: Final = (
+    *("features", "assessments", "extensionPoints", "metricsProfile"),
+    *("variables", "tags", "tips", "changelog", "autoRecognitionPatterns"),
+)
 _UNUSED_STEP_FIELDS: Final = (
-    "templateCall",
-    "outputContract",
-    "assessmentRefs",
-    "assessmentConsequences",
-    "notesOptional",
-    "audit",
-    "verification",
+    *("templateCall", "outputContract", "assessmentRefs", "assessmentConsequences", "notesOptional", "audit"),
+    *("verification", "confirmationPrompt", "expectedOutput", "outputRequired"),
 )
 
 
@@ -387,6 +385,8 @@ def _not_acted_on(document: Mapping[str, Json]) -> Iterator[Finding]:
     places: list[tuple[PathTo, str]] = [((), field) for field in _UNUSED_FIELDS if field in document]
     for path, step in walk_steps(document["steps"]):
         places += [(path, field) for field in _UNUSED_STEP_FIELDS if field in step]
+        if "loop" in step and "guidance" in step:
+            places.append((path, "guidance"))
         if "conditionSource" in step.get("loop", ()):
             places.append(((*path, "loop"), "conditionSource"))
     for path, field in places:

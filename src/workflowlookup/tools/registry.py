@@ -53,7 +53,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             "title": self.title,
             "description": self.description,
             "inputSchema": self.input_schema,
-            "outputSchema": self.output_schema,
+            "outputSchema": _or_refusal(self.output_schema),
             "annotations": {
                 "title": self.title,
                 "readOnlyHint": self.read_only,
@@ -62,6 +62,18 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             },
             "examples": {"request": {"method": self.name, "params": arguments}, "response": result},
         }
+
+
+def _or_refusal(schema: Mapping[str, Json]) -> dict[str, Json]:
+    """The schema of results, or of what comes back with `isError`: some clients check that too."""
+    properties = {
+        **schema["properties"],
+        "code": {"type": "integer", "description": "With isError: the code of the refusal."},
+        "message": {"type": "string", "description": "With isError: what was refused."},
+        "data": {"type": "object", "description": "With isError: the particulars."},
+    }
+    either = [{"required": schema["required"]}, {"required": ["code", "message"]}]
+    return {"type": "object", "properties": properties, "anyOf": either}
 
 
 class Registry:

@@ -1,0 +1,168 @@
+"""Turns the raw figures into tables, ratios and verdicts; every target of the benchmark stands in this file."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from client import Pace
+
+Series = Mapping[str, Sequence[float]]
+
+OURS: Final = "workflowlookup"
+CAT: Final = "cat"
+BARE: Final = "bare interpreter"
+SDK: Final = "SDK lowlevel"
+BUNDLED: Final = "bundled"
+THOUSAND: Final = "1,000"
+
+COLD_OF_BARE: Final = 1.4
+COLD_OF_SDK: Final = 1 / 5
+PACE_OF_CAT: Final = 0.25
+PACE_OF_SDK: Final = 12.0
+PACED_TOOLS: Final = frozenset({"workflow_next", "workflow_get", "workflow_validate"})
+FIRST_LIST_OF_LOOP: Final = 2.5
+LATER_LIST_OF_LOOP: Final = 1.0  # nobody who opens the files again can be faster than the bare loop
+MEMORY_MB: Final = 40.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """All that a run measured, round by round."""
+
+    cold_ms: Series
+    calls: Mapping[str, Mapping[str, Mapping[str, Sequence[Pace]]]]  # library, tool, contestant
+    lists_ms: Mapping[str, Series]  # library; "first", "second" and, where there are files to read, "loop"
+    memory_mb: Mapping[str, Series]  # library, contestant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One target and how far the run got."""
+
+    what: str
+    value: float
+    limit: float
+    met: bool
+
+    def __str__(self) -> str:
+        return f"[green]{self.value:.2f} ✓[/]" if self.met else f"[red]{self.value:.2f} ✗[/]"
+
+
+class Report:
+    """Prints one table per question and remembers the verdicts for the summary."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.checks: list[Check] = []
+
+    def show(self, figures: Figures) -> None:
+        """Print everything."""
+        self._cold_start(figures.cold_ms)
+        self._calls(figures.calls)
+        self._lists(figures.lists_ms)
+        self._memory(figures.memory_mb)
+        missed = [
+            f"{check.what} ({check.value:.2f}, target {check.limit:.2f})" for check in self.checks if not check.met
+        ]
+        colour, rest = ("yellow", f"; missed: {'; '.join(missed)}") if missed else ("green", "")
+        self._console.print(
+            f"[{colour}]{len(self.checks) - len(missed)} of {len(self.checks)} targets met{rest}[/]", highlight=False
+        )
+
+    def _at_most(self, what: str, value: float, limit: float) -> str:
+        return self._judge(Check(what=what, value=value, limit=limit, met=value <= limit))
+
+    def _at_least(self, what: str, value: float, limit: float) -> str:
+        return self._judge(Check(what=what, value=value, limit=limit, met=value >= limit))
+
+    def _judge(self, check: Check) -> str:
+        self.checks.append(check)
+        return str(check)
+
+    def _cold_start(self, cold: Series) -> None:
+        table = _table(
+            "Cold start: from spawn to the answer to initialize",
+            ("", "median ms", "min to max", f"of {BARE}\n≤ {COLD_OF_BARE}", f"of {SDK}\n≤ {COLD_OF_SDK}"),
+        )
+        bare, sdk = median(cold[BARE]), median(cold[SDK])
+        for name, times in cold.items():
+            middle = median(times)
+            of_bare, of_sdk = f"{middle / bare:.2f}", f"{middle / sdk:.2f}"
+            if name.startswith(OURS):
+                of_bare = self._at_most(f"cold start of {name} / {BARE}", middle / bare, COLD_OF_BARE)
+                of_sdk = self._at_most(f"cold start of {name} / {SDK}", middle / sdk, COLD_OF_SDK)
+            table.add_row(name, f"{middle:.1f}", f"{min(times):.1f} to {max(times):.1f}", of_bare, of_sdk)
+        self._console.print(table)
+
+    def _calls(self, calls: Mapping[str, Mapping[str, Mapping[str, Sequence[Pace]]]]) -> None:
+        contestants = (OURS, CAT, BARE, SDK)
+        heads = [f"{name}\ncalls/s p99 µs" for name in contestants]
+        ratio_heads = (f"of {CAT}\n≥ {PACE_OF_CAT}", f"of SDK\n≥ {PACE_OF_SDK:.0f}")
+        table = _table("Calls, one at a time, through tools/call, on one core", ("documents", *heads, *ratio_heads))
+        for library, tools in calls.items():
+            table.add_row(f"[bold]{library}[/]")
+            for tool, paces in tools.items():
+                speed = {name: median(pace.calls_per_second for pace in paces[name]) for name in contestants}
+                p99 = {name: median(pace.p99_us for pace in paces[name]) for name in contestants}
+                of_cat, of_sdk = speed[OURS] / speed[CAT], speed[OURS] / speed[SDK]
+                ratios = [f"{of_cat:.2f}", f"{of_sdk:.2f}"]
+                if tool in PACED_TOOLS:
+                    what = f"{tool}, {library}"
+                    ratios = [
+                        self._at_least(f"{what} / {CAT}", of_cat, PACE_OF_CAT),
+                        self._at_least(f"{what} / {SDK}", of_sdk, PACE_OF_SDK),
+                    ]
+                cells = [f"{speed[name]:,.0f} {p99[name]:6,.0f}" for name in contestants]
+                table.add_row(tool, *cells, *ratios)
+            table.add_section()
+        self._console.print(table)
+
+    def _lists(self, lists: Mapping[str, Series]) -> None:
+        table = _table(
+            "workflow_list in a fresh process, and a bare loop over the same files",
+            (
+                "documents",
+                "bare loop ms",
+                "first ms",
+                f"of the loop\n≤ {FIRST_LIST_OF_LOOP} at {THOUSAND}",
+                "second ms",
+                f"of the loop\n≤ {LATER_LIST_OF_LOOP:.0f} from the snapshot",
+            ),
+        )
+        for library, times in lists.items():
+            first, second = median(times["first"]), median(times["second"])
+            loop, of_first, of_second = "", "", ""
+            if "loop" in times:
+                bare = median(times["loop"])
+                loop, of_first = f"{bare:.1f}", f"{first / bare:.2f}"
+                if library == THOUSAND:
+                    of_first = self._at_most(f"first list of {library} / loop", first / bare, FIRST_LIST_OF_LOOP)
+                of_second = self._at_most(f"second list of {library} / loop", second / bare, LATER_LIST_OF_LOOP)
+            table.add_row(library, loop, f"{first:.1f}", of_first, f"{second:.1f}", of_second)
+        self._console.print(table)
+
+    def _memory(self, memory: Mapping[str, Series]) -> None:
+        contestants = (OURS, CAT, BARE, SDK)
+        table = _table(
+            "Resident memory after the calls, MB",
+            ("documents", *contestants, f"{OURS}\n≤ {MEMORY_MB:.0f} {BUNDLED}", f"of {SDK}"),
+        )
+        for library, used in memory.items():
+            middle = {name: median(used[name]) for name in contestants}
+            verdict = self._at_most("memory", middle[OURS], MEMORY_MB) if library == BUNDLED else ""
+            ratio = f"{middle[OURS] / middle[SDK]:.2f}"
+            table.add_row(library, *(f"{middle[name]:.1f}" for name in contestants), verdict, ratio)
+        self._console.print(table)
+
+
+def _table(title: str, heads: Sequence[str]) -> Table:
+    """A table whose first column holds names and whose others hold figures."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for position, head in enumerate(heads):
+        table.add_column(head, justify="right" if position else "left", no_wrap=True)
+    return table

@@ -1,0 +1,265 @@
+"""What every official client must see, whatever its language and its era.
+
+A client holds one conversation with the real server (bundled library, empty home) and writes down what it got: `seen`,
+by the names of `CONVERSATION`. The tests are here, once; a module for a client binds the fixtures `seen`, `version`
+(to be reached) and `missing_resource` (the code to be told). Values are plain JSON as the client library hands them
+out, so that what a library drops, renames or refuses shows.
+"""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from workflowlookup import __version__
+from workflowlookup.tools import BUILTIN_TOOLS
+
+Object = dict[str, Any]
+
+MODERN = "2026-07-28"
+LATEST_HANDSHAKE = "2025-11-25"
+
+PACKAGE = Path(str(files("workflowlookup")))
+WORKFLOWS = [json.loads(file.read_text("utf-8")) for file in sorted((PACKAGE / "bundled").glob("*.json"))]
+BUG = next(workflow for workflow in WORKFLOWS if workflow["id"] == "bug-investigation")
+OUTPUTS = json.loads((Path(__file__).parents[1] / "data" / "bundled" / "bug-investigation.json").read_text("utf-8"))
+GOOD_OUTPUT = OUTPUTS["outputs"]["reproduce"]["good"]
+
+ANSWERED = "what_happens_what_did_you_expect_instead"
+"""The prompt argument that stands for the first clarification prompt."""
+
+CONVERSATION: dict[str, Object] = {
+    "tools": {"do": "listTools"},
+    "workflow_list": {"do": "callTool", "name": "workflow_list", "arguments": {}},
+    "workflow_get": {"do": "callTool", "name": "workflow_get", "arguments": {"id": BUG["id"]}},
+    "workflow_next": {
+        "do": "callTool",
+        "name": "workflow_next",
+        "arguments": {"workflowId": BUG["id"], "completedSteps": ["reproduce"], "context": {}},
+    },
+    "workflow_next at the end": {
+        "do": "callTool",
+        "name": "workflow_next",
+        "arguments": {"workflowId": BUG["id"], "completedSteps": [step["id"] for step in BUG["steps"]]},
+    },
+    "workflow_validate good": {
+        "do": "callTool",
+        "name": "workflow_validate",
+        "arguments": {"workflowId": BUG["id"], "stepId": "reproduce", "output": GOOD_OUTPUT},
+    },
+    "workflow_validate bad": {
+        "do": "callTool",
+        "name": "workflow_validate",
+        "arguments": {"workflowId": BUG["id"], "stepId": "reproduce", "output": "It crashes."},
+    },
+    "workflow_validate_json": {
+        "do": "callTool",
+        "name": "workflow_validate_json",
+        "arguments": {"workflowJson": json.dumps(BUG)},
+    },
+    "unknown workflow": {"do": "callTool", "name": "workflow_get", "arguments": {"id": "bug-investigatoin"}},
+    "unfit arguments": {"do": "callTool", "name": "workflow_get", "arguments": {"workflow": BUG["id"]}},
+    "unknown tool": {"do": "callTool", "name": "workflow_lst", "arguments": {}},
+    "resources": {"do": "listResources"},
+    "workflow resource": {"do": "readResource", "uri": "workflow://bug-investigation"},
+    "schema resource": {"do": "readResource", "uri": "workflow-schema://current"},
+    "unknown resource": {"do": "readResource", "uri": "workflow://bug-investigatoin"},
+    "templates": {"do": "listResourceTemplates"},
+    "prompts": {"do": "listPrompts"},
+    "prompt": {"do": "getPrompt", "name": BUG["id"], "arguments": {ANSWERED: "Totals are off by one since May."}},
+    "completion": {"do": "complete", "uri": "workflow://{id}", "argument": {"name": "id", "value": "in"}},
+}
+"""What is asked, in this order, and under which name the answer is kept.
+
+An answer is the library's result object, or `{"failure": {"code": …, "data": …}}` where the library raised.
+"""
+
+
+def shown(step: Object) -> Object:
+    """A step as callers see it: its criteria are told in words, elsewhere."""
+    return {name: value for name, value in step.items() if name != "validationCriteria"}
+
+
+def structured(result: Object) -> Object:
+    """The structured content of a good tool result, whose text says the same."""
+    assert "failure" not in result, result
+    assert not result.get("isError"), result
+    (block,) = result["content"]
+    assert block["type"] == "text"
+    assert json.loads(block["text"]) == result["structuredContent"]
+    return result["structuredContent"]
+
+
+def paragraphs(text: str) -> list[str]:
+    return text.split("\n\n")
+
+
+class Promises:
+    """Tests over `seen`; a client's module makes a subclass whose name starts with Test."""
+
+    def test_the_connection_has_the_version_that_the_client_should_reach(self, seen: Object, version: str) -> None:
+        assert seen["version"] == version
+
+    def test_the_client_knows_whom_it_talks_to(self, seen: Object) -> None:
+        assert (seen["server"]["name"], seen["server"]["version"]) == ("workflowlookup", __version__)
+        assert {"tools", "resources", "prompts", "completions"} <= seen["capabilities"].keys()
+        assert seen["instructions"].startswith("Workflows lead you through a task one step at a time.")
+
+    def test_nothing_on_the_wire_troubled_the_client(self, seen: Object) -> None:
+        assert seen["troubles"] == []
+
+    def test_all_five_tools_are_listed_with_their_schemas(self, seen: Object) -> None:
+        tools = seen["tools"]["tools"]
+
+        assert [tool["name"] for tool in tools] == [
+            "workflow_list",
+            "workflow_get",
+            "workflow_next",
+            "workflow_validate",
+            "workflow_validate_json",
+        ]
+        described = [tool.describe() for tool in BUILTIN_TOOLS]
+        for name in ("title", "description", "inputSchema", "outputSchema", "annotations"):
+            assert [tool[name] for tool in tools] == [tool[name] for tool in described]
+
+    def test_workflow_list_has_every_bundled_workflow(self, seen: Object) -> None:
+        assert structured(seen["workflow_list"]) == {
+            "workflows": [
+                {name: workflow[name] for name in ("id", "name", "description", "category", "version")}
+                for workflow in WORKFLOWS
+            ]
+        }
+
+    def test_workflow_get_shows_the_workflow_and_its_first_step(self, seen: Object) -> None:
+        assert structured(seen["workflow_get"]) == {
+            **{name: value for name, value in BUG.items() if name != "steps"},
+            "totalSteps": len(BUG["steps"]),
+            "firstStep": shown(BUG["steps"][0]),
+        }
+
+    def test_workflow_next_gives_the_step_after_the_completed_one(self, seen: Object) -> None:
+        answer = structured(seen["workflow_next"])
+
+        assert answer["step"] == shown(BUG["steps"][1])
+        assert answer["guidance"]["prompt"].endswith(BUG["steps"][1]["prompt"])
+        assert len(answer["guidance"]["validationCriteria"]) == len(BUG["steps"][1]["validationCriteria"])
+        assert answer["guidance"]["requiresConfirmation"] is False
+        assert answer["isComplete"] is False
+        assert answer["progress"] == {"completed": 1, "total": len(BUG["steps"])}
+
+    def test_a_step_that_is_null_passes_the_clients_schema_check(self, seen: Object) -> None:
+        answer = structured(seen["workflow_next at the end"])
+
+        assert (answer["step"], answer["isComplete"]) == (None, True)
+
+    def test_workflow_validate_accepts_a_good_output(self, seen: Object) -> None:
+        assert structured(seen["workflow_validate good"]) == {"valid": True, "issues": [], "suggestions": []}
+
+    def test_workflow_validate_says_what_a_bad_output_lacks(self, seen: Object) -> None:
+        verdict = structured(seen["workflow_validate bad"])
+
+        too_short, no_symptom, *_ = BUG["steps"][0]["validationCriteria"]["and"]
+        assert verdict["valid"] is False
+        assert verdict["issues"][:2] == [too_short["message"], no_symptom["message"]]
+        assert "Add at least 139 more characters (now 11, at least 150 are needed)." in verdict["suggestions"]
+
+    def test_workflow_validate_json_accepts_a_bundled_document(self, seen: Object) -> None:
+        verdict = structured(seen["workflow_validate_json"])
+
+        assert (verdict["valid"], verdict["issues"]) == (True, [])
+
+    def test_an_unknown_workflow_is_a_tool_error_that_says_what_to_do(self, seen: Object) -> None:
+        result = seen["unknown workflow"]
+
+        assert result.get("isError") is True, result
+        (block,) = result["content"]
+        assert block["text"] == (
+            "Workflow not found. No workflow has the id 'bug-investigatoin'. Did you mean 'bug-investigation'? "
+            "Call workflow_list to see every id."
+        )
+
+    def test_arguments_that_do_not_fit_are_a_tool_error_that_names_them(self, seen: Object) -> None:
+        result = seen["unfit arguments"]
+
+        assert result.get("isError") is True, result
+        (block,) = result["content"]
+        assert block["text"] == "Invalid params. unknown field 'workflow'; id is required"
+
+    def test_an_unknown_tool_is_a_protocol_error(self, seen: Object) -> None:
+        assert seen["unknown tool"]["failure"] == {
+            "code": -32602,
+            "data": {
+                "details": "Unknown tool 'workflow_lst' (did you mean 'workflow_list'?). "
+                "Call tools/list to see every tool.",
+                "name": "workflow_lst",
+            },
+        }
+
+    def test_the_schema_and_every_workflow_are_resources(self, seen: Object) -> None:
+        resources = seen["resources"]["resources"]
+
+        assert [(resource["uri"], resource["title"], resource["mimeType"]) for resource in resources] == [
+            ("workflow-schema://current", "Schema of workflow documents", "application/schema+json"),
+            *((f"workflow://{workflow['id']}", workflow["name"], "text/markdown") for workflow in WORKFLOWS),
+        ]
+
+    def test_a_workflow_is_read_as_markdown(self, seen: Object) -> None:
+        (content,) = seen["workflow resource"]["contents"]
+
+        assert (content["uri"], content["mimeType"]) == ("workflow://bug-investigation", "text/markdown")
+        assert paragraphs(content["text"])[:3] == [
+            f"# {BUG['name']}",
+            BUG["description"],
+            f"`bug-investigation` · version {BUG['version']} · {BUG['category']}",
+        ]
+        assert BUG["steps"][0]["prompt"] in content["text"]
+
+    def test_the_schema_is_read_whole(self, seen: Object) -> None:
+        (content,) = seen["schema resource"]["contents"]
+
+        assert (content["uri"], content["mimeType"]) == ("workflow-schema://current", "application/schema+json")
+        schema = (PACKAGE / "core" / "workflow.schema.json").read_text("utf-8")
+        assert json.loads(content["text"]) == json.loads(schema)
+
+    def test_an_unknown_resource_is_refused_by_its_address(self, seen: Object, missing_resource: int) -> None:
+        assert seen["unknown resource"]["failure"] == {
+            "code": missing_resource,
+            "data": {"uri": "workflow://bug-investigatoin"},
+        }
+
+    def test_one_template_leads_to_every_workflow(self, seen: Object) -> None:
+        (template,) = seen["templates"]["resourceTemplates"]
+
+        assert (template["uriTemplate"], template["name"], template["mimeType"]) == (
+            "workflow://{id}",
+            "workflow",
+            "text/markdown",
+        )
+
+    def test_every_workflow_is_a_prompt_with_its_questions_as_arguments(self, seen: Object) -> None:
+        prompts = {prompt["name"]: prompt for prompt in seen["prompts"]["prompts"]}
+
+        assert list(prompts) == [workflow["id"] for workflow in WORKFLOWS]
+        arguments = prompts["bug-investigation"]["arguments"]
+        assert [argument["description"] for argument in arguments] == BUG["clarificationPrompts"]
+        assert arguments[0]["name"] == ANSWERED
+        assert not any(argument["required"] for argument in arguments)
+
+    def test_a_prompt_carries_the_answer_given_as_its_argument(self, seen: Object) -> None:
+        (message,) = seen["prompt"]["messages"]
+
+        assert seen["prompt"]["description"] == BUG["description"]
+        assert (message["role"], message["content"]["type"]) == ("user", "text")
+        answered, *asked = BUG["clarificationPrompts"]
+        assert paragraphs(message["content"]["text"])[:3] == [
+            f'Follow the workflow "Bug investigation" (id `bug-investigation`): {BUG["description"]}',
+            f"What I can tell you already:\n- {answered}\n  Totals are off by one since May.",
+            "Ask me these first, if the answers matter:\n" + "\n".join(f"- {question}" for question in asked),
+        ]
+
+    def test_a_workflow_id_is_completed_beginnings_first(self, seen: Object) -> None:
+        ids = [workflow["id"] for workflow in WORKFLOWS if "in" in workflow["id"]]
+        wanted = sorted(ids, key=lambda name: not name.startswith("in"))
+
+        assert wanted[0] == "incident-review"
+        assert seen["completion"]["completion"] == {"values": wanted, "total": len(wanted), "hasMore": False}

@@ -1,0 +1,120 @@
+"""The official Python SDK, both eras, over the pipes of the real process."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp_types import ResourceTemplateReference
+from pydantic import BaseModel
+
+pytest.register_assert_rewrite("promises")  # so that its asserts explain themselves
+
+from promises import CONVERSATION, LATEST_HANDSHAKE, MODERN, Object, Promises  # noqa: E402 - see above
+
+TIMEOUT = 30.0
+
+Ask = Callable[[Client, Object], Awaitable[BaseModel]]
+
+ASK: dict[str, Ask] = {
+    "listTools": lambda client, _: client.list_tools(),
+    "callTool": lambda client, question: client.call_tool(question["name"], question["arguments"]),
+    "listResources": lambda client, _: client.list_resources(),
+    "readResource": lambda client, question: client.read_resource(question["uri"]),
+    "listResourceTemplates": lambda client, _: client.list_resource_templates(),
+    "listPrompts": lambda client, _: client.list_prompts(),
+    "getPrompt": lambda client, question: client.get_prompt(question["name"], question["arguments"]),
+    "complete": lambda client, question: client.complete(
+        ResourceTemplateReference(uri=question["uri"]), question["argument"]
+    ),
+}
+
+
+def server(home: Path) -> StdioServerParameters:
+    """The SDK hands on little of the environment, and nothing that configures us."""
+    return StdioServerParameters(
+        command=sys.executable, args=["-m", "workflowlookup", "serve"], cwd=home, env={"HOME": str(home)}
+    )
+
+
+def plain(model: BaseModel) -> Any:
+    return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+async def answer(client: Client, question: Object) -> Object:
+    try:
+        return plain(await ASK[question["do"]](client, question))
+    except MCPError as error:
+        return {"failure": {"code": error.error.code, "data": error.error.data}}
+
+
+async def converse(home: Path, mode: str) -> Object:
+    troubles: list[str] = []
+
+    async def notice(message: object) -> None:
+        """The SDK's ear for what is no answer: nothing should come in this conversation."""
+        troubles.append(repr(message))
+
+    async with (
+        asyncio.timeout(TIMEOUT),
+        Client(server(home), mode=mode, read_timeout_seconds=TIMEOUT, message_handler=notice) as client,
+    ):
+        return {
+            "version": client.protocol_version,
+            "server": plain(client.server_info),
+            "capabilities": plain(client.server_capabilities),
+            "instructions": client.instructions,
+            **{name: await answer(client, question) for name, question in CONVERSATION.items()},
+            "troubles": troubles,
+        }
+
+
+@pytest.fixture(scope="module", params=["auto", "legacy"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """`auto`: `server/discover` and what it leads to; `legacy`: `initialize`."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def version(mode: str) -> str:
+    return LATEST_HANDSHAKE if mode == "legacy" else MODERN
+
+
+@pytest.fixture(scope="module")
+def missing_resource(mode: str) -> int:
+    """Since 2026-07-28 the code -32002 is forbidden."""
+    return -32002 if mode == "legacy" else -32602
+
+
+@pytest.fixture(scope="module")
+def seen(mode: str, tmp_path_factory: pytest.TempPathFactory) -> Object:
+    return asyncio.run(converse(tmp_path_factory.mktemp(mode), mode))
+
+
+class TestPythonSdk(Promises):
+    """Every promise, to this client."""
+
+
+def test_a_subscription_is_acknowledged_and_can_be_left(tmp_path: Path) -> None:
+    async def listen() -> tuple[Object, list[str]]:
+        async with asyncio.timeout(TIMEOUT), Client(server(tmp_path)) as client:
+            async with client.listen(tools_list_changed=True) as subscription:
+                honored = plain(subscription.honored)
+            listed = await client.list_tools()
+            return honored, [tool.name for tool in listed.tools][:1]
+
+    assert asyncio.run(listen()) == ({}, ["workflow_list"])
+
+
+def test_calls_in_flight_together_get_each_its_own_answer(tmp_path: Path) -> None:
+    wanted = ["bug-investigation", "code-review", "refactoring", "test-writing"] * 10
+
+    async def call() -> list[str]:
+        async with asyncio.timeout(TIMEOUT), Client(server(tmp_path)) as client:
+            calls = (client.call_tool("workflow_get", {"id": workflow_id}) for workflow_id in wanted)
+            return [result.structured_content["id"] for result in await asyncio.gather(*calls)]
+
+    assert asyncio.run(call()) == wanted

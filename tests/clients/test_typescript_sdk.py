@@ -1,0 +1,105 @@
+"""The official TypeScript clients over the pipes of the real process: the v1 line, and the v2 line in both eras.
+
+They need Node.js and npm; without them, or without a way to the packages, the tests are skipped. The packages are
+pinned in `typescript/package-lock.json` and installed beside it once, and again when the lock file changes.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("promises")  # so that its asserts explain themselves
+
+from promises import CONVERSATION, LATEST_HANDSHAKE, MODERN, Object, Promises  # noqa: E402 - see above
+
+FOLDER = Path(__file__).parent / "typescript"
+INSTALLED = FOLDER / "node_modules" / ".installed-from"
+OLDEST_NODE = {"v1": 18, "v2-legacy": 20, "v2-auto": 20, "v2-pinned": 20}
+"""The clients, and the Node.js that each asks for."""
+VERSIONS = {"v1": LATEST_HANDSHAKE, "v2-legacy": LATEST_HANDSHAKE, "v2-auto": MODERN, "v2-pinned": MODERN}
+OFFLINE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED|ERR_SOCKET_TIMEOUT")
+
+
+@pytest.fixture(scope="session")
+def node() -> tuple[str, int]:
+    """Node.js and its major version."""
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("Node.js is not installed (no `node` on the PATH): the TypeScript clients were not run")
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    return program, int(said.strip().removeprefix("v").partition(".")[0])
+
+
+@pytest.fixture(scope="session")
+def packages(node: tuple[str, int]) -> None:
+    """What the lock file names, in `node_modules`."""
+    lock = hashlib.sha256((FOLDER / "package-lock.json").read_bytes()).hexdigest()
+    if INSTALLED.is_file() and INSTALLED.read_text() == lock:
+        return
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed (no `npm` on the PATH): the TypeScript clients were not run")
+    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--prefer-offline"]
+    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode != 0 and OFFLINE.search(done.stderr):
+        pytest.skip("npm could not reach its registry: the TypeScript clients were not run")
+    assert done.returncode == 0, done.stderr
+    INSTALLED.write_text(lock)
+
+
+@pytest.fixture(scope="module", params=list(OLDEST_NODE))
+def client(request: pytest.FixtureRequest, node: tuple[str, int]) -> str:
+    """The client library and its mode, as `scenario.mjs` names them."""
+    if node[1] < OLDEST_NODE[request.param]:
+        pytest.skip(f"{request.param} needs Node.js {OLDEST_NODE[request.param]} or newer; found {node[1]}")
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def version(client: str) -> str:
+    return VERSIONS[client]
+
+
+@pytest.fixture(scope="module")
+def missing_resource(client: str) -> int:
+    """On the wire it is -32002 in the handshake era; the v2 line makes -32602 of it, v1 leaves it alone."""
+    return -32002 if client == "v1" else -32602
+
+
+@pytest.fixture(scope="module")
+def seen(client: str, node: tuple[str, int], packages: None, tmp_path_factory: pytest.TempPathFactory) -> Object:
+    home = str(tmp_path_factory.mktemp(client))
+    server = {
+        "command": sys.executable,
+        "args": ["-m", "workflowlookup", "serve"],
+        "cwd": home,
+        "env": {"HOME": home},  # added to the few variables that the libraries hand on
+    }
+    done = subprocess.run(
+        [node[0], "scenario.mjs", client],
+        input=json.dumps({"server": server, "conversation": CONVERSATION}),
+        cwd=FOLDER,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+class TestTypescriptSdk(Promises):
+    """Every promise, to these clients."""
+
+
+def test_the_lock_file_names_no_registry() -> None:
+    lock = json.loads((FOLDER / "package-lock.json").read_text("utf-8"))
+
+    assert [name for name, package in lock["packages"].items() if "resolved" in package] == []
+    assert [name for name, package in lock["packages"].items() if name and "integrity" not in package] == []

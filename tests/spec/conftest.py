@@ -1,0 +1,54 @@
+"""Servers that a whole module shares, one for each road, and a library that a test can add to."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client import Server
+from make import document, write
+from spec.roads import ROADS, SPEC_VERSION, Ask
+
+Publish = Callable[..., str]
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory that the module's servers read."""
+    return tmp_path_factory.mktemp("shelf")
+
+
+@pytest.fixture(scope="module")
+def server(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server at the spec's own version, for tests that leave it as it was."""
+    server = Server(tmp_path_factory.mktemp("home"), directory=shelf)
+    server.initialize(SPEC_VERSION)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module", params=ROADS)
+def ask(request: pytest.FixtureRequest, shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    """The same question on each of the three roads."""
+    server = Server(tmp_path_factory.mktemp("home"), directory=shelf)
+    yield Ask(request.param, server)
+    server.stop()
+
+
+@pytest.fixture
+def publish(shelf: Path) -> Iterator[Publish]:
+    """Puts a workflow of these steps and fields on the shelf for one test; its id, a new one unless given."""
+    written: list[Path] = []
+
+    def publish_workflow(*steps: dict[str, Any], **fields: Any) -> str:
+        content = document(*steps, **{"identifier": f"workflow-{next(_numbers)}", **fields})
+        written.append(write(shelf, content))
+        return str(content["id"])
+
+    yield publish_workflow
+    for path in written:
+        path.unlink()
