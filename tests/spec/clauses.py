@@ -155,6 +155,8 @@ _TOOL_API: Final = (
             "firstStep has id, title, prompt and, where given, agentRole, guidance, requireConfirmation",
         ),
         ("workflow_get/first-eligible-step", "firstStep is the first step that is eligible"),
+        ("workflow_get/example-preview", "the example of a preview"),
+        ("workflow_get/example-metadata", "the example of metadata"),
     ),
     *_section(
         "001",
@@ -394,9 +396,21 @@ _HANDSHAKE: Final = (
             "capabilities says what the server can do: tools and resources",
             "also prompts and completions, which are served too",
         ),
-        ("initialize/tools-list-changed", "tools.listChanged: whether changes of the list of tools are announced"),
-        ("initialize/tools-notify-progress", "tools.notifyProgress: whether progress is announced"),
-        ("initialize/resources-list-changed", "resources.listChanged: whether changes of resources are announced"),
+        (
+            "initialize/tools-list-changed",
+            "tools.listChanged: whether changes of the list of tools are announced",
+            "false while dynamic workflow tools are off, true while they are on",
+        ),
+        (
+            "initialize/tools-notify-progress",
+            "tools.notifyProgress: whether progress is announced",
+            "false while dynamic workflow tools are off, true while they are on",
+        ),
+        (
+            "initialize/resources-list-changed",
+            "resources.listChanged: whether changes of resources are announced",
+            "false while dynamic workflow tools are off, true while they are on",
+        ),
         ("initialize/server-name", "serverInfo.name identifies the server"),
         ("initialize/server-version", "serverInfo.version follows semantic versioning"),
         ("initialize/server-description", "serverInfo.description is for people"),
@@ -425,7 +439,11 @@ _HANDSHAKE: Final = (
         ("tools-list/name", "each tool has its name"),
         ("tools-list/description", "each tool has a description", "the spec's sentence, and then how to use the tool"),
         ("tools-list/input-schema", "each tool has an inputSchema that allows nothing else"),
-        ("tools-list/output-schema", "each tool has an outputSchema, and its results fit it"),
+        (
+            "tools-list/output-schema",
+            "each tool has an outputSchema, and its results fit it",
+            "refusals fit it too: clients check the structured content of a result with isError against it",
+        ),
         (
             "tools-list/examples",
             "each tool has examples, a request and a response",

@@ -1,7 +1,7 @@
 """Servers that a whole module shares, one for each road, and a library that a test can add to."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +9,11 @@ import pytest
 
 from client import Server
 from make import document, write
-from spec.roads import ROADS, SPEC_VERSION, Ask
-
-Publish = Callable[..., str]
+from spec.roads import ROADS, SPEC_VERSION, Ask, Publish
 
 _numbers = itertools.count(1)
+_QUIET = {"WORKFLOWLOOKUP_LOG_LEVEL": "error"}
+"""Nobody reads what a shared server logs, and a pipe holds only so much."""
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server at the spec's own version, for tests that leave it as it was."""
-    server = Server(tmp_path_factory.mktemp("home"), directory=shelf)
+    server = Server(tmp_path_factory.mktemp("home"), directory=shelf, environment=_QUIET)
     server.initialize(SPEC_VERSION)
     yield server
     server.stop()
@@ -34,7 +34,7 @@ def server(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 @pytest.fixture(scope="module", params=ROADS)
 def ask(request: pytest.FixtureRequest, shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     """The same question on each of the three roads."""
-    server = Server(tmp_path_factory.mktemp("home"), directory=shelf)
+    server = Server(tmp_path_factory.mktemp("home"), directory=shelf, environment=_QUIET)
     yield Ask(request.param, server)
     server.stop()
 

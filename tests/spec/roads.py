@@ -5,12 +5,17 @@ name as the method. The other two roads wrap the same answer; the wrapping is ch
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from client import Server
 from workflowlookup import __version__
 
 Object = dict[str, Any]
+Start = Callable[..., Server]
+"""The fixture `start` of `tests/conftest.py`."""
+Publish = Callable[..., str]
+"""The fixture `publish` of `conftest.py`."""
 
 SPEC_VERSION = "2024-11-05"
 HANDSHAKE_VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]

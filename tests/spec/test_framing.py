@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from client import ENVELOPE, Server
-from conftest import Start
 from make import document, step, write
-from spec.conftest import Publish
+from spec.roads import Publish, Start
 
 INITIALIZE = {
     "jsonrpc": "2.0",

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from client import Server
-from conftest import Start
-from spec.roads import HANDSHAKE_VERSIONS, SERVER_INFO, failure, invalid_params
+from spec.roads import HANDSHAKE_VERSIONS, SERVER_INFO, Start, failure, invalid_params
 
 CLIENT = {"name": "claude-desktop", "version": "1.0.0"}
 SEMANTIC_VERSION = r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?"

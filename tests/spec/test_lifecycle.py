@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from client import ENVELOPE, Server
-from conftest import Start
-from spec.roads import HANDSHAKE_VERSIONS, TOOLS, failure
+from spec.roads import HANDSHAKE_VERSIONS, TOOLS, Start, failure
 
 # ── start ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

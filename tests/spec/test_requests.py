@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from client import Server
-from conftest import Start
 from make import document, step
-from spec.conftest import Publish
-from spec.roads import HANDSHAKE_VERSIONS, failure, invalid_params, success
+from spec.roads import HANDSHAKE_VERSIONS, Publish, Start, failure, invalid_params, success
 
 
 def exchange(server: Server, message: Any) -> Any:

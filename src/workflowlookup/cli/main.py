@@ -70,7 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a character gets its number
     try:
-        return _load(options.command).run(options, settings)
+        code = _load(options.command).run(options, settings)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where it is known what to do when the reader has left
+        return code
     except WorkflowLookupError as refusal:
         from workflowlookup.cli.output import complain  # noqa: PLC0415 - `serve` never comes here
 

@@ -4,9 +4,9 @@
 characters: it cannot move the cursor or paint over what stands above it.
 """
 
+import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -29,7 +29,7 @@ def is_terminal() -> bool:
 
 def width() -> int | None:
     """How many columns there are; None in a pipe, which has no end."""
-    return shutil.get_terminal_size().columns if is_terminal() else None
+    return _console().width if is_terminal() else None
 
 
 def clean(text: str) -> str:
@@ -70,7 +70,7 @@ def write_hint(text: str) -> None:
 
 
 def write_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = False) -> None:
-    """A row a line, whole, in a pipe; as wide as the terminal on one, where the last column is wrapped, or cut."""
+    """A row a line, whole, in a pipe; within the width of a terminal, by wrapping cells or by cutting the last."""
     cells = [[clean(" ".join(cell.split())) for cell in row] for row in rows]
     if not is_terminal():
         lines = [[heading.upper() for heading in headings], *cells]
@@ -86,8 +86,8 @@ def write_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, cut: 
         is_last = heading == headings[-1]
         table.add_column(
             heading,
-            style="" if heading != headings[0] else "cyan",
-            no_wrap=cut or not is_last,
+            style="cyan" if heading == headings[0] else "",
+            no_wrap=cut or heading == headings[0],
             overflow="ellipsis" if cut else "fold",
             ratio=1 if cut and is_last else None,
         )
@@ -121,9 +121,9 @@ def write_list(title: str, lines: Sequence[str]) -> None:
 
 
 def write_json(value: Any) -> None:
-    """JSON, indented; in UTF-8 whatever the terminal's encoding is, as JSON must be."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    """JSON, indented; in UTF-8 whatever the terminal's encoding is, and a name that is not text by its code."""
+    text = json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False)
+    sys.stdout.buffer.write(text.encode(errors="backslashreplace") + b"\n")
     sys.stdout.buffer.flush()
 
 

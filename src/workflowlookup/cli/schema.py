@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from workflowlookup.cli.main import Command
 from workflowlookup.core.schemas import WORKFLOW_SCHEMA_FILE
@@ -9,7 +10,7 @@ from workflowlookup.settings import Settings
 
 
 def run(_: argparse.Namespace, __: Settings) -> int:
-    sys.stdout.buffer.write(WORKFLOW_SCHEMA_FILE.read_bytes())
+    sys.stdout.buffer.write(Path(WORKFLOW_SCHEMA_FILE).read_bytes())
     sys.stdout.buffer.flush()
     return 0
 

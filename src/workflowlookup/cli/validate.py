@@ -7,7 +7,7 @@ a link out of its directory, a pipe or a file over the limit is an error with a 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -19,11 +19,15 @@ from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.schemas import dotted
 from workflowlookup.core.syntax import SyntaxProblem
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
+from workflowlookup.library.changes import Polling
 from workflowlookup.library.directory import DirectorySource, Listing
 from workflowlookup.library.files import MAX_FILE_BYTES, PARSERS, read_bytes
 from workflowlookup.settings import Settings
 
 STANDARD_INPUT: Final = "-"
+
+Counted = Collection[Severity]
+"""The severities that make a problem."""
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,12 +46,11 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
     file: str
     remarks: tuple[Remark, ...]
-    id: str | None = None
+    id: str = ""
     is_document: bool = True
 
-    def problems(self, *, strict: bool) -> list[Remark]:
-        counted = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
-        return [remark for remark in self.remarks if remark.severity in counted]
+    def has_problems(self, counted: Counted) -> bool:
+        return any(remark.severity in counted for remark in self.remarks)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,78 +68,75 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, _: Settings) -> int:
     form = options.format or ("github" if os.environ.get("GITHUB_ACTIONS") == "true" else "text")
-    checked = list(_with_duplicates(_check_all(options.paths)))
-    REPORTERS[form](checked, options.strict)
-    return int(any(item.problems(strict=options.strict) for item in checked))
+    once = {os.path.abspath(item.file): item for item in _check_all(options.paths)}  # also when it was named twice
+    checked = list(_with_duplicates(once.values()))
+    counted = (Severity.ERROR, Severity.WARNING) if options.strict else (Severity.ERROR,)
+    REPORTERS[form](checked, counted)
+    return int(any(item.has_problems(counted) for item in checked))
 
 
 # ── look ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _check_all(paths: Iterable[str]) -> Iterator[Checked]:
-    seen: set[str] = set()
     for path in paths:
-        for item in (
-            _check_directory(path) if os.path.isdir(path) else [(path, os.path.dirname(os.path.realpath(path)))]
-        ):
-            if isinstance(item, Checked):
-                yield item
-                continue
-            file, root = item
-            if os.path.abspath(file) not in seen or file == STANDARD_INPUT:
-                seen.add(os.path.abspath(file))
-                yield _check_input() if file == STANDARD_INPUT else _check_file(file, root)
+        if path == STANDARD_INPUT:
+            yield _check_input()
+        elif os.path.isdir(path):
+            yield from _check_directory(path)
+        else:
+            yield _check_file(path, os.path.dirname(os.path.realpath(path)))
 
 
-def _check_directory(directory: str) -> Iterator[tuple[str, str] | Checked]:
-    """The documents that the library would find there, each with the directory that it must lie in."""
+def _check_directory(directory: str) -> Iterator[Checked]:
+    """The documents that the library would find there."""
     source = DirectorySource("given", directory, required=True)
-    listing = source.scan(Listing(), (), lambda _: None)
+    listing = source.scan(Listing(), (), Polling())  # one look: nothing is watched
     for file in listing.files:
-        yield os.path.join(directory, os.path.relpath(file, source.root)), directory
+        yield _check_file(os.path.join(directory, os.path.relpath(file, source.root)), directory)
     if listing.refusal:
         yield Checked(file=shown_path(directory), remarks=(_refused(listing.refusal, source.root),), is_document=False)
     elif not listing.files:
         remark = Remark(
             severity=Severity.ERROR,
             message="No workflow document found",
-            suggestion=f"Documents end in {', '.join(PARSERS)}; hidden files and {plural(2, 'fixture')} are left out",
+            suggestion=f"Documents end in {', '.join(PARSERS)}; hidden files and test fixtures are left out",
         )
         yield Checked(file=shown_path(directory), remarks=(remark,), is_document=False)
 
 
 def _check_file(path: str, root: str) -> Checked:
-    extension = os.path.splitext(path)[1]
-    if extension not in PARSERS:
-        remark = Remark(
-            severity=Severity.ERROR,
-            message=f"The library reads no file that ends in '{extension}'"
-            if extension
-            else "The file has no extension",
-            suggestion=f"Name it so that it ends in {', '.join(PARSERS)}",
-        )
-        return Checked(file=shown_path(path), remarks=(remark,))
     try:
         data, _ = read_bytes(path, root)
     except WorkflowLookupError as refusal:
         return Checked(file=shown_path(path), remarks=(_refused(refusal, path),))
+    extension = os.path.splitext(path)[1]
+    if extension not in PARSERS:
+        remark = Remark(
+            severity=Severity.ERROR,
+            message="The library would not read this file, because of its name",
+            suggestion=f"Give it a name that ends in {', '.join(PARSERS)}",
+        )
+        return Checked(file=shown_path(path), remarks=(remark,))
     return _check_text(data, shown_path(path), extension)
 
 
 def _check_input() -> Checked:
     try:
-        if sys.stdin is None:
-            raise StorageError("is closed.")
-        data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
-        if len(data) > MAX_FILE_BYTES:
-            raise SecurityError(f"is larger than {MAX_FILE_BYTES:,} bytes. Split the workflow.")
-    except OSError as problem:
-        return Checked(
-            file=STANDARD_INPUT, remarks=(_refused(StorageError(f"cannot be read: {problem.strerror}."), ""),)
-        )
+        data = _read_input()
     except WorkflowLookupError as refusal:
-        return Checked(file=STANDARD_INPUT, remarks=(_refused(refusal, ""),))
+        return Checked(file=STANDARD_INPUT, remarks=(_refused(refusal, "Standard input"),))
     return _check_text(data, STANDARD_INPUT, ".json" if data.lstrip()[:1] in (b"{", b"[", b"") else ".yaml")
+
+
+def _read_input() -> bytes:
+    try:
+        data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if sys.stdin else b""
+    except OSError as problem:
+        raise StorageError(f"Standard input cannot be read: {problem.strerror}.") from problem
+    if len(data) > MAX_FILE_BYTES:
+        raise SecurityError(f"Standard input is larger than {MAX_FILE_BYTES:,} bytes. Split the workflow.")
+    return data
 
 
 def _check_text(data: bytes, file: str, extension: str) -> Checked:
@@ -152,13 +152,13 @@ def _check_text(data: bytes, file: str, extension: str) -> Checked:
         )
         return Checked(file=file, remarks=(remark,))
     findings = check(document)
-    find = FINDERS[extension](data) if findings else None
+    remarks: list[Remark] = []
+    if findings:
+        find = FINDERS[extension](data)
+        remarks = [_located(finding, *find(finding.path)) for finding in findings]
+        remarks.sort(key=lambda remark: (remark.line, remark.column))  # as one reads
     identifier = document.get("id") if isinstance(document, dict) else None
-    return Checked(
-        file=file,
-        remarks=tuple(_located(finding, *find(finding.path)) for finding in findings) if find else (),
-        id=identifier if isinstance(identifier, str) else None,
-    )
+    return Checked(file=file, remarks=tuple(remarks), id=identifier if isinstance(identifier, str) else "")
 
 
 def _located(finding: Finding, line: int, column: int) -> Remark:
@@ -185,13 +185,13 @@ def _refused(refusal: WorkflowLookupError, path: str) -> Remark:
 def _with_duplicates(checked: Iterable[Checked]) -> Iterator[Checked]:
     first: dict[str, str] = {}
     for item in checked:
-        if item.id is None or item.id not in first:
-            first.setdefault(item.id or "", item.file)
+        earlier = first.setdefault(item.id, item.file) if item.id else item.file
+        if earlier == item.file:
             yield item
             continue
         remark = Remark(
             severity=Severity.ERROR,
-            message=f"The id '{item.id}' is that of {first[item.id]} too, and only one of them would be found",
+            message=f"The id '{item.id}' is that of {earlier} too, and only one of them would be found",
             suggestion="Give every workflow an id of its own",
             path="id",
         )
@@ -203,19 +203,19 @@ def _with_duplicates(checked: Iterable[Checked]) -> Iterator[Checked]:
 _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
 
 
-def _as_text(checked: Sequence[Checked], strict: bool) -> None:
+def _as_text(checked: Sequence[Checked], counted: Counted) -> None:
     for item in checked:
         for remark in item.remarks:
             place = f":{remark.line}:{remark.column}" if remark.line else ""
             severity = (remark.severity.value, _STYLES[remark.severity])
-            write((f"{item.file}{place}", "bold"), ": ", severity, ": ", remark.message)
+            write((f"{item.file}{place}", "bold"), ": ", severity, ": ", " ".join(remark.message.split()))
             write((f"    {remark.suggestion}", "dim"))
-    _write_summary(checked, strict)
+    _write_summary(checked, counted)
 
 
-def _as_json(checked: Sequence[Checked], strict: bool) -> None:
+def _as_json(checked: Sequence[Checked], counted: Counted) -> None:
     documents = [
-        {"file": item.file, "valid": not item.problems(strict=strict), "findings": item.remarks} for item in checked
+        {"file": item.file, "valid": not item.has_problems(counted), "findings": item.remarks} for item in checked
     ]
     write_json({"valid": all(document["valid"] for document in documents), "documents": documents})
 
@@ -223,7 +223,7 @@ def _as_json(checked: Sequence[Checked], strict: bool) -> None:
 _COMMANDS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
 
-def _as_annotations(checked: Sequence[Checked], strict: bool) -> None:
+def _as_annotations(checked: Sequence[Checked], counted: Counted) -> None:
     """Workflow commands of GitHub Actions, which puts them beside the lines of a pull request."""
     for item in checked:
         for remark in item.remarks:
@@ -231,23 +231,27 @@ def _as_annotations(checked: Sequence[Checked], strict: bool) -> None:
             shown = ",".join(f"{name}={_escaped(str(value), ':,')}" for name, value in place.items() if value)
             message = _escaped(f"{remark.message}\n{remark.suggestion}")
             write(f"::{_COMMANDS[remark.severity]} {shown}::{message}")
-    _write_summary(checked, strict)
+    _write_summary(checked, counted)
 
 
 def _escaped(text: str, more: str = "") -> str:
     return "".join(f"%{ord(character):02X}" if character in "%\r\n" + more else character for character in text)
 
 
-def _write_summary(checked: Sequence[Checked], strict: bool) -> None:
+def _write_summary(checked: Sequence[Checked], counted: Counted) -> None:
     documents = [item for item in checked if item.is_document]
-    wrong = sum(bool(item.problems(strict=strict)) for item in documents)
+    wrong = sum(item.has_problems(counted) for item in documents)
     warnings = sum(remark.severity is Severity.WARNING for item in checked for remark in item.remarks)
-    ignored = f" ({plural(warnings, 'warning')}; --strict counts them)" if warnings and not strict else ""
-    state = (f"{wrong} with problems", "red") if wrong else ("no problems", "green")
-    write(plural(len(documents), "document"), ", ", state, ignored) if documents else write("0 documents")
+    state = (f"{wrong} with problems", "red") if wrong else ("no problems", "green") if documents else "none to check"
+    uncounted = warnings and Severity.WARNING not in counted
+    write(
+        f"{plural(len(documents), 'document')}, ",
+        state,
+        f" ({plural(warnings, 'warning')}; --strict counts them)" if uncounted else "",
+    )
 
 
-REPORTERS: Final[Mapping[str, Callable[[Sequence[Checked], bool], None]]] = {
+REPORTERS: Final[Mapping[str, Callable[[Sequence[Checked], Counted], None]]] = {
     "text": _as_text,
     "json": _as_json,
     "github": _as_annotations,

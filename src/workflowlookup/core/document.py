@@ -22,6 +22,7 @@ from workflowlookup.core.model import (
     LoopStep,
     PromptStep,
     RegexRule,
+    Requirement,
     SchemaRule,
     Step,
     Workflow,
@@ -38,10 +39,7 @@ from workflowlookup.core.schemas import (
     workflow_schema,
     workflow_validator,
 )
-from workflowlookup.core.values import Json, as_number
-
-DEFAULT_VERSION: Final = "1.0.0"
-DEFAULT_CATEGORY: Final = "workflow"
+from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json, as_number
 
 
 class Severity(StrEnum):
@@ -455,6 +453,7 @@ def _loop_step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dic
 
 def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
     criteria = parse_criteria(data.get("validationCriteria"))
+    requirements = tuple(requirements_of(criteria))
     return PromptStep(
         id=data["id"],
         title=data["title"],
@@ -467,7 +466,8 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         require_confirmation=_confirmation(data),
         run_condition=data.get("runCondition"),
         criteria=criteria,
-        requirements=tuple(requirements_of(criteria)),
+        requirements=requirements,
+        reads_context=_reads_context(data, requirements),
         model_tier=data.get("modelTier", ""),
         model_hint=data.get("modelHint", ""),
         function_definitions=_functions(data),
@@ -476,6 +476,16 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         template_call=data.get("templateCall"),
         parallel_delegations=tuple(data.get("parallelDelegations", ())),
         synthesis=data.get("synthesis"),
+    )
+
+
+def _reads_context(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> bool:
+    return (
+        b"{{" in msgspec.json.encode(data)
+        or "promptFragments" in data
+        or "parallelDelegations" in data
+        or isinstance(data.get("requireConfirmation"), Mapping)
+        or any(requirement.condition is not None for requirement in requirements)
     )
 
 

@@ -4,9 +4,10 @@
 as it was written and is named in the warnings.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -59,6 +60,21 @@ def guide(workflow: Workflow, found: Next) -> Guidance:
         return Guidance(
             step={}, prompt=COMPLETE, model_hint="", requires_confirmation=False, criteria=(), warnings=found.warnings
         )
+    if step.reads_context or found.loop:
+        return _guide(workflow, step, found)
+    told = _guide_anywhere(workflow, step.id)
+    return msgspec.structs.replace(told, warnings=found.warnings) if found.warnings else told
+
+
+@functools.lru_cache(maxsize=4096)
+def _guide_anywhere(workflow: Workflow, step_id: str) -> Guidance:
+    """What is told about a step whatever the context is: made once."""
+    step = cast("PromptStep", workflow.steps[step_id])
+    found = Next(step=step, instance_id=step_id, context={}, loop=None, skipped=(), warnings=(), completed=0)
+    return _guide(workflow, step, found)
+
+
+def _guide(workflow: Workflow, step: PromptStep, found: Next) -> Guidance:
     unset: dict[str, None] = {}
     fill = filler(found.context, unset)
     view = view_step(step, found, fill)

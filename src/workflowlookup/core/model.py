@@ -130,6 +130,8 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     run_condition: Condition | None = None
     criteria: Criterion | None = None
     requirements: tuple[Requirement, ...] = ()
+    reads_context: bool = True
+    """Whether what the agent is told depends on the context; the step's own condition aside."""
     model_tier: str = ""
     model_hint: str = ""
     function_definitions: tuple[Function, ...] = ()

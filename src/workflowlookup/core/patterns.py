@@ -7,14 +7,15 @@ that many slow patterns cost no more than a few. The `regex` package is imported
 
 import functools
 import re
-import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from time import perf_counter
 from typing import Final
 
 MAX_PATTERN_LENGTH: Final = 4096
 SECONDS_PER_SEARCH: Final = 0.25
 SECONDS_PER_REQUEST: Final = 0.5
+WORTH_COUNTING: Final = 0.0005
 FLAGS: Final = "gimsuy"
 
 Search = Callable[[str], bool]
@@ -58,18 +59,21 @@ def compile_pattern(pattern: str, flags: str = "") -> Search:
     except (regex.error, RecursionError, OverflowError, ValueError) as problem:
         raise BadPattern(str(problem) or type(problem).__name__) from problem
     find = compiled.match if "y" in flags else compiled.search
+    limit = SECONDS_PER_SEARCH
 
     def search(text: str) -> bool:
         remaining = _remaining.get()
         if remaining <= 0:
             raise TooSlow
-        started = time.perf_counter()
+        started = perf_counter()
         try:
-            return find(text, timeout=min(SECONDS_PER_SEARCH, remaining)) is not None
+            return find(text, timeout=limit if remaining > limit else remaining) is not None
         except TimeoutError as problem:
             raise TooSlow from problem
         finally:
-            _remaining.set(remaining - (time.perf_counter() - started))
+            spent = perf_counter() - started
+            if spent > WORTH_COUNTING:
+                _remaining.set(remaining - spent)
 
     return search
 

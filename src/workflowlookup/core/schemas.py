@@ -4,10 +4,8 @@ Three borders use this: the arguments of tools, workflow documents, and `schema`
 and patterns inside schemas have a backtracking limit. `jsonschema_rs` is imported with the first validator.
 """
 
-import difflib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 BACKTRACK_LIMIT: Final = 100_000
-WORKFLOW_SCHEMA_FILE: Final = Path(__file__).with_name("workflow.schema.json")
+WORKFLOW_SCHEMA_FILE: Final = __file__.removesuffix("schemas.py") + "workflow.schema.json"
 
 PathTo = tuple[str | int, ...]
 
@@ -51,8 +49,14 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
 
 def workflow_schema() -> dict[str, Json]:
     """The schema of workflow documents; a fresh copy, so that nobody can change it for others."""
-    schema: dict[str, Json] = msgspec.json.decode(WORKFLOW_SCHEMA_FILE.read_bytes())
+    schema: dict[str, Json] = msgspec.json.decode(workflow_schema_text())
     return schema
+
+
+def workflow_schema_text() -> str:
+    """The same as it is written."""
+    with open(WORKFLOW_SCHEMA_FILE, encoding="utf-8") as file:
+        return file.read()
 
 
 @functools.cache
@@ -194,6 +198,8 @@ def dotted(path: Sequence[str | int]) -> str:
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
     """The known name that the author probably meant."""
+    import difflib  # noqa: PLC0415 - only mistakes need it
+
     close = difflib.get_close_matches(name.lower(), [item.lower() for item in known], n=1, cutoff=0.7)
     return next((item for item in known if close and item.lower() == close[0]), None)
 

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.values import Json, deeper_than
+from workflowlookup.core.values import MAX_NESTING, Json, deeper_than
 
-MAX_NESTING: Final = 64
 MAX_YAML_NODES: Final = 100_000
 
 

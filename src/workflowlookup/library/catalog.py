@@ -16,7 +16,7 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.core.schemas import nearest
 from workflowlookup.errors import WorkflowLookupError, WorkflowNotFound
 from workflowlookup.library.changes import Changes, best_changes
-from workflowlookup.library.directory import Listing, Watch
+from workflowlookup.library.directory import Listing
 from workflowlookup.library.files import Loaded, Summary, parse_document, read_bytes
 
 log = logging.getLogger(__name__)
@@ -33,14 +33,11 @@ class Source(Protocol):
     name: str
     root: str
 
-    def exists(self) -> bool:
-        """Whether the place is there; asked before every answer while it is not."""
-
     def identity(self) -> object:
         """Something that changes when the place as a whole is replaced."""
 
-    def scan(self, previous: Listing, changed: frozenset[str], watch: Watch) -> Listing:
-        """What is there now."""
+    def scan(self, previous: Listing, changed: frozenset[str], changes: Changes) -> Listing:
+        """What is there now; `changes` is told what to watch from here on."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +70,6 @@ class Catalog:
         self._make_changes = changes
         self._changes: Changes | None = None
         self._identities: list[object] = []
-        self._missing: list[Source] = []
         self._next_look = 0.0
         self._listings: dict[str, Listing] = {}
         self._snapshot: Snapshot | None = None
@@ -89,9 +85,7 @@ class Catalog:
         return self._scan(self._changes)
 
     def _roots_changed(self) -> bool:
-        """Whether a missing root is there now, asked every time; or another stands in its place, asked now and then."""
-        if any(source.exists() for source in self._missing):
-            return True
+        """Whether another directory stands in the place of a root; asked now and then."""
         now = time.monotonic()
         if now < self._next_look:
             return False
@@ -138,9 +132,8 @@ class Catalog:
     def _scan(self, changes: Changes) -> Snapshot:
         changed = changes.take()
         self._identities = [source.identity() for source in self.sources]
-        self._missing = [source for source in self.sources if not source.exists()]
         listings = {
-            source.root: source.scan(self._listings.get(source.root, Listing()), changed, changes.watch)
+            source.root: source.scan(self._listings.get(source.root, Listing()), changed, changes)
             for source in self.sources
         }
         changes.scanned()

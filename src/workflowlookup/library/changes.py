@@ -20,6 +20,9 @@ class Changes(Protocol):
     def watch(self, directory: str) -> None:
         """Begin to watch a directory; safe to repeat."""
 
+    def expect(self, path: str) -> None:
+        """Begin to watch for a directory that is not there yet."""
+
     def pending(self) -> bool:
         """Whether something may have changed since `take`."""
 
@@ -39,6 +42,9 @@ class Polling:
         self._began = self._next = clock()
 
     def watch(self, directory: str) -> None:
+        pass
+
+    def expect(self, path: str) -> None:
         pass
 
     def pending(self) -> bool:
@@ -67,6 +73,7 @@ _MASK: Final = (
     | _MOVE_SELF
     | _ONLYDIR
 )
+_OVERFLOW: Final = 0x4000
 _EVENT: Final = struct.Struct("iIII")
 
 
@@ -83,34 +90,57 @@ class Inotify:
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
         self._directories: dict[int, str] = {}
+        self._expected: dict[int, set[str]] = {}
         self._changed: set[str] = set()
-        self._failed = False
+        self._is_stale = False
 
     def watch(self, directory: str) -> None:
-        watch = self._libc.inotify_add_watch(self._descriptor, os.fsencode(directory), _MASK)
-        if watch >= 0:
+        watch = self._add(directory)
+        if watch is not None:
             self._directories[watch] = directory
-        else:
-            self._failed = True  # no more watches, or no such directory: look at every request instead
+
+    def expect(self, path: str) -> None:
+        """Watch the nearest directory above for the one name that leads to the path; other names do not matter."""
+        parent, name = os.path.split(path)
+        while not os.path.isdir(parent) and parent != os.path.dirname(parent):
+            parent, name = os.path.split(parent)
+        watch = self._add(parent)
+        if watch is not None:
+            self._expected.setdefault(watch, set()).add(name)
+
+    def _add(self, directory: str) -> int | None:
+        watch: int = self._libc.inotify_add_watch(self._descriptor, os.fsencode(directory), _MASK)
+        if watch < 0:
+            self._is_stale = True  # no more watches, or no such directory: look at every request instead
+            return None
+        return watch
 
     def pending(self) -> bool:
-        return self._failed or bool(self._poll.poll(0))
+        if self._poll.poll(0):
+            self._read()
+        return self._is_stale
 
     def take(self) -> frozenset[str]:
-        self._failed = False
-        while self._poll.poll(0):
-            data = os.read(self._descriptor, 1 << 16)
-            offset = 0
-            while offset < len(data):
-                watch, _, _, length = _EVENT.unpack_from(data, offset)
-                offset += _EVENT.size
-                name = os.fsdecode(data[offset : offset + length].rstrip(b"\0"))
-                offset += length
-                directory = self._directories.get(watch)
-                if directory is not None and name:
-                    self._changed.add(os.path.join(directory, name))
+        self.pending()
         changed, self._changed = frozenset(self._changed), set()
+        self._expected.clear()
+        self._is_stale = False
         return changed
+
+    def _read(self) -> None:
+        data = os.read(self._descriptor, 1 << 16)
+        offset = 0
+        while offset < len(data):
+            watch, mask, _, length = _EVENT.unpack_from(data, offset)
+            offset += _EVENT.size
+            name = os.fsdecode(data[offset : offset + length].rstrip(b"\0"))
+            offset += length
+            directory = self._directories.get(watch)
+            if directory is not None:
+                self._changed.add(os.path.join(directory, name))
+                self._is_stale = True
+            elif name in self._expected.get(watch, ()) or not name or mask & _OVERFLOW:
+                self._is_stale = True
 
     def scanned(self) -> None:
         pass

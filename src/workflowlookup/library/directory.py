@@ -1,15 +1,14 @@
 """A directory of documents as a source: what is in it now, re-reading only what changed."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
 import msgspec
 
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
+from workflowlookup.library.changes import Changes
 from workflowlookup.library.files import Loaded, is_document_name, load, signature_of
-
-Watch = Callable[[str], None]
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,9 +27,6 @@ class DirectorySource:
         self.root = os.path.abspath(root)
         self._required = required
 
-    def exists(self) -> bool:
-        return os.access(self.root, os.F_OK)
-
     def identity(self) -> tuple[int, int] | None:
         """Which directory stands at the root now; None when there is none."""
         try:
@@ -39,17 +35,19 @@ class DirectorySource:
             return None
         return status.st_dev, status.st_ino
 
-    def scan(self, previous: Listing, changed: Collection[str], watch: Watch) -> Listing:
+    def scan(self, previous: Listing, changed: Collection[str], changes: Changes) -> Listing:
         """Look again: files in `changed` and files whose signature differs are read, the others are kept.
 
-        `watch` is called for each directory before it is listed, so that no change falls between the two.
+        Each directory is watched before it is listed, so that no change falls between the two.
         """
         if self.identity() is None:
-            return self._without_root(previous)
+            changes.expect(self.root)
+            if self.identity() is None:
+                return self._without_root(previous)
         files: dict[str, Loaded] = {}
         ignored = 0
         try:
-            for entry in self._entries(self.root, watch):
+            for entry in self._entries(self.root, changes):
                 if not is_document_name(entry.name):
                     ignored += not entry.name.startswith(".")
                     continue
@@ -63,22 +61,22 @@ class DirectorySource:
             return _withdrawn(previous, refusal)
         return Listing(files=files, ignored=ignored)
 
-    def _entries(self, directory: str, watch: Watch) -> Iterator[os.DirEntry[str]]:
-        watch(directory)
+    def _entries(self, directory: str, changes: Changes) -> Iterator[os.DirEntry[str]]:
+        changes.watch(directory)
         with os.scandir(directory) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 if not entry.name.startswith("."):
-                    yield from self._subdirectory(entry, watch)
+                    yield from self._subdirectory(entry, changes)
             elif entry.is_symlink() and os.path.isdir(entry.path):
                 continue  # a link to a directory inside the root would only show its documents twice
             else:
                 yield entry
 
-    def _subdirectory(self, entry: os.DirEntry[str], watch: Watch) -> Iterator[os.DirEntry[str]]:
+    def _subdirectory(self, entry: os.DirEntry[str], changes: Changes) -> Iterator[os.DirEntry[str]]:
         try:
-            yield from self._entries(entry.path, watch)
+            yield from self._entries(entry.path, changes)
         except OSError:
             return  # gone or closed to us meanwhile: the other directories do not suffer
 

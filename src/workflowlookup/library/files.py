@@ -11,13 +11,15 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.document import DEFAULT_CATEGORY, DEFAULT_VERSION, Severity, check, is_sound
-from workflowlookup.core.syntax import MAX_NESTING, SyntaxProblem, TooDeep, parse_json, parse_yaml
-from workflowlookup.core.values import Json
+from workflowlookup.core.document import Severity, check, is_sound
+from workflowlookup.core.shape import quick_yes
+from workflowlookup.core.syntax import SyntaxProblem, TooDeep, parse_json, parse_yaml
+from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_NESTING, Json
 from workflowlookup.errors import InvalidWorkflow, SecurityError, StorageError, WorkflowLookupError
 
 MAX_FILE_BYTES: Final = 1 << 20
 PARSERS: Final = {".json": parse_json, ".yaml": parse_yaml, ".yml": parse_yaml}
+DOCUMENT_SUFFIXES: Final = tuple(PARSERS)
 FIXTURE_SUFFIXES: Final = (".test.yaml", ".test.yml", ".test.json")
 
 _OPEN_FLAGS: Final = (
@@ -44,7 +46,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def is_document_name(name: str) -> bool:
     """Whether a file of this name is a workflow document: not hidden, not a test fixture, JSON or YAML."""
-    return not name.startswith(".") and os.path.splitext(name)[1] in PARSERS and not name.endswith(FIXTURE_SUFFIXES)
+    return name.endswith(DOCUMENT_SUFFIXES) and not name.startswith(".") and not name.endswith(FIXTURE_SUFFIXES)
 
 
 def signature_of(status: os.stat_result) -> Signature:
@@ -64,11 +66,9 @@ def read_bytes(path: str, root: str) -> tuple[bytes, Signature]:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise StorageError(f"{path} is not a regular file.", file=path)
-            data = os.read(descriptor, MAX_FILE_BYTES + 1)
-            while 0 < len(data) <= MAX_FILE_BYTES and len(data) < status.st_size:
-                more = os.read(descriptor, MAX_FILE_BYTES + 1 - len(data))
-                if not more:
-                    break
+            wanted = min(status.st_size, MAX_FILE_BYTES) + 1  # one more than there should be: then the end was reached
+            data = os.read(descriptor, wanted)
+            while len(data) < wanted and (more := os.read(descriptor, wanted - len(data))):
                 data += more
         finally:
             os.close(descriptor)
@@ -115,6 +115,16 @@ def summarise(document: Json, path: str) -> Summary:
     raise InvalidWorkflow(f"{path}: {'; '.join(issues[:3])}.", file=path, issues=issues)
 
 
+def _quick_summary(data: bytes, path: str) -> Summary | None:
+    """The summary of a JSON document that is sound beyond doubt."""
+    found = quick_yes(data) if path.endswith(".json") else None
+    if found is None:
+        return None
+    return Summary(
+        id=found.id, name=found.name, description=found.description, category=found.category, version=found.version
+    )
+
+
 def claimed_id(document: Json, path: str) -> str:
     """The id that a document wants to be known by; its file name when it says nothing sensible."""
     wanted = document.get("id") if isinstance(document, dict) else None
@@ -137,8 +147,10 @@ def load(path: str, root: str) -> Loaded:
     signature: Signature | None = None
     try:
         data, signature = read_bytes(path, root)
-        document = parse_document(data, path)
-        summary = summarise(document, path)
+        summary = _quick_summary(data, path)
+        if summary is None:
+            document = parse_document(data, path)
+            summary = summarise(document, path)
         return Loaded(path=path, id=summary.id, signature=signature, summary=summary)
     except WorkflowLookupError as refusal:
         return Loaded(path=path, id=claimed_id(document, path), signature=signature, refusal=refusal)

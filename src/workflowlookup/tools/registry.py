@@ -102,6 +102,8 @@ class Registry:
         arguments = {} if params is None else params
         if isinstance(arguments, list):
             arguments = _by_position(tool, arguments)
+        if not arguments and arguments == {} and not tool.input_schema["required"]:
+            return {}  # nothing to check; the first workflow_list need not wait for a validator
         validator = self._validators.get(tool.name)
         if validator is None:
             validator = self._validators[tool.name] = compile_schema(tool.input_schema)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from workflowlookup.core.model import Workflow
-from workflowlookup.core.schemas import WORKFLOW_SCHEMA_FILE
+from workflowlookup.core.schemas import workflow_schema_text
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ResourceNotFound, WorkflowNotFound
 from workflowlookup.tools.paging import page
@@ -55,7 +55,7 @@ def list_templates(_: Services, __: Mapping[str, Any]) -> Mapping[str, Json]:
 def read_resource(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
     uri: str = params["uri"]
     if uri == SCHEMA_URI:
-        return _contents(uri, "application/schema+json", WORKFLOW_SCHEMA_FILE.read_text("utf-8"))
+        return _contents(uri, "application/schema+json", workflow_schema_text())
     if not uri.startswith(SCHEME):
         raise ResourceNotFound(f"No resource has the address '{uri}'. Call resources/list to see them.", uri=uri)
     try:

@@ -1,0 +1,304 @@
+"""The checkup behind `workflowlookup doctor`: what is here, and what is wrong with it.
+
+`examine` makes a `Report` of plain values; what is wrong stands in `problems`, each with its remedy.
+"""
+
+import argparse
+import logging
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup import __version__
+from workflowlookup.app import make_catalog
+from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command
+from workflowlookup.cli.configuration import NotReadable, read_text, servers
+from workflowlookup.cli.output import shown_path
+from workflowlookup.errors import StorageError
+from workflowlookup.library.catalog import Catalog
+from workflowlookup.settings import SETTINGS, Settings
+
+PATIENCE: Final = 30.0
+"""Seconds that the self-test waits for the server."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of the report."""
+
+
+class Problem(Record, frozen=True, kw_only=True):
+    """Something that is wrong, and what to do about it."""
+
+    problem: str
+    remedy: str
+
+
+class SourceState(Record, frozen=True, kw_only=True):
+    """A place where workflows are looked for."""
+
+    name: str
+    directory: str
+    exists: bool
+    workflows: int
+    problems: int
+
+
+class Shadow(Record, frozen=True, kw_only=True):
+    """A workflow that is there and not found, because another has its id."""
+
+    id: str
+    hidden: str
+    by: str
+    is_mistake: bool
+    """Both lie in one source; across sources, hiding is how a project has its own version."""
+
+
+class SettingState(Record, frozen=True, kw_only=True):
+    """A setting in force, and where it came from."""
+
+    name: str
+    value: Any
+    origin: str
+
+
+class ServerEntry(Record, frozen=True, kw_only=True):
+    """This server in a client's configuration, and whether its command is there."""
+
+    name: str
+    command: str
+    is_found: bool
+
+
+class ClientState(Record, frozen=True, kw_only=True):
+    """A client's configuration file."""
+
+    client: str
+    scope: str
+    file: str
+    exists: bool
+    entries: tuple[ServerEntry, ...] = ()
+    error: str = ""
+
+
+class SelfTest(Record, frozen=True, kw_only=True):
+    """How a real server did."""
+
+    command: str
+    milliseconds: int
+    workflows: int | None = None
+    error: str = ""
+
+
+class Report(Record, frozen=True, kw_only=True):
+    """Everything there is to know."""
+
+    version: str
+    python: str
+    installed_in: str
+    sources: tuple[SourceState, ...]
+    shadowed: tuple[Shadow, ...]
+    settings: tuple[SettingState, ...]
+    clients: tuple[ClientState, ...]
+    self_test: SelfTest
+    problems: tuple[Problem, ...]
+
+
+def examine(options: argparse.Namespace, settings: Settings) -> Report:
+    """Look at everything; the options are the flags with which the server is tried."""
+    logging.getLogger("workflowlookup").setLevel(logging.ERROR)  # what would be logged is in the report
+    catalog = make_catalog(settings)
+    shadowed = tuple(_shadows(catalog))
+    clients = tuple(_clients())
+    self_test = _self_test(server_command(options))
+    return Report(
+        version=__version__,
+        python=f"{sys.version.split()[0]} ({shown_path(sys.executable)})",
+        installed_in=shown_path(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+        sources=tuple(_sources(catalog)),
+        shadowed=shadowed,
+        settings=tuple(_settings(settings)),
+        clients=clients,
+        self_test=self_test,
+        problems=(
+            *_library_problems(catalog, settings),
+            *_shadow_problems(shadowed),
+            *_client_problems(clients),
+            *_test_problems(self_test),
+        ),
+    )
+
+
+# ── the library and its settings ────────────────────────────────────────────────────────────────────────────────
+
+
+def _sources(catalog: Catalog) -> Iterator[SourceState]:
+    for source in catalog.sources:
+        listing = catalog.listing(source)
+        sound = sum(file.refusal is None for file in listing.files.values())
+        yield SourceState(
+            name=source.name,
+            directory=shown_path(source.root),
+            exists=os.path.isdir(source.root),
+            workflows=sound,
+            problems=len(listing.files) - sound + bool(listing.refusal),
+        )
+
+
+def _shadows(catalog: Catalog) -> Iterator[Shadow]:
+    for hidden, winner in catalog.snapshot().shadowed:
+        yield Shadow(
+            id=hidden.file.id,
+            hidden=shown_path(hidden.file.path),
+            by=shown_path(winner.file.path),
+            is_mistake=hidden.root == winner.root,
+        )
+
+
+def _settings(settings: Settings) -> Iterator[SettingState]:
+    for setting in SETTINGS:
+        value = getattr(settings, setting.name)
+        yield SettingState(
+            name=setting.name,
+            value=[shown_path(path) for path in value] if isinstance(value, tuple) else value,
+            origin=shown_path(settings.origins[setting.name]),
+        )
+
+
+def _library_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
+    for source in catalog.sources:
+        refusal = catalog.listing(source).refusal
+        if refusal:
+            origin = settings.origins.get(source.name, "the settings")
+            mend = "Make it readable" if os.path.isdir(source.root) else "Create it"
+            yield Problem(problem=refusal.remedy, remedy=f"{mend}, or take it out of {origin}.")
+    for entry in catalog.snapshot().problems:
+        yield Problem(
+            problem=" ".join(str(entry.file.refusal).split()),
+            remedy=f"See what is wrong with it: {command('validate', shown_path(entry.file.path))}",
+        )
+
+
+def _shadow_problems(shadowed: Sequence[Shadow]) -> Iterator[Problem]:
+    for shadow in shadowed:
+        if shadow.is_mistake:
+            yield Problem(
+                problem=f"{shadow.hidden} and {shadow.by} have the same id '{shadow.id}'; only the second is found.",
+                remedy="Give one of them another id.",
+            )
+
+
+# ── clients ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _clients() -> Iterator[ClientState]:
+    seen: set[str] = set()
+    for name, client in CLIENTS.items():
+        for scope in client.files:
+            state = _client(name, scope)
+            if state.file not in seen:  # in the home directory, both scopes may be one file
+                yield state
+            seen.add(state.file)
+
+
+def _client(name: str, scope: str) -> ClientState:
+    client = CLIENTS[name]
+    file = client.file(scope)
+    state = ClientState(client=name, scope=scope, file=shown_path(file), exists=os.path.exists(file))
+    try:
+        return msgspec.structs.replace(state, entries=tuple(_our_entries(client, file)))
+    except NotReadable as problem:
+        return msgspec.structs.replace(state, error=str(problem))
+    except StorageError as problem:
+        return msgspec.structs.replace(state, error=problem.remedy.rstrip("."))
+
+
+def _our_entries(client: Client, file: str) -> Iterator[ServerEntry]:
+    """The entries that are this server's, by their name or by what they start."""
+    for name, entry in servers(read_text(file) or "", file, client.section).items():
+        words = _words(entry)
+        if name == SERVER_NAME or any(os.path.basename(word).startswith(SERVER_NAME) for word in words):
+            # An address instead of a command, or a variable that only the client knows, is taken on trust.
+            is_found = not words or "${" in words[0] or shutil.which(words[0]) is not None
+            yield ServerEntry(name=name, command=shlex.join(words), is_found=is_found)
+
+
+def _words(entry: object) -> list[str]:
+    """The command and the arguments of an entry."""
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("command"), str):
+        return []
+    arguments = entry.get("args")
+    return [entry["command"], *(map(str, arguments) if isinstance(arguments, list) else ())]
+
+
+def _client_problems(clients: Sequence[ClientState]) -> Iterator[Problem]:
+    for state in clients:
+        title = CLIENTS[state.client].title
+        if state.error:
+            yield Problem(
+                problem=f"The servers of {title} in {state.file} cannot be read: {state.error}.",
+                remedy="Mend the file; until then the client may start none of them.",
+            )
+        for entry in state.entries:
+            if not entry.is_found:
+                again = command("install", state.client, "--scope", state.scope, "--name", entry.name)
+                yield Problem(
+                    problem=f"{title} starts '{entry.name}' with a command that does not exist: {entry.command}",
+                    remedy=f"Renew the entry in {state.file}: {again}",
+                )
+
+
+# ── the server ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _self_test(words: Sequence[str]) -> SelfTest:
+    """Start the server as a client would, shake hands, and ask for the list."""
+    workflows, error = None, ""
+    started = time.perf_counter()
+    try:
+        done = subprocess.run(words, input=_CONVERSATION, capture_output=True, timeout=PATIENCE, check=False)  # noqa: S603 - our own command
+        _, listed = (msgspec.json.decode(line)["result"] for line in done.stdout.splitlines())
+        workflows = len(listed["workflows"])
+    except subprocess.TimeoutExpired:
+        error = f"no answer within {PATIENCE:.0f} seconds"
+    except OSError as problem:
+        error = problem.strerror or str(problem)
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        error = said[-1] if said else f"no proper answer, exit code {done.returncode}"
+    milliseconds = round((time.perf_counter() - started) * 1000)
+    return SelfTest(command=shlex.join(words), milliseconds=milliseconds, workflows=workflows, error=error)
+
+
+_HELLO: Final = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "doctor", "version": __version__},
+}
+_CONVERSATION: Final = b"".join(
+    msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n"
+    for message in (
+        {"id": 1, "method": "initialize", "params": _HELLO},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "workflow_list"},
+    )
+)
+
+
+def _test_problems(test: SelfTest) -> Iterator[Problem]:
+    if test.error:
+        yield Problem(
+            problem=f"The server does not work: {test.error}.",
+            remedy=f"Install the package again, and try by hand: {test.command}",
+        )
+
+
+def command(*words: str) -> str:
+    """A command of ours, to be typed."""
+    return f"`{SERVER_NAME} {shlex.join(words)}`"

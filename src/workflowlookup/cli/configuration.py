@@ -1,0 +1,239 @@
+"""The configuration files of MCP clients: what servers they name, and a change to one that leaves the rest as it is.
+
+The files are other programs' and people's own. So a change is made in the text, not by writing the values anew, it is
+checked by reading the result, and a file that cannot be changed safely is not changed at all.
+"""
+
+import json
+import os
+import re
+import secrets
+import stat
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.cli.positions import Node, scan
+from workflowlookup.core.values import Json
+from workflowlookup.errors import StorageError
+
+Entry = Mapping[str, Json]
+"""A server as a client's file describes it."""
+
+
+class NotReadable(ValueError):
+    """The file does not hold what its client expects; the text says why."""
+
+
+class NotEditable(ValueError):
+    """The file is in order, but we cannot change it safely; the text says why."""
+
+
+class Format(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of file."""
+
+    parse: Callable[[str], Json]
+    """Its content, as the client understands it. Raises `NotReadable`."""
+    insert: Callable[[str, str, str, Entry], str]
+    """The text with this entry in (text, section, name, entry). May raise `NotEditable`."""
+    snippet: Callable[[str, str, Entry], str]
+    """What a person would paste."""
+
+
+def format_of(path: str) -> Format:
+    return FORMATS[os.path.splitext(path)[1]]
+
+
+def servers(text: str, path: str, section: str) -> dict[str, Any]:
+    """The servers that a file names. Raises `NotReadable`."""
+    content = format_of(path).parse(text) if text.strip() else {}
+    found = content.get(section, {}) if isinstance(content, dict) else None
+    if not isinstance(found, dict):
+        raise NotReadable(f"it has no object '{section}' where one is expected")
+    return found
+
+
+def with_server(text: str, path: str, section: str, name: str, entry: Entry) -> str:
+    """The text with this entry in; the same text when it is there. Raises `NotReadable` and `NotEditable`.
+
+    What else an older entry of this name holds, such as its environment, stays.
+    """
+    before = servers(text, path, section)
+    older = before.get(name)
+    wanted = {**older, **entry} if isinstance(older, dict) else dict(entry)
+    if older == wanted:
+        return text
+    form = format_of(path)
+    try:
+        changed = form.insert(text, section, name, wanted)
+    except RecursionError:
+        raise NotEditable("it nests too deep") from None
+    content = form.parse(text) if text.strip() else {}
+    if _parsed_or_none(form, changed) != {**content, section: {**before, name: wanted}}:
+        raise NotEditable("the change would touch more than the entry")
+    return changed
+
+
+def _parsed_or_none(form: Format, text: str) -> Json:
+    try:
+        return form.parse(text)
+    except NotReadable:
+        return None
+
+
+# ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_STRING: Final = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_COMMENT: Final = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_LAST_COMMA: Final = re.compile(rf"({_STRING})|,(?=\s*[\]}}])")
+
+
+def _parse_json(text: str) -> Json:
+    """The value, also of JSON with comments and trailing commas, which VS Code and others read."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        try:
+            return json.loads(_without_comments(text))
+        except (ValueError, RecursionError):
+            raise NotReadable(f"it is not valid JSON: {problem}") from None
+
+
+def _without_comments(text: str) -> str:
+    return _LAST_COMMA.sub(lambda found: found[1] or "", _COMMENT.sub(lambda found: found[1] or " ", text))
+
+
+def _insert_json(text: str, section: str, name: str, entry: Entry) -> str:
+    if not text.strip():
+        return _json_snippet(section, name, entry)
+    try:
+        json.loads(text)
+    except ValueError:
+        raise NotEditable("it has comments or trailing commas, which would be lost") from None
+    root = scan(text)
+    if section not in root.members:
+        return _with_member(text, root, section, {name: entry}, depth=1)
+    parent = root.members[section]
+    if name not in parent.members:
+        return _with_member(text, parent, name, entry, depth=2)
+    older = parent.members[name]
+    return text[: older.start] + _dumped(text, entry, depth=2) + text[older.end :]
+
+
+def _with_member(text: str, parent: Node, name: str, value: Json, depth: int) -> str:
+    """The text with one more member at the end of an object."""
+    member = f"{json.dumps(name)}: {_dumped(text, value, depth)}"
+    if parent.members:
+        last = list(parent.members.values())[-1]
+        return text[: last.end] + "," + _line(text, depth) + member + text[last.end :]
+    return text[: parent.start] + "{" + _line(text, depth) + member + _line(text, depth - 1) + "}" + text[parent.end :]
+
+
+def _dumped(text: str, value: Json, depth: int) -> str:
+    indent = _indentation(text)
+    return json.dumps(value, indent=indent, ensure_ascii=False).replace("\n", _line(text, depth))
+
+
+def _line(text: str, depth: int) -> str:
+    """A new line at this depth, as the file has them; a blank in a file that is one line."""
+    indent = _indentation(text)
+    return " " if indent is None else ("\r\n" if "\r\n" in text else "\n") + indent * depth
+
+
+def _indentation(text: str) -> str | None:
+    """One level of indentation; None for a file that is written in one line."""
+    found = re.search(r'\n([ \t]+)"', text)
+    if found:
+        return found[1]
+    return None if '"' in text and "\n" not in text.strip() else "  "
+
+
+def _json_snippet(section: str, name: str, entry: Entry) -> str:
+    return json.dumps({section: {name: entry}}, indent=2, ensure_ascii=False) + "\n"
+
+
+# ── TOML ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _parse_toml(text: str) -> Json:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+        raise NotReadable(f"it is not valid TOML: {problem}") from None
+
+
+def _insert_toml(text: str, section: str, name: str, entry: Entry) -> str:
+    if name in _parse_toml(text).get(section, {}):
+        raise NotEditable(f"it has a table [{section}.{name}] already, with other values")
+    gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+    added = gap + _toml_snippet(section, name, entry)
+    return text + (added.replace("\n", "\r\n") if "\r\n" in text else added)
+
+
+def _toml_snippet(section: str, name: str, entry: Entry) -> str:
+    fields = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items()]  # the same in TOML
+    return "\n".join([f"[{section}.{name}]", *fields, ""])
+
+
+FORMATS: Final[Mapping[str, Format]] = {
+    ".json": Format(parse=_parse_json, insert=_insert_json, snippet=_json_snippet),
+    ".toml": Format(parse=_parse_toml, insert=_insert_toml, snippet=_toml_snippet),
+}
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_text(path: str) -> str | None:
+    """The text of a file; None when there is none. Raises `NotReadable` and `StorageError`."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise NotReadable("it is not a regular file")
+        with open(path, "rb") as stream:
+            return stream.read().decode()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        raise NotReadable("it is not UTF-8 text") from None
+    except OSError as problem:
+        raise StorageError(f"{path} cannot be read: {problem.strerror}.", file=path) from problem
+
+
+def replace_text(path: str, before: str | None, after: str) -> str | None:
+    """Put a text in place of another, whole or not at all; the path of the copy of the older one, if there was one.
+
+    A link is followed, and the mode stays. Raises `StorageError`, also when the file is not as it was any more.
+    """
+    target = os.path.realpath(path)
+    try:
+        if read_text(path) != before:
+            raise StorageError(f"{path} was changed by another program meanwhile. Run the command again.", file=path)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if before is None:
+            _replace(target, after, None)
+            return None
+        mode = stat.S_IMODE(os.stat(target).st_mode)
+        _replace(target + ".bak", before, mode)
+        _replace(target, after, mode)
+    except (OSError, NotReadable) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise StorageError(f"{path} cannot be written: {reason}.", file=path) from problem
+    return target + ".bak"
+
+
+def _replace(path: str, text: str, mode: int | None) -> None:
+    """Put a file at a path in one move; a link that lies there is replaced, not followed."""
+    temporary = f"{path}.{secrets.token_hex(4)}.tmp"
+    stream = open(temporary, "xb")  # noqa: SIM115 - closed below, and removed if anything fails
+    try:
+        with stream:
+            if mode is not None:
+                os.chmod(temporary, mode)  # before there is anything in it to read
+            stream.write(text.encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,87 @@
+"""`workflowlookup doctor`: is everything in order here, and if not, what helps?"""
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from workflowlookup.cli.checkup import ClientState, Problem, Report, SourceState, command, examine
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import plural, write, write_heading, write_hint, write_json, write_table
+from workflowlookup.settings import Settings
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    report = examine(options, settings)
+    if options.json:
+        write_json(report)
+    else:
+        _write(report)
+    return int(bool(report.problems))
+
+
+def _write(report: Report) -> None:
+    write((f"workflowlookup {report.version}", "bold"), f" on Python {report.python}")
+    write(f"installed in {report.installed_in}")
+    write_heading("Sources (the same id in a later one hides it in an earlier one)")
+    write_table(("source", "workflows", "problems", "directory"), [_source_row(source) for source in report.sources])
+    if report.shadowed:
+        write_heading("Hidden workflows")
+        write_table(("id", "in", "hidden by"), [(shadow.id, shadow.hidden, shadow.by) for shadow in report.shadowed])
+    write_heading("Settings")
+    write_table(
+        ("setting", "from", "value"), [(item.name, item.origin, _value_words(item.value)) for item in report.settings]
+    )
+    write_heading("Clients")
+    write_table(
+        ("client", "scope", "server", "file"),
+        [(state.client, state.scope, _client_words(state), state.file) for state in report.clients],
+    )
+    write_heading("Self-test")
+    test = report.self_test
+    outcome = test.error or f"{plural(test.workflows or 0, 'workflow')} listed after {test.milliseconds} ms"
+    write((outcome, "red" if test.error else "green"), f" by {test.command}")
+    _write_problems(report.problems)
+    if not any(state.entries for state in report.clients):
+        write_hint(f"No client has the server yet: {command('install', 'claude-code')} adds it to one.")
+
+
+def _source_row(source: SourceState) -> Sequence[str]:
+    found = str(source.workflows) if source.exists else "no directory"
+    return source.name, found, str(source.problems or "-"), source.directory
+
+
+def _value_words(value: Any) -> str:
+    if isinstance(value, list):
+        return os.pathsep.join(value) or "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _client_words(state: ClientState) -> str:
+    if state.error:
+        return "cannot be read"
+    if not state.exists:
+        return "no file"
+    names = [entry.name if entry.is_found else f"{entry.name} (no such command)" for entry in state.entries]
+    return ", ".join(names) or "no entry"
+
+
+def _write_problems(problems: Sequence[Problem]) -> None:
+    write()
+    if not problems:
+        write(("No problems.", "bold green"))
+        return
+    write((plural(len(problems), "problem"), "bold red"))
+    for problem in problems:
+        write(("- ", "red"), problem.problem)
+        write((f"  {problem.remedy}", "dim"))
+
+
+COMMAND = Command(
+    run=run,
+    arguments=lambda parser: parser.add_argument("--json", action="store_true", help="print the report as JSON"),
+    examples="""\
+  workflowlookup doctor                                   is everything in order here?
+  workflowlookup doctor --directories ~/team/workflows    would it be, with these?
+  workflowlookup doctor --json | jq '.problems'           for a script""",
+)

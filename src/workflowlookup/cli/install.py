@@ -1,0 +1,107 @@
+"""`workflowlookup install CLIENT`: adds the server to an MCP client, after showing the change and asking."""
+
+import argparse
+import difflib
+import re
+import shlex
+import sys
+from typing import Final
+
+from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, server_command
+from workflowlookup.cli.configuration import (
+    NotEditable,
+    NotReadable,
+    format_of,
+    read_text,
+    replace_text,
+    with_server,
+)
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import complain, is_terminal, shown_path, write
+from workflowlookup.settings import Settings
+
+SCOPES: Final = ("user", "project")
+_DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("client", metavar="CLIENT", choices=tuple(CLIENTS), help=f"one of {', '.join(CLIENTS)}")
+    parser.add_argument("--scope", choices=SCOPES, help="for you everywhere (default), or for this directory")
+    parser.add_argument("--print", action="store_true", help="print the entry to paste, and change nothing")
+    parser.add_argument("--yes", action="store_true", help="write without asking")
+    parser.add_argument(
+        "--name", type=_server_name, default=SERVER_NAME, help=f"what the client calls it (default: {SERVER_NAME})"
+    )
+
+
+def _server_name(text: str) -> str:
+    if not re.fullmatch("[A-Za-z0-9_-]+", text):
+        raise argparse.ArgumentTypeError(f"'{text}' must be letters, digits, hyphens and underscores")
+    return text
+
+
+def run(options: argparse.Namespace, _: Settings) -> int:
+    client = CLIENTS[options.client]
+    scope = options.scope or next(iter(client.files))
+    if scope not in client.files:
+        complain(f"{client.title} has no scope '{scope}'. Use --scope {' or '.join(client.files)}.")
+        return 2
+    file, name = client.file(scope), options.name
+    command, *arguments = server_command(options)
+    entry = {**client.fields, "command": command, "args": arguments}
+    snippet = format_of(file).snippet(client.section, name, entry)
+    if options.print:
+        print(snippet, end="")
+        return 0
+    try:
+        before = read_text(file)
+        after = with_server(before or "", file, client.section, name, entry)
+    except (NotReadable, NotEditable) as reason:
+        complain(f"{shown_path(file)} was not touched: {reason}. Put this in yourself:")
+        print(snippet, end="")
+        return 1
+    if after == before:
+        write(f"{client.title} knows the server already: '{name}' in {shown_path(file)}.")
+        return 0
+    _write_diff(file, before or "", after)
+    if options.client == "claude-code":
+        words = ["claude", "mcp", "add", "--scope", scope, name, "--", command, *arguments]
+        write(("The same with Claude Code's own command: ", "dim"), shlex.join(words))
+    objection = None if options.yes else _objection()
+    if objection is not None:
+        complain(objection)
+        return 1
+    copy = replace_text(file, before, after)
+    write((f"Wrote {shown_path(file)}.", "green"), f" The older one is {shown_path(copy)}." if copy else "")
+    write(client.afterwards)
+    return 0
+
+
+def _write_diff(file: str, before: str, after: str) -> None:
+    old, new = before.splitlines(), after.splitlines()
+    name = shown_path(file)
+    for line in difflib.unified_diff(old, new, name if before else "/dev/null", name, lineterm=""):
+        write((line, _DIFF_STYLES.get(line[0], "")))
+    write()
+
+
+def _objection() -> str | None:
+    """Ask; None when the person agrees."""
+    if not (is_terminal() and sys.stdin is not None and sys.stdin.isatty()):
+        return "nothing was written. Add --yes to write without being asked, or --print to paste it yourself."
+    try:
+        agreed = input("Write this? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        agreed = False
+    return None if agreed else "nothing was written."
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup install claude-code                             for you, in every project
+  workflowlookup install vscode --scope project --yes            for this directory, without asking
+  workflowlookup install codex --print                           only the entry, to paste
+  workflowlookup install cursor --directories ~/team/workflows   settings are passed on to the server""",
+)

@@ -1,0 +1,19 @@
+"""Fixtures: the command line, and a library of the project."""
+
+from pathlib import Path
+
+import pytest
+from commands import Cli
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Where the project in the working directory has its workflows."""
+    directory = tmp_path / ".workflowlookup" / "workflows"
+    directory.mkdir(parents=True)
+    return directory

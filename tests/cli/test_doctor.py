@@ -1,0 +1,148 @@
+"""`workflowlookup doctor`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from commands import Cli
+
+from make import document, write
+from workflowlookup import __version__
+from workflowlookup.settings import SETTINGS
+
+
+def report_of(cli: Cli, *words: str, **environment: str) -> dict[str, Any]:
+    return json.loads(cli("doctor", "--json", *words, **environment).stdout)
+
+
+def test_all_is_well_in_a_fresh_place(cli: Cli) -> None:
+    done = cli("doctor")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"workflowlookup {__version__} on Python 3.")
+    assert done.stdout.endswith("\nNo problems.\n")
+
+
+def test_sources_come_in_order_with_their_counts(cli: Cli, project: Path) -> None:
+    write(project, document())
+    write(cli.directory / "team", document(identifier="team-flow"))
+
+    sources = report_of(cli, "--directories", "team")["sources"]
+
+    assert [(source["name"], source["exists"], source["workflows"], source["problems"]) for source in sources] == [
+        ("bundled", True, 10, 0),
+        ("user", False, 0, 0),
+        ("directories", True, 1, 0),
+        ("project", True, 1, 0),
+    ]
+    assert sources[-1]["directory"] == str(project)
+
+
+def test_a_workflow_that_a_later_source_hides_is_shown_and_is_no_problem(cli: Cli, project: Path) -> None:
+    write(project, document(identifier="code-review"))
+
+    report = report_of(cli)
+
+    assert [(shadow["id"], shadow["by"]) for shadow in report["shadowed"]] == [
+        ("code-review", str(project / "code-review.json"))
+    ]
+    assert report["problems"] == []
+    assert "Hidden workflows" in cli("doctor").stdout
+
+
+def test_the_same_id_twice_in_one_directory_is_a_problem(cli: Cli, project: Path) -> None:
+    write(project, document(), "a.json")
+    write(project, document(), "b.json")
+
+    assert report_of(cli)["problems"] == [
+        {
+            "problem": f"{project}/b.json and {project}/a.json have the same id 'sample-workflow'; "
+            "only the second is found.",
+            "remedy": "Give one of them another id.",
+        }
+    ]
+
+
+def test_a_broken_document_and_a_missing_directory_are_one_line_each_with_a_remedy(cli: Cli, project: Path) -> None:
+    (project / "broken.json").write_text("{")
+
+    done = cli("doctor", WORKFLOW_STORAGE_PATH="/no/such/place")
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.partition("2 problems\n")[2].splitlines() == [
+        "- The directory /no/such/place does not exist.",
+        "  Create it, or take it out of WORKFLOW_STORAGE_PATH.",
+        f"- {project}/broken.json: JSON syntax error: Unexpected end of JSON input at position 1 (line 1, column 2).",
+        f"  See what is wrong with it: `workflowlookup validate {project}/broken.json`",
+    ]
+
+
+def test_each_setting_comes_with_its_origin(cli: Cli) -> None:
+    (cli.directory / "workflowlookup.toml").write_text("user = false\n")
+
+    settings = report_of(cli, "--log-level", "info", WORKFLOWLOOKUP_PROJECT="no")["settings"]
+
+    assert [setting["name"] for setting in settings] == [setting.name for setting in SETTINGS]
+    assert {setting["name"]: (setting["value"], setting["origin"]) for setting in settings[:5]} == {
+        "bundled": (True, "default"),
+        "user": (False, str(cli.directory / "workflowlookup.toml")),
+        "project": (False, "WORKFLOWLOOKUP_PROJECT"),
+        "directories": ([], "default"),
+        "log_level": ("info", "--log-level"),
+    }
+
+
+def test_a_client_that_was_installed_is_found(cli: Cli) -> None:
+    cli("install", "codex", "--yes")
+
+    report = report_of(cli)
+
+    state = next(state for state in report["clients"] if state["client"] == "codex")
+    assert (state["exists"], state["entries"][0]["name"], state["entries"][0]["isFound"]) == (
+        True,
+        "workflowlookup",
+        True,
+    )
+    assert report["problems"] == []
+
+
+def test_an_entry_whose_command_is_gone_is_a_problem_that_install_mends(cli: Cli) -> None:
+    file = cli.directory / ".vscode" / "mcp.json"
+    file.parent.mkdir()
+    file.write_text('{"servers": {"flows": {"command": "/gone/workflowlookup", "args": ["serve"]}, /* mine */ "x": 1}}')
+
+    problems = report_of(cli)["problems"]
+
+    assert problems == [
+        {
+            "problem": "VS Code starts 'flows' with a command that does not exist: /gone/workflowlookup serve",
+            "remedy": f"Renew the entry in {file}: `workflowlookup install vscode --scope project --name flows`",
+        }
+    ]
+
+
+def test_a_configuration_that_cannot_be_read_is_a_problem(cli: Cli) -> None:
+    (cli.home / ".claude.json").write_text("{")
+
+    done = cli("doctor")
+
+    assert (done.returncode, "it is not valid JSON" in done.stdout) == (1, True)
+    assert "claude-code     user     cannot be read" in done.stdout
+
+
+def test_the_self_test_talks_to_a_real_server_with_the_same_settings(cli: Cli, project: Path) -> None:
+    write(project, document())
+
+    test = report_of(cli, "--bundled", "false")["selfTest"]
+
+    assert (test["workflows"], test["error"]) == (1, "")
+    assert test["command"].endswith("serve --bundled false")
+    assert 0 < test["milliseconds"] < 30_000
+
+
+def test_a_terminal_has_colour_and_a_hint(cli: Cli) -> None:
+    code, seen = cli.on_terminal("doctor", columns=120)
+
+    assert code == 0
+    assert "\x1b[1;32mNo problems." in seen
+    assert "No client has the server yet: `workflowlookup install claude-code`" in seen

@@ -1,0 +1,109 @@
+"""What all commands have in common: help, exit codes, errors in a person's words, and a `serve` that pays for none."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import Cli
+
+from make import document, write
+from workflowlookup.cli.main import COMMANDS
+
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
+UNNEEDED = ("rich", "jsonschema_rs", "regex", "yaml", "tomllib", "workflowlookup.tools", "workflowlookup.library")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_two_examples_at_least(cli: Cli, name: str) -> None:
+    done = cli(name, "--help")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.partition("examples:")[2].count(f"workflowlookup {name}") >= 2
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("serve", "schema", "install")])
+def test_every_command_that_prints_data_has_json(cli: Cli, name: str) -> None:
+    assert "--json" in cli(name, "--help").stdout
+
+
+def test_without_a_command_there_is_help(cli: Cli) -> None:
+    done = cli()
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(f"\n    {name} " in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["dance"], id="a command that does not exist"),
+        pytest.param(["show"], id="no id"),
+        pytest.param(["list", "--nonsense"], id="a flag that does not exist"),
+        pytest.param(["show", "code-review", "--mode", "all"], id="a mode that does not exist"),
+        pytest.param(["next", "code-review", "--context", "size"], id="a variable without a value"),
+        pytest.param(["validate"], id="nothing to validate"),
+        pytest.param(["install", "emacs"], id="a client that is not known"),
+        pytest.param(["install", "codex", "--scope", "project"], id="a scope that the client does not have"),
+        pytest.param(["install", "codex", "--name", "a b"], id="a name that clients refuse"),
+        pytest.param(["list", "--bundled", "perhaps"], id="a setting that cannot be used"),
+    ],
+)
+def test_wrong_usage_is_told_on_standard_error_with_exit_code_2(cli: Cli, words: list[str]) -> None:
+    done = cli(*words)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "workflowlookup" in done.stderr
+
+
+def test_a_refusal_of_a_tool_is_told_in_a_persons_words_with_exit_code_1(cli: Cli) -> None:
+    done = cli("show", "bug-investigatoin")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "workflowlookup: Workflow not found. No workflow has the id 'bug-investigatoin'. "
+        "Did you mean 'bug-investigation'? Run `workflowlookup list` to see every id.\n"
+    )
+
+
+def test_control_characters_of_a_document_do_not_reach_the_terminal(cli: Cli, project: Path) -> None:
+    write(project, document(name="Evil\x1b[2J\x9b0m name"))
+
+    _, seen = cli.on_terminal("list", "--bundled", "false", columns=140, NO_COLOR="1")
+
+    assert "Evil\ufffd[2J\ufffd0m name" in seen
+
+
+def test_a_terminal_without_unicode_gets_numbers_instead_of_a_traceback(cli: Cli) -> None:
+    done = cli("show", "bug-investigation", PYTHONIOENCODING="ascii")
+
+    assert done.returncode == 0
+    assert "\\xb7 version 1.0.0" in done.stdout
+
+
+@pytest.mark.parametrize("words", ["list", "list --json", "schema", "doctor"])
+def test_a_reader_who_leaves_early_is_no_error(cli: Cli, words: str) -> None:
+    command = f"{sys.executable} -m workflowlookup {words} | true; exit ${{PIPESTATUS[0]}}"
+
+    done = subprocess.run(["bash", "-c", command], capture_output=True, cwd=cli.directory, check=False)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_serve_imports_nothing_of_the_other_commands_for_a_handshake(cli: Cli, tmp_path: Path) -> None:
+    hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}).encode() + b"\n"
+    command = [sys.executable, "-X", "importtime", "-m", "workflowlookup", "serve"]
+
+    done = subprocess.run(
+        command, input=hello, capture_output=True, cwd=tmp_path, env={**os.environ, "HOME": str(cli.home)}, check=True
+    )
+
+    imported = set(re.findall(r"\| +([\w.]+)\n", done.stderr.decode()))
+    commands = {f"workflowlookup.cli.{module}" for module, _ in COMMANDS.values()} - {"workflowlookup.cli.serve"}
+    helpers = {f"workflowlookup.cli.{name}" for name in ("output", "answers", "positions", "configuration", "checkup")}
+    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "workflowlookup"
+    assert "workflowlookup.transport.stdio" in imported
+    assert imported & {*UNNEEDED, *commands, *helpers} == set()

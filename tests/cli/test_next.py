@@ -1,0 +1,78 @@
+"""`workflowlookup next`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import Cli
+
+from make import document, step, write
+
+RULES = [{"type": "regex", "pattern": r"^\$ \S", "message": "Show the command."}]
+
+
+@pytest.fixture(autouse=True)
+def _sample(project: Path) -> None:
+    write(
+        project,
+        document(
+            step("plan-work", prompt="Plan for {{who}}.", requireConfirmation=True, validationCriteria=RULES),
+            step("large-only", runCondition={"var": "task.size", "equals": "large"}),
+            step("many-only", runCondition={"var": "count", "gt": 2}),
+        ),
+    )
+
+
+def test_the_step_comes_with_criteria_confirmation_warnings_and_progress(cli: Cli) -> None:
+    done = cli("next", "sample-workflow")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.replace("\n\n", "\n").splitlines() == [
+        "# Title plan-work",
+        "`plan-work` · 0 of 3 steps are done",
+        "**The agent must ask for confirmation before it goes on.**",
+        "Plan for {{who}}.",
+        "## The output must meet",
+        r"- The output matches the regular expression /^\$ \S/: Show the command.",
+        "## Warnings",
+        "- These variables are not set in the context: who",
+    ]
+
+
+def test_a_value_is_json_when_it_can_be_and_text_otherwise_and_a_dotted_name_stays_one_name(cli: Cli) -> None:
+    words = ("next", "sample-workflow", "--done", "plan-work", "--json")
+
+    by_text = json.loads(cli(*words, "--context", "task.size=large").stdout)
+    by_number = json.loads(cli(*words, "--context", "count=3").stdout)
+    neither = json.loads(cli(*words, "--context", "task.size=small", "--context", "count=2").stdout)
+
+    assert (by_text["step"]["id"], by_number["step"]["id"], neither["step"]) == ("large-only", "many-only", None)
+
+
+def test_done_takes_commas_and_may_be_repeated(cli: Cli) -> None:
+    words = ("--done", "plan-work,large-only", "--done", "many-only,", "--done", "plan-work")
+
+    answer = json.loads(cli("next", "sample-workflow", *words, "--json").stdout)
+
+    assert (answer["isComplete"], answer["progress"]) == (True, {"completed": 3, "total": 3})
+
+
+def test_the_end_names_what_was_skipped(cli: Cli) -> None:
+    done = cli("next", "sample-workflow", "--done", "plan-work")
+
+    assert done.stdout.startswith("# Workflow complete.\n\n1 of 3 steps are done\n")
+    assert "- large-only: not true: " in done.stdout
+
+
+def test_a_terminal_shows_patterns_as_they_are_and_the_command_that_follows(cli: Cli) -> None:
+    code, seen = cli.on_terminal("next", "sample-workflow", "--context", "who=a friend", columns=200)
+
+    assert code == 0
+    assert r"/^\$ \S/" in seen
+    assert "workflowlookup next sample-workflow --done plan-work --context 'who=a friend'" in seen
+
+
+def test_a_value_that_is_not_text_is_wrong_usage(cli: Cli) -> None:
+    done = cli("next", "sample-workflow", "--context", "who=\udcff")
+
+    assert (done.returncode, "UTF-8" in done.stderr) == (2, True)

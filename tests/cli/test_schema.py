@@ -1,0 +1,13 @@
+"""`workflowlookup schema`."""
+
+from pathlib import Path
+
+from commands import Cli
+
+from workflowlookup.core.schemas import WORKFLOW_SCHEMA_FILE
+
+
+def test_the_schema_is_printed_as_it_is(cli: Cli) -> None:
+    done = cli("schema")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, Path(WORKFLOW_SCHEMA_FILE).read_text("utf-8"), "")

@@ -1,0 +1,78 @@
+"""The examples of the specs, run as they stand: `examples.json` says how to read it."""
+
+import json
+from collections.abc import Iterator
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client import Server
+from make import write
+from spec.roads import SPEC_VERSION, Start
+
+Object = dict[str, Any]
+
+DATA: Object = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
+EXAMPLES = [
+    pytest.param(
+        example,
+        id=example["exchanges"][0]["clause"],
+        marks=pytest.mark.spec(*(exchange["clause"] for exchange in example["exchanges"])),
+    )
+    for example in DATA["examples"]
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_of_the_spec_holds(start: Start, library: Path, example: Object) -> None:
+    for content in DATA["libraries"][example["library"]]:
+        write(library, content)
+    server = start(directory=library, version=SPEC_VERSION if example.get("handshake", True) else None)
+
+    for exchange in example["exchanges"]:
+        reply = converse(server, exchange["request"])
+
+        assert list(not_as_shown(exchange["response"], reply, exchange.get("differs", []))) == []
+
+
+def converse(server: Server, request: Any) -> Any:
+    server.write((request if isinstance(request, str) else json.dumps(request)).encode() + b"\n")
+    return server.receive()
+
+
+def not_as_shown(shown: Object, reply: Object, differs: list[Object]) -> Iterator[str]:
+    """Every place where the reply is not what the example shows, or not what we said that we do instead."""
+    ours = {difference["at"]: difference for difference in differs}
+    yield from _compare(shown, reply, "", ours.keys())
+    for place, difference in ours.items():
+        *path, name = place.split(".")
+        parent = reduce(lambda value, key: value[key], path, reply)
+        if difference.get("absent"):
+            if name in parent:
+                yield f"{place} is there"
+        elif name not in parent:
+            yield f"{place} is missing"
+        elif "instead" in difference:
+            yield from _compare(difference["instead"], parent[name], place, ())
+        else:
+            found = json.dumps(parent[name], ensure_ascii=False)
+            yield from (f"{place} lacks {text!r}: {found}" for text in difference.get("holds", ()) if text not in found)
+
+
+def _compare(shown: Any, found: Any, place: str, leave_out: Any) -> Iterator[str]:
+    if isinstance(shown, dict) and isinstance(found, dict):
+        for name, value in shown.items():
+            inner = f"{place}.{name}".lstrip(".")
+            if inner in leave_out:
+                continue
+            if name in found:
+                yield from _compare(value, found[name], inner, leave_out)
+            else:
+                yield f"{inner} is missing"
+    elif isinstance(shown, list) and isinstance(found, list) and len(shown) == len(found):
+        for index, pair in enumerate(zip(shown, found, strict=True)):
+            yield from _compare(*pair, f"{place}[{index}]", leave_out)
+    elif shown != found:
+        yield f"{place}: {found!r} instead of {shown!r}"
