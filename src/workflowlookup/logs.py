@@ -1,21 +1,35 @@
 """The log: one line an event on standard error, as text or as JSON. Failing to write it never stops the work."""
 
+import contextlib
 import logging
-import sys
+import os
+import select
 from typing import Final
 
 _NAME: Final = "workflowlookup"
+_DESCRIPTOR: Final = 2
 
 
 def start_log(level: str, form: str) -> None:
     """Send the package's log to standard error."""
-    logging.raiseExceptions = False  # a client that closes standard error must not break the server
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StandardError()
     handler.setFormatter(_JsonLines() if form == "json" else _TextLines())
     logger = logging.getLogger(_NAME)
     logger.handlers = [handler]
     logger.propagate = False
     logger.setLevel(level.upper())
+
+
+class _StandardError(logging.Handler):
+    """Writes to standard error, and drops what nobody reads: a client that never does must not stop the server."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        data = f"{self.format(record)}\n".encode(errors="backslashreplace")
+        with contextlib.suppress(OSError):
+            for start in range(0, len(data), select.PIPE_BUF):
+                if not select.select([], [_DESCRIPTOR], [], 0)[1]:
+                    return
+                os.write(_DESCRIPTOR, data[start : start + select.PIPE_BUF])
 
 
 def _one_line(text: str) -> str:

@@ -50,8 +50,6 @@ VALUES = st.sampled_from(
         {},
         ["x"],
         {"x": 1},
-    ]
-    + [
         {"var": "a"},
         {"equals": 1},
         {"and": []},
@@ -64,49 +62,11 @@ VALUES = st.sampled_from(
     ]
 )
 NAMES = st.sampled_from(
-    [
-        "id",
-        "title",
-        "prompt",
-        "type",
-        "loop",
-        "body",
-        "steps",
-        "runCondition",
-        "requireConfirmation",
-        "validationCriteria",
-        "guidance",
-    ]
-    + [
-        "agentRole",
-        "version",
-        "category",
-        "name",
-        "var",
-        "equals",
-        "gt",
-        "in",
-        "and",
-        "or",
-        "not",
-        "count",
-        "items",
-        "condition",
-        "maxIterations",
-    ]
-    + [
-        "kind",
-        "matches",
-        "promptBlocks",
-        "x-mine",
-        "unknown",
-        "outputContract",
-        "metaGuidance",
-        "message",
-        "pattern",
-        "schema",
-        "contains",
-    ]
+    (
+        "id title prompt type loop body steps runCondition requireConfirmation validationCriteria guidance agentRole version "
+        "category name var equals gt in and or not count items condition maxIterations kind matches promptBlocks x-mine "
+        "unknown outputContract metaGuidance message pattern schema contains"
+    ).split()
 )
 
 

@@ -146,6 +146,17 @@ def test_what_there_is_to_log_goes_to_standard_error_and_not_between_the_replies
     assert b"broken-file.json" in log
 
 
+@pytest.mark.spec("004/communication/transport", "004/lifecycle/recoverable-error")
+def test_a_client_that_never_reads_standard_error_still_gets_its_answers(start: Start, library: Any) -> None:
+    for number in range(400):
+        (library / f"{'long-' * 40}{number}.json").write_text("{}", encoding="utf-8")
+    server = start(directory=library)
+
+    server.send({"jsonrpc": "2.0", "id": "list", "method": "workflow_list"})
+
+    assert server.receive(timeout=5) == {"jsonrpc": "2.0", "id": "list", "result": {"workflows": []}}
+
+
 @pytest.mark.spec("004/communication/framing", "004/lifecycle/recoverable-error", "001/codes/-32700")
 def test_a_message_over_the_limit_is_a_parse_error_and_the_next_one_is_answered(start: Start) -> None:
     server = start(version=None, WORKFLOWLOOKUP_MAX_MESSAGE_BYTES="2048")

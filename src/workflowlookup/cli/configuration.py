@@ -126,8 +126,8 @@ def _with_member(text: str, parent: Node, name: str, value: Json, depth: int) ->
     """The text with one more member at the end of an object."""
     member = f"{json.dumps(name)}: {_dumped(text, value, depth)}"
     if parent.members:
-        last = list(parent.members.values())[-1]
-        return text[: last.end] + "," + _line(text, depth) + member + text[last.end :]
+        end = max(node.end for node in parent.members.values())
+        return text[:end] + "," + _line(text, depth) + member + text[end:]
     return text[: parent.start] + "{" + _line(text, depth) + member + _line(text, depth - 1) + "}" + text[parent.end :]
 
 

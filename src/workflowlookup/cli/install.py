@@ -67,6 +67,8 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     if options.client == "claude-code":
         words = ["claude", "mcp", "add", "--scope", scope, name, "--", command, *arguments]
         write(("The same with Claude Code's own command: ", "dim"), shlex.join(words))
+    if scope == "project":
+        write(("The path is one of this machine: others who share the file run this command too.", "dim"))
     objection = None if options.yes else _objection()
     if objection is not None:
         complain(objection)

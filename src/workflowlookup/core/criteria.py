@@ -4,8 +4,9 @@ Criteria that are not well-formed become `Malformed`, a value: the document stil
 judging that step is refused.
 """
 
+import functools
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -24,6 +25,9 @@ from workflowlookup.core.model import (
 from workflowlookup.core.schemas import compile_schema, misfits, workflow_schema
 from workflowlookup.core.values import Json
 
+if TYPE_CHECKING:
+    import jsonschema_rs
+
 _PLAIN_PATTERN_MESSAGE: Final = "Output must match the pattern {pattern}"
 
 
@@ -31,10 +35,21 @@ def parse_criteria(data: Json) -> Criterion | None:
     """The criteria of a step; None when there are none."""
     if data is None or data == []:
         return None
-    try:
+    validator = _criteria_validator()
+    if validator.is_valid(data):
         return _group(data)
-    except (msgspec.ValidationError, ValueError) as problem:
-        return Malformed(reason=_reason(data) or str(problem))
+    schema = _criteria_schema()
+    return Malformed(reason="; ".join(misfit.sentence() for misfit in misfits(validator, data, schema)))
+
+
+def _criteria_schema() -> dict[str, Json]:
+    schema = workflow_schema()
+    return {**schema["$defs"]["criteria"], "$defs": schema["$defs"]}
+
+
+@functools.cache
+def _criteria_validator() -> "jsonschema_rs.Validator":
+    return compile_schema(_criteria_schema())
 
 
 def _group(data: Json) -> Criterion:
@@ -42,29 +57,15 @@ def _group(data: Json) -> Criterion:
         return AllOf(parts=tuple(map(_group, data)))
     if isinstance(data, str):
         return RegexRule(pattern=data, message=_PLAIN_PATTERN_MESSAGE.format(pattern=data))
-    if isinstance(data, dict) and not data.keys().isdisjoint(("and", "or", "not")):
-        if len(data) != 1:
-            raise ValueError("a composition has exactly one of 'and', 'or' and 'not'")
-        ((key, value),) = data.items()
-        if key == "not":
-            return Not(part=_group(value))
-        if not isinstance(value, list) or not value:
-            raise ValueError(f"'{key}' needs a list of at least one rule")
-        return (AllOf if key == "and" else AnyOf)(parts=tuple(map(_group, value)))
-    return _rule(data)
-
-
-def _rule(data: Json) -> Rule:
-    if isinstance(data, dict) and data.get("type") == "schema" and "schema" in data:
+    if "and" in data:
+        return AllOf(parts=tuple(map(_group, data["and"])))
+    if "or" in data:
+        return AnyOf(parts=tuple(map(_group, data["or"])))
+    if "not" in data:
+        return Not(part=_group(data["not"]))
+    if data["type"] == "schema":
         data = {**data, "schema": msgspec.Raw(msgspec.json.encode(data["schema"]))}
     return msgspec.convert(data, ContainsRule | RegexRule | LengthRule | SchemaRule)
-
-
-def _reason(data: Json) -> str:
-    """What the schema of documents says about these criteria, in plain words."""
-    schema = {**workflow_schema()["$defs"]["criteria"], "$defs": workflow_schema()["$defs"]}
-    sentences = [misfit.sentence() for misfit in misfits(compile_schema(schema), data, schema)]
-    return "; ".join(sentences)
 
 
 def rules_of(data: Json) -> Iterator[Rule]:

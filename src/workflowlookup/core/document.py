@@ -103,7 +103,7 @@ def _from_misfit(misfit: Misfit, document: Json) -> Finding:
     lenient = "validationCriteria" in misfit.path
     return Finding(
         severity=Severity.WARNING if lenient else Severity.ERROR,
-        path=misfit.path,
+        path=(*misfit.path, misfit.unknown[0]) if misfit.unknown else misfit.path,
         message=message,
         suggestion=suggestion,
     )

@@ -81,7 +81,8 @@ def _json_problem(text: bytes, fallback: str) -> SyntaxProblem:
     except RecursionError:
         return TooDeep()
     else:  # accepted there, refused by msgspec: NaN, a lone surrogate, a number out of range
-        reason, position = fallback.partition(" (byte")[0], 0
+        is_number = fallback.startswith("Number")
+        reason, position = "A number out of range" if is_number else "A value that JSON does not have", 0
         fix = "Use only what JSON has: numbers that fit a double, true, false, null, and text in valid Unicode"
     line, column = string.count("\n", 0, position) + 1, position - (string.rfind("\n", 0, position) + 1) + 1
     return SyntaxProblem(

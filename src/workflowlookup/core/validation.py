@@ -50,8 +50,9 @@ def _issues(criterion: Criterion, output: str, context: Context) -> list[Issue] 
                 return []
             return [_one_of(len(counted)), *(issue for found in counted for issue in found)] if counted else []
         case Not(part=part):
-            found = _issues(part, output, context)
-            return None if found is None else [] if found else [_unwanted(describe_criterion(part))]
+            if not _counts(part, context):
+                return None
+            return [] if _issues(part, output, context) else [_unwanted(describe_criterion(part))]
         case Malformed(reason=reason):
             raise InvalidCriteria(f"{reason}. Ask the author to mend the criteria.", details=reason)
     raise AssertionError(criterion)
@@ -59,6 +60,19 @@ def _issues(criterion: Criterion, output: str, context: Context) -> list[Issue] 
 
 def _counted(parts: Sequence[Criterion], output: str, context: Context) -> list[list[Issue]]:
     return [found for part in parts if (found := _issues(part, output, context)) is not None]
+
+
+def _counts(criterion: Criterion, context: Context) -> bool:
+    """Whether there is a rule in it whose condition holds."""
+    match criterion:
+        case AllOf(parts=parts) | AnyOf(parts=parts):
+            return any(_counts(part, context) for part in parts)
+        case Not(part=part):
+            return _counts(part, context)
+        case Malformed():
+            return True
+        case rule:
+            return evaluate(rule.condition, context)
 
 
 def _one_of(alternatives: int) -> Issue:

@@ -74,7 +74,7 @@ class Catalog:
         self._listings: dict[str, Listing] = {}
         self._snapshot: Snapshot | None = None
         self._built: dict[str, tuple[Loaded, Workflow]] = {}
-        self._reported: set[tuple[str, str]] = set()
+        self._reported: set[str] = set()
 
     def snapshot(self) -> Snapshot:
         """The library as it is now; the same object as before when nothing changed."""
@@ -142,7 +142,7 @@ class Catalog:
         ):
             self._listings = listings
             self._snapshot = self._merge()
-            self._report(self._snapshot.problems)
+            self._report()
         self._listings = listings
         return self._snapshot
 
@@ -173,10 +173,13 @@ class Catalog:
             shadowed=tuple(shadowed),
         )
 
-    def _report(self, problems: Sequence[Entry]) -> None:
-        """One log line for each document that is left out, once."""
-        seen = {(entry.file.path, str(entry.file.refusal)) for entry in problems}
-        for _, reason in sorted(seen - self._reported):
+    def _report(self) -> None:
+        """One log line for each document and each directory that is left out, once."""
+        seen: set[str] = set()
+        for listing in self._listings.values():
+            refusals = [listing.refusal] if listing.refusal else [file.refusal for file in listing.files.values()]
+            seen.update(str(refusal) for refusal in refusals if refusal is not None)
+        for reason in sorted(seen - self._reported):
             log.warning("skipped %s", reason)
         self._reported = seen
 

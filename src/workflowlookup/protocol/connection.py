@@ -294,15 +294,9 @@ class Connection:
             raise registry.unknown(name)
         arguments = call.optional("arguments", dict, "an object")
         try:
-            arguments = registry.arguments(tool, arguments)
-        except InvalidParams as error:
-            if call.rules.misfits_as_results:
-                return _refusal(error)
-            raise
-        try:
-            result = registry.call(tool, arguments, call.client_capabilities)
+            result = registry.call(tool, registry.arguments(tool, arguments), call.client_capabilities)
         except WorkflowLookupError as error:
-            if call.rules.errors_as_results and error.code not in _PROTOCOL_CODES:
+            if _comes_as_result(error, call.rules):
                 return _refusal(error)
             raise
         encoded = msgspec.json.encode(result)
@@ -419,6 +413,13 @@ def _cacheable_in(call: _Call, result: Mapping[str, Json]) -> Mapping[str, Json]
 
 def _in_envelope(result: Mapping[str, Json]) -> dict[str, Json]:
     return {"resultType": "complete", **result, "_meta": {META_SERVER_INFO: SERVER_INFO}}
+
+
+def _comes_as_result(error: WorkflowLookupError, rules: Rules) -> bool:
+    """Whether what a tool refused is a result for the model to read, or an error of the protocol."""
+    if isinstance(error, InvalidParams):
+        return rules.misfits_as_results
+    return rules.errors_as_results and error.code not in _PROTOCOL_CODES
 
 
 def _refusal(error: WorkflowLookupError) -> dict[str, Json]:

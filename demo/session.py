@@ -1,0 +1,165 @@
+"""`make demo`: a real session with the real server, as an MCP client would hold it.
+
+Everything on the screen is what goes over the pipes. Only the agent is played: its outputs are those of the tests, one
+of them lazy on purpose, so that a refusal can be seen.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+WORKFLOW: Final = "bug-investigation"
+FIXTURE: Final = Path(__file__).parent.parent / "tests" / "data" / "bundled" / f"{WORKFLOW}.json"
+CLIENTS: Final = {"claude-code": "Claude Code", "codex": "Codex", "cursor": "Cursor", "vscode": "VS Code"}
+COMMAND: Final = [sys.executable, "-m", "workflowlookup"]
+
+out = Console(highlight=False, width=min(110, Console().width))
+
+
+class Client:
+    """Speaks JSON-RPC over the pipes of a server that it starts, and shows what is said."""
+
+    def __init__(self, directory: str) -> None:
+        self._ids = itertools.count(1)
+        self._started = time.perf_counter()
+        self._process = subprocess.Popen(
+            [*COMMAND, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory, text=True, bufsize=1
+        )
+
+    def ask(self, method: str, params: dict[str, Any] | None = None) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params or {}}
+        show_line("→", json.dumps(message, ensure_ascii=False), "cyan")
+        began = time.perf_counter()
+        self._process.stdin.write(json.dumps(message) + "\n")
+        line = self._process.stdout.readline()
+        show_line("←", line.strip(), "green", f"{(time.perf_counter() - began) * 1e6:,.0f} µs")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise SystemExit(f"the server refused {method}: {reply['error']}")
+        return reply["result"]
+
+    def call(self, tool: str, **arguments: Any) -> Any:
+        return self.ask("tools/call", {"name": tool, "arguments": arguments})["structuredContent"]
+
+    def close(self) -> int:
+        self.ask("shutdown")
+        return self._process.wait(10)
+
+
+def show_line(arrow: str, text: str, colour: str, note: str = "") -> None:
+    """One message, cut to a line."""
+    room = out.width - len(note) - 8
+    line = Text(f"  {arrow} ", style=f"bold {colour}")
+    line.append(text if len(text) <= room else text[: room - 1] + "…", style="dim")
+    line.append(f"  {note}", style=f"italic {colour}")
+    out.print(line, no_wrap=True, overflow="ellipsis")
+
+
+def title(number: int, text: str) -> None:
+    out.print()
+    out.rule(f"[bold]{number}. {text}[/]", align="left", style="dim")
+
+
+def show_list(workflows: list[dict[str, str]]) -> None:
+    table = Table(box=None, padding=(0, 2), header_style="bold")
+    for column in ("id", "category", "description"):
+        table.add_column(column, no_wrap=column != "description")
+    for one in workflows:
+        table.add_row(f"[bold cyan]{one['id']}[/]", one["category"], one["description"])
+    out.print(Padding(table, (1, 0, 0, 2)))
+
+
+def show_step(reply: dict[str, Any]) -> None:
+    step, progress = reply["step"], reply["progress"]
+    heading = f"[bold]{step['title']}[/]  [dim]{step['id']} · {progress['completed']} done[/]"
+    paragraphs = reply["guidance"]["prompt"].split("\n\n")
+    shown = "\n\n".join(paragraphs[:3]) + ("\n\n…" if len(paragraphs) > 3 else "")
+    out.print(Padding(Panel(Markdown(shown), title=heading, title_align="left", border_style="cyan"), (1, 0, 0, 2)))
+
+
+def show_verdict(output: str, verdict: dict[str, Any]) -> None:
+    excerpt = output if len(output) < 160 else output[:157] + "…"
+    out.print(Padding(Text(f"the agent: {excerpt}".replace("\n", " "), style="italic"), (0, 4)))
+    if verdict["valid"]:
+        out.print(Padding("[bold green]✓ accepted[/]", (0, 4)))
+        return
+    out.print(Padding("[bold red]✗ refused[/]", (0, 4)))
+    for issue in verdict["issues"]:
+        out.print(Padding(Text(f"• {issue}", style="red"), (0, 6)))
+
+
+def lead(client: Client) -> list[str]:
+    """Follow the workflow to its end: the first output is lazy and refused, then every one is accepted."""
+    fixture = json.loads(FIXTURE.read_text("utf-8"))
+    context, outputs = fixture["paths"][0]["context"], fixture["outputs"]
+    completed: list[str] = []
+    while True:
+        reply = client.call("workflow_next", workflowId=WORKFLOW, completedSteps=completed, context=context)
+        if reply["isComplete"]:
+            return completed
+        show_step(reply)
+        step_id = reply["step"]["id"]
+        for output in (outputs[step_id]["lazy"], outputs[step_id]["good"])[0 if not completed else 1 :]:
+            verdict = client.call(
+                "workflow_validate", workflowId=WORKFLOW, stepId=step_id, output=output, context=context
+            )
+            show_verdict(output, verdict)
+        completed.append(step_id)
+
+
+def show_install() -> None:
+    for name, words in CLIENTS.items():
+        done = subprocess.run([*COMMAND, "install", name, "--print"], capture_output=True, text=True, check=True)
+        out.print(f"\n  [bold]{words}[/]   [dim]or:[/] workflowlookup install {name}")
+        out.print(Padding(Text(done.stdout.rstrip(), style="green"), (0, 4)))
+
+
+def main() -> int:
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as directory:
+        client = Client(directory)
+        title(1, "Discovery: both eras of MCP on one connection")
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        discovered = client.ask("server/discover", {"_meta": meta})
+        started = (time.perf_counter() - began) * 1e3
+        initialized = client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+        tools = client.ask("tools/list")["tools"]
+        out.print(
+            f"\n  [bold]{initialized['serverInfo']['name']} {initialized['serverInfo']['version']}[/] was up and had "
+            f"answered in {started:.0f} ms; it speaks {', '.join(discovered['supportedVersions'])} and "
+            f"{initialized['protocolVersion']}, and offers {', '.join(tool['name'] for tool in tools)}."
+        )
+        title(2, "The library")
+        show_list(client.call("workflow_list")["workflows"])
+        title(3, f"Following '{WORKFLOW}', one step at a time")
+        completed = lead(client)
+        out.print(f"\n  [bold green]Workflow complete:[/] {' → '.join(completed)}")
+        title(4, "Goodbye")
+        code = client.close()
+        out.print(f"  the server left with exit code {code}")
+    title(5, "Add it to your client")
+    show_install()
+    out.print(f"\n  Next: [bold]{os.path.join('.venv', 'bin', 'workflowlookup')} doctor[/], and README.md.\n")
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

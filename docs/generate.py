@@ -1,0 +1,96 @@
+"""`make docs`: writes the lists of tools and settings anew from the code; `tests/test_docs.py` holds them equal."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workflowlookup.settings import PREFIX, SETTINGS
+from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.tools.registry import Tool
+
+HERE = Path(__file__).parent
+NOTE = "<!-- made by `make docs`; change the code instead -->\n"
+
+
+def tools() -> str:
+    head = (
+        "# Tools\n\n"
+        f"{NOTE}\n"
+        "Each tool can be called through `tools/call`, or by its own name as a JSON-RPC method.\n"
+        "Through `tools/call` the result comes as text and as `structuredContent`.\n"
+        "What a tool refuses comes as a result with `isError`, whose text says what to do and whose\n"
+        "`structuredContent` has `code`, `message` and `data`.\n"
+        "By its own name a tool answers with the bare result, or with a JSON-RPC error.\n\n"
+        "| code | message | when |\n| --- | --- | --- |\n"
+        "| -32001 | Workflow not found | no source holds the id |\n"
+        "| -32002 | Invalid workflow | the document, or a JSON Schema in it, is malformed |\n"
+        "| -32003 | Step not found | the workflow has no such step |\n"
+        "| -32004 | Validation error | the step's criteria are not well-formed |\n"
+        "| -32006 | Storage error | the document cannot be read |\n"
+        "| -32007 | Security error | reading the document would be unsafe |\n"
+        "| -32602 | Invalid params | `data.details` names each parameter and what was expected |\n"
+    )
+    return head + "".join(_tool(tool) for tool in BUILTIN_TOOLS)
+
+
+def _tool(tool: Tool) -> str:
+    arguments, result = tool.example
+    rows, results = _rows(tool.input_schema, mark=" *"), _rows(tool.output_schema, mark="")
+    return (
+        f"\n## {tool.name}\n\n{tool.description}\n\n"
+        f"| argument (* required) | type | |\n| --- | --- | --- |\n{rows}\n"
+        f"| result | type | |\n| --- | --- | --- |\n{results}\n"
+        f"```json\n{json.dumps({'method': tool.name, 'params': arguments}, ensure_ascii=False)}\n```\n\n"
+        f"```json\n{json.dumps(result, indent=2, ensure_ascii=False)}\n```\n"
+    )
+
+
+def _rows(schema: Mapping[str, Any], mark: str) -> str:
+    return "".join(
+        f"| `{name}`{mark if name in schema['required'] else ''} | {_types(one)} | {one.get('description', '')} |\n"
+        for name, one in schema["properties"].items()
+    )
+
+
+def _types(schema: dict[str, object]) -> str:
+    kinds = schema.get("type", "any")
+    return " or ".join(kind for kind in (kinds if isinstance(kinds, list) else [str(kinds)]) if kind != "null")
+
+
+def settings() -> str:
+    rows = "".join(
+        f"| `{setting.name}` | `--{setting.name.replace('_', '-')}` | `{PREFIX}{setting.name.upper()}` "
+        f"| {_default(setting.default)} | {setting.help} |\n"
+        for setting in SETTINGS
+    )
+    return (
+        "# Settings\n\n"
+        f"{NOTE}\n"
+        "A flag wins over the environment, which wins over `workflowlookup.toml`, which wins over the default.\n"
+        "The file is the one that `--config` names, or the one in the working directory, or the one in the user's\n"
+        "configuration directory (`~/.config/workflowlookup/`).\n"
+        "`workflowlookup doctor` shows each value and where it came from.\n\n"
+        "| setting | flag | environment | default | |\n| --- | --- | --- | --- | --- |\n"
+        f"{rows}\n"
+        "`WORKFLOW_STORAGE_PATH` (directories separated as in `PATH`) is honoured too.\n\n"
+        "```toml\n# workflowlookup.toml\n"
+        'directories = ["~/team/workflows"]\nbundled = false\nlog_level = "info"\n```\n\n'
+        "## Sources\n\n"
+        "By precedence, later wins; each can be switched off:\n\n"
+        "1. `bundled`: what comes with the package\n"
+        "2. `user`: `~/.workflowlookup/workflows`\n"
+        "3. `directories`\n"
+        "4. `project`: `.workflowlookup/workflows` in the working directory\n"
+    )
+
+
+def _default(value: object) -> str:
+    return "none" if value == () else f"`{str(value).lower()}`"
+
+
+PAGES = {"tools.md": tools, "settings.md": settings}
+
+if __name__ == "__main__":
+    for name, make in PAGES.items():
+        (HERE / name).write_text(make(), "utf-8")
