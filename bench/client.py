@@ -21,7 +21,7 @@ Request = Callable[[int], bytes]
 """From an id to a line, so that no id is used twice on a connection."""
 
 _NOTIFICATION: Final = b'"method":"notifications/'
-_CHUNK: Final = 1 << 20
+_CHUNK: Final = 1 << 16
 _PATIENCE: Final = 120
 """Seconds without an answer after which a server counts as broken."""
 
@@ -49,6 +49,12 @@ def request(method: str, params: Mapping[str, Any]) -> Request:
 def tool_calls(name: str, variants: Sequence[Mapping[str, Any]]) -> Request:
     """A tool call as MCP clients send it, with the arguments of each variant in turn."""
     calls = [request("tools/call", {"name": name, "arguments": arguments}) for arguments in variants]
+    return lambda number: calls[number % len(calls)](number)
+
+
+def direct_calls(name: str, variants: Sequence[Mapping[str, Any]]) -> Request:
+    """The same by the tool's own name, as the tool API has it."""
+    calls = [request(name, arguments) for arguments in variants]
     return lambda number: calls[number % len(calls)](number)
 
 

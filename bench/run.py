@@ -23,8 +23,8 @@ import msgspec
 from rich.console import Console
 
 import documents
-from client import BrokenServer, Pace, Peer, Request, tool_calls
-from report import BARE, BUNDLED, CAT, OURS, SDK, THOUSAND, Figures, Report
+from client import BrokenServer, Pace, Peer, Request, direct_calls, tool_calls
+from report import BARE, BUNDLED, CAT, DIRECT, OURS, SDK, THOUSAND, THROUGH_CALL, Figures, Report
 
 Item = TypeVar("Item")
 
@@ -91,6 +91,7 @@ class Library:
     directory: Path | None
     server: Contestant
     questions: Mapping[str, Request]
+    direct_questions: Mapping[str, Request]
     sdk: Contestant
 
 
@@ -154,11 +155,19 @@ class Bench:
                 used = memory.setdefault(library.label, defaultdict(list))
                 with ExitStack() as stack:
                     peers = [(each.name, stack.enter_context(each.start())) for each in contestants]
+                    ours, cat, _, sdk = (peer for _, peer in peers)
                     for tool, question in library.questions.items():
+                        direct = library.direct_questions[tool]
                         series = paces.setdefault(library.label, {}).setdefault(tool, defaultdict(list))
-                        for name, peer in _rotated(peers, number):
-                            peer.pace(question, effort.calls // 5, effort.seconds / 5)  # warms up
-                            series[name].append(peer.pace(question, effort.calls, effort.seconds))
+                        roads = [
+                            (DIRECT, ours, direct),
+                            (CAT, cat, direct),
+                            (THROUGH_CALL, ours, question),
+                            (SDK, sdk, question),
+                        ]
+                        for name, peer, asked in _rotated(roads, number):
+                            peer.pace(asked, effort.calls // 5, effort.seconds / 5)  # warms up
+                            series[name].append(peer.pace(asked, effort.calls, effort.seconds))
                     for name, peer in peers:
                         used[name].append(peer.resident_mb())
         return paces, memory
@@ -171,17 +180,24 @@ class Bench:
             environment = environment | {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
         server = Contestant(name=OURS, command=self._server, environment=environment)
         with server.start() as peer:
-            questions = _questions(peer)
+            questions, direct_questions = _questions(peer)
             answers = {name: [peer.ask(call)[0] for _ in range(VARIANTS)] for name, call in questions.items()}
         recorded = self._scratch / f"answers-{count}.json"
         recorded.write_bytes(msgspec.json.encode(answers))
         command = [sys.executable, str(Path(__file__).with_name("sdk_server.py")), str(recorded)]
         sdk = Contestant(name=SDK, command=command, environment=self._environment)
-        return Library(label=label, directory=directory, server=server, questions=questions, sdk=sdk)
+        return Library(
+            label=label,
+            directory=directory,
+            server=server,
+            questions=questions,
+            direct_questions=direct_questions,
+            sdk=sdk,
+        )
 
 
-def _questions(peer: Peer) -> dict[str, Request]:
-    """One question per tool, each about several workflows of the library in turn."""
+def _questions(peer: Peer) -> tuple[dict[str, Request], dict[str, Request]]:
+    """One question per tool, each about several workflows of the library in turn; through `tools/call`, and by name."""
     listed = peer.ask(tool_calls("workflow_list", [{}]))[0]["structuredContent"]["workflows"]
     ids = [workflow["id"] for workflow in listed][:: max(1, len(listed) // VARIANTS)][:VARIANTS]
     full = [{"id": name, "mode": "full"} for name in ids]
@@ -204,7 +220,8 @@ def _questions(peer: Peer) -> dict[str, Request]:
     }
     for variant in arguments["workflow_next"] + validations:
         variant["context"] = documents.CONTEXT
-    return {name: tool_calls(name, variants) for name, variants in arguments.items()}
+    through_call = {name: tool_calls(name, variants) for name, variants in arguments.items()}
+    return through_call, {name: direct_calls(name, variants) for name, variants in arguments.items()}
 
 
 def _judged_step(workflow: Mapping[str, Any]) -> str:

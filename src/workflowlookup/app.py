@@ -9,6 +9,7 @@ from workflowlookup.settings import Settings
 if TYPE_CHECKING:
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
+    from workflowlookup.tools.registry import Services
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
@@ -62,7 +63,7 @@ def make_connection(settings: Settings) -> "Connection":
     """A server for one client; the library is opened with the first request that needs it."""
     from workflowlookup.protocol.connection import Connection, Surface  # noqa: PLC0415
 
-    def make_services() -> object:
+    def make_services() -> "Services":
         from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
         return Services(catalog=make_catalog(settings))

@@ -4,10 +4,9 @@
 as it was written and is named in the warnings.
 """
 
-import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -60,21 +59,6 @@ def guide(workflow: Workflow, found: Next) -> Guidance:
         return Guidance(
             step={}, prompt=COMPLETE, model_hint="", requires_confirmation=False, criteria=(), warnings=found.warnings
         )
-    if step.reads_context or found.loop:
-        return _guide(workflow, step, found)
-    told = _guide_anywhere(workflow, step.id)
-    return msgspec.structs.replace(told, warnings=found.warnings) if found.warnings else told
-
-
-@functools.lru_cache(maxsize=4096)
-def _guide_anywhere(workflow: Workflow, step_id: str) -> Guidance:
-    """What is told about a step whatever the context is: made once."""
-    step = cast("PromptStep", workflow.steps[step_id])
-    found = Next(step=step, instance_id=step_id, context={}, loop=None, skipped=(), warnings=(), completed=0)
-    return _guide(workflow, step, found)
-
-
-def _guide(workflow: Workflow, step: PromptStep, found: Next) -> Guidance:
     unset: dict[str, None] = {}
     fill = filler(found.context, unset)
     view = view_step(step, found, fill)
@@ -86,7 +70,7 @@ def _guide(workflow: Workflow, step: PromptStep, found: Next) -> Guidance:
         step=view,
         prompt=prompt,
         model_hint=_model_hint(step) or _model_hint(workflow),
-        requires_confirmation=requires_confirmation(step, found.context),
+        requires_confirmation=view.get("requireConfirmation", False),
         criteria=tuple(
             requirement.sentence
             for requirement in step.requirements
@@ -259,7 +243,7 @@ def _loop_lines(loop: LoopPosition) -> Iterator[str]:
 def requires_confirmation(step: PromptStep, context: Context) -> bool:
     """Whether a person must agree to this step, here and now."""
     wanted = step.require_confirmation
-    return evaluate(wanted, context) if isinstance(wanted, Mapping) else bool(wanted)
+    return bool(wanted) if wanted is None or isinstance(wanted, bool) else evaluate(wanted, context)
 
 
 def _model_hint(owner: PromptStep | Workflow) -> str:

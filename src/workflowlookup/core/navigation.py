@@ -13,9 +13,10 @@ How a loop is walked, iteration by iteration:
 - A completed id without an iteration, from an older caller, counts for the earliest iteration that still lacks it.
 """
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, cast
 
 import msgspec
 
@@ -81,6 +82,8 @@ def find_step(workflow: Workflow, instance_id: str) -> Step | None:
 
 def scope_of(workflow: Workflow, instance_id: str, context: Context) -> Context:
     """The context with the variables of the loops around an instance: what conditions in its iteration see."""
+    if "@" not in instance_id:
+        return context
     step_id, iterations = split_instance(instance_id)
     scope = dict(context)
     for loop_id, iteration in zip(workflow.enclosing.get(step_id, ()), iterations, strict=False):
@@ -94,6 +97,8 @@ def scope_of(workflow: Workflow, instance_id: str, context: Context) -> Context:
 
 def next_step(workflow: Workflow, completed: Sequence[str], context: Context) -> Next:
     """The first step that is not completed and whose condition holds."""
+    if len(workflow.flow) == len(workflow.steps):  # no loops
+        return _next_in_line(workflow, completed, context)
     walk = _Walk(workflow, completed)
     found = next(walk.steps(workflow.flow, (), context, is_past=False), None)
     step, instance_id, scope, loop = found if found else (None, "", context, None)
@@ -106,6 +111,35 @@ def next_step(workflow: Workflow, completed: Sequence[str], context: Context) ->
         warnings=tuple(walk.warnings),
         completed=walk.known,
     )
+
+
+def _next_in_line(workflow: Workflow, completed: Sequence[str], context: Context) -> Next:
+    """The walk through a workflow without loops."""
+    done = set(completed)
+    found: PromptStep | None = None
+    skipped: list[Skipped] = []
+    for step in workflow.flow:
+        if step.id in done:
+            continue
+        if step.run_condition is None or evaluate(step.run_condition, context):
+            found = cast("PromptStep", step)
+            break
+        skipped.append(Skipped(step_id=step.id, condition=step.run_condition))
+    known = done & workflow.steps.keys()
+    return Next(
+        step=found,
+        instance_id=found.id if found else "",
+        context=context,
+        loop=None,
+        skipped=tuple(skipped),
+        warnings=() if len(known) == len(done) else (_ignored(id_ for id_ in completed if id_ not in known),),
+        completed=len(known),
+    )
+
+
+def _ignored(unknown: Iterable[str]) -> str:
+    names = ", ".join(itertools.islice(unknown, 20))
+    return f"Ignored ids in completedSteps that this workflow does not have: {names}"
 
 
 _Found = tuple[PromptStep, str, Context, LoopPosition | None]
@@ -124,9 +158,7 @@ class _Walk:
         self._credits: set[str] = set()
         unknown = [instance_id for instance_id in completed if not self._remember(workflow, instance_id)]
         if unknown:
-            self.warnings.append(
-                f"Ignored ids in completedSteps that this workflow does not have: {', '.join(unknown[:20])}"
-            )
+            self.warnings.append(_ignored(unknown))
 
     def _remember(self, workflow: Workflow, instance_id: str) -> bool:
         """Note a completed id; False when the workflow has no such step or iteration."""

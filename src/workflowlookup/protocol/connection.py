@@ -5,9 +5,10 @@ in `tools`. A connection is synchronous: lookups are answered in the order asked
 waits (a subscription) is remembered and leaves the read loop free. Messages that the server starts leave by `outbox`.
 """
 
+import functools
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
@@ -40,6 +41,9 @@ from workflowlookup.protocol.versions import (
     Rules,
 )
 
+if TYPE_CHECKING:
+    from workflowlookup.tools.registry import Registry, Services
+
 log = logging.getLogger(__name__)
 
 SERVER_INFO: Final[Mapping[str, Json]] = {
@@ -67,25 +71,19 @@ MAX_SUBSCRIPTIONS: Final = 64
 class Surface:
     """What the connection calls: the tools and the library behind them, imported when first asked for."""
 
-    def __init__(self, make_services: Callable[[], Any]) -> None:
+    def __init__(self, make_services: "Callable[[], Services]") -> None:
         self._make_services = make_services
-        self._registry: Any = None
-        self._services: Any = None
 
-    @property
-    def services(self) -> Any:
-        if self._services is None:
-            self._services = self._make_services()
-        return self._services
+    @functools.cached_property
+    def services(self) -> "Services":
+        return self._make_services()
 
-    @property
-    def registry(self) -> Any:
-        if self._registry is None:
-            from workflowlookup.tools import BUILTIN_TOOLS  # noqa: PLC0415 - `initialize` must not wait for the core
-            from workflowlookup.tools.registry import Registry  # noqa: PLC0415
+    @functools.cached_property
+    def registry(self) -> "Registry":
+        from workflowlookup.tools import BUILTIN_TOOLS  # noqa: PLC0415 - `initialize` must not wait for the core
+        from workflowlookup.tools.registry import Registry  # noqa: PLC0415
 
-            self._registry = Registry(BUILTIN_TOOLS, self.services)
-        return self._registry
+        return Registry(BUILTIN_TOOLS, self.services)
 
 
 class _Call(msgspec.Struct):
@@ -171,6 +169,8 @@ class Connection:
             result = self._dispatch(call)
         except WorkflowLookupError as error:
             return _failure(request.id, error, rules)
+        except RecursionError:  # what msgspec decodes may still be too deep to work with
+            return _failure(request.id, InvalidParams("params are nested too deeply"), rules)
         except Exception:  # broad on purpose: details go to the log, not to the wire
             log.exception("%s failed", request.method)
             return jsonrpc.failure(request.id, InternalError())
@@ -299,7 +299,7 @@ class Connection:
             if _comes_as_result(error, call.rules):
                 return _refusal(error)
             raise
-        encoded = msgspec.json.encode(result)
+        encoded = bytes(result) if isinstance(result, msgspec.Raw) else msgspec.json.encode(result)
         return {"content": [{"type": "text", "text": encoded.decode()}], "structuredContent": msgspec.Raw(encoded)}
 
     def _call_directly(self, call: _Call) -> Json:
@@ -411,8 +411,9 @@ def _cacheable_in(call: _Call, result: Mapping[str, Json]) -> Mapping[str, Json]
     return _cacheable(result) if call.rules.envelope else result
 
 
-def _in_envelope(result: Mapping[str, Json]) -> dict[str, Json]:
-    return {"resultType": "complete", **result, "_meta": {META_SERVER_INFO: SERVER_INFO}}
+def _in_envelope(result: Mapping[str, Json] | msgspec.Raw) -> dict[str, Json]:
+    fields = msgspec.json.decode(result, type=dict[str, msgspec.Raw]) if isinstance(result, msgspec.Raw) else result
+    return {"resultType": "complete", **fields, "_meta": {META_SERVER_INFO: SERVER_INFO}}
 
 
 def _comes_as_result(error: WorkflowLookupError, rules: Rules) -> bool:

@@ -8,10 +8,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from workflowlookup.core.values import Json, deeper_than
+from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidRequest, ParseError, WorkflowLookupError
 
-MAX_NESTING: Final = 200
 MAX_BATCH: Final = 100
 NULL_ID: Final = b"null"
 
@@ -80,7 +79,7 @@ def decode(line: bytes) -> Message:
         return _decode_other(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         return Malformed(NULL_ID, _parse_error(line, problem))
-    return _classify(parsed, line)
+    return _classify(parsed)
 
 
 def _decode_other(line: bytes) -> Message:
@@ -102,25 +101,26 @@ def _element(line: bytes) -> Message:
     return Malformed(NULL_ID, _invalid("a batch holds no batches")) if isinstance(message, Batch) else message
 
 
-def _classify(parsed: _Line, line: bytes) -> Message:
-    raw_id = bytes(parsed.id)
-    request_id = raw_id if _is_id(raw_id) else NULL_ID
+def _classify(parsed: _Line) -> Message:
+    raw_id, method, params = bytes(parsed.id), parsed.method, parsed.params
+    if parsed.jsonrpc == "2.0" and raw_id[:1].isdigit() and type(method) is str and type(params) is dict:
+        return Request(raw_id, method, params)  # the usual case, told at once
+    has_id = _is_id(raw_id)
     if parsed.jsonrpc != "2.0":
-        return Malformed(request_id, _invalid('jsonrpc must be "2.0"'))
-    if raw_id and request_id is NULL_ID:
-        return Malformed(NULL_ID, _invalid("id must be a number or a string"))
-    method, params = parsed.method, parsed.params
-    if method is msgspec.UNSET:
+        problem = 'jsonrpc must be "2.0"'
+    elif raw_id and not has_id:
+        problem = "id must be a number or a string"
+    elif method is msgspec.UNSET:
         if raw_id and (parsed.result or parsed.error):
             return Response(raw_id)
-        return Malformed(request_id, _invalid("method is required"))
-    if not isinstance(method, str):
-        return Malformed(request_id, _invalid("method must be a string"))
-    if not isinstance(params, (dict, list, type(None))):
-        return Malformed(request_id, _invalid("params must be an object, an array or null"))
-    if line.count(b"{") + line.count(b"[") > MAX_NESTING and deeper_than(params, MAX_NESTING):
-        return Malformed(request_id, _invalid(f"params must not nest deeper than {MAX_NESTING} levels"))
-    return Request(raw_id, method, params) if raw_id else Notification(method, params)
+        problem = "method is required"
+    elif not isinstance(method, str):
+        problem = "method must be a string"
+    elif not isinstance(params, (dict, list, type(None))):
+        problem = "params must be an object, an array or null"
+    else:
+        return Request(raw_id, method, params) if raw_id else Notification(method, params)
+    return Malformed(raw_id if has_id else NULL_ID, _invalid(problem))
 
 
 def _is_id(raw: bytes) -> bool:
@@ -157,7 +157,7 @@ def too_long(limit: int) -> Malformed:
 
 
 def success(request_id: bytes, result: Json) -> bytes:
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, _encode(result))
+    return b"".join((b'{"jsonrpc":"2.0","id":', request_id, b',"result":', _encode(result), b"}"))
 
 
 def failure(request_id: bytes, error: WorkflowLookupError, *, code: int | None = None, data: Json = None) -> bytes:

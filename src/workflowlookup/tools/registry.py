@@ -27,7 +27,10 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     catalog: Catalog
 
 
-Handler = Callable[[Services, Mapping[str, Any]], Mapping[str, Json]]
+Result = Mapping[str, Json] | msgspec.Raw
+"""A JSON object; or one that is encoded already, because it is asked for often and changes seldom."""
+
+Handler = Callable[[Services, Mapping[str, Any]], Result]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,12 +115,9 @@ class Registry:
             raise InvalidParams("; ".join(misfit.sentence() for misfit in found))
         return arguments
 
-    def call(
-        self, tool: Tool, arguments: Mapping[str, Any], client_capabilities: Mapping[str, Json]
-    ) -> Mapping[str, Json]:
+    def call(self, tool: Tool, arguments: Mapping[str, Any], client_capabilities: Mapping[str, Json]) -> Result:
         """The tool's answer to arguments that have been checked."""
-        missing = tool.client_capabilities - client_capabilities.keys()
-        if missing:
+        if tool.client_capabilities and (missing := tool.client_capabilities - client_capabilities.keys()):
             raise MissingClientCapability(
                 f"The tool '{tool.name}' needs a client that offers {', '.join(sorted(missing))}.",
                 requiredCapabilities={name: {} for name in sorted(missing)},

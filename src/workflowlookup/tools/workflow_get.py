@@ -4,6 +4,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from workflowlookup.core.guidance import filler, view_step
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import next_step
@@ -14,19 +16,21 @@ from workflowlookup.tools.registry import STEP_SCHEMA, TEXTS, Services, Tool, ar
 _OPTIONAL: Final = ("preconditions", "clarificationPrompts", "metaGuidance")
 
 
-def handle(services: Services, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+def handle(services: Services, arguments: Mapping[str, Any]) -> msgspec.Raw:
     return view(services.catalog.get(arguments["id"]), arguments.get("mode") or "preview")
 
 
 @functools.lru_cache(maxsize=MOST_BUILT)
-def view(workflow: Workflow, mode: str) -> Mapping[str, Json]:
-    """The workflow in one of the three modes; made once for each version of a document."""
+def view(workflow: Workflow, mode: str) -> msgspec.Raw:
+    """The workflow in one of the three modes; made and encoded once for each version of a document."""
     if mode == "full":
-        return {"version": workflow.version, "category": workflow.category, **workflow.document}
+        return msgspec.Raw(
+            msgspec.json.encode({"version": workflow.version, "category": workflow.category, **workflow.document})
+        )
     answer = metadata(workflow)
     if mode == "preview":
         answer["firstStep"] = first_step(workflow)
-    return answer
+    return msgspec.Raw(msgspec.json.encode(answer))
 
 
 def metadata(workflow: Workflow) -> dict[str, Json]:

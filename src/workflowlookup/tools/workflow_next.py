@@ -1,10 +1,13 @@
 """`workflow_next`: the next step for a caller who tells what is completed and what is known."""
 
+import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
-from workflowlookup.core.guidance import guide
-from workflowlookup.core.model import Workflow
+import msgspec
+
+from workflowlookup.core.guidance import Guidance, guide
+from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import Next, explain_skip, find_step, next_step
 from workflowlookup.core.schemas import suggest
 from workflowlookup.core.values import Json
@@ -32,23 +35,45 @@ def handle(services: Services, arguments: Mapping[str, Any]) -> Mapping[str, Jso
 
 
 def answer(workflow: Workflow, found: Next) -> dict[str, Json]:
-    told = guide(workflow, found)
-    guidance: dict[str, Json] = {"prompt": told.prompt}
-    if told.model_hint:
-        guidance["modelHint"] = told.model_hint
-    guidance["requiresConfirmation"] = told.requires_confirmation
-    guidance["validationCriteria"] = told.criteria
+    step = found.step
+    warnings = found.warnings
+    view: Json
+    guidance: Json
+    if step is not None and not step.reads_context and found.loop is None:
+        view, guidance = _told_anywhere(workflow, step.id)
+    else:
+        told = guide(workflow, found)
+        view, guidance, warnings = told.step or None, _guidance(told), told.warnings
     reply: dict[str, Json] = {
-        "step": told.step or None,
+        "step": view,
         "guidance": guidance,
-        "isComplete": found.step is None,
+        "isComplete": step is None,
         "progress": {"completed": found.completed, "total": workflow.total_steps},
     }
-    if found.step is None and found.skipped:
+    if step is None and found.skipped:
         reply["skipped"] = [explain_skip(skip) for skip in found.skipped]
-    if told.warnings:
-        reply["warnings"] = told.warnings
+    if warnings:
+        reply["warnings"] = warnings
     return reply
+
+
+@functools.lru_cache(maxsize=4096)
+def _told_anywhere(workflow: Workflow, step_id: str) -> tuple[msgspec.Raw, msgspec.Raw]:
+    """The step and the guidance of a step that is told alike in every context: made and encoded once."""
+    step = cast("PromptStep", workflow.steps[step_id])
+    found = Next(step=step, instance_id=step_id, context={}, loop=None, skipped=(), warnings=(), completed=0)
+    told = guide(workflow, found)
+    return msgspec.Raw(msgspec.json.encode(told.step)), msgspec.Raw(msgspec.json.encode(_guidance(told)))
+
+
+def _guidance(told: Guidance) -> dict[str, Json]:
+    hint = {"modelHint": told.model_hint} if told.model_hint else {}
+    return {
+        "prompt": told.prompt,
+        **hint,
+        "requiresConfirmation": told.requires_confirmation,
+        "validationCriteria": told.criteria,
+    }
 
 
 def step_not_found(workflow: Workflow, wanted: str) -> StepNotFound:

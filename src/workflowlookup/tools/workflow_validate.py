@@ -34,12 +34,11 @@ def handle(services: Services, arguments: Mapping[str, Any]) -> Mapping[str, Jso
         verdict = judge(criteria, arguments["output"], scope_of(workflow, wanted, checked_context(arguments)))
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         raise type(refusal)(refusal.remedy, workflowId=workflow.id, stepId=wanted, **refusal.data) from refusal
+    issues = verdict.issues
     return {
         "valid": verdict.valid,
-        "issues": [issue.message for issue in verdict.issues],
-        "suggestions": []
-        if verdict.valid
-        else list(dict.fromkeys((REVIEW, *(issue.suggestion for issue in verdict.issues)))),
+        "issues": [issue.message for issue in issues],
+        "suggestions": [REVIEW, *dict.fromkeys(issue.suggestion for issue in issues)] if issues else [],
     }
 
 

@@ -77,6 +77,7 @@ class Stdio:
     def _serve(self) -> None:
         poll = select.poll()
         waits = _can_wait(self._in)
+        handle, too_long = self._connection.handle, jsonrpc.too_long(self._lines.limit)
         while not self._connection.is_finished and not self._reader_is_gone:
             if self._kept:
                 self._write_or_wait(poll, read_too=waits and len(self._kept) < MOST_KEPT_BYTES)
@@ -84,7 +85,7 @@ class Stdio:
                     continue
             data = self._read()
             for line in self._lines.feed(data):
-                self._send(self._reply(line))
+                self._send(handle(line) if line is not None else self._connection.answer(too_long))
                 if self._connection.is_finished or self._reader_is_gone:
                     return
             if not data:
@@ -99,11 +100,6 @@ class Stdio:
                 _is_ready(self._in, None)
             except ConnectionResetError:
                 return b""
-
-    def _reply(self, line: bytes | None) -> bytes | None:
-        if line is None:
-            return self._connection.answer(jsonrpc.too_long(self._lines.limit))
-        return self._connection.handle(line)
 
     def _send(self, reply: bytes | None) -> None:
         """Write what the server has to say, in order; keep what the reader does not take."""
@@ -173,7 +169,9 @@ class Lines:
 
     def feed(self, data: bytes) -> Iterator[bytes | None]:
         """The lines that are complete now; without data, at the end of the stream, what is left counts as one."""
-        if not data:
+        if data.find(b"\n") == len(data) - 1 and data and not self._rest and not self._dropping:
+            pieces = [data[:-1], b""]  # one whole line, the usual case
+        elif not data:
             pieces = [self._rest, b""]
         elif self._rest:
             pieces = (self._rest + data).split(b"\n") if b"\n" in data else [self._rest + data]
