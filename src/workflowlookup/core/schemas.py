@@ -153,7 +153,7 @@ _TYPE_WORDS: Final = {
 
 _EXPECTED: Final[Mapping[str, Callable[[Any], str]]] = {
     "type": lambda kind: " or ".join(_TYPE_WORDS.get(name, name) for name in kind.types),
-    "enum": lambda kind: f"one of {', '.join(show(option) for option in kind.options)}",
+    "enum": lambda kind: f"one of {', '.join(show(option) for option in kind.options if option is not None)}",
     "const": lambda kind: show(kind.expected_value),
     "pattern": lambda kind: f"text that matches {kind.pattern}",
     "format": lambda kind: f"a valid {kind.format}",

@@ -48,7 +48,8 @@ def _issues(criterion: Criterion, output: str, context: Context) -> list[Issue] 
             counted = _counted(parts, output, context)
             if not all(counted):
                 return []
-            return [_one_of(len(counted)), *(issue for found in counted for issue in found)] if counted else []
+            lead = [_one_of(len(counted))] if len(counted) > 1 else []
+            return [*lead, *(issue for found in counted for issue in found)]
         case Not(part=part):
             if not _counts(part, context):
                 return None

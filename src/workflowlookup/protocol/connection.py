@@ -283,7 +283,7 @@ class Connection:
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _list_tools(self, call: _Call) -> Json:
-        call.object_params()
+        _refuse_cursor(call)
         return _cacheable_in(call, {"tools": self._surface.registry.listed()})
 
     def _call_tool(self, call: _Call) -> Json:
@@ -326,6 +326,7 @@ class Connection:
     def _list_templates(self, call: _Call) -> Json:
         from workflowlookup.tools.resources import list_templates  # noqa: PLC0415
 
+        _refuse_cursor(call)
         return _cacheable_in(call, list_templates(self._surface.services, call.object_params()))
 
     def _read_resource(self, call: _Call) -> Json:
@@ -401,6 +402,12 @@ def _enveloped_capabilities(meta: Mapping[str, Json]) -> Mapping[str, Json]:
     if not isinstance(capabilities, dict):
         raise InvalidParams(f"_meta['{META_CAPABILITIES}'] is required, as an object")
     return capabilities
+
+
+def _refuse_cursor(call: _Call) -> None:
+    """Lists that come whole have given no cursor to go on from."""
+    if call.optional("cursor", str, "text") is not None:
+        raise InvalidParams("cursor is not one that this server gave: the list comes in one page")
 
 
 def _cacheable(result: Mapping[str, Json]) -> dict[str, Json]:

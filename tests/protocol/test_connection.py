@@ -1,0 +1,287 @@
+"""The two eras on one connection: what each version is answered, and what waits."""
+
+import json
+
+import pytest
+
+from client import ENVELOPE
+from make import document, step, write
+from workflowlookup import __version__
+from workflowlookup.app import make_connection
+from workflowlookup.protocol.connection import Connection, Surface
+from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS
+from workflowlookup.settings import read_settings
+from workflowlookup.tools.registry import Registry, Services, Tool, arguments_schema
+
+SERVER = {"name": "workflowlookup", "version": __version__, "description": "Workflow Orchestration System MCP Server"}
+META = {"io.modelcontextprotocol/serverInfo": SERVER}
+
+
+@pytest.fixture
+def connection(library):
+    write(library, document(step("one"), step("two")))
+    write(library, {"id": "broken", "name": "N"})
+    settings = read_settings(
+        {"bundled": "no", "user": "no", "project": "no", "directories": str(library)}, {}, directory="."
+    )
+    return make_connection(settings)
+
+
+def ask(connection: Connection, method, params=None, identifier=1):
+    message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
+    reply = connection.handle(json.dumps(message).encode())
+    return reply and json.loads(reply)
+
+
+def initialize(connection, version):
+    return ask(connection, "initialize", {"protocolVersion": version, "capabilities": {}})
+
+
+def modern(connection, method, params=None, identifier=1, **meta):
+    return ask(connection, method, {**(params or {}), "_meta": {**ENVELOPE, **meta}}, identifier)
+
+
+@pytest.mark.parametrize(
+    "identifier",
+    ["1", "0", "-7", "1.0", "1e2", "123456789012345678901234567890", '"a"', '""', '"\\u00e9\\n"', '"\u00e9"'],
+)
+def test_an_id_comes_back_exactly_as_it_was_sent(connection, identifier):
+    reply = connection.handle(f'{{"jsonrpc":"2.0","id":{identifier},"method":"ping"}}'.encode())
+
+    assert reply == f'{{"jsonrpc":"2.0","id":{identifier},"result":{{}}}}'.encode()
+
+
+@pytest.mark.parametrize("identifier", ["true", "null", "[1]", "{}", '"\\ud800"'])
+def test_what_is_no_id_is_an_invalid_request(connection, identifier):
+    reply = json.loads(connection.handle(f'{{"jsonrpc":"2.0","id":{identifier},"method":"ping"}}'.encode()))
+
+    assert (reply["id"], reply["error"]["code"]) in [(None, -32600), (None, -32700)]
+
+
+def test_discover_is_answered_at_once_and_initialize_after_it_on_the_same_connection(connection):
+    discovered = modern(connection, "server/discover")["result"]
+    initialized = initialize(connection, "2025-11-25")["result"]
+
+    assert discovered == {
+        "resultType": "complete",
+        "supportedVersions": ["2026-07-28"],
+        "capabilities": initialized["capabilities"],
+        "instructions": initialized["instructions"],
+        "ttlMs": 0,
+        "cacheScope": "private",
+        "_meta": META,
+    }
+
+
+def test_a_request_with_an_envelope_needs_no_handshake_and_changes_nothing_for_the_others(connection):
+    assert modern(connection, "workflow_list")["result"]["resultType"] == "complete"
+    assert ask(connection, "workflow_list")["error"]["message"] == "Server not initialized"
+
+
+@pytest.mark.parametrize("method", ["tools/list", "resources/list", "resources/templates/list", "prompts/list"])
+def test_lists_of_the_envelope_era_say_how_long_they_may_be_kept(connection, method):
+    result = modern(connection, method)["result"]
+
+    assert (result["resultType"], result["ttlMs"], result["cacheScope"], result["_meta"]) == (
+        "complete",
+        0,
+        "private",
+        META,
+    )
+    assert modern(connection, method)["result"] == result
+
+
+def test_an_unknown_version_in_the_envelope_is_refused_with_what_is_supported(connection):
+    reply = modern(connection, "tools/list", **{"io.modelcontextprotocol/protocolVersion": "2099-01-01"})
+
+    assert reply["error"] == {
+        "code": -32022,
+        "message": "Unsupported protocol version",
+        "data": {"supported": ["2026-07-28"], "requested": "2099-01-01"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("meta", "words"),
+    [
+        ({"io.modelcontextprotocol/protocolVersion": 7}, "must be text"),
+        ({"io.modelcontextprotocol/clientCapabilities": None}, "clientCapabilities'] is required"),
+        ({"progressToken": True}, "progressToken must be text or a whole number"),
+    ],
+)
+def test_an_envelope_that_is_not_well_formed_is_refused_by_name(connection, meta, words):
+    error = modern(connection, "tools/list", **meta)["error"]
+
+    assert error["code"] == -32602
+    assert words in error["data"]["details"]
+
+
+@pytest.mark.parametrize("method", ["initialize", "ping", "shutdown", "logging/setLevel"])
+def test_what_the_envelope_era_removed_is_not_found_there(connection, method):
+    assert modern(connection, method)["error"]["code"] == -32601
+    assert not connection.is_finished
+
+
+def test_codes_that_the_envelope_era_forbids_do_not_leave_there(connection):
+    direct = modern(connection, "workflow_get", {"id": "broken"})["error"]
+    resource = modern(connection, "resources/read", {"uri": "workflow://nope-nope"})["error"]
+    called = modern(connection, "tools/call", {"name": "workflow_get", "arguments": {"id": "broken"}})["result"]
+
+    assert (direct["code"], direct["message"], direct["data"]["code"]) == (-32602, "Invalid workflow", -32002)
+    assert (resource["code"], resource["message"]) == (-32602, "Resource not found")
+    assert (called["isError"], called["structuredContent"]["code"]) == (True, -32002)
+
+
+def test_a_tool_that_needs_what_the_client_cannot_do_is_refused_with_what_is_needed(connection):
+    tool = Tool(
+        name="ask_user",
+        title="Ask",
+        description="Asks the user.",
+        input_schema=arguments_schema({}),
+        output_schema={"type": "object", "properties": {}, "required": []},
+        example=({}, {}),
+        handler=lambda services, arguments: {"asked": True},
+        client_capabilities=frozenset({"elicitation"}),
+    )
+    surface = Surface(lambda: None)
+    surface.registry = Registry([tool], Services(catalog=None))
+    able = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+
+    refused = modern(Connection(surface), "tools/call", {"name": "ask_user"})
+    answered = modern(Connection(surface), "tools/call", {"name": "ask_user"}, **able)
+
+    assert refused["error"]["code"] == -32021
+    assert refused["error"]["data"] == {"requiredCapabilities": {"elicitation": {}}}
+    assert answered["result"]["structuredContent"] == {"asked": True}
+
+
+def test_a_subscription_is_acknowledged_first_waits_and_ends_with_the_connection(connection):
+    reply = modern(connection, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "listen:0")
+    acknowledged = json.loads(connection.outbox.pop())
+    connection.close()
+
+    assert reply is None
+    assert acknowledged == {
+        "jsonrpc": "2.0",
+        "method": "notifications/subscriptions/acknowledged",
+        "params": {"notifications": {}, "_meta": {"io.modelcontextprotocol/subscriptionId": "listen:0"}},
+    }
+    assert json.loads(connection.outbox.pop()) == {
+        "jsonrpc": "2.0",
+        "id": "listen:0",
+        "result": {"resultType": "complete", "_meta": {**META, "io.modelcontextprotocol/subscriptionId": "listen:0"}},
+    }
+
+
+def test_a_cancelled_subscription_is_never_answered(connection):
+    modern(connection, "subscriptions/listen", {"notifications": {}}, 7)
+    connection.outbox.clear()
+    for wrong in ("7", 8, None, True):
+        connection.handle(
+            json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": wrong}}).encode()
+        )
+    connection.handle(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}')
+    connection.close()
+
+    assert connection.outbox == []
+
+
+def test_subscriptions_are_limited_and_an_open_id_is_taken(connection):
+    for number in range(64):
+        assert modern(connection, "subscriptions/listen", {"notifications": {}}, number) is None
+
+    assert (
+        "at most 64"
+        in modern(connection, "subscriptions/listen", {"notifications": {}}, 64)["error"]["data"]["details"]
+    )
+    assert (
+        "with this id"
+        in modern(connection, "subscriptions/listen", {"notifications": {}}, 3)["error"]["data"]["details"]
+    )
+
+
+BATCH = b'[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"x"},{"jsonrpc":"2.0","id":2,"method":"nope"},5]'
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26"])
+def test_a_batch_is_answered_where_the_version_has_them(connection, version):
+    initialize(connection, version)
+
+    replies = json.loads(connection.handle(BATCH))
+
+    assert [(reply["id"], reply.get("error", {}).get("code")) for reply in replies] == [
+        (1, None),
+        (2, -32601),
+        (None, -32600),
+    ]
+    assert connection.handle(b'[{"jsonrpc":"2.0","method":"x"}]') is None
+
+
+@pytest.mark.parametrize("version", [None, "2025-06-18", "2025-11-25"])
+def test_a_batch_is_refused_elsewhere(connection, version):
+    if version:
+        initialize(connection, version)
+
+    reply = json.loads(connection.handle(BATCH))
+
+    assert (reply["id"], reply["error"]["code"]) == (None, -32600)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [b"[]", b"[" + b",".join([b"1"] * 101) + b"]", b'[[{"jsonrpc":"2.0","id":1,"method":"ping"}]]'],
+    ids=["empty", "huge", "nested"],
+)
+def test_a_batch_of_no_sensible_size_or_form_is_refused(connection, batch):
+    initialize(connection, "2024-11-05")
+    replies = json.loads(connection.handle(batch))
+
+    assert all(reply["error"]["code"] == -32600 for reply in (replies if isinstance(replies, list) else [replies]))
+
+
+def test_initialize_and_shutdown_are_no_part_of_a_batch(connection):
+    initialize(connection, "2024-11-05")
+    batch = [{"jsonrpc": "2.0", "id": name, "method": name} for name in ("initialize", "shutdown")]
+
+    replies = json.loads(connection.handle(json.dumps(batch).encode()))
+
+    assert [reply["error"]["code"] for reply in replies] == [-32600, -32600]
+    assert not connection.is_finished
+
+
+UNKNOWN = {"name": "workflow_get", "arguments": {"id": "nope-nope"}}
+UNFIT = {"name": "workflow_get", "arguments": {"id": 5}}
+
+
+@pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
+def test_what_a_tool_refuses_comes_as_the_version_wants_it(connection, version):
+    initialize(connection, version)
+
+    unknown, unfit = ask(connection, "tools/call", UNKNOWN), ask(connection, "tools/call", UNFIT)
+    by_name = ask(connection, "workflow_get", {"id": "nope-nope"})
+
+    assert by_name["error"] == {"code": -32001, "message": "Workflow not found", "data": {"workflowId": "nope-nope"}}
+    assert ("error" in unknown) is (version == "2024-11-05")
+    assert ("error" in unfit) is (version != "2025-11-25")
+    if "result" in unknown:
+        assert unknown["result"]["isError"]
+        assert unknown["result"]["structuredContent"] == by_name["error"]
+    assert ask(connection, "tools/call", {"name": "nope"})["error"]["code"] == -32602
+
+
+def test_a_fault_of_ours_is_told_without_its_text_and_logged_with_it(connection, caplog, monkeypatch):
+    initialize(connection, "2025-11-25")
+    monkeypatch.setattr("workflowlookup.library.catalog.Catalog.get", lambda *_: 1 / 0)
+
+    reply = ask(connection, "workflow_get", {"id": "sample-workflow"})
+
+    assert reply == {"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "Internal error"}}
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_values_that_nest_without_end_are_refused_and_not_a_fault(connection):
+    initialize(connection, "2025-11-25")
+    for depth in (100, 500, 900, 990):
+        line = b'{"jsonrpc":"2.0","id":1,"method":"workflow_next","params":{"workflowId":"sample-workflow","completedSteps":[],"context":{"x":%b}}}'
+        reply = json.loads(connection.handle(line % (b"[" * depth + b"]" * depth)))
+        assert "result" in reply or reply["error"]["code"] in (-32602, -32700)
