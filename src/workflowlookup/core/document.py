@@ -191,6 +191,12 @@ def _structure(document: Mapping[str, Json]) -> Iterator[Finding]:
         yield from _bodies(document, loops)
     if calls:
         yield from _calls(document, calls)
+    if "contextSchema" in document:
+        try:
+            compile_schema_text(msgspec.json.encode(document["contextSchema"]))
+        except BadSchema as problem:
+            message = f"The JSON Schema in 'contextSchema' is malformed ({problem})"
+            yield _error(("contextSchema",), message, "Mend the schema, or leave it out", document)
 
 
 def _bodies(document: Mapping[str, Json], loops: Iterable[tuple[PathTo, Mapping[str, Json]]]) -> Iterator[Finding]:
@@ -422,7 +428,21 @@ def build(document: Mapping[str, Json]) -> Workflow:
         model_tier=document.get("modelTier", ""),
         model_hint=document.get("modelHint", ""),
         function_definitions=_functions(document),
+        context_schema=msgspec.Raw(
+            msgspec.json.encode(document["contextSchema"]) if "contextSchema" in document else b""
+        ),
+        producers=_producers(document),
+        has_contract="contextSchema" in document
+        or any("requires" in step for _, step in walk_steps(document["steps"])),
     )
+
+
+def _producers(document: Mapping[str, Any]) -> dict[str, str]:
+    producers: dict[str, str] = {}
+    for _, step in walk_steps(document["steps"]):
+        for name in step.get("produces", ()):
+            producers.setdefault(name, step["id"])
+    return producers
 
 
 def _enclosing(steps: Sequence[Step], loops: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -448,6 +468,8 @@ def _loop_step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dic
         run_condition=data.get("runCondition"),
         require_confirmation=_confirmation(data),
         function_definitions=_functions(data),
+        requires=tuple(data.get("requires", ())),
+        produces=tuple(data.get("produces", ())),
     )
 
 
@@ -476,6 +498,8 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         template_call=data.get("templateCall"),
         parallel_delegations=tuple(data.get("parallelDelegations", ())),
         synthesis=data.get("synthesis"),
+        requires=tuple(data.get("requires", ())),
+        produces=tuple(data.get("produces", ())),
     )
 
 

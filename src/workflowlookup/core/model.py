@@ -140,6 +140,8 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     template_call: Mapping[str, Json] | None = None
     parallel_delegations: tuple[Mapping[str, Json], ...] = ()
     synthesis: Json = None
+    requires: tuple[str, ...] = ()
+    produces: tuple[str, ...] = ()
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -165,6 +167,8 @@ class LoopStep(msgspec.Struct, frozen=True, kw_only=True):
     run_condition: Condition | None = None
     require_confirmation: bool | Condition | None = None
     function_definitions: tuple[Function, ...] = ()
+    requires: tuple[str, ...] = ()
+    produces: tuple[str, ...] = ()
 
 
 Step: TypeAlias = PromptStep | LoopStep
@@ -192,6 +196,10 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     model_tier: str = ""
     model_hint: str = ""
     function_definitions: tuple[Function, ...] = ()
+    context_schema: msgspec.Raw = msgspec.Raw()
+    producers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """By variable: the first step that produces it."""
+    has_contract: bool = False
 
     @property
     def total_steps(self) -> int:

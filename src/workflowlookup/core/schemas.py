@@ -174,6 +174,21 @@ _EXPECTED: Final[Mapping[str, Callable[[Any], str]]] = {
 }
 
 
+def expected_by(schema: Json) -> str:
+    """What a plain JSON Schema wants, in a few words."""
+    if not isinstance(schema, Mapping):
+        return "any value"
+    if "const" in schema:
+        return show(schema["const"])
+    if isinstance(schema.get("enum"), list):
+        return f"one of {', '.join(show(option) for option in schema['enum'])}"
+    kinds = schema.get("type")
+    names = kinds if isinstance(kinds, list) else [kinds] if kinds else []
+    words = " or ".join(_TYPE_WORDS.get(name, str(name)) for name in names) or "any value"
+    description = schema.get("description")
+    return f"{words}: {description}" if isinstance(description, str) else words
+
+
 def show(value: Json) -> str:
     """A value in a few words, for a message."""
     if isinstance(value, str):

@@ -19,6 +19,7 @@ Prompt = Annotated[str, Meta(min_length=1, max_length=8192)]
 Role = Annotated[str, Meta(min_length=10, max_length=1024)]
 Sentences = list[Annotated[str, Meta(max_length=2048)]]
 Variable = Annotated[str, Meta(min_length=1, max_length=256)]
+Variables = list[Variable]
 Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
 Version = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\Z")]
 Scalar = str | int | float | bool | None
@@ -128,6 +129,8 @@ class PromptStep(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     validation_criteria: list[Criterion | str] | Criterion | UnsetType = UNSET
     has_validation: bool | UnsetType = UNSET
     output_contract: dict[str, str] | UnsetType = UNSET
+    requires: Variables | UnsetType = UNSET
+    produces: Variables | UnsetType = UNSET
 
 
 class Loop(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -162,6 +165,8 @@ class Step(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     validation_criteria: list[Criterion | str] | Criterion | UnsetType = UNSET
     has_validation: bool | UnsetType = UNSET
     output_contract: dict[str, str] | UnsetType = UNSET
+    requires: Variables | UnsetType = UNSET
+    produces: Variables | UnsetType = UNSET
     loop: Loop | UnsetType = UNSET
     body: Annotated[list[PromptStep], Meta(min_length=1)] | UnsetType = UNSET
 

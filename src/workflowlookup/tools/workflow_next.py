@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
+from workflowlookup.core.contract import unmet
 from workflowlookup.core.guidance import Guidance, guide
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import Next, explain_skip, find_step, next_step
@@ -52,6 +53,10 @@ def answer(workflow: Workflow, found: Next) -> dict[str, Json]:
     }
     if step is None and found.skipped:
         reply["skipped"] = [explain_skip(skip) for skip in found.skipped]
+    needs = unmet(workflow, step, found.context) if step is not None else ()
+    if needs:
+        reply["missing"] = needs
+        warnings = (*warnings, "The step needs more context: " + "; ".join(need.sentence() for need in needs))
     if warnings:
         reply["warnings"] = warnings
     return reply
@@ -127,6 +132,11 @@ TOOL = Tool(
                 "type": "array",
                 "items": {"type": "object"},
                 "description": "At the end: steps that were passed over, and why.",
+            },
+            "missing": {
+                "type": "array",
+                "items": {"type": "object"},
+                "description": "Variables that the step needs and the context lacks, or has of the wrong type.",
             },
             "warnings": TEXTS,
         },

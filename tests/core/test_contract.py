@@ -1,0 +1,95 @@
+"""Context contracts: what a step needs, what is missing, and how to send it."""
+
+import pytest
+
+from make import document, loop, step
+from workflowlookup.core.contract import example_of, unmet
+from workflowlookup.core.document import build, check
+from workflowlookup.core.navigation import next_step
+
+SCHEMA = {
+    "properties": {
+        "taskSize": {"enum": ["small", "large"]},
+        "retries": {"type": "integer", "minimum": 3, "description": "how often to try"},
+        "files": {"type": "array", "items": {"type": "string"}},
+    }
+}
+
+
+def needs(workflow, completed=(), context=None):
+    built = build(workflow)
+    found = next_step(built, completed, context or {})
+    return [need.sentence() for need in unmet(built, found.step, found.context)]
+
+
+def test_a_missing_variable_is_told_with_its_type_its_source_and_an_example():
+    workflow = build(
+        document(step("triage", produces=["taskSize"]), step("plan", requires=["taskSize"]), contextSchema=SCHEMA)
+    )
+    found = next_step(workflow, ["triage"], {})
+
+    (need,) = unmet(workflow, found.step, found.context)
+
+    assert need.sentence() == "taskSize is not set: expected one of 'small', 'large' (step 'triage' produces it)"
+    assert need.example == {"context": {"taskSize": "small"}}
+
+
+def test_what_is_there_and_fits_is_not_told():
+    workflow = document(step("plan", requires=["taskSize", "retries"]), contextSchema=SCHEMA)
+
+    assert needs(workflow, context={"taskSize": "small", "retries": 3}) == []
+
+
+def test_a_value_of_the_wrong_type_is_told_the_same_way():
+    workflow = document(step("plan", requires=["taskSize"]), contextSchema=SCHEMA)
+
+    assert needs(workflow, context={"taskSize": "huge", "retries": "many"}) == [
+        "taskSize is 'huge': expected one of 'small', 'large'",
+        "retries is 'many': expected a whole number: how often to try",
+    ]
+
+
+def test_a_variable_without_a_schema_may_be_anything():
+    assert needs(document(step("plan", requires=["goal"]))) == ["goal is not set: expected any value"]
+
+
+def test_the_needs_of_a_loop_are_those_of_its_body():
+    around = loop("each", [step("read")], type="for", count=2)
+    workflow = document({**around, "requires": ["files"]}, contextSchema=SCHEMA)
+
+    assert needs(workflow) == ["files is not set: expected a list ('array')"]
+
+
+def test_what_the_schema_requires_is_needed_from_the_start_unless_a_step_produces_it():
+    schema = {**SCHEMA, "required": ["taskSize", "files"]}
+    workflow = document(step("triage", produces=["taskSize"]), contextSchema=schema)
+
+    assert needs(workflow) == ["files is not set: expected a list ('array')"]
+
+
+def test_a_document_without_a_contract_needs_nothing():
+    assert needs(document(step("one", runCondition={"not": {"var": "x"}}))) == []
+
+
+def test_a_malformed_context_schema_is_an_error_of_the_document():
+    (finding,) = check(document(contextSchema={"type": "nonsense"}))
+
+    assert finding.message.startswith("The JSON Schema in 'contextSchema' is malformed")
+
+
+@pytest.mark.parametrize(
+    ("schema", "example"),
+    [
+        ({"const": 5}, 5),
+        ({"enum": ["a", "b"]}, "a"),
+        ({"type": "string", "examples": ["x"]}, "x"),
+        ({"type": "integer", "minimum": 3}, 3),
+        ({"type": "boolean"}, True),
+        ({"type": ["array", "null"], "items": {"type": "number"}}, [1]),
+        ({"type": "object", "required": ["a"], "properties": {"a": {"enum": [1]}, "b": {}}}, {"a": 1}),
+        ({}, "…"),
+        (True, "…"),
+    ],
+)
+def test_an_example_fits_its_schema(schema, example):
+    assert example_of(schema) == example
