@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORPUS ?= ../shared/corpus/workflows
+CASES ?= ../shared/oracle/cases.json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench compat soak docs clean
+.PHONY: help demo test check bench compat oracle soak docs clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -29,8 +30,11 @@ bench: $(VENV)/.dev  ## ratios, measured side by side
 compat: $(VENV)/.installed  ## load and walk every document in CORPUS
 	@$(BIN)/python tests/compat.py $(CORPUS)
 
+oracle: $(VENV)/.installed  ## ask what the reference was asked, in CASES, and compare
+	@$(BIN)/python tests/oracle.py $(CASES)
+
 soak: $(VENV)/.dev  ## the long fuzz runs
-	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py
+	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py
 
 docs: $(VENV)/.installed  ## write the lists in docs/ anew from the code
 	@$(BIN)/python docs/generate.py

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from math import log
+from statistics import linear_regression, median
 from typing import Final
 
 from rich.box import SIMPLE_HEAD
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from client import Pace
+from growth import LONG, SMALL
 
 Series = Mapping[str, Sequence[float]]
 
@@ -30,6 +32,8 @@ PACED_TOOLS: Final = frozenset({"workflow_next", "workflow_get", "workflow_valid
 FIRST_LIST_OF_LOOP: Final = 2.5
 LATER_LIST_OF_LOOP: Final = 1.0  # nobody who opens the files again can be faster than the bare loop
 MEMORY_MB: Final = 40.0
+LONG_OF_SMALL: Final = 3.0  # 500 steps, all but one of them completed
+GROWTH: Final = 1.1  # the exponent of cost by completed steps; 1 is linear, and clocks are not perfect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,7 @@ class Figures:
     calls: Mapping[str, Mapping[str, Mapping[str, Sequence[Pace]]]]  # library, tool, contestant
     lists_ms: Mapping[str, Series]  # library; "first", "second" and, where there are files to read, "loop"
     memory_mb: Mapping[str, Series]  # library, contestant
+    growth_us: Mapping[str, Mapping[int, Sequence[float]]]  # document, completed steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +73,7 @@ class Report:
         self._calls(figures.calls)
         self._lists(figures.lists_ms)
         self._memory(figures.memory_mb)
+        self._growth(figures.growth_us)
         missed = [
             f"{check.what} ({check.value:.2f}, target {check.limit:.2f})" for check in self.checks if not check.met
         ]
@@ -160,6 +166,34 @@ class Report:
             verdict = self._at_most("memory", middle[OURS], MEMORY_MB) if library == BUNDLED else ""
             ratio = f"{middle[OURS] / middle[SDK]:.2f}"
             table.add_row(library, *(f"{middle[name]:.1f}" for name in contestants), verdict, ratio)
+        self._console.print(table)
+
+    def _growth(self, growth: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
+        table = _table(
+            "How workflow_next grows: one call, best of the rounds",
+            (
+                "document",
+                "completed",
+                "µs",
+                f"of {SMALL}\n≤ {LONG_OF_SMALL:.0f} at 499",
+                f"growth: cost ~ completed ^\n≤ {GROWTH}, fitted",
+            ),
+        )
+        small = min(min(times) for times in growth[SMALL].values())
+        for label, counts in growth.items():
+            best = {completed: min(times) for completed, times in counts.items()}
+            last = max(best)
+            begun = [(log(completed), log(cost)) for completed, cost in best.items() if completed]
+            slope = linear_regression(*zip(*begun, strict=True)).slope if len(begun) > 1 else 0.0
+            for completed, cost in best.items():
+                ratio = f"{cost / small:.2f}"
+                if label == LONG and completed == last:
+                    ratio = self._at_most(f"{label}, {last} completed / {SMALL}", cost / small, LONG_OF_SMALL)
+                exponent = ""
+                if len(begun) > 1 and completed == last:
+                    exponent = self._at_most(f"growth of {label}", slope, GROWTH)
+                table.add_row(label, f"{completed:,}", f"{cost:,.1f}", ratio, exponent)
+            table.add_section()
         self._console.print(table)
 
 

@@ -23,6 +23,7 @@ import msgspec
 from rich.console import Console
 
 import documents
+import growth
 from client import BrokenServer, Pace, Peer, Request, direct_calls, tool_calls
 from report import BARE, BUNDLED, CAT, DIRECT, OURS, SDK, THOUSAND, THROUGH_CALL, Figures, Report
 
@@ -56,10 +57,11 @@ class Effort:
     call_rounds: int
     calls: int
     seconds: float  # the most that one series of calls may take
+    growth_rounds: int
 
 
-FULL: Final = Effort(cold_rounds=21, list_rounds=9, call_rounds=5, calls=2_000, seconds=1.0)
-QUICK: Final = Effort(cold_rounds=5, list_rounds=2, call_rounds=2, calls=200, seconds=0.15)
+FULL: Final = Effort(cold_rounds=21, list_rounds=9, call_rounds=5, calls=2_000, seconds=1.0, growth_rounds=7)
+QUICK: Final = Effort(cold_rounds=5, list_rounds=2, call_rounds=2, calls=200, seconds=0.15, growth_rounds=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +174,18 @@ class Bench:
                         used[name].append(peer.resident_mb())
         return paces, memory
 
+    def growth(self, effort: Effort) -> dict[str, dict[int, list[float]]]:
+        """Microseconds of one `workflow_next` in documents of several sizes, and as more of them is completed."""
+        directory = self._scratch / "growth"
+        directory.mkdir()
+        for document in growth.documents():
+            (directory / f"{document['id']}.json").write_text(documents.encode(document), encoding="utf-8")
+        environment = self._environment | {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
+        with Contestant(name=OURS, command=self._server, environment=environment).start() as peer:
+            for point in growth.points():
+                peer.ask(point.question)  # a refusal is not worth measuring
+            return growth.measure(peer, effort.growth_rounds, effort.calls // 10, effort.seconds / 5)
+
     def _library(self, label: str, count: int) -> Library:
         environment, directory = self._environment, None
         if count:
@@ -275,10 +289,12 @@ def main() -> int:
             lists = bench.lists(effort.list_rounds)
             _tell("calls")
             calls, memory = bench.calls(effort)
+            _tell("growth")
+            grown = bench.growth(effort)
     except BrokenServer as problem:
         print(f"broken server: {problem}", file=sys.stderr)
         return 1
-    figures = Figures(cold_ms=cold, calls=calls, lists_ms=lists, memory_mb=memory)
+    figures = Figures(cold_ms=cold, calls=calls, lists_ms=lists, memory_mb=memory, growth_us=grown)
     report = Report(console)
     report.show(figures)
     if options.json:

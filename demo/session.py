@@ -1,7 +1,7 @@
 """`make demo`: a real session with the real server, as an MCP client would hold it.
 
-Everything on the screen is what goes over the pipes. Only the agent is played: its outputs are those of the tests, one
-of them lazy on purpose, so that a refusal can be seen.
+Everything on the screen is what goes over the pipes. Only the agent is played: its outputs are those of the fixture,
+one of them lazy on purpose, so that a refusal can be seen.
 """
 
 import itertools
@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.padding import Padding
@@ -22,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 WORKFLOW: Final = "bug-investigation"
-FIXTURE: Final = Path(__file__).parent.parent / "tests" / "data" / "bundled" / f"{WORKFLOW}.json"
+FIXTURE: Final = Path(__file__).parent.parent / "src" / "workflowlookup" / "bundled" / f"{WORKFLOW}.test.yaml"
 CLIENTS: Final = {"claude-code": "Claude Code", "codex": "Codex", "cursor": "Cursor", "vscode": "VS Code"}
 COMMAND: Final = [sys.executable, "-m", "workflowlookup"]
 
@@ -105,8 +106,9 @@ def show_verdict(output: str, verdict: dict[str, Any]) -> None:
 
 def lead(client: Client) -> list[str]:
     """Follow the workflow to its end: the first output is lazy and refused, then every one is accepted."""
-    fixture = json.loads(FIXTURE.read_text("utf-8"))
-    context, outputs = fixture["paths"][0]["context"], fixture["outputs"]
+    cases = yaml.safe_load(FIXTURE.read_text("utf-8"))["cases"]
+    context = cases[0]["context"]
+    outputs = {step_id: given for case in cases for step_id, given in case.get("outputs", {}).items()}
     completed: list[str] = []
     while True:
         reply = client.call("workflow_next", workflowId=WORKFLOW, completedSteps=completed, context=context)
@@ -114,7 +116,8 @@ def lead(client: Client) -> list[str]:
             return completed
         show_step(reply)
         step_id = reply["step"]["id"]
-        for output in (outputs[step_id]["lazy"], outputs[step_id]["good"])[0 if not completed else 1 :]:
+        lazy, good = outputs[step_id]["refuse"][0]["output"], outputs[step_id]["accept"][0]
+        for output in [good] if completed else [lazy, good]:
             verdict = client.call(
                 "workflow_validate", workflowId=WORKFLOW, stepId=step_id, output=output, context=context
             )

@@ -1,12 +1,11 @@
-"""The bundled workflows: where each path leads, which outputs their criteria accept, and which they refuse.
+"""The bundled workflows: their fixtures pass and reach everything, and their criteria refuse filler.
 
-`data/bundled/<id>.json` holds, for the document of the same name, `paths` (a context, and the steps that it leads
-through) and `outputs` (for each step a `good` and a `lazy` one, and the `context` in which they are judged).
+`bundled/<id>.test.yaml` holds the paths and the outputs; the runner behind `workflowlookup test` runs them here.
 """
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,47 +13,27 @@ from typing import Any
 import pytest
 
 from workflowlookup.core.document import build, check
+from workflowlookup.core.fixtures import Fixture, Refused, parse_fixture
 from workflowlookup.core.model import PromptStep
-from workflowlookup.core.navigation import next_step
 from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.rehearsal import Coverage, rehearse
+from workflowlookup.core.syntax import parse_yaml
 from workflowlookup.core.validation import judge as judge_by
 
 Object = dict[str, Any]
 
+BUNDLED = Path(str(files("workflowlookup"))) / "bundled"
+WORKFLOWS: dict[str, Object] = {
+    file.stem: json.loads(file.read_text("utf-8")) for file in sorted(BUNDLED.glob("*.json"))
+}
+FIXTURES: dict[str, Fixture] = {
+    file.name.removesuffix(".test.yaml"): parse_fixture(parse_yaml(file.read_bytes()))
+    for file in sorted(BUNDLED.glob("*.test.yaml"))
+}
+KNOWN = sorted(WORKFLOWS.keys() & FIXTURES.keys())
 
-# The only two doors into the product: bind them elsewhere to hold the same tests through another one.
-
-
-def lead(workflow: Object, completed: Sequence[str], context: Object) -> str | None:
-    """The id of the next step, or None when the workflow is complete."""
-    return next_step(build(workflow), completed, context).instance_id or None
-
-
-def judge(workflow: Object, step_id: str, output: str, context: Object) -> list[str]:
-    """The messages with which an output is refused; none when it is accepted."""
-    step = build(workflow).steps[step_id]
-    assert isinstance(step, PromptStep)
-    start_budget()
-    return [issue.message for issue in judge_by(step.criteria, output, context).issues]
-
-
-def documents(directory: Path) -> dict[str, Object]:
-    return {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(directory.glob("*.json"))}
-
-
-WORKFLOWS = documents(Path(str(files("workflowlookup"))) / "bundled")
-FIXTURES = documents(Path(__file__).parent / "data" / "bundled")
-KNOWN = WORKFLOWS.keys() & FIXTURES.keys()
-
-PATHS = [
-    pytest.param(WORKFLOWS[name], path["context"], path["steps"], id=f"{name}: {path['name']}")
-    for name in sorted(KNOWN)
-    for path in FIXTURES[name]["paths"]
-]
-OUTPUTS = [
-    pytest.param(WORKFLOWS[name], step_id, output, id=f"{name}: {step_id}")
-    for name in sorted(KNOWN)
-    for step_id, output in FIXTURES[name]["outputs"].items()
+CASES = [
+    pytest.param(WORKFLOWS[name], case, id=f"{name}: {case.name}") for name in KNOWN for case in FIXTURES[name].cases
 ]
 STEPS = [
     pytest.param(workflow, step["id"], id=f"{name}: {step['id']}")
@@ -67,6 +46,37 @@ FILLER = {
     "a placeholder": "TODO",
     "an empty object": "{}",
 }
+HALF_TRIED = {
+    ("bug-investigation", "reproduce", "rule 5"),
+    ("code-review", "tests", "rule 2"),
+    ("documentation-writing", "draft", "rule 5"),
+    ("documentation-writing", "draft", "rule 7"),
+    ("feature-implementation", "design", "rule 5"),
+    ("feature-implementation", "verify", "rule 4"),
+    ("performance-investigation", "change", "rule 5"),
+    ("performance-investigation", "guard", "rule 4"),
+    ("refactoring", "aim", "rule 4"),
+    ("refactoring", "result", "rule 6"),
+    ("workflow-authoring", "draft", "rule 4"),
+    ("workflow-authoring", "dry-run", "rule 2"),
+}
+"""Alternatives that no output takes, rules inside a `not`, and rules for a context in which no output is judged."""
+
+
+def judge(workflow: Object, step_id: str, output: str) -> list[str]:
+    """The messages with which an output is refused; none when it is accepted."""
+    step = build(workflow).steps[step_id]
+    assert isinstance(step, PromptStep)
+    start_budget()
+    return [issue.message for issue in judge_by(step.criteria, output, {}).issues]
+
+
+def covered(name: str) -> Coverage:
+    workflow = build(WORKFLOWS[name])
+    coverage = Coverage(workflow)
+    for case in FIXTURES[name].cases:
+        rehearse(workflow, case, coverage)
+    return coverage
 
 
 def test_every_bundled_workflow_has_a_fixture_and_every_fixture_a_workflow() -> None:
@@ -78,47 +88,48 @@ def test_a_bundled_workflow_is_named_after_its_file_and_nothing_is_wrong_with_it
     assert (WORKFLOWS[name]["id"], check(WORKFLOWS[name])) == (name, [])
 
 
-@pytest.mark.parametrize(("workflow", "context", "steps"), PATHS)
-def test_a_path_hands_out_exactly_its_steps(workflow: Object, context: Object, steps: list[str]) -> None:
-    handed_out: list[str] = []
-    while (step_id := lead(workflow, handed_out, context)) is not None:
-        handed_out.append(step_id)
+@pytest.mark.parametrize(("workflow", "case"), CASES)
+def test_a_case_leads_where_it_says_and_its_outputs_get_their_verdicts(workflow: Object, case: Any) -> None:
+    built = build(workflow)
 
-    assert handed_out == steps
-
-
-@pytest.mark.parametrize("name", sorted(KNOWN))
-def test_every_step_lies_on_a_path_and_has_its_outputs(name: str) -> None:
-    steps = {step["id"] for step in WORKFLOWS[name]["steps"]}
-
-    reached = {step_id for path in FIXTURES[name]["paths"] for step_id in path["steps"]}
-
-    assert (reached, FIXTURES[name]["outputs"].keys()) == (steps, steps)
+    assert case.steps is not None
+    assert rehearse(built, case, Coverage(built)).differences == ()
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
-def test_one_path_shows_what_happens_when_the_agent_forgets_the_context(name: str) -> None:
-    assert {} in [path["context"] for path in FIXTURES[name]["paths"]]
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_fixture_hands_out_every_step_and_takes_every_branch(name: str) -> None:
+    coverage = covered(name)
+
+    assert [step for step, seen in coverage.steps.items() if not seen] == []
+    assert [place for place, branch in coverage.branches.items() if len(branch.seen) < 2] == []
 
 
-@pytest.mark.parametrize(("workflow", "step_id", "output"), OUTPUTS)
-def test_an_honest_output_is_accepted(workflow: Object, step_id: str, output: Object) -> None:
-    assert judge(workflow, step_id, output["good"], output.get("context", {})) == []
+def test_every_rule_passes_and_fails_but_those_that_are_known() -> None:
+    found = {(name, *place) for name in KNOWN for place, rule in covered(name).rules.items() if len(rule.seen) < 2}
+
+    assert found == HALF_TRIED
 
 
-@pytest.mark.parametrize(("workflow", "step_id", "output"), OUTPUTS)
-def test_a_lazy_output_is_refused_with_a_message_of_the_author(workflow: Object, step_id: str, output: Object) -> None:
-    step = next(step for step in workflow["steps"] if step["id"] == step_id)
+@pytest.mark.parametrize("name", KNOWN)
+def test_one_case_shows_what_happens_when_the_agent_forgets_the_context(name: str) -> None:
+    assert {} in [case.context for case in FIXTURES[name].cases]
 
-    issues = judge(workflow, step_id, output["lazy"], output.get("context", {}))
 
-    assert set(issues) & set(values_of("message", step["validationCriteria"]))
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_step_has_an_honest_output_and_a_lazy_one_that_gets_a_message_of_the_author(name: str) -> None:
+    outputs = {step_id: one for case in FIXTURES[name].cases for step_id, one in case.outputs.items()}
+    assert outputs.keys() == {step["id"] for step in WORKFLOWS[name]["steps"]}
+    for step in WORKFLOWS[name]["steps"]:
+        lazy = outputs[step["id"]].refuse[0]
+        assert outputs[step["id"]].accept
+        assert isinstance(lazy, Refused)
+        assert set(lazy.issues or ()) & set(values_of("message", step["validationCriteria"])), step["id"]
 
 
 @pytest.mark.parametrize("filler", FILLER.values(), ids=FILLER)
 @pytest.mark.parametrize(("workflow", "step_id"), STEPS)
 def test_filler_is_refused_by_every_step(workflow: Object, step_id: str, filler: str) -> None:
-    assert judge(workflow, step_id, filler, {}) != []
+    assert judge(workflow, step_id, filler) != []
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)

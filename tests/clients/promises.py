@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workflowlookup import __version__
+from workflowlookup.core.syntax import parse_yaml
 from workflowlookup.tools import BUILTIN_TOOLS
 
 Object = dict[str, Any]
@@ -22,8 +23,8 @@ LATEST_HANDSHAKE = "2025-11-25"
 PACKAGE = Path(str(files("workflowlookup")))
 WORKFLOWS = [json.loads(file.read_text("utf-8")) for file in sorted((PACKAGE / "bundled").glob("*.json"))]
 BUG = next(workflow for workflow in WORKFLOWS if workflow["id"] == "bug-investigation")
-OUTPUTS = json.loads((Path(__file__).parents[1] / "data" / "bundled" / "bug-investigation.json").read_text("utf-8"))
-GOOD_OUTPUT = OUTPUTS["outputs"]["reproduce"]["good"]
+FIXTURE = parse_yaml((PACKAGE / "bundled" / "bug-investigation.test.yaml").read_bytes())
+GOOD_OUTPUT = FIXTURE["cases"][0]["outputs"]["reproduce"]["accept"][0]
 
 ANSWERED = "what_happens_what_did_you_expect_instead"
 """The prompt argument that stands for the first clarification prompt."""

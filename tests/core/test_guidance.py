@@ -1,6 +1,4 @@
-"""The words handed to the agent."""
-
-import pytest
+"""The words handed to the agent: what the rows of `tests/language` do not have."""
 
 from make import document, loop, step
 from workflowlookup.core.document import build
@@ -11,24 +9,6 @@ from workflowlookup.core.navigation import next_step
 def told(first, context=None, **fields):
     workflow = build(document(first, **fields))
     return guide(workflow, next_step(workflow, (), context or {}))
-
-
-@pytest.mark.parametrize(
-    ("fields", "prompt"),
-    [
-        ({}, "Do it."),
-        ({"agentRole": "You are strict."}, "## Agent Role Instructions\nYou are strict.\n\nDo it."),
-        ({"guidance": ["Ask once", "Listen"]}, "## Step Guidance\n- Ask once\n- Listen\n\nDo it."),
-        (
-            {"agentRole": "You are patient.", "guidance": ["Listen"]},
-            "## Agent Role Instructions\nYou are patient.\n\n## Step Guidance\n- Listen\n\nDo it.",
-        ),
-        ({"guidance": []}, "Do it."),
-    ],
-    ids=["plain", "role", "guidance", "both", "no-guidance"],
-)
-def test_role_and_guidance_stand_above_the_prompt(fields, prompt):
-    assert told(step("one", **{"prompt": "Do it.", **fields})).prompt == prompt
 
 
 def test_templates_are_filled_in_title_prompt_role_and_guidance():
@@ -59,41 +39,6 @@ def test_an_unset_variable_stays_as_written_and_is_named():
     assert guidance.warnings == ("These variables are not set in the context: tool, a.b",)
 
 
-def test_what_a_variable_holds_is_not_filled_again():
-    assert told(step("one", prompt="{{a}}"), {"a": "{{b}}", "b": "x"}).prompt == "{{b}}"
-
-
-@pytest.mark.parametrize(
-    ("wanted", "context", "expected"),
-    [
-        (True, {}, True),
-        (False, {}, False),
-        ({"var": "risk", "equals": "high"}, {"risk": "HIGH"}, True),
-        ({"var": "risk", "equals": "high"}, {}, False),
-        ({"kind": "person"}, {}, True),
-        ({"kind": "person", "condition": {"var": "risk"}}, {}, False),
-    ],
-)
-def test_confirmation_is_a_boolean_a_condition_or_an_object(wanted, context, expected):
-    guidance = told(step("one", requireConfirmation=wanted), context)
-
-    assert guidance.requires_confirmation is expected
-    assert guidance.step["requireConfirmation"] is expected
-
-
-@pytest.mark.parametrize(
-    ("on_step", "on_workflow", "hint"),
-    [
-        ({"modelHint": "a-wise-one"}, {"modelTier": "mid"}, "a-wise-one"),
-        ({"modelTier": "heavy"}, {}, "model-with-strong-reasoning"),
-        ({}, {"modelTier": "lightweight"}, "fast-lightweight-model"),
-        ({}, {}, ""),
-    ],
-)
-def test_the_model_hint_comes_from_the_step_or_else_the_workflow(on_step, on_workflow, hint):
-    assert told(step("one", **on_step), **on_workflow).model_hint == hint
-
-
 def test_criteria_are_sentences_and_those_whose_condition_fails_are_left_out():
     rules = [
         {"type": "contains", "value": "root cause", "message": "Name the cause."},
@@ -112,61 +57,9 @@ def test_criteria_are_sentences_and_those_whose_condition_fails_are_left_out():
     )
 
 
-def test_prompt_blocks_come_in_their_order_and_fragments_when_their_condition_holds():
-    blocks = {
-        "verify": ["Tests pass"],
-        "procedure": ["Read", [{"kind": "text", "text": "Write "}, {"kind": "ref", "refId": "the-plan"}]],
-        "constraints": ["Small steps"],
-        "outputRequired": {"notes": "What was done"},
-        "goal": "Mend {{it}}",
-    }
-    fragments = [
-        {"id": "f-1", "text": "Be quick.", "when": {"var": "fast"}},
-        {"id": "f-2", "text": "Be slow.", "when": {"not": {"var": "fast"}}},
-    ]
-    one = {"id": "one", "title": "One", "promptBlocks": blocks, "promptFragments": fragments}
-
-    assert told(one, {"it": "the bug", "fast": True}).prompt == (
-        "## Goal\nMend the bug\n\n## Constraints\n- Small steps\n\n## Procedure\n1. Read\n2. Write the-plan\n\n"
-        "## Required output\n- **notes**: What was done\n\n## Verification\n- Tests pass\n\nBe quick."
-    )
-
-
-def test_functions_that_a_step_refers_to_are_shown_under_its_prompt():
-    functions = [
-        {"name": "save", "definition": "Save a note.", "parameters": [{"name": "title", "type": "string"}]},
-        {"name": "unused", "definition": "Never shown."},
-    ]
-    first = step(
-        "one", prompt="Do it.", functionReferences=["save()"], functionCalls=[{"name": "save", "args": {"title": "x"}}]
-    )
-
-    prompt = told(first, functionDefinitions=functions).prompt
-
-    assert prompt == 'Do it.\n\n## Functions\n- save(title): Save a note. Call it with {"title":"x"}.'
-
-
 def test_a_loop_tells_where_it_stands():
     each = loop("eloop", [step("one", prompt="Read {{file}}.")], type="forEach", items="files", itemVar="file")
 
     assert told(each, {"files": ["a.py", "b.py"]}).prompt == (
         "Read a.py.\n\n## Loop Context\n- Iteration: 1\n- Total Items: 2\n- Current Index: 0\n- Current Item: a.py"
-    )
-
-
-def test_a_parallel_step_lists_its_delegations():
-    one = {
-        "id": "fan-out",
-        "type": "parallel",
-        "title": "Fan out",
-        "parallelDelegations": [
-            {"workflowId": "review-a", "contextMapping": {"x": "y"}},
-            {"workflowId": "review-b", "runCondition": {"var": "deep"}},
-        ],
-        "synthesis": "Merge the findings.",
-    }
-
-    assert told(one).prompt == (
-        'Hand these out in parallel, then go on when all are back:\n- review-a: {"contextMapping":{"x":"y"}}\n\n'
-        "Put the results together: Merge the findings."
     )

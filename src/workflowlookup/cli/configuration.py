@@ -76,6 +76,32 @@ def with_server(text: str, path: str, section: str, name: str, entry: Entry) -> 
     return changed
 
 
+def json_section(text: str, section: str) -> Json:
+    """What JSON text has in a section; None when there is nothing. Raises `NotReadable`."""
+    content = _parse_json(text) if text.strip() else {}
+    if not isinstance(content, dict):
+        raise NotReadable("it does not hold an object")
+    return content.get(section)
+
+
+def with_added(text: str, section: str, name: str | None, value: Json) -> str:
+    """JSON text with one more member of an object, or one more item of a list, in a section that it may lack.
+
+    Raises `NotReadable` and `NotEditable`.
+    """
+    content = _parse_json(text) if text.strip() else {}
+    empty: Json = [] if name is None else {}
+    found = json_section(text, section)
+    before = empty if found is None else found
+    if type(before) is not type(empty):
+        raise NotReadable(f"its '{section}' is not what its program expects")
+    wanted = [*before, value] if name is None else {**before, name: value}
+    changed = _insert_json(text, section, name, value)
+    if _parsed_or_none(FORMATS[".json"], changed) != {**content, section: wanted}:
+        raise NotEditable("the change would touch more than the entry")
+    return changed
+
+
 def _parsed_or_none(form: Format, text: str) -> Json:
     try:
         return form.parse(text)
@@ -105,7 +131,8 @@ def _without_comments(text: str) -> str:
     return _LAST_COMMA.sub(lambda found: found[1] or "", _COMMENT.sub(lambda found: found[1] or " ", text))
 
 
-def _insert_json(text: str, section: str, name: str, entry: Entry) -> str:
+def _insert_json(text: str, section: str, name: str | None, entry: Json) -> str:
+    """The text with a member of the section, or with one more item where it has no name."""
     if not text.strip():
         return _json_snippet(section, name, entry)
     try:
@@ -114,21 +141,23 @@ def _insert_json(text: str, section: str, name: str, entry: Entry) -> str:
         raise NotEditable("it has comments or trailing commas, which would be lost") from None
     root = scan(text)
     if section not in root.members:
-        return _with_member(text, root, section, {name: entry}, depth=1)
+        return _with_member(text, root, section, [entry] if name is None else {name: entry}, depth=1)
     parent = root.members[section]
-    if name not in parent.members:
+    if name is None or name not in parent.members:
         return _with_member(text, parent, name, entry, depth=2)
     older = parent.members[name]
     return text[: older.start] + _dumped(text, entry, depth=2) + text[older.end :]
 
 
-def _with_member(text: str, parent: Node, name: str, value: Json, depth: int) -> str:
-    """The text with one more member at the end of an object."""
-    member = f"{json.dumps(name)}: {_dumped(text, value, depth)}"
+def _with_member(text: str, parent: Node, name: str | None, value: Json, depth: int) -> str:
+    """The text with one more member at the end of an object, or one more item at the end of a list."""
+    member = ("" if name is None else f"{json.dumps(name)}: ") + _dumped(text, value, depth)
     if parent.members:
         end = max(node.end for node in parent.members.values())
         return text[:end] + "," + _line(text, depth) + member + text[end:]
-    return text[: parent.start] + "{" + _line(text, depth) + member + _line(text, depth - 1) + "}" + text[parent.end :]
+    opened, closed = text[parent.start], text[parent.end - 1]
+    inside = _line(text, depth) + member + _line(text, depth - 1)
+    return text[: parent.start] + opened + inside + closed + text[parent.end :]
 
 
 def _dumped(text: str, value: Json, depth: int) -> str:
@@ -150,8 +179,9 @@ def _indentation(text: str) -> str | None:
     return None if '"' in text and "\n" not in text.strip() else "  "
 
 
-def _json_snippet(section: str, name: str, entry: Entry) -> str:
-    return json.dumps({section: {name: entry}}, indent=2, ensure_ascii=False) + "\n"
+def _json_snippet(section: str, name: str | None, entry: Json) -> str:
+    content = {section: [entry] if name is None else {name: entry}}
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 # ── TOML ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -200,7 +230,7 @@ def read_text(path: str) -> str | None:
         raise StorageError(f"{path} cannot be read: {problem.strerror}.", file=path) from problem
 
 
-def replace_text(path: str, before: str | None, after: str) -> str | None:
+def replace_text(path: str, before: str | None, after: str, *, keep_copy: bool = True) -> str | None:
     """Put a text in place of another, whole or not at all; the path of the copy of the older one, if there was one.
 
     A link is followed, and the mode stays. Raises `StorageError`, also when the file is not as it was any more.
@@ -214,12 +244,13 @@ def replace_text(path: str, before: str | None, after: str) -> str | None:
             _replace(target, after, None)
             return None
         mode = stat.S_IMODE(os.stat(target).st_mode)
-        _replace(target + ".bak", before, mode)
+        if keep_copy:
+            _replace(target + ".bak", before, mode)
         _replace(target, after, mode)
     except (OSError, NotReadable) as problem:
         reason = getattr(problem, "strerror", None) or problem
         raise StorageError(f"{path} cannot be written: {reason}.", file=path) from problem
-    return target + ".bak"
+    return target + ".bak" if keep_copy else None
 
 
 def _replace(path: str, text: str, mode: int | None) -> None:

@@ -1,7 +1,6 @@
 """`workflowlookup install CLIENT`: adds the server to an MCP client, after showing the change and asking."""
 
 import argparse
-import difflib
 import re
 import shlex
 import sys
@@ -17,11 +16,10 @@ from workflowlookup.cli.configuration import (
     with_server,
 )
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import complain, is_terminal, shown_path, write
+from workflowlookup.cli.output import complain, is_terminal, shown_path, write, write_diff
 from workflowlookup.settings import Settings
 
 SCOPES: Final = ("user", "project")
-_DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +61,7 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     if after == before:
         write(f"{client.title} knows the server already: '{name}' in {shown_path(file)}.")
         return 0
-    _write_diff(file, before or "", after)
+    write_diff(file, before or "", after)
     if options.client == "claude-code":
         words = ["claude", "mcp", "add", "--scope", scope, name, "--", command, *arguments]
         write(("The same with Claude Code's own command: ", "dim"), shlex.join(words))
@@ -77,14 +75,6 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     write((f"Wrote {shown_path(file)}.", "green"), f" The older one is {shown_path(copy)}." if copy else "")
     write(client.afterwards)
     return 0
-
-
-def _write_diff(file: str, before: str, after: str) -> None:
-    old, new = before.splitlines(), after.splitlines()
-    name = shown_path(file)
-    for line in difflib.unified_diff(old, new, name if before else "/dev/null", name, lineterm=""):
-        write((line, _DIFF_STYLES.get(line[0], "")))
-    write()
 
 
 def _objection() -> str | None:

@@ -31,7 +31,16 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "list": ("list_", "list the workflows of the library"),
     "show": ("show", "show one workflow"),
     "next": ("next_", "show the step that comes next"),
+    "graph": ("graph", "draw the flow of a workflow: tree, Mermaid or SVG"),
+    "diff": ("diff", "show what changed between two versions of a workflow"),
     "validate": ("validate", "check workflow documents"),
+    "lint": ("lint", "find dead steps, endless loops, criteria that nothing meets, injections"),
+    "test": ("test_", "run the test fixtures of workflows"),
+    "new": ("new", "write a new workflow"),
+    "init": ("init", "prepare a project for workflows"),
+    "convert": ("convert", "turn JSON into YAML, or YAML into JSON"),
+    "fmt": ("fmt", "lay documents out in one form"),
+    "watch": ("watch", "check documents whenever they are saved"),
     "schema": ("schema", "print the JSON Schema of workflow documents"),
     "doctor": ("doctor", "check the installation, the library and the settings"),
     "install": ("install", "add the server to an MCP client"),
@@ -44,6 +53,7 @@ examples:
   workflowlookup show bug-investigation        what it is about, and its first step
   workflowlookup install claude-code           add the server to Claude Code
   workflowlookup validate my-workflow.json     check a document of your own
+  workflowlookup lint my-workflow.json         find dead steps, endless loops and the like
 
 exit codes: 0 all is well, 1 problems were found, 2 wrong usage"""
 
@@ -75,9 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()  # here, where it is known what to do when the reader has left
         return code
     except WorkflowLookupError as refusal:
-        from workflowlookup.cli.output import complain  # noqa: PLC0415 - `serve` never comes here
+        from workflowlookup.cli.output import refuse  # noqa: PLC0415 - `serve` never comes here
 
-        complain(refusal.explain().replace("Call workflow_list", "Run `workflowlookup list`"))
+        refuse(refusal)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader left: say nothing more, not even at exit

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from workflowlookup.cli.answers import ask
+from workflowlookup.cli.context import add_context_argument
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import write_hint, write_json, write_list, write_markdown
-from workflowlookup.core.values import Json
 from workflowlookup.settings import Settings
 from workflowlookup.tools import workflow_next
 
@@ -25,36 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="ids of completed steps, in a loop with their iteration (review@2); may be repeated",
     )
-    parser.add_argument(
-        "--context",
-        metavar="NAME=VALUE",
-        action="append",
-        type=_variable,
-        default=[],
-        help="a context variable; the value is JSON, or text if it is not; may be repeated",
-    )
+    add_context_argument(parser)
     parser.add_argument("--json", action="store_true", help="print what the tool workflow_next answers")
 
 
 def _step_ids(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _variable(text: str) -> tuple[str, Json]:
-    name, separator, value = text.partition("=")
-    if not name or not separator:
-        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=VALUE, such as taskSize=large")
-    try:
-        encoded = value.encode()
-        name.encode()
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError("the name and the value must be UTF-8 text") from None
-    try:
-        return name, msgspec.json.decode(encoded)
-    except msgspec.DecodeError:
-        return name, value
-    except RecursionError:
-        raise argparse.ArgumentTypeError(f"the value of '{name}' nests too deep") from None
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:

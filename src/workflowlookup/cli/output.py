@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from workflowlookup.errors import WorkflowLookupError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -20,6 +22,7 @@ Piece = str | tuple[str, str]
 """Text, or text and its style."""
 
 _UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -48,13 +51,17 @@ def plural(count: int, noun: str) -> str:
 
 def write(*pieces: Piece) -> None:
     """One line."""
-    parts = [(clean(piece), "") if isinstance(piece, str) else (clean(piece[0]), piece[1]) for piece in pieces]
+    parts = _cleaned(pieces)
     if not is_terminal():
         print("".join(text for text, _ in parts))
         return
     from rich.text import Text  # noqa: PLC0415 - only for a terminal
 
     _console().print(Text.assemble(*parts), soft_wrap=True)
+
+
+def _cleaned(pieces: Sequence[Piece]) -> list[tuple[str, str]]:
+    return [(clean(piece), "") if isinstance(piece, str) else (clean(piece[0]), piece[1]) for piece in pieces]
 
 
 def write_heading(title: str) -> None:
@@ -120,11 +127,64 @@ def write_list(title: str, lines: Sequence[str]) -> None:
             write(("- ", "cyan"), line)
 
 
+class Branch(msgspec.Struct, frozen=True):
+    """A line of a tree, and what hangs on it."""
+
+    pieces: tuple[Piece, ...]
+    branches: tuple["Branch", ...] = ()
+
+
+def write_tree(root: Branch) -> None:
+    """A line a branch, whole, in a pipe; wrapped beside its guides on a terminal."""
+    if not is_terminal():
+        write(*root.pieces)
+        _write_branches(root.branches, "")
+        return
+    from rich.text import Text  # noqa: PLC0415 - only for a terminal
+    from rich.tree import Tree  # noqa: PLC0415
+
+    def grow(branch: Branch) -> Tree:
+        tree = Tree(Text.assemble(*_cleaned(branch.pieces)), guide_style="dim")
+        tree.children = [grow(inner) for inner in branch.branches]
+        return tree
+
+    _console().print(grow(root))
+
+
+def _write_branches(branches: Sequence[Branch], indent: str) -> None:
+    for branch in branches:
+        is_last = branch is branches[-1]
+        write(indent, "└── " if is_last else "├── ", *branch.pieces)
+        _write_branches(branch.branches, indent + ("    " if is_last else "│   "))
+
+
+def write_diff(file: str, before: str, after: str) -> None:
+    """What changes in a file, as `diff -u` shows it."""
+    import difflib  # noqa: PLC0415 - only for changes
+
+    old, new = before.splitlines(), after.splitlines()
+    name = shown_path(file)
+    for line in difflib.unified_diff(old, new, name if before else "/dev/null", name, lineterm=""):
+        write((line, _DIFF_STYLES.get(line[0], "")))
+    write()
+
+
 def write_json(value: Any) -> None:
     """JSON, indented; in UTF-8 whatever the terminal's encoding is, and a name that is not text by its code."""
-    text = json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False)
-    sys.stdout.buffer.write(text.encode(errors="backslashreplace") + b"\n")
+    write_bytes(
+        json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
+    )
+
+
+def write_bytes(data: bytes) -> None:
+    """Bytes as they are, for programs."""
+    sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
+
+
+def refuse(refusal: WorkflowLookupError) -> None:
+    """Say on standard error why a tool would not answer, in the words of the command line."""
+    complain(refusal.explain().replace("Call workflow_list", "Run `workflowlookup list`"))
 
 
 def complain(text: str) -> None:

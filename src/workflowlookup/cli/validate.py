@@ -1,7 +1,8 @@
 """`workflowlookup validate PATH…`: what is wrong with documents, where it stands, and how to mend it.
 
 Errors are problems; warnings are with `--strict`; notes never are. A document counts as the library would read it, so
-a link out of its directory, a pipe or a file over the limit is an error with a reason and never a traceback.
+a link out of its directory, a pipe or a file over the limit is an error with a reason and never a traceback. `lint`
+finds and reports documents in the same way, and examines them by its own rules.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from workflowlookup.cli.positions import FINDERS
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.schemas import dotted
 from workflowlookup.core.syntax import SyntaxProblem
+from workflowlookup.core.values import Json
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
 from workflowlookup.library.changes import Polling
 from workflowlookup.library.directory import DirectorySource, Listing
@@ -29,6 +31,9 @@ STANDARD_INPUT: Final = "-"
 Counted = Collection[Severity]
 """The severities that make a problem."""
 
+Examine = Callable[[Json], Iterable[Finding]]
+"""What there is to say about a document."""
+
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
     """A finding with its place in the text; without one when it is about the file as a whole."""
@@ -39,6 +44,12 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     line: int | None = None
     column: int | None = None
+    code: str | msgspec.UnsetType = msgspec.UNSET
+    """What a check of `lint` is known by; `validate` has none."""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.code}: {self.message}" if self.code else self.message
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,8 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, _: Settings) -> int:
     form = options.format or ("github" if os.environ.get("GITHUB_ACTIONS") == "true" else "text")
-    once = {os.path.abspath(item.file): item for item in _check_all(options.paths)}  # also when it was named twice
-    checked = list(_with_duplicates(once.values()))
+    checked = check_all(options.paths, check)
     counted = (Severity.ERROR, Severity.WARNING) if options.strict else (Severity.ERROR,)
     REPORTERS[form](checked, counted)
     return int(any(item.has_problems(counted) for item in checked))
@@ -78,22 +88,27 @@ def run(options: argparse.Namespace, _: Settings) -> int:
 # ── look ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _check_all(paths: Iterable[str]) -> Iterator[Checked]:
-    for path in paths:
-        if path == STANDARD_INPUT:
-            yield _check_input()
-        elif os.path.isdir(path):
-            yield from _check_directory(path)
-        else:
-            yield _check_file(path, os.path.dirname(os.path.realpath(path)))
+def check_all(paths: Iterable[str], examine: Examine) -> list[Checked]:
+    """Every document at these paths, each once, also when it was named twice."""
+    found = (item for path in paths for item in _check_path(path, examine))
+    return list(_with_duplicates({os.path.abspath(item.file): item for item in found}.values()))
 
 
-def _check_directory(directory: str) -> Iterator[Checked]:
+def _check_path(path: str, examine: Examine) -> Iterator[Checked]:
+    if path == STANDARD_INPUT:
+        yield _check_input(examine)
+    elif os.path.isdir(path):
+        yield from _check_directory(path, examine)
+    else:
+        yield _check_file(path, os.path.dirname(os.path.realpath(path)), examine)
+
+
+def _check_directory(directory: str, examine: Examine) -> Iterator[Checked]:
     """The documents that the library would find there."""
     source = DirectorySource("given", directory, required=True)
     listing = source.scan(Listing(), (), Polling())  # one look: nothing is watched
     for file in listing.files:
-        yield _check_file(os.path.join(directory, os.path.relpath(file, source.root)), directory)
+        yield _check_file(os.path.join(directory, os.path.relpath(file, source.root)), directory, examine)
     if listing.refusal:
         yield Checked(file=shown_path(directory), remarks=(_refused(listing.refusal, source.root),), is_document=False)
     elif not listing.files:
@@ -105,7 +120,7 @@ def _check_directory(directory: str) -> Iterator[Checked]:
         yield Checked(file=shown_path(directory), remarks=(remark,), is_document=False)
 
 
-def _check_file(path: str, root: str) -> Checked:
+def _check_file(path: str, root: str, examine: Examine) -> Checked:
     try:
         data, _ = read_bytes(path, root)
     except WorkflowLookupError as refusal:
@@ -118,15 +133,15 @@ def _check_file(path: str, root: str) -> Checked:
             suggestion=f"Give it a name that ends in {', '.join(PARSERS)}",
         )
         return Checked(file=shown_path(path), remarks=(remark,))
-    return _check_text(data, shown_path(path), extension)
+    return _check_text(data, shown_path(path), extension, examine)
 
 
-def _check_input() -> Checked:
+def _check_input(examine: Examine) -> Checked:
     try:
         data = _read_input()
     except WorkflowLookupError as refusal:
         return Checked(file=STANDARD_INPUT, remarks=(_refused(refusal, "Standard input"),))
-    return _check_text(data, STANDARD_INPUT, ".json" if data.lstrip()[:1] in (b"{", b"[", b"") else ".yaml")
+    return _check_text(data, STANDARD_INPUT, ".json" if data.lstrip()[:1] in (b"{", b"[", b"") else ".yaml", examine)
 
 
 def _read_input() -> bytes:
@@ -139,7 +154,7 @@ def _read_input() -> bytes:
     return data
 
 
-def _check_text(data: bytes, file: str, extension: str) -> Checked:
+def _check_text(data: bytes, file: str, extension: str, examine: Examine) -> Checked:
     try:
         document = PARSERS[extension](data)
     except SyntaxProblem as problem:
@@ -151,7 +166,7 @@ def _check_text(data: bytes, file: str, extension: str) -> Checked:
             column=problem.column,
         )
         return Checked(file=file, remarks=(remark,))
-    findings = check(document)
+    findings = list(examine(document))
     remarks: list[Remark] = []
     if findings:
         find = FINDERS[extension](data)
@@ -169,6 +184,7 @@ def _located(finding: Finding, line: int, column: int) -> Remark:
         path=dotted(finding.path),
         line=line,
         column=column,
+        code=getattr(finding, "code", msgspec.UNSET),
     )
 
 
@@ -208,7 +224,7 @@ def _as_text(checked: Sequence[Checked], counted: Counted) -> None:
         for remark in item.remarks:
             place = f":{remark.line}:{remark.column}" if remark.line else ""
             severity = (remark.severity.value, _STYLES[remark.severity])
-            write((f"{item.file}{place}", "bold"), ": ", severity, ": ", " ".join(remark.message.split()))
+            write((f"{item.file}{place}", "bold"), ": ", severity, ": ", " ".join(remark.sentence.split()))
             write((f"    {remark.suggestion}", "dim"))
     _write_summary(checked, counted)
 
@@ -229,7 +245,7 @@ def _as_annotations(checked: Sequence[Checked], counted: Counted) -> None:
         for remark in item.remarks:
             place = {"file": item.file, "line": remark.line, "col": remark.column}
             shown = ",".join(f"{name}={_escaped(str(value), ':,')}" for name, value in place.items() if value)
-            message = _escaped(f"{remark.message}\n{remark.suggestion}")
+            message = _escaped(f"{remark.sentence}\n{remark.suggestion}")
             write(f"::{_COMMANDS[remark.severity]} {shown}::{message}")
     _write_summary(checked, counted)
 
@@ -261,7 +277,7 @@ COMMAND = Command(
     run=run,
     arguments=add_arguments,
     examples="""\
-  workflowlookup validate my-workflow.json               one document
-  workflowlookup validate --strict .workflowlookup       a directory; warnings count too
+  workflowlookup validate my-workflow.json                         one document
+  workflowlookup validate --strict .workflowlookup/workflows       a directory; warnings count too
   workflowlookup show bug-investigation --mode full --json | workflowlookup validate -""",
 )

@@ -1,0 +1,89 @@
+"""`workflowlookup convert PATH`: a document as YAML or as JSON, with the same meaning."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from workflowlookup.cli.configuration import read_text, replace_text
+from workflowlookup.cli.fmt import formatted_yaml
+from workflowlookup.cli.layout import CannotLayOut, encoded, json_text
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import complain, plural, shown_path, write, write_hint
+from workflowlookup.cli.yaml_layout import comments_of, tree_of, yaml_text
+from workflowlookup.core.values import Json
+from workflowlookup.library.files import parse_document, read_bytes
+from workflowlookup.settings import Settings
+
+STANDARD_OUTPUT: Final = "-"
+
+WRITERS: Final[Mapping[str, Callable[[Json], str]]] = {
+    "json": json_text,
+    "yaml": lambda document: yaml_text(tree_of(document)),
+}
+
+
+def written(document: Json, form: str) -> str:
+    """A document as text in one of the forms, read back to be sure. Raises `CannotLayOut`."""
+    return encoded(WRITERS[form](document), f".{form}", document).decode()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="the document")
+    parser.add_argument("--to", choices=tuple(WRITERS), help="what to make of it (default: the other of the two)")
+    parser.add_argument(
+        "--output", metavar="FILE", help="where to; - is standard output (default: beside the document)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file if there is one")
+
+
+def run(options: argparse.Namespace, _: Settings) -> int:
+    path: str = options.path
+    stem, extension = os.path.splitext(path)
+    if extension not in (".json", ".yaml", ".yml"):
+        complain(f"{shown_path(path)} is no workflow document, by its name. It should end in .json, .yaml or .yml.")
+        return 2
+    is_yaml = extension != ".json"
+    form = options.to or ("json" if is_yaml else "yaml")
+    output = options.output or f"{stem}.{form}"
+    data, _signature = read_bytes(path, os.path.dirname(os.path.realpath(path)))
+    document = parse_document(data, path)
+    text = data.decode("utf-8-sig").replace("\r\n", "\n")
+    try:
+        if is_yaml and form == "yaml":
+            result = encoded(formatted_yaml(text, document), ".yaml", document).decode()
+        else:
+            result = written(document, form)
+    except CannotLayOut as reason:
+        complain(f"{shown_path(path)} cannot be converted, because {reason}.")
+        return 1
+    if is_yaml and form == "json":
+        _tell_dropped(len(comments_of(text)))
+    if output == STANDARD_OUTPUT:
+        sys.stdout.buffer.write(result.encode())
+        return 0
+    before = read_text(output)
+    if before is not None and not options.force:
+        complain(f"{shown_path(output)} exists. Add --force to replace it, or --output to write elsewhere.")
+        return 1
+    replace_text(output, before, result)
+    write((f"Wrote {shown_path(output)}.", "green"))
+    if os.path.dirname(os.path.abspath(output)) == os.path.dirname(os.path.abspath(path)):
+        write_hint(f"Both files have the same id: remove {shown_path(path)} when you are content.")
+    return 0
+
+
+def _tell_dropped(count: int) -> None:
+    if count:
+        complain(f"{plural(count, 'comment')} dropped: JSON has none.")
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup convert my-workflow.json                       writes my-workflow.yaml
+  workflowlookup convert my-workflow.yaml --output -            JSON on standard output
+  workflowlookup convert old.yml --to yaml --output new.yaml    the same form, laid out anew; comments stay""",
+)

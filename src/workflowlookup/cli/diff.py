@@ -1,0 +1,98 @@
+"""`workflowlookup diff A B`: what changed between two versions of a workflow, in terms of its steps."""
+
+import argparse
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import Piece, refuse, write, write_json
+from workflowlookup.cli.workflows import open_workflow
+from workflowlookup.core.compare import Change, Kind, Section, compare
+from workflowlookup.core.model import Workflow
+from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.settings import Settings
+
+_SIGNS: Final[Mapping[Kind, tuple[str, str]]] = {
+    Kind.ADDED: ("+", "green"),
+    Kind.REMOVED: ("-", "red"),
+    Kind.MOVED: ("~", "yellow"),
+    Kind.CHANGED: ("~", "yellow"),
+}
+_LINE_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = "an id, the path of a document, or PATH@REV for a git revision"
+    parser.add_argument("before", metavar="A", help=f"the older version: {what}")
+    parser.add_argument("after", metavar="B", help="the newer version, likewise")
+    parser.add_argument("--json", action="store_true", help="print the changes as JSON")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    """0 when they are the same, 1 when they differ, 2 when one of them cannot be read: as `diff` has it."""
+    try:
+        before, after = (open_workflow(name, settings) for name in (options.before, options.after))
+    except WorkflowLookupError as refusal:
+        refuse(refusal)
+        return 2
+    sections = compare(before, after)
+    if options.json:
+        write_json({"same": not sections, "before": _named(before), "after": _named(after), "changes": list(sections)})
+    else:
+        _write(sections)
+    return int(bool(sections))
+
+
+def _named(workflow: Workflow) -> dict[str, str]:
+    return {"id": workflow.id, "version": workflow.version}
+
+
+def _write(sections: Sequence[Section]) -> None:
+    for section in sections:
+        sign, style = _SIGNS[section.kind]
+        subject = f"step {section.step}" if section.step else "workflow"
+        title = f"  {section.title}" if section.title else ""
+        write((f"{sign} {subject}", f"bold {style}"), title, (f"  ({section.place})" if section.place else "", "dim"))
+        for change in section.changes:
+            write("    ", *_pieces(change))
+            for line in change.diff:
+                write((f"        {line}", _LINE_STYLES.get(line[:1], "")))
+        write()
+    write(_summary(sections))
+
+
+def _pieces(change: Change) -> Iterator[Piece]:
+    sign, style = _SIGNS[change.kind]
+    yield f"{sign} ", style
+    yield f"{change.what}{' moved' if change.kind is Kind.MOVED else ''}", "bold"
+    if change.before or change.after:
+        yield ": "
+    if change.before:
+        yield _one_line(change.before), "red"
+    if change.before and change.after:
+        yield " -> "
+    if change.after:
+        yield _one_line(change.after), "green"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _summary(sections: Sequence[Section]) -> str:
+    count = collections.Counter(section.kind for section in sections if section.step)
+    told = ", ".join(f"{count[kind]} {kind}" for kind in Kind if count[kind])
+    if told:
+        return f"steps: {told}"
+    return "the steps are the same" if sections else "no difference"
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup diff old.json new.json                       two documents
+  workflowlookup diff bug-investigation my-bugs.yaml          the library's and your own
+  workflowlookup diff my-bugs.yaml@HEAD my-bugs.yaml          what is not committed yet""",
+)

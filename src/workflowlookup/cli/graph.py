@@ -1,0 +1,131 @@
+"""`workflowlookup graph ID`: the flow of a workflow as a tree, as Mermaid or as SVG; with a context, the path taken."""
+
+import argparse
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.cli.context import add_context_argument
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import (
+    Branch,
+    Piece,
+    clean,
+    complain,
+    is_terminal,
+    shown_path,
+    write,
+    write_bytes,
+    write_hint,
+    write_json,
+    write_list,
+    write_tree,
+)
+from workflowlookup.cli.workflows import open_workflow
+from workflowlookup.core.graph import Graph, Kind, Node, State, draw
+from workflowlookup.core.mermaid import as_mermaid
+from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.svg import as_svg
+from workflowlookup.settings import Settings
+
+RENDERERS: Final[Mapping[str, Callable[[Graph], str]]] = {"mermaid": as_mermaid, "svg": as_svg}
+_BY_SUFFIX: Final = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("workflow", metavar="ID_OR_PATH", help="which workflow: an id, or the path of a document")
+    parser.add_argument(
+        "--format",
+        choices=("tree", *RENDERERS),
+        help="how to draw it (default: tree, or what the name of the output file says)",
+    )
+    parser.add_argument("--output", metavar="FILE", help="write the picture to this file")
+    add_context_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print nodes and edges")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    form = options.format or _BY_SUFFIX.get(os.path.splitext(options.output or "")[1], "tree")
+    if options.output and (form == "tree" or options.json):
+        complain("--output takes a picture: add --format svg or --format mermaid")
+        return 2
+    start_budget()
+    graph = draw(open_workflow(options.workflow, settings), dict(options.context) if options.context else None)
+    if options.json:
+        write_json(as_json(graph))
+    elif form == "tree":
+        write_tree(as_tree(graph))
+        write_list("Warnings", graph.warnings)
+        write_hint(f"`workflowlookup graph {options.workflow} --output flow.svg` draws a picture of it.")
+    elif options.output:
+        return _save(RENDERERS[form](graph), options.output)
+    else:
+        write_bytes(_printable(RENDERERS[form](graph)).encode())
+    return 0
+
+
+def _save(picture: str, path: str) -> int:
+    try:
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.write(picture)
+    except OSError as problem:
+        complain(f"{shown_path(path)} cannot be written: {problem.strerror}")
+        return 1
+    write(f"Wrote {shown_path(path)}")
+    return 0
+
+
+def _printable(picture: str) -> str:
+    return clean(picture) if is_terminal() else picture
+
+
+def as_json(graph: Graph) -> dict[str, Any]:
+    """Nodes in one list, each with its parent, and the edges between them."""
+    nodes = [msgspec.structs.replace(node, body=()) for node in graph.nodes()]
+    found: dict[str, Any] = {"id": graph.id, "name": graph.name, "version": graph.version}
+    found |= {"nodes": nodes, "edges": list(graph.edges())}
+    return found if graph.path is None else {**found, "path": graph.path, "warnings": graph.warnings}
+
+
+# ── the tree ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def as_tree(graph: Graph) -> Branch:
+    head = ((graph.name, "bold"), ("  ", ""), (f"{graph.id} · version {graph.version}", "dim"))
+    return Branch(head, tuple(map(_branch, graph.flow)))
+
+
+def _branch(node: Node) -> Branch:
+    return Branch(tuple(_pieces(node)), tuple(map(_branch, node.body)))
+
+
+_SIGNS: Final[Mapping[State | None, tuple[str, str]]] = {
+    None: ("", ""),
+    State.TAKEN: ("✓ ", "green"),
+    State.SKIPPED: ("· ", "dim"),
+}
+
+
+def _pieces(node: Node) -> Iterator[Piece]:
+    is_skipped = node.state is State.SKIPPED
+    yield _SIGNS[node.state]
+    yield f"{node.number} ", "dim"
+    yield " ".join(node.title.split()), "dim" if is_skipped else "bold" if node.kind is Kind.LOOP else ""
+    yield f"  {node.id}", "dim" if is_skipped else "cyan"
+    if node.condition:
+        yield f"  if {node.condition}", "dim" if is_skipped else "yellow"
+    if facts := "; ".join(node.facts()):
+        yield f"  ({facts})", "dim" if is_skipped else "blue"
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup graph bug-investigation                            a tree in the terminal
+  workflowlookup graph bug-investigation --output flow.svg          a picture
+  workflowlookup graph my-workflow.json --format mermaid            for a README
+  workflowlookup graph bug-investigation --context bugKind=hidden   the path taken""",
+)

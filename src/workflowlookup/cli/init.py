@@ -1,0 +1,165 @@
+"""`workflowlookup init`: what a project needs to keep workflows: a directory, an example, help in the editor, CI.
+
+It can be run again at any time: what is there stays, unless `--force` says otherwise.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from workflowlookup.cli.configuration import NotEditable, NotReadable, json_section, read_text, replace_text, with_added
+from workflowlookup.cli.convert import written
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.new import PROJECT_DIRECTORY, SCHEMA_NAME, example
+from workflowlookup.cli.output import complain, shown_path, write, write_hint
+from workflowlookup.core.schemas import workflow_schema_text
+from workflowlookup.core.values import DEFAULT_CATEGORY
+from workflowlookup.library.files import is_document_name
+from workflowlookup.settings import Settings
+
+EXAMPLE_ID: Final = "example-workflow"
+SCHEMA_URL: Final = f"./.workflowlookup/{SCHEMA_NAME}"
+VSCODE_SETTINGS: Final = os.path.join(".vscode", "settings.json")
+JSON_MAPPING: Final = {"fileMatch": ["/.workflowlookup/workflows/**/*.json", "!*.test.json"], "url": SCHEMA_URL}
+YAML_MAPPING: Final = [
+    *(f"/.workflowlookup/workflows/**/*.{ending}" for ending in ("yaml", "yml")),
+    *("!*.test.yaml", "!*.test.yml"),
+]
+
+CI_EXAMPLE: Final = """\
+# A job for GitHub Actions: copy it to .github/workflows/workflows.yml.
+name: Workflows
+on:
+  push:
+  pull_request:
+jobs:
+  workflows:
+    runs-on: ubuntu-latest
+    permissions:
+      contents: read
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.13"
+      - run: pip install workflowlookup
+      - run: workflowlookup validate --strict .workflowlookup/workflows
+      - run: workflowlookup lint .workflowlookup/workflows
+      - run: workflowlookup fmt --check .workflowlookup/workflows
+      - run: workflowlookup test .workflowlookup/workflows
+"""
+
+FIXTURE: Final = """\
+# What `workflowlookup test` holds the example to: where each context leads, and which outputs are refused.
+workflow: example-workflow
+cases:
+  - name: a small task needs no plan
+    context: {taskSize: small}
+    steps: [understand-the-task, do-the-work]
+    outputs:
+      understand-the-task:
+        refuse:
+          - output: Done.
+            issues:
+              - "End with the line 'taskSize: small' or 'taskSize: large'."
+              - Say what is asked for, what is given, and when it is done.
+  - name: a large task is planned
+    context: {taskSize: large}
+    steps: [understand-the-task, plan-the-work, do-the-work]
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yaml", action="store_true", help="write the example as YAML")
+    parser.add_argument(
+        "--force", action="store_true", help="replace files that differ; the older ones are kept as .bak"
+    )
+
+
+def run(options: argparse.Namespace, _: Settings) -> int:
+    for path, text in _files(yaml=options.yaml):
+        _put(path, text, force=options.force)
+    is_mapped = _map_schema()
+    write_hint("Next: workflowlookup new my-workflow; your MCP client finds it in this directory by itself.")
+    return 0 if is_mapped else 1
+
+
+def _files(*, yaml: bool) -> Iterator[tuple[str, str]]:
+    yield os.path.join(".workflowlookup", SCHEMA_NAME), workflow_schema_text()
+    yield os.path.join(".workflowlookup", "ci-example.yml"), CI_EXAMPLE
+    form = "yaml" if yaml else "json"
+    name = f"{EXAMPLE_ID}.{form}"
+    found = _names(PROJECT_DIRECTORY)
+    if name not in found and any(is_document_name(other) for other in found):
+        write("left out ", (os.path.join(PROJECT_DIRECTORY, name), "bold"), ": there are workflows already")
+        return
+    document = example(
+        EXAMPLE_ID,
+        "Example workflow",
+        "Shows what a workflow has: prompts, a condition on a variable, and criteria. Make it your own, or remove it.",
+        DEFAULT_CATEGORY,
+        ["Understand the task", "Plan the work", "Do the work"],
+        has_schema=True,
+    )
+    yield os.path.join(PROJECT_DIRECTORY, name), written(document, form)
+    yield os.path.join(PROJECT_DIRECTORY, f"{EXAMPLE_ID}.test.yaml"), FIXTURE
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
+
+
+def _put(path: str, text: str, *, force: bool) -> None:
+    """Write a file that is not there; leave one that is, unless it may be replaced."""
+    before = _text_or_empty(path)
+    if before == text:
+        write("as it was ", (path, "bold"))
+    elif before is not None and not force:
+        write(("left alone ", "yellow"), (path, "bold"), ": it differs; --force replaces it")
+    else:
+        copy = replace_text(path, before, text)
+        write(("wrote ", "green"), (path, "bold"), f" (the older one is {shown_path(copy)})" if copy else "")
+
+
+def _text_or_empty(path: str) -> str | None:
+    """A file that is not text differs from every text of ours."""
+    try:
+        return read_text(path)
+    except NotReadable:
+        return ""
+
+
+def _map_schema() -> bool:
+    """Tell VS Code which schema the documents have, for completion and hover."""
+    try:
+        before = read_text(VSCODE_SETTINGS)
+        text = before or ""
+        if json.dumps(SCHEMA_URL) not in json.dumps(json_section(text, "json.schemas")):
+            text = with_added(text, "json.schemas", None, JSON_MAPPING)
+        if json.dumps(SCHEMA_URL) not in json.dumps(json_section(text, "yaml.schemas")):
+            text = with_added(text, "yaml.schemas", SCHEMA_URL, YAML_MAPPING)
+    except (NotReadable, NotEditable) as reason:
+        complain(f"{VSCODE_SETTINGS} was not touched: {reason}. Put this in yourself:")
+        print(json.dumps({"json.schemas": [JSON_MAPPING], "yaml.schemas": {SCHEMA_URL: YAML_MAPPING}}, indent=2))
+        return False
+    if text == before:
+        write("as it was ", (VSCODE_SETTINGS, "bold"))
+        return True
+    copy = replace_text(VSCODE_SETTINGS, before, text)
+    write(("wrote ", "green"), (VSCODE_SETTINGS, "bold"), f" (the older one is {shown_path(copy)})" if copy else "")
+    return True
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup init             .workflowlookup/ with an example, and the schema for VS Code
+  workflowlookup init --yaml      the example as YAML
+  workflowlookup init --force     after an upgrade: the schema and the example anew""",
+)

@@ -1,0 +1,215 @@
+"""`workflowlookup new ID`: a workflow to start from, which is sound, runs, and shows what a good one has.
+
+On a terminal it asks for what the flags leave open; elsewhere it takes the defaults.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from workflowlookup.cli.configuration import read_text, replace_text
+from workflowlookup.cli.convert import written
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import complain, is_terminal, shown_path, write
+from workflowlookup.core.document import Severity, check
+from workflowlookup.core.schemas import workflow_schema
+from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
+from workflowlookup.library.files import DOCUMENT_SUFFIXES
+from workflowlookup.settings import Settings
+
+PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
+SCHEMA_NAME: Final = "workflow.schema.json"
+_TITLES: Final = ("Understand the task", "Plan the work", "Do the work", "Check the result")
+_USUAL: Final = 3
+_MOST: Final = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", type=_identifier, help="what agents and people ask for it by")
+    parser.add_argument("--name", help="what people read in a list")
+    parser.add_argument("--description", help="what it achieves and when to use it; agents choose by this text")
+    parser.add_argument(
+        "--category", default=DEFAULT_CATEGORY, help=f"a word to group by (default: {DEFAULT_CATEGORY})"
+    )
+    steps = parser.add_mutually_exclusive_group()
+    steps.add_argument("--steps", metavar="N", type=_count, help=f"how many steps, at least 2 (default: {_USUAL})")
+    steps.add_argument(
+        "--step", metavar="TITLE", action="append", help="the title of a step; give it for each, in order"
+    )
+    parser.add_argument("--yaml", action="store_true", help="write YAML, in which long prompts are easier to edit")
+    parser.add_argument(
+        "--directory", metavar="DIR", default=PROJECT_DIRECTORY, help=f"where to (default: {PROJECT_DIRECTORY})"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file if there is one")
+
+
+def _identifier(text: str) -> str:
+    form = workflow_schema()["$defs"]["id"]
+    if not re.search(form["pattern"], text) or not form["minLength"] <= len(text) <= form["maxLength"]:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' must be {form['description'].rstrip('.')}".replace("Lower", "lower")
+        )
+    return text
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 2 <= int(text[:9]) <= _MOST:
+        raise argparse.ArgumentTypeError(f"'{text}' must be a number from 2 to {_MOST}")
+    return int(text)
+
+
+def run(options: argparse.Namespace, _: Settings) -> int:
+    stem = os.path.join(options.directory, options.id)
+    path = stem + (".yaml" if options.yaml else ".json")
+    taken = next((stem + suffix for suffix in DOCUMENT_SUFFIXES if os.path.lexists(stem + suffix)), None)
+    if taken is not None and not (options.force and taken == path):
+        remedy = "Add --force to replace it, or take another id." if taken == path else "Remove it, or take another id."
+        complain(f"{shown_path(taken)} exists. {remedy}")
+        return 1
+    document = _asked_for(options)
+    errors = [finding for finding in check(document) if finding.severity is Severity.ERROR]
+    if errors:
+        complain("nothing was written. " + "; ".join(finding.message for finding in errors))
+        return 1
+    replace_text(path, read_text(path), written(document, "yaml" if options.yaml else "json"))
+    where = [] if options.directory == PROJECT_DIRECTORY else ["--directories", options.directory]
+    write((f"Wrote {shown_path(path)}.", "green"))
+    write("Next: put your own words into the prompts and the messages of the criteria. Then:")
+    for words in (["watch", path], ["show", options.id, *where], ["next", options.id, *where]):
+        write(("  workflowlookup " + shlex.join(words), "bold"))
+    return 0
+
+
+# ── ask ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _asked_for(options: argparse.Namespace) -> Json:
+    is_asking = is_terminal() and sys.stdin is not None and sys.stdin.isatty()
+    usual_name = options.id.strip("-._").replace("-", " ").replace("_", " ").capitalize() or options.id
+    name = options.name or (_ask("Name", usual_name) if is_asking else usual_name)
+    usual = f"Leads an agent through '{name}' step by step."
+    description = options.description or (_ask("Description", usual) if is_asking else usual)
+    titles = options.step or (
+        _ask_titles() if is_asking and options.steps is None else _usual_titles(options.steps or _USUAL)
+    )
+    has_schema = os.path.exists(os.path.join(options.directory, "..", SCHEMA_NAME))
+    return example(options.id, name, description, options.category, titles, has_schema=has_schema)
+
+
+def _ask(question: str, usual: str) -> str:
+    try:
+        return input(f"{question} [{usual}]: ").strip() or usual
+    except EOFError:
+        return usual
+
+
+def _ask_titles() -> Sequence[str]:
+    usual = _usual_titles(_USUAL)
+    write(f"Titles of the steps; an empty line ends the list. At once: {', '.join(usual)}.")
+    titles: list[str] = []
+    try:
+        while len(titles) < _MOST and (title := input(f"Step {len(titles) + 1}: ").strip()):
+            titles.append(title)
+    except EOFError:
+        write()
+    return titles or usual
+
+
+def _usual_titles(count: int) -> Sequence[str]:
+    return [*_TITLES, *(f"Step {number}" for number in range(len(_TITLES) + 1, count + 1))][:count]
+
+
+# ── the document ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def example(  # noqa: PLR0913 - the fields of a document
+    identifier: str, name: str, description: str, category: str, titles: Sequence[str], *, has_schema: bool
+) -> Json:
+    """A workflow whose second step is for large tasks only, and whose criteria say what they miss."""
+    titles = [*titles, *_TITLES[1:2]][: max(2, len(titles))]
+    ids = list(_ids(titles))
+    first = {
+        "id": ids[0],
+        "title": titles[0],
+        "prompt": (
+            "Say in your own words what is asked for, what is given, and how you will know that it is done.\n\n"
+            f"Then judge the size: `small` if '{titles[1]}' is not worth its time here, otherwise `large`.\n"
+            "End with the line `taskSize: small` or `taskSize: large`.\n\n"
+            "From the next call on, pass `taskSize` in `context`.\n"
+        ),
+        "produces": ["taskSize"],
+        "validationCriteria": [
+            {
+                "type": "regex",
+                "message": "End with the line 'taskSize: small' or 'taskSize: large'.",
+                "pattern": "^taskSize: (small|large)\\s*$",
+                "flags": "m",
+            },
+            {"type": "length", "message": "Say what is asked for, what is given, and when it is done.", "min": 100},
+        ],
+    }
+    others = [_later_step(*pair, is_last=pair[0] == ids[-1]) for pair in zip(ids[1:], titles[1:], strict=True)]
+    others[0] = {"id": ids[1], "title": titles[1], "runCondition": {"var": "taskSize", "not_equals": "small"}} | others[
+        0
+    ]
+    return {
+        **({"$schema": f"../{SCHEMA_NAME}"} if has_schema else {}),
+        "id": identifier,
+        "name": name,
+        "description": description,
+        "version": DEFAULT_VERSION,
+        "category": category,
+        "contextSchema": {"properties": {"taskSize": {"enum": ["small", "large"]}}},
+        "steps": [first, *others],
+    }
+
+
+def _later_step(identifier: str, title: str, *, is_last: bool) -> dict[str, Json]:
+    ending = (
+        "Close with a section `Result`: what is done, and what is left." if is_last else "Close with what comes next."
+    )
+    heading = {
+        "type": "regex",
+        "message": "Add a section 'Result': what is done, and what is left.",
+        "pattern": "^#* *Result\\b",
+        "flags": "im",
+    }
+    length = {
+        "type": "length",
+        "message": "Show what you did and what came of it, not only that it is done.",
+        "min": 80,
+    }
+    return {
+        "id": identifier,
+        "title": title,
+        "prompt": (
+            f"{title}. Describe here what the agent should do, in the order in which it should do it.\n\n"
+            f"Show what you did, with the commands and their output where there are some. {ending}\n"
+        ),
+        "validationCriteria": [heading, length] if is_last else [length],
+    }
+
+
+def _ids(titles: Sequence[str]) -> Iterator[str]:
+    """An id for each step, made of its title."""
+    taken: set[str] = set()
+    for number, title in enumerate(titles, 1):
+        words = re.sub("[^a-z0-9]+", "-", title.lower()).strip("-")[:50].strip("-")
+        identifier = words if len(words) > 2 else f"step-{number}"
+        identifier = f"{identifier}-{number}" if identifier in taken else identifier
+        taken.add(identifier)
+        yield identifier
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup new release-notes                  asks for the rest
+  workflowlookup new release-notes --yaml --steps 4
+  workflowlookup new release-notes --name "Release notes" --step "Collect the changes" --step "Write them up\"""",
+)

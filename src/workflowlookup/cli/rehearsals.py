@@ -1,0 +1,190 @@
+"""Finding and running fixtures for `workflowlookup test`: paths in, suites of plain values out.
+
+A fixture that cannot be run, because it or its workflow is malformed or missing, is a suite with problems.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from workflowlookup.app import make_catalog
+from workflowlookup.cli.output import shown_path
+from workflowlookup.core.document import build
+from workflowlookup.core.fixtures import BadFixture, Case, Fixture, parse_fixture
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.rehearsal import Coverage, Rehearsal, rehearse
+from workflowlookup.errors import StorageError, WorkflowLookupError
+from workflowlookup.library.files import (
+    DOCUMENT_SUFFIXES,
+    FIXTURE_SUFFIXES,
+    is_document_name,
+    load,
+    parse_document,
+    read_bytes,
+    summarise,
+)
+from workflowlookup.settings import Settings
+
+if TYPE_CHECKING:
+    from workflowlookup.library.catalog import Catalog
+
+NO_FIXTURE: Final = "no fixture"
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A workflow under test, and what all its fixtures have met of it."""
+
+    file: str
+    workflow: Workflow
+    coverage: Coverage
+
+
+class Ran(msgspec.Struct, frozen=True, kw_only=True):
+    """A case that was run."""
+
+    case: Case
+    outcome: Rehearsal
+    seconds: float
+
+    @property
+    def has_passed(self) -> bool:
+        return not self.outcome.differences
+
+
+class Suite(msgspec.Struct, frozen=True, kw_only=True):
+    """A fixture: its cases and its workflow, or why they cannot be run."""
+
+    file: str
+    subject: Subject | None = None
+    cases: tuple[Case, ...] = ()
+    problems: tuple[str, ...] = ()
+    ran: tuple[Ran, ...] = ()
+
+    @property
+    def has_passed(self) -> bool:
+        return not self.problems and all(ran.has_passed for ran in self.ran)
+
+    def run(self, tick: Callable[[], None]) -> "Suite":
+        """The same with its cases run; `tick` is called after each."""
+        return msgspec.structs.replace(self, ran=tuple(self._run(tick)))
+
+    def _run(self, tick: Callable[[], None]) -> Iterator[Ran]:
+        if self.subject is None:
+            return
+        for case in self.cases:
+            began = time.perf_counter()
+            outcome = rehearse(self.subject.workflow, case, self.subject.coverage)
+            yield Ran(case=case, outcome=outcome, seconds=time.perf_counter() - began)
+            tick()
+
+
+class Workbench:
+    """Loads fixtures; each workflow once, however many fixtures it has."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._catalog: Catalog | None = None
+        self._subjects: dict[str, Subject] = {}
+
+    @property
+    def subjects(self) -> Sequence[Subject]:
+        return tuple(self._subjects.values())
+
+    def load(self, paths: Iterable[str]) -> list[Suite]:
+        """The suites of fixtures, documents and directories; documents in a directory without one become subjects."""
+        suites: list[Suite] = []
+        documents: list[str] = []
+        for path in paths:
+            if os.path.isdir(path):
+                files = list(_files(path))
+                suites += [self._suite(file) for file in files if file.endswith(FIXTURE_SUFFIXES)]
+                documents += [file for file in files if is_document_name(os.path.basename(file))]
+            elif path.endswith(FIXTURE_SUFFIXES):
+                suites.append(self._suite(path))
+            else:
+                suites += self._suites_beside(path)
+        for document in documents:
+            if load(document, os.path.dirname(document)).refusal is None:  # what is wrong with it, `validate` tells
+                self._open(document)
+        return list({os.path.realpath(suite.file): suite for suite in suites}.values())
+
+    def find(self, wanted: str, directory: str = ".") -> Subject:
+        """The workflow of a path or an id; of the documents in a directory before those of the library."""
+        if wanted.endswith(DOCUMENT_SUFFIXES) or os.sep in wanted:
+            return self._open(os.path.join(directory, wanted))
+        for name in sorted(os.listdir(directory or ".")):
+            path = os.path.join(directory, name)
+            if is_document_name(name) and load(path, directory or ".").id == wanted:
+                return self._open(path)
+        if self._catalog is None:
+            self._catalog = make_catalog(self._settings)
+        workflow = self._catalog.get(wanted)
+        path = self._catalog.snapshot().entries[wanted].file.path
+        return self._keep(path, workflow)
+
+    def _suites_beside(self, document: str) -> list[Suite]:
+        stem = os.path.splitext(document)[0]
+        fixtures = [stem + suffix for suffix in FIXTURE_SUFFIXES if os.path.exists(stem + suffix)]
+        if fixtures or not os.path.exists(document):
+            return [self._suite(file) for file in fixtures or [document]]
+        remedy = f"write {os.path.basename(stem)}{FIXTURE_SUFFIXES[0]}; --example {document} prints one to start from"
+        return [Suite(file=document, problems=(f"There is {NO_FIXTURE} beside the document: {remedy}",))]
+
+    def _suite(self, file: str) -> Suite:
+        try:
+            fixture = read_fixture(file)
+            return Suite(file=file, subject=self._subject_of(fixture, file), cases=fixture.cases)
+        except BadFixture as problem:
+            return Suite(file=file, problems=problem.problems)
+        except WorkflowLookupError as refusal:
+            return Suite(file=file, problems=(refusal.explain(),))
+
+    def _subject_of(self, fixture: Fixture, file: str) -> Subject:
+        if fixture.workflow:
+            return self.find(fixture.workflow, os.path.dirname(file))
+        stem = stem_of(file)
+        for document in (stem + suffix for suffix in DOCUMENT_SUFFIXES):
+            if os.path.exists(document):
+                return self._open(document)
+        names = ", ".join(os.path.basename(stem) + suffix for suffix in DOCUMENT_SUFFIXES)
+        raise BadFixture(f"None of {names} lies beside it: say which workflow it is about, as in 'workflow: some-id'")
+
+    def _open(self, path: str) -> Subject:
+        known = self._subjects.get(os.path.realpath(path))
+        if known:
+            return known
+        if not path.endswith(DOCUMENT_SUFFIXES):
+            raise BadFixture(
+                f"'{shown_path(path)}' is no document: its name must end in {', '.join(DOCUMENT_SUFFIXES)}"
+            )
+        data, _ = read_bytes(path, os.path.dirname(os.path.realpath(path)))
+        document = parse_document(data, path)
+        summarise(document, path)
+        return self._keep(path, build(document))
+
+    def _keep(self, path: str, workflow: Workflow) -> Subject:
+        subject = Subject(file=shown_path(path), workflow=workflow, coverage=Coverage(workflow))
+        return self._subjects.setdefault(os.path.realpath(path), subject)
+
+
+def read_fixture(file: str) -> Fixture:
+    """The fixture in a file. Raises `BadFixture`, or why the file cannot be read."""
+    if not os.path.exists(file):
+        raise StorageError(f"{shown_path(file)} does not exist.", file=file)
+    data, _ = read_bytes(file, os.path.dirname(os.path.realpath(file)))
+    return parse_fixture(parse_document(data, file))
+
+
+def stem_of(file: str) -> str:
+    """The path of a fixture without the end that makes it one."""
+    return next(file.removesuffix(suffix) for suffix in FIXTURE_SUFFIXES if file.endswith(suffix))
+
+
+def _files(directory: str) -> Iterator[str]:
+    """Every file below a directory, hidden ones aside, in order."""
+    for root, directories, names in os.walk(directory):
+        directories[:] = sorted(name for name in directories if not name.startswith("."))
+        yield from (os.path.join(root, name) for name in sorted(names) if not name.startswith("."))

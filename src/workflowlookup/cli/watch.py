@@ -1,0 +1,125 @@
+"""`workflowlookup watch PATH…`: checks documents whenever they are saved, for a window beside the editor.
+
+A terminal shows the state of all documents, drawn anew; a pipe gets a line for each finding in what was saved.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.new import PROJECT_DIRECTORY
+from workflowlookup.cli.output import complain, is_terminal, plural, shown_path, write
+from workflowlookup.cli.validate import REPORTERS, Checked, check_all
+from workflowlookup.core.document import Finding, Severity, check
+from workflowlookup.core.values import Json
+from workflowlookup.library.files import is_document_name
+from workflowlookup.settings import Settings
+
+_PROBLEMS: Final = (Severity.ERROR, Severity.WARNING)
+_CLEAR: Final = "\x1b[H\x1b[2J\x1b[3J"
+_TIME: Final = "%H:%M:%S"
+_READY_AFTER: Final = 200
+"""Milliseconds of quiet after which the watcher reports that it is there."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="*", help=f"a document or a directory of them (default: {PROJECT_DIRECTORY})"
+    )
+    parser.add_argument("--once", action="store_true", help="look once; exit code 1 if there are problems")
+
+
+def run(options: argparse.Namespace, _: Settings) -> int:
+    paths: Sequence[str] = options.paths or [PROJECT_DIRECTORY]
+    missing = next((path for path in paths if not os.path.exists(path)), None)
+    if missing is not None:
+        complain(f"{shown_path(missing)} does not exist. Run `workflowlookup init` to prepare this directory.")
+        return 1
+    if options.once:
+        checked = check_all(paths, examine)
+        REPORTERS["text"](checked, _PROBLEMS) if is_terminal() else _write_lines(checked)
+        return int(any(item.has_problems(_PROBLEMS) for item in checked))
+    try:
+        before: dict[str, Checked] = {}
+        for saved in _saves(paths):
+            checked = check_all(paths, examine)
+            fresh = [item for item in checked if _is_fresh(item, before, saved)]
+            before = {item.file: item for item in checked}
+            _redraw(checked) if is_terminal() else _write_lines(fresh)
+    except KeyboardInterrupt:
+        pass  # how one leaves
+    return 0
+
+
+def examine(document: Json) -> Iterable[Finding]:
+    """All that `validate` and `lint` have to say."""
+    from workflowlookup.core.lint import lint  # noqa: PLC0415 - a document that does not load needs none
+
+    findings = check(document)
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        return findings
+    return [*findings, *lint(document)]
+
+
+def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
+    """The files that were saved, again and again; none at first, when the watcher is ready.
+
+    A file is watched through its directory, because many editors save by putting another file in its place.
+    """
+    from watchfiles import watch  # noqa: PLC0415 - for nobody else
+
+    directories = [os.path.realpath(path) for path in paths if os.path.isdir(path)]
+    files = {os.path.realpath(path) for path in paths} - {*directories}
+
+    def is_ours(_: object, path: str) -> bool:
+        is_below = any(path.startswith(directory + os.sep) for directory in directories)
+        return path in files or (is_below and is_document_name(os.path.basename(path)))
+
+    is_ready = False
+    for changes in watch(
+        *directories,
+        *{os.path.dirname(file) for file in files},
+        watch_filter=is_ours,
+        recursive=bool(directories),
+        debounce=400,
+        rust_timeout=_READY_AFTER,
+        yield_on_timeout=True,
+    ):
+        if changes or not is_ready:
+            is_ready = True
+            yield {path for _, path in changes}
+
+
+def _is_fresh(item: Checked, before: dict[str, Checked], saved: Collection[str]) -> bool:
+    """Whether there is news of a document: it was saved, or another one changed what is to say about it."""
+    return before.get(item.file) != item or os.path.realpath(item.file) in saved
+
+
+def _redraw(checked: Sequence[Checked]) -> None:
+    print(_CLEAR, end="")
+    write((f"{time.strftime(_TIME)}  watching {plural(len(checked), 'document')}; Ctrl-C leaves", "dim"))
+    REPORTERS["text"](checked, _PROBLEMS)
+
+
+def _write_lines(checked: Sequence[Checked]) -> None:
+    now = time.strftime(_TIME)
+    for item in checked:
+        for remark in item.remarks:
+            place = f":{remark.line}:{remark.column}" if remark.line else ""
+            write(f"{now} {item.file}{place}: {remark.severity.value}: {' '.join(remark.sentence.split())}")
+        if not item.remarks:
+            write(f"{now} {item.file}: no problems")
+    print(end="", flush=True)
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup watch                       the workflows of the project
+  workflowlookup watch my-workflow.yaml      one document, as you write it
+  workflowlookup watch --once flows          one look, for scripts""",
+)

@@ -1,0 +1,50 @@
+"""A workflow that a command was given by its id, by the path of its document, or as it stood in a git revision.
+
+A path counts as the library would read it; `PATH@REV` asks git, so that `diff` compares with what was committed.
+"""
+
+import os
+import subprocess
+from typing import Final
+
+from workflowlookup.app import make_catalog
+from workflowlookup.core.document import build
+from workflowlookup.core.model import Workflow
+from workflowlookup.errors import InvalidWorkflow, StorageError
+from workflowlookup.library.files import DOCUMENT_SUFFIXES, parse_document, read_bytes, summarise
+from workflowlookup.settings import Settings
+
+GIT_TIMEOUT: Final = 30.0
+
+
+def open_workflow(name: str, settings: Settings) -> Workflow:
+    """The workflow that is meant. Raises `WorkflowNotFound`, or what is wrong with its document."""
+    path, _, revision = name.rpartition("@")
+    if path.endswith(DOCUMENT_SUFFIXES) and not os.path.exists(name):
+        return _parse(_from_git(path, revision), path)
+    if name.endswith(DOCUMENT_SUFFIXES) or os.path.basename(name) != name:
+        return _parse(read_bytes(name, os.path.dirname(os.path.realpath(name)))[0], name)
+    return make_catalog(settings).get(name)
+
+
+def _parse(data: bytes, path: str) -> Workflow:
+    if not path.endswith(DOCUMENT_SUFFIXES):
+        raise InvalidWorkflow(f"{path}: a document has a name that ends in {', '.join(DOCUMENT_SUFFIXES)}.", file=path)
+    document = parse_document(data, path)
+    summarise(document, path)
+    return build(document)
+
+
+def _from_git(path: str, revision: str) -> bytes:
+    directory, file = os.path.split(path)
+    if revision.startswith("-"):
+        raise StorageError(f"'{revision}' is an option, not a revision.", file=path)
+    command = ["git", "-C", directory or ".", "cat-file", "blob", f"{revision}:./{file}"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=GIT_TIMEOUT, check=False)  # noqa: S603 - no shell
+    except (OSError, ValueError, subprocess.TimeoutExpired) as problem:
+        raise StorageError(f"git cannot be asked for {path}@{revision}: {problem}.", file=path) from problem
+    if done.returncode:
+        reason = done.stderr.decode(errors="replace").strip().removeprefix("fatal: ")
+        raise StorageError(f"git has no {path}@{revision}: {reason.rstrip('.')}.", file=path, details=reason)
+    return done.stdout

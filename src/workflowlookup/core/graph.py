@@ -1,0 +1,256 @@
+"""The flow of a workflow as a picture has it: nodes in document order, loops around their bodies, and edges.
+
+With a context the walk that an agent would make is laid over it: which steps are taken, how often, and which are
+passed over and why. The renderers (`mermaid`, `svg`, the tree of the command line) read these values and nothing else.
+"""
+
+import collections
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from workflowlookup.core.conditions import Condition, describe
+from workflowlookup.core.model import Loop, LoopStep, Step, Workflow
+from workflowlookup.core.navigation import Skipped, explain_skip, next_step, split_instance
+from workflowlookup.core.values import Context
+
+MOST_INSTANCES: Final = 1000
+"""How many step instances are walked to mark the path taken."""
+
+START: Final = "(start)"
+END: Final = "(end)"
+
+
+class Kind(StrEnum):
+    """What a node is."""
+
+    STEP = "step"
+    PARALLEL = "parallel"
+    LOOP = "loop"
+
+
+class State(StrEnum):
+    """What becomes of a node in a context."""
+
+    TAKEN = "taken"
+    SKIPPED = "skipped"
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A step or a loop, in words; `number` counts as a reader would: 2, 2.1, 3."""
+
+    id: str
+    number: str
+    kind: Kind
+    title: str
+    parent: str = ""
+    condition: str = ""
+    repeats: str = ""
+    confirmation: str = ""
+    criteria: int = 0
+    delegations: tuple[str, ...] = ()
+    state: State | None = None
+    times: int = 0
+    """How often a step is handed out, or a loop goes round."""
+    because: str = ""
+    """Why it was passed over, at least once."""
+    body: tuple["Node", ...] = ()
+
+    def facts(self) -> Iterator[str]:
+        """What there is to say about a node beside its title and its condition."""
+        if self.repeats:
+            yield f"repeats {self.repeats}"
+        if self.criteria:
+            yield "1 criterion" if self.criteria == 1 else f"{self.criteria} criteria"
+        if self.delegations:
+            yield f"in parallel: {', '.join(self.delegations)}"
+        if self.confirmation:
+            yield self.confirmation
+        if self.state and self.kind is Kind.LOOP:
+            yield "1 iteration" if self.times == 1 else f"{self.times} iterations"
+        elif self.times > 1:
+            yield f"taken {self.times} times"
+
+
+class Edge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """From one node to another; `id?` is the question whether a step runs, asked before it."""
+
+    source: str
+    target: str
+    label: str = ""
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow to be drawn."""
+
+    id: str
+    name: str
+    version: str
+    flow: tuple[Node, ...]
+    path: tuple[str, ...] | None = None
+    """The instances handed out in the context, in order; None without one."""
+    warnings: tuple[str, ...] = ()
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node, loops before their bodies."""
+        return _walk(self.flow)
+
+    def edges(self) -> Iterator[Edge]:
+        """Every edge, in the order of the flow."""
+        return _edges(self.flow, START, END)
+
+
+def draw(workflow: Workflow, context: Context | None = None) -> Graph:
+    """The graph of a workflow; with a context (also an empty one), what becomes of each step in it."""
+    route = _Route() if context is None else _walk_through(workflow, context)
+    return Graph(
+        id=workflow.id,
+        name=workflow.name,
+        version=workflow.version,
+        flow=tuple(_nodes(workflow.flow, route, "", "")),
+        path=None if context is None else tuple(route.path),
+        warnings=route.warnings,
+    )
+
+
+# ── in words ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_words(condition: Condition) -> str:
+    """The condition in words, without brackets around the whole of it."""
+    text = describe(condition)
+    return text[1:-1] if condition.keys() in ({"and"}, {"or"}) else text
+
+
+def describe_loop(loop: Loop) -> str:
+    """How often a loop goes round: `until done is true, at most 5 times`."""
+    limit = f", at most {_times(loop.max_iterations)}"
+    match loop.type:
+        case "while" | "until" if loop.condition is None:
+            return f"until the agent ends it{limit}"
+        case "while" | "until":
+            return f"{loop.type} {in_words(loop.condition or {})}{limit}"
+        case "for" if isinstance(loop.count, str):
+            return f"as often as {loop.count} says{limit}"
+        case "for":
+            return _times(min(int(loop.count or 0), loop.max_iterations))
+    return f"for each {loop.item_var} of {loop.items}{limit}"
+
+
+def describe_confirmation(wanted: bool | Condition | None, /) -> str:  # noqa: FBT001 - the author's word
+    """When a person is asked; nothing when nobody is."""
+    if wanted is None or wanted is False:
+        return ""
+    return "asks for confirmation" + (f" if {in_words(wanted)}" if wanted is not True and wanted else "")
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+# ── nodes and edges ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _nodes(steps: Sequence[Step], route: "_Route", parent: str, prefix: str) -> Iterator[Node]:
+    for count, step in enumerate(steps, 1):
+        number, times = f"{prefix}{count}", route.times[step.id]
+        node = Node(
+            id=step.id,
+            number=number,
+            kind=Kind.STEP,
+            title=step.title,
+            parent=parent,
+            condition=in_words(step.run_condition) if step.run_condition else "",
+            confirmation=describe_confirmation(step.require_confirmation),
+            state=(State.TAKEN if times else State.SKIPPED) if route.knows(step.id) else None,
+            times=times,
+            because=route.because.get(step.id, ""),
+        )
+        if isinstance(step, LoopStep):
+            body = tuple(_nodes(step.body, route, step.id, f"{number}."))
+            yield replace(node, kind=Kind.LOOP, repeats=describe_loop(step.loop), body=body)
+        else:
+            delegations = tuple(map(_delegate, step.parallel_delegations))
+            kind = Kind.PARALLEL if delegations else Kind.STEP
+            yield replace(node, kind=kind, criteria=len(step.requirements), delegations=delegations)
+
+
+def _delegate(item: Condition) -> str:
+    return str(item.get("workflowId") or item.get("title") or item.get("id") or "delegate")
+
+
+def _walk(nodes: Sequence[Node]) -> Iterator[Node]:
+    for node in nodes:
+        yield node
+        yield from _walk(node.body)
+
+
+def _edges(nodes: Sequence[Node], start: str, end: str) -> Iterator[Edge]:
+    """The edges of a sequence; without a `start` it is the body of a loop, whose end leads back to its beginning."""
+    ends = [(start, "")] if start else []
+    for node in nodes:
+        entry = _entry(node)
+        yield from (Edge(source=source, target=entry, label=label) for source, label in ends)
+        ends = [(node.id, "")]
+        if node.condition:
+            yield Edge(source=entry, target=node.id, label="yes")
+            ends.append((entry, "no"))
+        if node.body:
+            yield from _edges(node.body, "", _entry(node.body[0]))
+    yield from (Edge(source=source, target=end, label=label or ("" if start else "again")) for source, label in ends)
+
+
+def _entry(node: Node) -> str:
+    return f"{node.id}?" if node.condition else node.id
+
+
+# ── the path taken ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Route:
+    """What an agent met on its way."""
+
+    def __init__(self) -> None:
+        self.path: list[str] = []
+        self.times: collections.Counter[str] = collections.Counter()
+        self.because: dict[str, str] = {}
+        self.warnings: tuple[str, ...] = ()
+        self.is_whole = False
+
+    def pass_over(self, skipped: Sequence[Skipped]) -> None:
+        for skip in skipped:
+            step_id, _ = split_instance(skip.step_id)
+            if step_id not in self.because:
+                self.because[step_id] = explain_skip(skip)["because"]
+
+    def knows(self, step_id: str) -> bool:
+        """Whether it is known what becomes of a step."""
+        return self.is_whole or self.times[step_id] > 0 or step_id in self.because
+
+
+def _walk_through(workflow: Workflow, context: Context) -> _Route:
+    """Complete whatever comes next until nothing does, or the bound is met."""
+    route = _Route()
+    found = next_step(workflow, (), context)
+    warnings = dict.fromkeys(found.warnings)
+    route.pass_over(found.skipped)
+    while found.step is not None and len(route.path) < MOST_INSTANCES:
+        route.path.append(found.instance_id)
+        found = next_step(workflow, route.path, context)
+        warnings |= dict.fromkeys(found.warnings)  # each time: a loop that was left is not looked into again
+        route.pass_over(found.skipped)
+    rounds: set[tuple[str, tuple[int, ...]]] = set()
+    for instance_id in route.path:
+        step_id, iterations = split_instance(instance_id)
+        route.times[step_id] += 1
+        loops = workflow.enclosing[step_id]
+        rounds.update((loop_id, iterations[: depth + 1]) for depth, loop_id in enumerate(loops))
+    route.times.update(loop_id for loop_id, _ in rounds)
+    route.is_whole = found.step is None
+    if not route.is_whole:
+        warnings[f"The walk was cut after {MOST_INSTANCES:,} steps; the rest is not marked"] = None
+    route.warnings = tuple(warnings)
+    return route

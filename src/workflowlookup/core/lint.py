@@ -1,0 +1,542 @@
+"""What is sound and still not what its author can have meant: `lint(document)` and the table `CHECKS`.
+
+`document.check` says what keeps a document from loading; this says what makes it lead an agent nowhere. A check is a
+generator over a `Subject` and a line in `CHECKS`. It tells only what it can prove or what stands in plain sight: a
+linter that cries wolf is switched off. Authors switch off a code for a step, a loop or the whole workflow with
+`"x-lint": {"off": ["WL003"]}`; what a stranger switched off is told with `heed_off=False`.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from workflowlookup.core.conditions import Condition, describe, walk
+from workflowlookup.core.contradictions import contradictions
+from workflowlookup.core.criteria import parse_criteria, rules_of
+from workflowlookup.core.document import Finding, Severity, build
+from workflowlookup.core.guidance import compose, filler, view_step
+from workflowlookup.core.injection import suspicions
+from workflowlookup.core.model import Malformed, PromptStep, RegexRule, SchemaRule, Workflow
+from workflowlookup.core.navigation import Next
+from workflowlookup.core.patterns import BadPattern, compile_pattern, start_budget
+from workflowlookup.core.schemas import BadSchema, PathTo, compile_schema_text, show
+from workflowlookup.core.values import Json, is_number
+from workflowlookup.core.verdicts import Declared, Scope, declaration, possible_values, understood, verdict
+
+MAX_PROMPT_TOKENS: Final = 1500
+CHARACTERS_PER_TOKEN: Final = 4
+SWITCH: Final = "x-lint"
+
+Object = Mapping[str, Json]
+Found = Iterator[tuple[PathTo, str, str]]
+"""A place, what is wrong there, and what to do about it."""
+
+
+class LintFinding(Finding, frozen=True, kw_only=True):
+    """A finding of a check."""
+
+    code: str
+    name: str
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a document, and the loops around it, outermost first."""
+
+    path: PathTo
+    step: Object
+    loops: tuple[Object, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return str(self.step["id"])
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A sound document with what several checks ask of it."""
+
+    document: Object
+    max_prompt_tokens: int
+
+    @functools.cached_property
+    def places(self) -> list[Place]:
+        """Every step, in the order in which they are walked."""
+        top_level: dict[str, tuple[PathTo, Object]] = {
+            step["id"]: (("steps", index), step) for index, step in enumerate(self.document["steps"])
+        }
+        repeated = {step["body"] for step in _steps(self.document["steps"]) if isinstance(step.get("body"), str)}
+
+        def visit(path: PathTo, step: Object, loops: tuple[Object, ...]) -> Iterator[Place]:
+            yield Place(path=path, step=step, loops=loops)
+            body = step.get("body", ())
+            inner = [top_level[body]] if isinstance(body, str) else _numbered((*path, "body"), body)
+            for inner_path, inner_step in inner:
+                yield from visit(inner_path, inner_step, (*loops, step))
+
+        return [
+            place
+            for identifier, (path, step) in top_level.items()
+            if identifier not in repeated
+            for place in visit(path, step, ())
+        ]
+
+    @functools.cached_property
+    def workflow(self) -> Workflow:
+        return build(self.document)
+
+    @functools.cached_property
+    def contract(self) -> Scope:
+        """The variables that the workflow declares."""
+        return _declared(self.document.get("contextSchema"))
+
+    @functools.cached_property
+    def produced(self) -> frozenset[str]:
+        return frozenset(name for place in self.places for name in place.step.get("produces", ()))
+
+    @functools.cached_property
+    def has_contract(self) -> bool:
+        return bool(self.contract or self.produced or "inputSchema" in self.document)
+
+    def scope(self, loops: Sequence[Object]) -> Scope:
+        """The variables that are known inside of loops."""
+        scope = dict(self.contract)
+        for step in loops:
+            scope |= _loop_variables(step["loop"], scope)
+        return scope
+
+    def conditions(self, place: Place) -> Iterator[tuple[PathTo, Condition]]:
+        """The conditions of a step, its loop's own aside."""
+        step, path = place.step, place.path
+        if "runCondition" in step:
+            yield (*path, "runCondition"), step["runCondition"]
+        confirmation = step.get("requireConfirmation")
+        if isinstance(confirmation, Mapping) and "kind" not in confirmation:
+            yield (*path, "requireConfirmation"), confirmation
+        elif isinstance(confirmation, Mapping) and "condition" in confirmation:
+            yield (*path, "requireConfirmation", "condition"), confirmation["condition"]
+        for at, fragment in _numbered((*path, "promptFragments"), step.get("promptFragments", ())):
+            if "when" in fragment:
+                yield (*at, "when"), fragment["when"]
+        for at, rule in _rules(step.get("validationCriteria"), (*path, "validationCriteria")):
+            if isinstance(rule, Mapping) and "condition" in rule:
+                yield (*at, "condition"), rule["condition"]
+
+
+def lint(document: Object, *, max_prompt_tokens: int = MAX_PROMPT_TOKENS, heed_off: bool = True) -> list[LintFinding]:
+    """Everything that the checks find in a sound document, by code."""
+    start_budget()
+    subject = Subject(document=document, max_prompt_tokens=max_prompt_tokens)
+    return [
+        LintFinding(
+            code=code, name=check.name, severity=check.severity, path=path, message=message, suggestion=suggestion
+        )
+        for code, check in CHECKS.items()
+        for path, message, suggestion in check.find(subject)
+        if not (heed_off and _is_off(code, check.name, document, path))
+    ]
+
+
+def _is_off(code: str, name: str, document: Object, path: PathTo) -> bool:
+    """Whether an object on the way to the place has the code, or its name, switched off."""
+    node: Json = document
+    for part in (None, *path):
+        node = node if part is None else node[part]
+        switch = node.get(SWITCH) if isinstance(node, Mapping) else None
+        off = switch.get("off") if isinstance(switch, Mapping) else switch
+        if isinstance(off, list) and (code in off or name in off):
+            return True
+        if not isinstance(node, (Mapping, list)):
+            break
+    return False
+
+
+# ── reading a document ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _numbered(path: PathTo, items: Sequence[Json]) -> list[tuple[PathTo, Json]]:
+    return [((*path, index), item) for index, item in enumerate(items)]
+
+
+def _steps(steps: Sequence[Object]) -> Iterator[Object]:
+    for step in steps:
+        yield step
+        if isinstance(step.get("body"), list):
+            yield from _steps(step["body"])
+
+
+def _declared(schema: Json) -> dict[str, Declared]:
+    """The variables of a JSON Schema of the context."""
+    fields = schema if isinstance(schema, Mapping) else {}
+    properties = fields["properties"] if isinstance(fields.get("properties"), Mapping) else {}
+    required = fields["required"] if isinstance(fields.get("required"), list) else []
+    names = dict.fromkeys((*properties, *required))
+    return {name: Declared(properties.get(name, True), always_set=name in required) for name in names}
+
+
+def _loop_variables(loop: Object, scope: Scope) -> dict[str, Declared]:
+    most = loop["maxIterations"]
+    variables = {_counter(loop): _whole_number(1, most)}
+    if loop["type"] == "forEach":
+        items = understood(declaration(loop["items"], scope).schema)
+        item = items.get("items", True) if "prefixItems" not in items else True
+        variables[loop.get("itemVar", "currentItem")] = Declared(item, always_set=True)
+        variables[loop.get("indexVar", "currentIndex")] = _whole_number(0, most - 1)
+    return variables
+
+
+def _whole_number(least: int, most: int) -> Declared:
+    return Declared({"type": "integer", "minimum": least, "maximum": most}, always_set=True)
+
+
+def _counter(loop: Object) -> str:
+    return str(loop.get("iterationVar", "currentIteration"))
+
+
+def _rules(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, Json]]:
+    """The rules of criteria, each with its place; none of criteria that are not well-formed."""
+    waiting = [] if isinstance(parse_criteria(criteria), Malformed | None) else [(path, criteria)]
+    while waiting:
+        at, part = waiting.pop(0)
+        group = next((key for key in ("and", "or", "not") if key in part), "") if isinstance(part, Mapping) else ""
+        if isinstance(part, list):
+            waiting[:0] = _numbered(at, part)
+        elif group:
+            waiting.insert(0, ((*at, group), part[group]))
+        else:
+            yield at, part
+
+
+_FREE_NAMES: Final = frozenset({"outputRequired", "properties", "args", "variables"})
+"""Fields whose value has names that the author chose."""
+
+_NOT_PROSE: Final = frozenset(
+    {"id", "runCondition", "when", "condition", "requireConfirmation", "loop", "requires", "produces"}
+    | {"contextSchema", "inputSchema"}
+)
+"""Fields that use variables without telling anybody to set them."""
+
+_TEMPLATE: Final = re.compile(r"\{\{[^{}\n]*\}\}")
+
+
+def _texts(node: Json, path: PathTo = ()) -> Iterator[tuple[PathTo, str]]:
+    """Every text with its place; names that the author chose in quotes."""
+    if isinstance(node, str):
+        yield path, node
+    elif isinstance(node, list):
+        for at, item in _numbered(path, node):
+            yield from _texts(item, at)
+    elif isinstance(node, Mapping):
+        for key, value in node.items():
+            if not key.startswith("x-"):
+                if path and path[-1] in _FREE_NAMES:
+                    yield (*path, key), f'"{key}"'
+                yield from _texts(value, (*path, key))
+
+
+def _prose(*nodes: Json) -> str:
+    """What nodes of a document tell, without templates: they use a variable and do not set it."""
+    told = (text for node in nodes for path, text in _texts(node) if not _NOT_PROSE.intersection(path))
+    return "\n".join(_TEMPLATE.sub(" ", text) for text in told)
+
+
+def _mentions(prose: str, name: str, *, quoted: bool = False) -> bool:
+    before = r"[`'\"](?:context\.)?" if quoted else r"(?<![\w$])"
+    return re.search(rf"{before}{re.escape(name)}(?![\w$])", prose) is not None
+
+
+def _head(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _variables(condition: Condition) -> dict[str, None]:
+    return {part["var"]: None for part in walk(condition) if "var" in part}
+
+
+# ── the checks ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _dead_steps(subject: Subject) -> Found:
+    for place in subject.places:
+        what = "Loop" if "loop" in place.step else "Step"
+        if "runCondition" in place.step:
+            condition = place.step["runCondition"]
+            if verdict(condition, subject.scope(place.loops)) is False:
+                yield (
+                    (*place.path, "runCondition"),
+                    f"{what} '{place.id}' is never reached: its condition can never hold ({describe(condition)})",
+                    "Mend the condition or the contract that rules it out, or remove the step",
+                )
+        if "loop" in place.step and (why := _never_entered(place.step["loop"], subject.scope(place.loops))):
+            yield (
+                (*place.path, "loop"),
+                f"The body of loop '{place.id}' is never reached: {why}",
+                "Mend the loop, or remove it with its body",
+            )
+
+
+def _never_entered(loop: Object, scope: Scope) -> str:
+    match loop["type"]:
+        case "while" if "condition" in loop:
+            never = verdict(loop["condition"], _at_the_end(loop, scope)) is False
+            return f"its condition can never hold ({describe(loop['condition'])})" if never else ""
+        case "for" if loop["count"] == 0:
+            return "its count is 0"
+        case "for" if isinstance(loop["count"], str):
+            can = _can_be(loop["count"], scope, lambda value: is_number(value) and value >= 1 and value == int(value))
+            return "" if can else f"by the contract '{loop['count']}' is never a whole number above 0"
+        case "forEach":
+            can = _can_be(loop["items"], scope, lambda value: isinstance(value, list) and value != [])
+            return "" if can else f"by the contract '{loop['items']}' is never a list"
+    return ""
+
+
+def _can_be(name: str, scope: Scope, wanted: Callable[[Json], bool]) -> bool:
+    values = possible_values(declaration(name, scope), ())
+    return values is None or any(wanted(value) for value, _ in values)
+
+
+def _at_the_end(loop: Object, scope: Scope) -> Scope:
+    """What the loop's own condition sees: also the iteration that would come after the limit."""
+    return {**scope, _counter(loop): _whole_number(1, loop["maxIterations"] + 1)}
+
+
+def _constant_conditions(subject: Subject) -> Found:
+    for place in subject.places:
+        scope = subject.scope(place.loops)
+        for path, condition in subject.conditions(place):
+            for at, part, truth in _constants(condition, path, scope):
+                if truth or at != (*place.path, "runCondition"):  # the other case is a dead step
+                    yield _constant(at, part, truth, place)
+        loop = place.step.get("loop", {})
+        if "condition" in loop:
+            inner = _at_the_end(loop, scope)
+            for at, part, truth in _constants(loop["condition"], (*place.path, "loop", "condition"), inner):
+                runs_once = truth and loop["type"] == "until"
+                if part is not loop["condition"] or runs_once:  # else it never starts or never ends
+                    yield _constant(at, part, truth, place)
+
+
+def _constants(condition: Condition, path: PathTo, scope: Scope) -> Iterator[tuple[PathTo, Condition, bool]]:
+    """The condition if it is constant, else its parts that are."""
+    truth = verdict(condition, scope)
+    if truth is not None:
+        yield path, condition, truth
+        return
+    for key in ("and", "or"):
+        for at, part in _numbered((*path, key), condition.get(key, ())):
+            yield from _constants(part, at, scope)
+    if "not" in condition:
+        yield from _constants(condition["not"], (*path, "not"), scope)
+
+
+def _constant(path: PathTo, condition: Condition, truth: bool, place: Place) -> tuple[PathTo, str, str]:  # noqa: FBT001
+    return (
+        path,
+        f"The condition {'always' if truth else 'never'} holds ({describe(condition)}) in step '{place.id}'",
+        "Compare with values that the variable can have, or remove what does not decide anything",
+    )
+
+
+def _unproduced_variables(subject: Subject) -> Found:
+    known = {*subject.contract, *subject.produced, *_declared(subject.document.get("inputSchema"))}
+    prose = _prose(subject.document)
+    told: set[str] = set()
+    for place in subject.places:
+        for path, name in _uses(subject, place):
+            head = _head(name)
+            loops = (*place.loops, place.step) if path[len(place.path)] == "loop" else place.loops
+            if head in told or {name, head} & known or {name, head} & subject.scope(loops).keys():
+                continue
+            if _mentions(prose, head, quoted=subject.has_contract):
+                continue
+            told.add(head)
+            yield (
+                path,
+                f"Variable '{head}' is used in step '{place.id}' and nothing produces it",
+                f"Name it in 'produces' of the step that sets it or in 'contextSchema', or have a prompt set `{head}`",
+            )
+
+
+def _uses(subject: Subject, place: Place) -> Iterator[tuple[PathTo, str]]:
+    """The variables that a step needs, each with the place that asks for it."""
+    step = place.step
+    for path, condition in subject.conditions(place):
+        for name in _variables(condition):
+            yield path, name
+    loop = step.get("loop", {})
+    for name in _variables(loop.get("condition", {})):
+        yield (*place.path, "loop", "condition"), name
+    for key in ("items", "count"):
+        if isinstance(loop.get(key), str):
+            yield (*place.path, "loop", key), loop[key]
+    for index, name in enumerate(step.get("requires", ())):
+        yield (*place.path, "requires", index), name
+    templates = {key: step[key] for key in _WITH_TEMPLATES if key in step}
+    for path, text in _texts(templates, place.path):
+        unset: dict[str, None] = {}
+        filler({}, unset)(text)
+        for name in unset:
+            yield path, name
+
+
+_WITH_TEMPLATES: Final = (
+    *("title", "prompt", "promptBlocks", "promptFragments", "agentRole", "guidance"),
+    *("functionCalls", "parallelDelegations", "synthesis"),
+)
+
+
+def _endless_loops(subject: Subject) -> Found:
+    for place in subject.places:
+        loop = place.step.get("loop", {})
+        if loop.get("type") not in ("while", "until") or "condition" not in loop:
+            continue
+        body = [inner.step for inner in subject.places if any(loop is place.step for loop in inner.loops)]
+        prose = _prose(*body, *(subject.document.get(key) for key in ("metaGuidance", "functionDefinitions")))
+        prose += _prose(*(step.get("functionDefinitions") for step in (*place.loops, place.step)))
+        if _mentions(prose, place.id):  # the agent is told that it may complete the loop itself
+            continue
+        names = _variables(loop["condition"]) | _variables(place.step.get("runCondition", {}))
+        moving = {
+            loop.get("iterationVar", "currentIteration"),
+            *(name for step in body for name in step.get("produces", ())),
+        }
+        stuck = verdict(loop["condition"], _at_the_end(loop, subject.scope(place.loops)))
+        if stuck is (loop["type"] == "while"):
+            why = f"its condition {'always' if stuck else 'never'} holds ({describe(loop['condition'])})"
+        elif not any({name, _head(name)} & moving or _mentions(prose, _head(name)) for name in names):
+            why = f"no step of its body sets {' or '.join(map(show, names))}"
+        else:
+            continue
+        yield (
+            (*place.path, "loop", "condition"),
+            f"Loop '{place.id}' can only end by its limit of {loop['maxIterations']} iterations: {why}",
+            "Let a step of the body produce a variable of the condition, or write a 'for' loop",
+        )
+
+
+def _unmeetable_criteria(subject: Subject) -> Found:
+    for place in subject.places:
+        for path, reason in contradictions(place.step.get("validationCriteria")):
+            yield (
+                (*place.path, "validationCriteria", *path),
+                f"No output of step '{place.id}' can meet its criteria: {reason}",
+                "Change or remove one of the rules that exclude each other",
+            )
+
+
+def _long_prompts(subject: Subject) -> Found:
+    for place in subject.places:
+        step = subject.workflow.steps[place.id]
+        if not isinstance(step, PromptStep):
+            continue
+        tokens = _most_characters(subject.workflow, step) // CHARACTERS_PER_TOKEN
+        if tokens > subject.max_prompt_tokens:
+            yield (
+                (*place.path, "prompt") if "prompt" in place.step else place.path,
+                f"The prompt of step '{place.id}' takes about {tokens:,} tokens of {subject.max_prompt_tokens:,}",
+                "Split the step, or move what does not always apply into fragments or functions",
+            )
+
+
+def _most_characters(workflow: Workflow, step: PromptStep) -> int:
+    """The length of the prompt with the longest of its fragments; two of them may exclude each other."""
+    always = tuple(fragment for fragment in step.prompt_fragments if fragment.when is None)
+    longest = max((f for f in step.prompt_fragments if f.when is not None), key=lambda f: len(f.text), default=None)
+    chosen = (*always, msgspec.structs.replace(longest, when=None)) if longest else always
+    shown = msgspec.structs.replace(step, prompt_fragments=chosen)
+    found = Next(step=shown, instance_id=step.id, context={}, loop=None, skipped=(), warnings=(), completed=0)
+    return len(compose(workflow, shown, found, view_step(shown, found, filler({}, {}))))
+
+
+def _steps_without_criterion(subject: Subject) -> Found:
+    for place in subject.places:
+        if "loop" not in place.step and not place.step.get("validationCriteria"):
+            yield (
+                place.path,
+                f"Step '{place.id}' has no criterion: any output that is not blank passes",
+                "Add 'validationCriteria' that tell a finished step from an unfinished one",
+            )
+
+
+def _injections(subject: Subject) -> Found:
+    for path, text in _texts(subject.document):
+        if path[-1] == "pattern" or ("validationCriteria" in path and path[-1] == "value"):
+            continue  # what the output is searched for
+        for excerpt, reason in suspicions(text, is_role=path[-1] == "agentRole"):
+            yield (
+                path,
+                f"The text tries to instruct the client outside the workflow: {reason} ({show(_visible(excerpt))})",
+                "Remove it; do not use a workflow that you did not write before you know what it is for",
+            )
+
+
+def _visible(text: str) -> str:
+    return "".join(char if char.isprintable() else f"<U+{ord(char):04X}>" for char in text)
+
+
+def _broken_rules(subject: Subject) -> Found:
+    remedy = "Mend the rule: until then the output of this step cannot be judged"
+    for place in subject.places:
+        criteria, path = place.step.get("validationCriteria"), (*place.path, "validationCriteria")
+        parsed = parse_criteria(criteria)
+        if isinstance(parsed, Malformed):
+            yield path, f"The criteria of step '{place.id}' are not well-formed: {parsed.reason}", remedy
+            continue
+        for at, data in _rules(criteria, path):
+            for rule in rules_of(data):
+                try:
+                    if isinstance(rule, RegexRule):
+                        compile_pattern(rule.pattern, rule.flags)
+                    elif isinstance(rule, SchemaRule):
+                        compile_schema_text(bytes(rule.schema))
+                except BadPattern as problem:
+                    yield at, f"A pattern of step '{place.id}' does not compile: {problem}", remedy
+                except BadSchema as problem:
+                    yield at, f"A JSON Schema of step '{place.id}' is malformed: {problem}", remedy
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the table."""
+
+    name: str
+    find: Callable[[Subject], Found]
+    description: str
+    severity: Severity = Severity.WARNING
+
+
+CHECKS: Final[Mapping[str, Check]] = {
+    "WL001": Check(name="dead-step", find=_dead_steps, description="A step or the body of a loop is never reached."),
+    "WL002": Check(
+        name="constant-condition",
+        find=_constant_conditions,
+        description="A condition, or a part of one, always or never holds, given the contract.",
+    ),
+    "WL003": Check(
+        name="unproduced-variable",
+        find=_unproduced_variables,
+        description="A variable is used, and nothing declares, produces or mentions it.",
+    ),
+    "WL004": Check(
+        name="endless-loop", find=_endless_loops, description="A loop can end in no other way than by its limit."
+    ),
+    "WL005": Check(
+        name="unmeetable-criteria",
+        find=_unmeetable_criteria,
+        description="No output can meet the criteria: rules exclude each other.",
+    ),
+    "WL006": Check(name="long-prompt", find=_long_prompts, description="A prompt is over the token budget."),
+    "WL007": Check(
+        name="no-criterion",
+        find=_steps_without_criterion,
+        description="A step has no criterion, so that any output passes.",
+        severity=Severity.NOTE,
+    ),
+    "WL008": Check(
+        name="injection",
+        find=_injections,
+        description="A text tries to instruct the client outside the workflow.",
+    ),
+    "WL009": Check(name="broken-rule", find=_broken_rules, description="A pattern or a JSON Schema does not compile."),
+}

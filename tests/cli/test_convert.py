@@ -1,0 +1,157 @@
+"""`workflowlookup convert`: the same document in the other form."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from commands import Cli
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from make import document, loop, step, write
+from workflowlookup.cli.convert import written
+from workflowlookup.core.document import is_sound
+from workflowlookup.core.syntax import parse_json, parse_yaml
+from workflowlookup.core.values import json_equal
+
+LONG = "One sentence that is rather long, because it says what an agent should do: all of it, and in order. " * 2
+
+TRAPS = (
+    *("1:30", "1e3", "017", "0x1f", "1_000", ".5", "no", "Yes", "null", "~", "<<", "=", "2026-01-01", "- a", "a: b"),
+    *(
+        "#",
+        "a #b",
+        "a\n",
+        "a\n\n",
+        " a\nb",
+        "a\n  \nb",
+        "a\tb",
+        "a\r\nb",
+        "\x85",
+        "\ufeff",
+        "\u2028",
+        "{{x}}",
+        "[a",
+        "",
+    ),
+)
+"""What one YAML reader or another takes for something else."""
+TEXT = st.text() | st.sampled_from(TRAPS) | st.just(LONG)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT
+)
+JSON = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=12
+)
+WORDS = TEXT.filter(lambda text: 0 < len(text) <= 128)
+STEPS = st.builds(
+    lambda title, prompt, mine: step(title=title, prompt=prompt, validationCriteria=[prompt], **{"x-mine": mine}),
+    WORDS,
+    TEXT.filter(bool),
+    JSON,
+)
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict[str, Any]:
+    """Sound documents, with all that JSON can hold in the prompts and in the author's own fields."""
+    steps = draw(st.lists(STEPS, min_size=1, max_size=3))
+    for number, one in enumerate(steps):
+        one["id"] = f"step-{number}"
+    made = document(
+        loop("a-loop", steps[1:], type="for", count=2) if steps[1:] else steps[0],
+        name=draw(WORDS),
+        **{"x-it": draw(JSON)},
+    )
+    assert is_sound(made)
+    return made
+
+
+@given(documents())
+@settings(deadline=None)
+def test_there_and_back_is_the_same_document_in_the_same_order(made: dict[str, Any]) -> None:
+    there = parse_yaml(written(made, "yaml").encode())
+    back = parse_json(written(there, "json").encode())
+
+    assert json_equal(back, made)
+    assert json.dumps(there) == json.dumps(made)
+
+
+def test_json_becomes_yaml_with_blocks_and_short_things_on_one_line(cli: Cli, tmp_path: Path) -> None:
+    first = step(prompt="Look.\n\nThen leap.", runCondition={"var": "size", "not_equals": "small"}, guidance=[])
+    write(tmp_path, document(first, step("second", prompt=LONG.strip())))
+
+    done = cli("convert", "sample-workflow.json")
+
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "Wrote sample-workflow.yaml.\n")
+    assert (tmp_path / "sample-workflow.yaml").read_text() == (
+        "id: sample-workflow\n"
+        "name: Sample workflow\n"
+        "description: A workflow for tests\n"
+        'version: "1.0.0"\n'
+        "steps:\n"
+        "  - id: first-step\n"
+        "    title: Title first-step\n"
+        "    prompt: |-\n"
+        "      Look.\n"
+        "\n"
+        "      Then leap.\n"
+        "    runCondition: {var: size, not_equals: small}\n"
+        "    guidance: []\n"
+        "\n"
+        "  - id: second\n"
+        "    title: Title second\n"
+        "    prompt: >-\n"
+        "      One sentence that is rather long, because it says what an agent should do: all of it, and in\n"
+        "      order. One sentence that is rather long, because it says what an agent should do: all of it,\n"
+        "      and in order.\n"
+    )
+
+
+def test_yaml_becomes_json_and_the_comments_that_are_lost_are_counted(cli: Cli, tmp_path: Path) -> None:
+    text = "# one\n" + yaml.safe_dump(document(), sort_keys=False) + "# two\nx-no: '# none'  # three\n"
+    (tmp_path / "flow.yml").write_text(text)
+
+    done = cli("convert", "flow.yml")
+
+    assert (done.returncode, done.stderr) == (0, "workflowlookup: 3 comments dropped: JSON has none.\n")
+    assert json.loads((tmp_path / "flow.json").read_text()) == {**document(), "x-no": "# none"}
+
+
+def test_yaml_to_yaml_keeps_comments_and_order(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "flow.yml").write_text("name:   N # one\n# two\nid: abc\n")
+
+    done = cli("convert", "flow.yml", "--to", "yaml", "--output", "-")
+
+    assert (done.returncode, done.stdout) == (0, "name: N  # one\n# two\nid: abc\n")
+
+
+def test_a_file_that_is_there_is_replaced_only_by_force(cli: Cli, tmp_path: Path) -> None:
+    write(tmp_path, document())
+    (tmp_path / "out.yaml").write_text("mine")
+
+    usual = cli("convert", "sample-workflow.json", "--output", "out.yaml")
+    kept = (tmp_path / "out.yaml").read_text()
+    forced = cli("convert", "sample-workflow.json", "--output", "out.yaml", "--force")
+
+    assert (usual.returncode, kept, "out.yaml exists. Add --force" in usual.stderr) == (1, "mine", True)
+    assert (forced.returncode, yaml.safe_load((tmp_path / "out.yaml").read_text())) == (0, document())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code"),
+    [("a.json", "{", 1), ("a.json", "[]", 1), ("a.json", "5", 1), ("a.txt", "", 2), ("no.json", None, 1)],
+)
+def test_what_is_no_document_is_told(cli: Cli, tmp_path: Path, name: str, text: str | None, code: int) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+
+    done = cli("convert", name, "--output", "-")
+
+    assert (done.returncode, done.stdout, done.stderr[:16]) == (code, "", "workflowlookup: ")

@@ -1,0 +1,112 @@
+"""`workflowlookup diff`."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from commands import Cli
+
+from make import document, step, write
+
+BEFORE = document(step("one", prompt="Look.\nThen tell."), step("two", runCondition={"var": "size", "gt": 2}))
+AFTER = document(step("one", prompt="Look twice.\nThen tell."), step("two"), step("three"), version="1.1.0")
+
+
+@pytest.fixture(autouse=True)
+def _documents(cli: Cli) -> None:
+    write(cli.directory, BEFORE, "before.json")
+    write(cli.directory, AFTER, "after.json")
+
+
+def test_changes_are_told_step_by_step_and_the_exit_code_is_1(cli: Cli) -> None:
+    done = cli("diff", "before.json", "after.json")
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines() == [
+        "~ workflow",
+        "    ~ version: 1.0.0 -> 1.1.0",
+        "",
+        "~ step one  Title one",
+        "    ~ prompt",
+        "        @@ -1,2 +1,2 @@",
+        "        -Look.",
+        "        +Look twice.",
+        "         Then tell.",
+        "",
+        "~ step two  Title two",
+        "    - condition: size is greater than 2",
+        "",
+        "+ step three  Title three  (after two)",
+        "",
+        "steps: 1 added, 2 changed",
+    ]
+
+
+def test_the_same_is_no_difference_and_exit_code_0(cli: Cli) -> None:
+    done = cli("diff", "before.json", "before.json")
+
+    assert (done.returncode, done.stdout) == (0, "no difference\n")
+
+
+def test_json_has_the_same_changes(cli: Cli) -> None:
+    done = cli("diff", "before.json", "after.json", "--json")
+
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["same"]) == (1, False)
+    assert answer["after"] == {"id": "sample-workflow", "version": "1.1.0"}
+    assert answer["changes"][2] == {
+        "kind": "changed",
+        "step": "two",
+        "title": "Title two",
+        "changes": [{"kind": "removed", "what": "condition", "before": "size is greater than 2"}],
+    }
+
+
+def test_a_terminal_has_colour(cli: Cli) -> None:
+    code, seen = cli.on_terminal("diff", "before.json", "after.json")
+
+    assert (code, "\x1b[32m" in seen) == (1, True)
+
+
+def test_an_id_of_the_library_and_a_document_can_be_compared(cli: Cli, project: Path) -> None:
+    write(project, BEFORE)
+
+    assert cli("diff", "sample-workflow", "before.json").returncode == 0
+
+
+def test_control_characters_of_a_document_are_not_obeyed(cli: Cli) -> None:
+    write(cli.directory, document(step("one", title="\x1b[2J")), "hostile.json")
+
+    assert "\x1b" not in cli("diff", "before.json", "hostile.json").stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("before.json",),
+        ("before.json", "gone.json"),
+        ("no-such-id", "before.json"),
+        ("before.json@HEAD", "before.json"),
+        ("before.json@--help", "before.json"),
+    ],
+)
+def test_what_cannot_be_compared_is_exit_code_2(cli: Cli, words: tuple[str, ...]) -> None:
+    done = cli("diff", *words, GIT_CEILING_DIRECTORIES=str(cli.directory.parent))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr
+
+
+def test_a_revision_of_git_can_be_compared_with_what_is_there_now(cli: Cli) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main")
+        subprocess.run(["git", *who, *words], cwd=cli.directory, check=True, capture_output=True)
+
+    git("init")
+    git("add", "before.json")
+    git("commit", "-m", "first")
+    write(cli.directory, AFTER, "before.json")
+
+    assert cli("diff", "before.json@HEAD", "before.json").stdout.endswith("steps: 1 added, 2 changed\n")
+    assert cli("diff", "before.json@HEAD", "before.json@HEAD").returncode == 0

@@ -1,0 +1,214 @@
+"""`workflowlookup fmt`: one form, whoever wrote the document; no change of meaning, and no comment lost."""
+
+import itertools
+import json
+from collections import Counter
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Cli
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_convert import documents
+
+from make import document, write
+from workflowlookup.cli.fmt import formatted
+from workflowlookup.cli.layout import ordered
+from workflowlookup.cli.yaml_layout import Node, comments_of, tree_of, yaml_text
+from workflowlookup.core.syntax import parse_json, parse_yaml
+
+BEFORE = """\
+# About this file.
+
+steps: # the steps
+- prompt: "Look.\\n\\nThen leap."
+  title: First
+
+  # why this id
+  id: first-step   # the first
+  # left out: guidance
+
+# the second
+-   {title: Second, id: second-step,
+     prompt: Do it., validationCriteria: [{message: m, type: length, min: 3}]}  # short
+-     title: Third
+      prompt: >
+        folded
+        text
+
+      id: third-step
+      runCondition: {equals: '1:30', var: size}
+x-mine: 017
+name: no
+description: plain
+  text  # on two lines
+id: sample-workflow
+# the end
+"""
+
+AFTER = """\
+# About this file.
+
+id: sample-workflow
+name: no
+description: plain text  # on two lines
+steps:  # the steps
+  # why this id
+  - id: first-step  # the first
+    title: First
+    prompt: |-
+      Look.
+
+      Then leap.
+    # left out: guidance
+
+  # the second
+  # short
+  - id: second-step
+    title: Second
+    prompt: Do it.
+    validationCriteria: [{type: length, message: m, min: 3}]
+  - id: third-step
+    title: Third
+    runCondition: {var: size, equals: '1:30'}
+    prompt: >
+      folded
+      text
+x-mine: 017
+# the end
+"""
+
+
+def test_the_bundled_documents_are_in_form(cli: Cli) -> None:
+    done = cli("fmt", "--check", str(files("workflowlookup") / "bundled"))
+
+    assert (done.returncode, done.stdout) == (0, "10 documents, 0 would change\n")
+
+
+def test_json_gets_the_order_of_the_schema_and_short_things_on_one_line(cli: Cli, tmp_path: Path) -> None:
+    rule = {"min": 5, "x-why": 1, "message": "m", "type": "length"}
+    first = {"x-a": {"title": 1, "id": 2}, "prompt": "p" * 80, "validationCriteria": [rule], "title": "T", "id": "abc"}
+    write(
+        tmp_path, {"steps": [first], "x-b": 1, "name": "N", "id": "abc", "$schema": "s", "description": "D"}, "a.json"
+    )
+
+    done = cli("fmt", "a.json")
+
+    assert (done.returncode, done.stdout) == (0, "formatted a.json\n1 document, 1 formatted\n")
+    assert (tmp_path / "a.json").read_text() == (
+        "{\n"
+        '  "$schema": "s",\n'
+        '  "id": "abc",\n'
+        '  "name": "N",\n'
+        '  "description": "D",\n'
+        '  "steps": [\n'
+        "    {\n"
+        '      "id": "abc",\n'
+        '      "title": "T",\n'
+        f'      "prompt": "{"p" * 80}",\n'
+        '      "validationCriteria": [{"type": "length", "message": "m", "min": 5, "x-why": 1}],\n'
+        '      "x-a": {"title": 1, "id": 2}\n'
+        "    }\n"
+        "  ],\n"
+        '  "x-b": 1\n'
+        "}\n"
+    )
+    assert [file.name for file in tmp_path.glob("a.json*")] == ["a.json"]
+
+
+def test_yaml_keeps_its_comments_beside_what_they_are_about(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(BEFORE)
+
+    first, second = cli("fmt", "a.yaml"), cli("fmt", "--check", "a.yaml")
+
+    assert (tmp_path / "a.yaml").read_text() == AFTER
+    assert (first.returncode, second.returncode) == (0, 0)
+
+
+def test_check_and_diff_write_nothing(cli: Cli, tmp_path: Path) -> None:
+    file = write(tmp_path, document())
+    before = file.read_text()
+
+    checked, shown = cli("fmt", "--check", "sample-workflow.json"), cli("fmt", "--diff", "sample-workflow.json")
+
+    assert (checked.returncode, shown.returncode, file.read_text()) == (1, 0, before)
+    assert checked.stdout == "would change sample-workflow.json\n1 document, 1 would change\n"
+    assert '\n+  "id": "sample-workflow",\n' in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("a.json", '{"id": "abc", "id": "abd"}', "because the field 'id' is written twice"),
+        ("a.yaml", "? [a, b]\n: 1\n", "because a key is more than a word"),
+        ("a.yaml", "id: &a\n  - 1\n", "because"),
+        ("a.yaml", 'id: "a\u2028 b"\n', "because it has line breaks of another kind"),
+        ("a.yaml", "5\n", "because it holds no document"),
+        ("a.json", "{", "JSON syntax error"),
+        ("a.test.yaml", "cases: []\n", "is not a workflow document"),
+    ],
+)
+def test_what_cannot_be_laid_out_without_a_loss_is_left_alone(
+    cli: Cli, tmp_path: Path, name: str, text: str, reason: str
+) -> None:
+    (tmp_path / name).write_text(text)
+
+    done = cli("fmt", name)
+
+    assert (done.returncode, (tmp_path / name).read_text(), reason in done.stderr) == (1, text, True)
+
+
+def test_a_document_that_is_broken_does_not_keep_the_others_from_their_form(cli: Cli, tmp_path: Path) -> None:
+    write(tmp_path / "flows", document(), "b.json")
+    (tmp_path / "flows" / "a.json").write_text("{")
+
+    done = cli("fmt", "flows")
+
+    assert (done.returncode, done.stdout) == (1, "formatted flows/b.json\n2 documents, 1 formatted\n")
+    assert "flows/a.json: JSON syntax error" in done.stderr
+
+
+def test_anchors_stay_above_their_aliases() -> None:
+    text = "x-one: &one {title: T, prompt: p}\nsteps:\n- <<: *one\n  id: abd\nid: abc\n"
+
+    data = formatted(text.encode(), ".yaml", parse_yaml(text.encode()))
+
+    assert data.decode() == text.replace("- <<", "  - <<").replace("  id: abd", "    id: abd")
+
+
+def decorate(node: Node, numbers: Any) -> None:
+    """Put comments above and beside some entries of a tree."""
+    for entry in node.entries:
+        entry.above = [*entry.above, f"# above {next(numbers)}"] if next(numbers) % 3 == 0 else entry.above
+        entry.beside = f"# beside {next(numbers)}" if next(numbers) % 4 == 0 else ""
+        decorate(entry.value, numbers)
+    if node.entries and next(numbers) % 5 == 0:
+        node.tail = [f"# below {next(numbers)}"]
+
+
+@given(documents(), st.lists(st.integers(0, 1000), min_size=1))
+@settings(deadline=None)
+def test_any_document_keeps_meaning_and_comments_and_is_in_form_after_one_time(
+    made: dict[str, Any], numbers: list[int]
+) -> None:
+    tree = tree_of(made)
+    decorate(tree, itertools.cycle(numbers))
+    text = yaml_text(tree)
+    assert parse_yaml(text.encode()) == made
+
+    once = formatted(text.encode(), ".yaml", made)
+
+    assert parse_yaml(once) == made
+    assert Counter(comments_of(once.decode())) == Counter(comments_of(text))
+    assert formatted(once, ".yaml", made) == once
+
+
+@given(documents())
+@settings(deadline=None)
+def test_json_is_in_form_after_one_time(made: dict[str, Any]) -> None:
+    once = formatted(json.dumps(made).encode(), ".json", made)
+
+    assert (parse_json(once), formatted(once, ".json", made)) == (made, once)
+    assert list(parse_json(once)) == list(ordered(made))

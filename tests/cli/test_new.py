@@ -1,0 +1,123 @@
+"""`workflowlookup new`."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import Cli
+
+
+def walk(cli: Cli, identifier: str, *context: str) -> list[str]:
+    """The steps that an agent is led through."""
+    done: list[str] = []
+    words = [word for variable in context for word in ("--context", variable)]
+    while True:
+        answer = cli("next", identifier, *words, *[word for step in done for word in ("--done", step)], "--json")
+        step = json.loads(answer.stdout)["step"]
+        if step is None:
+            return done
+        done.append(step["id"])
+
+
+def test_what_it_writes_is_sound_in_order_and_leads_by_the_size_of_the_task(cli: Cli) -> None:
+    done = cli("new", "release-notes")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Wrote .workflowlookup/workflows/release-notes.json.\n")
+    for command in (["validate", "--strict"], ["lint"], ["fmt", "--check"]):
+        assert cli(*command, ".workflowlookup/workflows").returncode == 0, command
+    assert walk(cli, "release-notes", "taskSize=small") == ["understand-the-task", "do-the-work"]
+    assert walk(cli, "release-notes") == ["understand-the-task", "plan-the-work", "do-the-work"]
+
+
+def test_yaml_holds_the_same_document_with_the_prompts_in_blocks(cli: Cli, project: Path) -> None:
+    cli("new", "release-notes")
+    (project / "release-notes.json").rename(project / "json")
+
+    done = cli("new", "release-notes", "--yaml")
+
+    text = (project / "release-notes.yaml").read_text()
+    assert (done.returncode, yaml.safe_load(text)) == (0, json.loads((project / "json").read_text()))
+    assert "    prompt: |\n      Say in your own words" in text
+
+
+def test_flags_say_it_all(cli: Cli, tmp_path: Path) -> None:
+    words = ["--name", "N", "--description", "D", "--category", "review", "--step", "Go on", "--step", "Go on"]
+
+    done = cli("new", "abc", *words, "--step", "Prüfen", "--directory", "flows")
+
+    document = json.loads((tmp_path / "flows" / "abc.json").read_text())
+    assert done.returncode == 0
+    assert [document[name] for name in ("name", "description", "category")] == ["N", "D", "review"]
+    assert [(step["id"], step["title"]) for step in document["steps"]] == [
+        ("go-on", "Go on"),
+        ("go-on-2", "Go on"),
+        ("pr-fen", "Prüfen"),
+    ]
+    assert "  workflowlookup show abc --directories flows\n" in done.stdout
+
+
+@pytest.mark.parametrize(("words", "count"), [(["--steps", "2"], 2), (["--steps", "7"], 7), (["--step", "One"], 2)])
+def test_there_are_as_many_steps_as_asked_for_and_at_least_two(
+    cli: Cli, project: Path, words: list[str], count: int
+) -> None:
+    cli("new", "abc", *words)
+
+    assert len(json.loads((project / "abc.json").read_text())["steps"]) == count
+    assert cli("lint", ".workflowlookup/workflows").returncode == 0
+
+
+def test_with_the_schema_of_the_project_the_document_refers_to_it(cli: Cli, project: Path) -> None:
+    cli("init")
+
+    cli("new", "abc")
+
+    assert json.loads((project / "abc.json").read_text())["$schema"] == "../workflow.schema.json"
+
+
+@pytest.mark.parametrize("name", ["abc.json", "abc.yml"])
+def test_it_does_not_overwrite(cli: Cli, project: Path, name: str) -> None:
+    (project / name).write_text("mine")
+
+    done = cli("new", "abc")
+
+    assert (done.returncode, done.stdout, (project / name).read_text()) == (1, "", "mine")
+    assert f"{name} exists. " in done.stderr
+
+
+def test_with_force_it_does_and_keeps_a_copy(cli: Cli, project: Path) -> None:
+    (project / "abc.json").write_text("mine")
+
+    done = cli("new", "abc", "--force")
+
+    assert (done.returncode, (project / "abc.json.bak").read_text()) == (0, "mine")
+
+
+def test_nothing_is_written_that_would_not_load(cli: Cli, project: Path) -> None:
+    done = cli("new", "abc", "--name", "n" * 200)
+
+    assert (done.returncode, list(project.iterdir())) == (1, [])
+    assert "nothing was written. Field 'name' must be at most 128 characters long" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["A b"], ["ab"], ["abc", "--steps", "1"], ["abc", "--steps", "2", "--step", "x"]])
+def test_wrong_words_are_wrong_usage(cli: Cli, words: list[str]) -> None:
+    assert cli("new", *words).returncode == 2
+
+
+def test_on_a_terminal_it_asks_for_what_is_missing(cli: Cli, project: Path) -> None:
+    code, seen = cli.on_terminal("new", "abc", "--description", "D", typed="My flow\nLook\nLeap\n\n")
+
+    document = json.loads((project / "abc.json").read_text())
+    assert (code, document["name"], document["description"]) == (0, "My flow", "D")
+    assert [step["title"] for step in document["steps"]] == ["Look", "Leap"]
+    assert "Name [Abc]: " in seen
+    assert "Description" not in seen
+
+
+def test_who_answers_nothing_gets_the_defaults(cli: Cli, project: Path) -> None:
+    code, _ = cli.on_terminal("new", "my-flow", typed="\n\n\n")
+
+    document = json.loads((project / "my-flow.json").read_text())
+    assert (code, document["name"], len(document["steps"])) == (0, "My flow", 3)

@@ -1,0 +1,120 @@
+"""`workflowlookup watch`, as a process; the tests wait for what it says."""
+
+import json
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import TIMEOUT, Cli
+
+from make import document, step, write
+
+SOUND = document(step(validationCriteria=["."]))
+
+
+class Watch:
+    """A watch that runs, and its lines."""
+
+    def __init__(self, cli: Cli, *words: str) -> None:
+        self.process = subprocess.Popen(
+            cli._command(("watch", *words)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=cli.directory,
+            env=cli._environment(),
+        )
+        self._limit = threading.Timer(TIMEOUT, self.process.kill)
+        self._limit.start()
+
+    def line(self) -> str:
+        """The next line without its time, which it must have."""
+        line = self.process.stdout.readline()
+        assert re.match(r"\d\d:\d\d:\d\d ", line), (line, self.process.poll() and self.process.stderr.read())
+        return line[9:].rstrip("\n")
+
+    def stop(self) -> tuple[int, str]:
+        self.process.send_signal(signal.SIGINT)
+        _, errors = self.process.communicate(timeout=TIMEOUT)
+        self._limit.cancel()
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def watch(cli: Cli, project: Path) -> Iterator[Watch]:
+    write(project, SOUND)
+    one = Watch(cli)
+    yield one
+    one.stop()
+
+
+SAMPLE = ".workflowlookup/workflows/sample-workflow.json"
+
+
+def test_a_document_is_checked_at_the_start_and_at_each_save(watch: Watch, project: Path) -> None:
+    said = [watch.line()]
+    write(project, document(step(title=7)))
+    said.append(watch.line())
+    write(project, SOUND)
+    said.append(watch.line())
+
+    assert [line.partition(": ")[2] for line in said] == [
+        "no problems",
+        "error: Field 'title' must be text ('string'); found 7 in step 1 ('first-step')",
+        "no problems",
+    ]
+
+
+def test_a_new_document_is_seen_and_the_others_are_not_told_again(watch: Watch, project: Path) -> None:
+    watch.line()
+    (project / "notes.txt").write_text("nothing")
+    write(project, {**SOUND, "id": "another"})
+
+    assert watch.line() == ".workflowlookup/workflows/another.json: no problems"
+
+
+def test_a_file_that_is_saved_by_putting_another_in_its_place_is_seen(cli: Cli, tmp_path: Path) -> None:
+    file = write(tmp_path, SOUND)
+    watch = Watch(cli, "sample-workflow.json")
+    watch.line()
+    write(tmp_path, document(), "other").rename(file)
+
+    line = watch.line()
+
+    watch.stop()
+    assert line.startswith("sample-workflow.json:1:")
+    assert ": WL" in line, "a step without criteria is a finding of lint"
+
+
+def test_ctrl_c_leaves_without_a_word(watch: Watch) -> None:
+    watch.line()
+
+    assert watch.stop() == (0, "")
+
+
+@pytest.mark.parametrize(("content", "code"), [(SOUND, 0), (document(step(title=7)), 1)], ids=["sound", "not"])
+def test_once_is_for_scripts(cli: Cli, project: Path, content: dict, code: int) -> None:
+    write(project, content)
+
+    done = cli("watch", "--once")
+
+    assert (done.returncode, len(done.stdout.splitlines())) == (code, 1)
+    assert SAMPLE in done.stdout
+
+
+def test_once_on_a_terminal_shows_what_to_do_as_well(cli: Cli, project: Path) -> None:
+    (project / "bad.json").write_text(json.dumps(document(step(title=7))))
+
+    code, seen = cli.on_terminal("watch", "--once", columns=200, NO_COLOR="1")
+
+    assert (code, "1 document, 1 with problems" in seen) == (1, True)
+
+
+def test_without_a_directory_it_says_how_to_get_one(cli: Cli) -> None:
+    done = cli("watch")
+
+    assert (done.returncode, "Run `workflowlookup init`" in done.stderr) == (1, True)

@@ -1,0 +1,366 @@
+"""The tables of this folder, row by row: through the pure core, and through the real process.
+
+`page.yaml` lists the rows and sentences of the language's page; each has rows that prove it, or this fails.
+"""
+
+import collections
+import json
+
+import msgspec
+import pytest
+
+from client import Server
+from language.tables import FOLDER, KINDS, ROWS, Object, Row
+from make import write
+from workflowlookup.core.conditions import OPERATORS, evaluate
+from workflowlookup.core.criteria import parse_criteria
+from workflowlookup.core.document import Severity, build, check, is_sound
+from workflowlookup.core.guidance import filler, guide
+from workflowlookup.core.navigation import explain_skip, find_step, next_step, scope_of
+from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.syntax import parse_json, parse_yaml
+from workflowlookup.core.validation import judge
+from workflowlookup.errors import WorkflowLookupError
+
+FEWEST_ROWS = 3
+MOST_STEPS = 100
+
+
+def of(*kinds: str, unless: str = ""):
+    """The rows of these kinds as parameters; those with the key `unless` are left out."""
+    chosen = [row for row in ROWS if row.kind in kinds and not (unless and unless in row.content)]
+    return pytest.mark.parametrize("row", chosen, ids=[f"{row.sentence}: {row.name}" for row in chosen])
+
+
+# ── the tables themselves ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_row_and_sentence_of_the_page_has_several_rows_and_nothing_else_has():
+    page = parse_yaml((FOLDER / "page.yaml").read_bytes())
+    sentences = [sentence for part in page.values() for sentence in part]
+    counted = collections.Counter(row.sentence for row in ROWS)
+
+    assert {sentence: counted[sentence] for sentence in sentences if counted[sentence] < FEWEST_ROWS} == {}
+    assert counted.keys() - set(sentences) == set()
+
+
+def test_rows_are_of_known_kinds_and_have_names_of_their_own():
+    names = collections.Counter((row.sentence, row.name) for row in ROWS)
+
+    assert {row.kind for row in ROWS} == set(KINDS)
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_every_operator_has_a_row_that_holds_and_one_that_fails():
+    for kind in ("holds", "fails"):
+        used = {key for row in ROWS if row.kind == kind for key in row.cells[0]}
+        assert OPERATORS.keys() - used == set(), kind
+
+
+# ── through the core ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@of("holds", "fails")
+def test_core_condition(row: Row):
+    assert evaluate(*row.cells) is (row.kind == "holds")
+
+
+@of("passes", "issues")
+def test_core_rule(row: Row):
+    criteria, output, issues, context = judged(row)
+    start_budget()
+
+    assert [issue.message for issue in judge(parse_criteria(criteria), output, context).issues] == issues
+
+
+@of("refused")
+def test_core_refusal(row: Row):
+    with pytest.raises(WorkflowLookupError) as refusal:
+        judge(parse_criteria(row.cells[0]), "{}", {})
+
+    assert refusal.value.code == row.cells[1]
+
+
+@of("fills")
+def test_core_template(row: Row):
+    text, context, told, *names = row.cells
+    unset: dict[str, None] = {}
+
+    assert filler(context, unset)(text) == told
+    assert list(unset) == (names[0] if names else [])
+
+
+@of("leads", unless="code")
+def test_core_next(row: Row):
+    assert is_sound(row.document())
+    assert core_answer(row, row.content.get("completed", [])) == expected_answer(row)
+
+
+@of("walks")
+def test_core_walk(row: Row):
+    done = list(row.content.get("completed", []))
+    workflow = build(row.document())
+    path = []
+    while (found := next_step(workflow, done, row.content.get("context", {}))).step and len(path) < MOST_STEPS:
+        path.append(found.instance_id)
+        done.append(found.instance_id)
+
+    assert path == row.content["path"]
+
+
+@of("judges", unless="code")
+def test_core_output(row: Row):
+    workflow = build(row.document())
+    step = find_step(workflow, row.content["step"])
+    scope = scope_of(workflow, row.content["step"], row.content.get("context", {}))
+
+    verdict = judge(step.criteria, row.content["output"], scope)
+
+    assert [issue.message for issue in verdict.issues] == row.content["issues"]
+
+
+@of("finds")
+def test_core_findings(row: Row):
+    document = row.document()
+    findings = check(document)
+    counted = [finding.message for finding in findings if finding.severity is not Severity.NOTE]
+    notes = [finding.message for finding in findings if finding.severity is Severity.NOTE]
+
+    assert is_sound(document) is row.content["loads"], findings
+    assert parts_of(counted, row.content.get("issues", [])) == row.content.get("issues", [])
+    assert parts_of(notes, row.content.get("notes", [])) == row.content.get("notes", [])
+
+
+@of("forms")
+def test_core_forms(row: Row):
+    yaml, json_ = row.cells
+
+    assert parse_yaml(yaml.encode()) == parse_json(json_.encode())
+
+
+# ── through the process ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory):
+    """One real process, with the documents of all rows in its library."""
+    shelf = tmp_path_factory.mktemp("shelf")
+    for row in ROWS:
+        if row.kind == "forms":
+            yaml, json_ = row.cells
+            (shelf / f"{row.identifier}.yaml").write_text(yaml.replace("ID", f"{row.identifier}-y"), "utf-8")
+            (shelf / f"{row.identifier}.json").write_text(json_.replace("ID", f"{row.identifier}-j"), "utf-8")
+        else:
+            document = row.document()
+            write(shelf, document if isinstance(document, dict) else {"id": row.identifier}, f"{row.identifier}.json")
+    quiet = {"WORKFLOWLOOKUP_LOG_LEVEL": "error"}
+    server = Server(tmp_path_factory.mktemp("home"), directory=shelf, environment=quiet)
+    server.initialize("2024-11-05")
+    yield server
+    server.stop()
+
+
+@of("holds", "fails")
+def test_process_condition(server: Server, row: Row):
+    """In a step, in a confirmation, in a fragment, in a rule and in a loop."""
+    _, context = row.cells
+    first, asks, last = (
+        ask_next(server, row, completed, context) for completed in ([], ["guarded"], ["guarded", "asks"])
+    )
+    verdict = server.result(
+        "workflow_validate", {"workflowId": row.identifier, "stepId": "asks", "output": "x", "context": context}
+    )
+
+    assert {
+        "runCondition": first["step"]["id"] == "guarded",
+        "requireConfirmation": asks["guidance"]["requiresConfirmation"],
+        "promptFragments": "A fragment." in asks["guidance"]["prompt"],
+        "criteria": asks["guidance"]["validationCriteria"] != [],
+        "rule": not verdict["valid"],
+        "loop": not last["isComplete"],
+    } == dict.fromkeys(
+        ("runCondition", "requireConfirmation", "promptFragments", "criteria", "rule", "loop"), row.kind == "holds"
+    )
+
+
+@of("passes", "issues")
+def test_process_rule(server: Server, row: Row):
+    _, output, issues, context = judged(row)
+
+    verdict = server.result("workflow_validate", judging(row, output, context))
+
+    assert (verdict["valid"], verdict["issues"]) == (not issues, issues)
+
+
+@of("refused")
+def test_process_refusal(server: Server, row: Row):
+    assert server.error("workflow_validate", judging(row, "{}", {}))["code"] == row.cells[1]
+
+
+@of("fills")
+def test_process_template(server: Server, row: Row):
+    """In a title, a prompt, a role and guidance."""
+    _, context, told, *names = row.cells
+
+    answer = ask_next(server, row, [], context)
+
+    assert answer["step"] == {
+        "id": "told",
+        "title": told,
+        "prompt": told,
+        "agentRole": f"You know: {told}",
+        "guidance": [told],
+    }
+    named = [name for name in (names[0] if names else []) if name in " ".join(answer.get("warnings", []))]
+    assert named == (names[0] if names else [])
+    assert ("warnings" in answer) is bool(names)
+
+
+@of("leads")
+def test_process_next(server: Server, row: Row):
+    completed, context = row.content.get("completed", []), repeated(row.content.get("context", {}))
+    if "code" in row.content:
+        arguments = {"workflowId": row.identifier, "completedSteps": completed, "context": context}
+        assert server.error("workflow_next", arguments)["code"] == row.content["code"]
+        return
+
+    answer = ask_next(server, row, completed, context)
+
+    assert shown(row, answer) == expected_answer(row)
+    assert "validationCriteria" not in (answer["step"] or {})
+
+
+@of("walks")
+def test_process_walk(server: Server, row: Row):
+    done = list(row.content.get("completed", []))
+    path = []
+    while (answer := ask_next(server, row, done, row.content.get("context", {})))["step"] and len(path) < MOST_STEPS:
+        path.append(answer["step"]["id"])
+        done.append(answer["step"]["id"])
+
+    assert path == row.content["path"]
+
+
+@of("judges")
+def test_process_output(server: Server, row: Row):
+    context = repeated(row.content.get("context", {}))
+    asked = {"stepId": row.content["step"], "output": row.content["output"], "context": context}
+
+    reply = server.request("workflow_validate", {"workflowId": row.identifier, **asked})
+
+    if "code" in row.content:
+        assert reply["error"]["code"] == row.content["code"]
+    else:
+        assert reply["result"]["issues"] == row.content["issues"]
+
+
+@of("finds")
+def test_process_findings(server: Server, row: Row):
+    verdict = server.result("workflow_validate_json", {"workflowJson": json.dumps(row.document())})
+    reply = server.request("workflow_get", {"id": row.identifier})
+
+    assert ("error" not in reply) is row.content["loads"], reply
+    issues, notes = row.content.get("issues", []), row.content.get("notes", [])
+    assert verdict["valid"] is (not issues)
+    assert parts_of(verdict["issues"], issues) == issues
+    assert parts_of(verdict.get("warnings", []), notes) == notes
+    if not row.content["loads"]:
+        assert reply["error"]["code"] == -32002
+
+
+@of("forms")
+def test_process_forms(server: Server, row: Row):
+    """Both forms list, show and lead alike."""
+    answers = []
+    for suffix in ("y", "j"):
+        identifier = f"{row.identifier}-{suffix}"
+        shown = server.result("workflow_get", {"id": identifier, "mode": "full"})
+        led = server.result("workflow_next", {"workflowId": identifier, "completedSteps": []})
+        answers.append(json.loads(json.dumps([shown, led]).replace(identifier, "ID")))
+
+    assert answers[0] == answers[1]
+
+
+# ── what a row expects, and what came ───────────────────────────────────────────────────────────────────────────
+
+
+def judged(row: Row) -> tuple[object, str, list[str], Object]:
+    criteria, output, *more = row.cells
+    issues = more.pop(0) if row.kind == "issues" else []
+    return criteria, output, issues, more[0] if more else {}
+
+
+def judging(row: Row, output: str, context: Object) -> Object:
+    return {"workflowId": row.identifier, "stepId": "judged", "output": output, "context": context}
+
+
+def ask_next(server: Server, row: Row, completed: list[str], context: Object) -> Object:
+    return server.result(
+        "workflow_next", {"workflowId": row.identifier, "completedSteps": completed, "context": context}
+    )
+
+
+def expected_answer(row: Row) -> Object:
+    """`next` (null: complete), and of `step`, `prompt`, `hint`, `confirm`, `criteria`, `progress`, `skipped` what the row has.
+
+    `warnings` are parts of the texts that come, none unless the row has some.
+    """
+    return {"warnings": [], **{key: value for key, value in row.content.items() if key not in _QUESTION}}
+
+
+_QUESTION = ("name", "steps", "workflow", "completed", "context")
+
+
+def shown(row: Row, answer: Object) -> Object:
+    """The parts of an answer that the row speaks of."""
+    step, guidance = answer["step"] or {}, answer["guidance"]
+    found = {
+        "next": step.get("id"),
+        "warnings": parts_of(answer.get("warnings", []), row.content.get("warnings", [])),
+        "step": step,
+        "loop": step.get("loop"),
+        "prompt": guidance["prompt"],
+        "hint": guidance.get("modelHint", ""),
+        "confirm": guidance["requiresConfirmation"],
+        "criteria": guidance["validationCriteria"],
+        "progress": answer.get("progress"),
+        "skipped": {skip["stepId"]: skip["condition"] for skip in answer.get("skipped", [])},
+    }
+    assert answer["isComplete"] is (found["next"] is None)
+    return {key: value for key, value in found.items() if key in expected_answer(row)}
+
+
+def core_answer(row: Row, completed: list[str]) -> Object:
+    """What the core says, in the form of the tool's answer."""
+    workflow = build(row.document())
+    found = next_step(workflow, completed, row.content.get("context", {}))
+    told = guide(workflow, found)
+    skipped = [explain_skip(skip) for skip in found.skipped] if found.step is None else []
+    answer = {
+        "step": msgspec.to_builtins(told.step) or None,
+        "guidance": {
+            "prompt": told.prompt,
+            "modelHint": told.model_hint,
+            "requiresConfirmation": told.requires_confirmation,
+            "validationCriteria": list(told.criteria),
+        },
+        "isComplete": found.step is None,
+        "progress": {"completed": found.completed, "total": workflow.total_steps},
+        "skipped": skipped,
+        "warnings": list(told.warnings),
+    }
+    return shown(row, answer)
+
+
+def parts_of(texts: list[str], parts: list[str]) -> list[str]:
+    """The parts that stand in the texts, one text each; the texts themselves where they do not."""
+    if len(texts) == len(parts):
+        return [part if part in text else text for text, part in zip(texts, parts, strict=True)]
+    return texts
+
+
+def repeated(value):
+    """`{repeat: x, times: n}` stands for a long text."""
+    if isinstance(value, dict) and value.keys() == {"repeat", "times"}:
+        return value["repeat"] * value["times"]
+    return {key: repeated(inner) for key, inner in value.items()} if isinstance(value, dict) else value

@@ -1,0 +1,56 @@
+"""The authoring guide: every document on its page loads without a finding and leads to its end."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from workflowlookup.core.document import build, check
+from workflowlookup.core.guidance import guide
+from workflowlookup.core.navigation import next_step
+from workflowlookup.core.syntax import parse_yaml
+from workflowlookup.core.validation import judge
+
+PAGE = (Path(__file__).parent.parent / "docs" / "authoring.md").read_text("utf-8")
+DOCUMENTS = [parse_yaml(block.encode()) for block in re.findall(r"```yaml\n(id: .*?)```", PAGE, re.DOTALL)]
+CONTEXTS = {
+    "small-or-large": {"taskSize": "small"},
+    "review-each-file": {"files": ["a.py", "b.py"], "testsPass": True},
+    "with-a-contract": {"taskSize": "small", "deadline": "2030-01-31"},
+}
+
+
+def walk(content):
+    workflow = build(content)
+    completed, prompts = [], []
+    context = CONTEXTS.get(content["id"], {})
+    while (found := next_step(workflow, completed, context)).step is not None:
+        told = guide(workflow, found)
+        assert told.warnings == ()
+        prompts.append(told.prompt)
+        completed.append(found.instance_id)
+    return completed, prompts
+
+
+@pytest.mark.parametrize("content", DOCUMENTS, ids=[content["id"] for content in DOCUMENTS])
+def test_every_document_of_the_guide_is_sound_and_leads_to_its_end(content):
+    assert check(content) == []
+    assert walk(content)[0]
+
+
+def test_the_guide_shows_what_it_says_about_branches_and_loops():
+    documents = {content["id"]: content for content in DOCUMENTS}
+
+    assert walk(documents["small-or-large"])[0] == ["size-up", "build"]
+    steps, prompts = walk(documents["review-each-file"])
+    assert steps == ["list-files", "review@1", "review@2", "mend@1"]
+    assert prompts[1].startswith("Review a.py: ")
+
+
+def test_the_criteria_of_the_guide_judge_as_it_says():
+    documents = {content["id"]: build(content) for content in DOCUMENTS}
+    criteria = documents["risky-change"].steps["plan"].criteria
+
+    assert judge(criteria, '{"change": "x", "risk": "low", "undo": "rollback"}', {"taskSize": "large"}).valid
+    assert not judge(criteria, '{"change": "x", "risk": "low", "undo": "none"}', {}).valid
+    assert not judge(criteria, '{"change": "x", "risk": "huge", "undo": "y"}', {}).valid

@@ -1,0 +1,213 @@
+"""Random documents and random walks: whatever a caller completes, `workflow_next` leads on, and to an end.
+
+The documents have loops of all kinds inside loops, in both forms of bodies, with conditions on the context and on loop
+variables. The walker completes what it is offered, at times something else, and at times changes the context.
+"""
+
+import json
+import math
+import os
+
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from make import document, loop, step
+from workflowlookup.core.conditions import evaluate
+from workflowlookup.core.document import build, is_sound
+from workflowlookup.core.guidance import filler, guide
+from workflowlookup.core.model import LoopStep
+from workflowlookup.core.navigation import join_instance, next_step, scope_of, split_instance
+from workflowlookup.core.syntax import parse_json, parse_yaml
+
+EXAMPLES = 2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 150
+MOST_ITERATIONS = 3
+
+# ── documents ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+NAMES = ["a", "b", "n", "files", "task.size"]
+LOOP_NAMES = ["currentIteration", "currentItem", "currentIndex", "round"]
+VALUES = st.sampled_from([None, True, False, 0, 1, 2, "yes", "no", "", "large", [1, 2], [], {"size": "large"}, 1.5])
+CONTEXTS = st.fixed_dictionaries(
+    {}, optional={"a": VALUES, "b": VALUES, "n": st.integers(0, 4), "files": VALUES, "task": VALUES}
+)
+LEAVES = st.one_of(
+    st.builds(lambda name: {"var": name}, st.sampled_from(NAMES + LOOP_NAMES)),
+    st.builds(
+        lambda name, operator, value: {"var": name, operator: value},
+        st.sampled_from(NAMES + LOOP_NAMES),
+        st.sampled_from(["equals", "not_equals"]),
+        VALUES,
+    ),
+    st.builds(
+        lambda name, operator, value: {"var": name, operator: value},
+        st.sampled_from(NAMES + LOOP_NAMES),
+        st.sampled_from(["gt", "gte", "lt", "lte"]),
+        st.integers(0, 3),
+    ),
+)
+CONDITIONS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(lambda parts: {"and": parts}, st.lists(inner, max_size=2)),
+        st.builds(lambda parts: {"or": parts}, st.lists(inner, max_size=2)),
+        st.builds(lambda part: {"not": part}, inner),
+    ),
+    max_leaves=3,
+)
+TEXTS = st.sampled_from(["Go.", "{{a}} {{files.0}}", "{{currentIteration}}: {{currentItem}}", "{{{{ {{round}} {{b"])
+
+
+@st.composite
+def documents(draw):
+    """A sound document of a few steps and loops, at most three deep."""
+    numbers = iter(range(1, 1000))
+    top = []
+
+    def prompt_step():
+        fields = {"title": draw(TEXTS), "prompt": draw(TEXTS)}
+        if draw(st.integers(0, 2)) == 0:
+            fields["runCondition"] = draw(CONDITIONS)
+        return step(f"step-{next(numbers)}", **fields)
+
+    def loop_step(depth):
+        kind = draw(st.sampled_from(["while", "until", "for", "forEach"]))
+        fields = {"type": kind, "maxIterations": draw(st.integers(1, MOST_ITERATIONS))}
+        if kind in ("while", "until"):
+            fields["condition"] = draw(CONDITIONS)
+        elif kind == "for":
+            fields["count"] = draw(st.one_of(st.integers(0, 4), st.sampled_from(["n", "a"])))
+        else:
+            fields["items"] = draw(st.sampled_from(["files", "task.files", "currentItem"]))
+        if draw(st.booleans()):
+            fields["iterationVar"] = "round"
+        identifier = f"loop-{next(numbers)}"
+        if draw(st.booleans()):
+            body = [any_step(depth + 1) for _ in range(draw(st.integers(1, 2)))]
+        else:
+            inner = any_step(depth + 1)
+            top.append(inner)
+            body = inner["id"]
+        extra = {"runCondition": draw(CONDITIONS)} if draw(st.integers(0, 3)) == 0 else {}
+        return {**loop(identifier, body, **fields), **extra}
+
+    def any_step(depth):
+        return loop_step(depth) if depth < 3 and draw(st.integers(0, 2)) < 2 else prompt_step()
+
+    steps = [any_step(0) for _ in range(draw(st.integers(1, 3)))]
+    return document(*draw(st.permutations([*steps, *top])))
+
+
+def limit(steps):
+    """The sum of the limits: how many instances there can be."""
+    return sum(one.loop.max_iterations * limit(one.body) if isinstance(one, LoopStep) else 1 for one in steps)
+
+
+def instances(workflow, draw):
+    """An id that a caller might complete, out of turn: any step, any iteration, or none."""
+    identifier = draw(st.sampled_from(sorted(workflow.steps)))
+    around = workflow.enclosing[identifier]
+    if not around or draw(st.integers(0, 4)) == 0:
+        return identifier
+    return join_instance(identifier, tuple(draw(st.integers(1, MOST_ITERATIONS)) for _ in around))
+
+
+# ── walks ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(documents(), CONTEXTS, st.data())
+def test_a_walk_ends_within_the_limits_and_repeats_nothing(content, context, data):
+    assert is_sound(content)
+    workflow = build(content)
+    most = limit(workflow.flow)
+    completed, offered = [], []
+    wanderings = data.draw(st.integers(0, 12))
+    while (found := next_step(workflow, completed, context)).step is not None:
+        allowed(workflow, found, context)
+        assert next_step(workflow, completed, context) == found, "the same request has the same answer"
+        assert next_step(workflow, completed[::-1], context).instance_id == found.instance_id, (
+            "the order does not count"
+        )
+        wanderings -= 1
+        choice = data.draw(st.integers(0, 3)) if wanderings > 0 else 3
+        if choice == 0:
+            context = data.draw(CONTEXTS)
+        elif choice == 1 and (other := instances(workflow, data.draw)) not in completed:
+            completed.append(other)
+        else:
+            assert found.instance_id not in completed
+            offered.append(found.instance_id)
+            completed.append(found.instance_id)
+            assert len(offered) <= most
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(documents(), CONTEXTS)
+def test_a_walk_in_order_completes_and_replays_to_the_same_path(content, context):
+    workflow = build(content)
+    path = walk(workflow, context)
+
+    assert len(path) <= limit(workflow.flow)
+    assert walk(build(parse_json(json.dumps(content).encode())), context) == path
+    assert [next_step(workflow, path[:length], context).instance_id for length in range(len(path))] == path
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(documents(), CONTEXTS)
+def test_yaml_and_json_behave_the_same(content, context):
+    from_json = build(parse_json(json.dumps(content).encode()))
+    from_yaml = build(parse_yaml(yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode()))
+
+    assert from_yaml.document == from_json.document
+    assert walk(from_yaml, context) == walk(from_json, context)
+
+
+def walk(workflow, context):
+    """The ids of a walk that completes whatever comes next, each looked at with what the agent is told."""
+    done = []
+    while (found := next_step(workflow, done, context)).step is not None:
+        assert guide(workflow, found).prompt
+        allowed(workflow, found, context)
+        done.append(found.instance_id)
+        assert len(done) <= limit(workflow.flow)
+    return done
+
+
+def allowed(workflow, found, context):
+    """No condition on the way to the step is false: its own, and those of the loops around it."""
+    identifier, iterations = split_instance(found.instance_id)
+    scope = scope_of(workflow, found.instance_id, context)
+    assert found.context == scope
+    assert evaluate(found.step.run_condition, scope)
+    for depth, loop_id in enumerate(workflow.enclosing[identifier]):
+        around = workflow.steps[loop_id]
+        outer = scope_of(workflow, join_instance(loop_id, iterations[:depth]), context)
+        assert evaluate(around.run_condition, outer)
+        assert 1 <= iterations[depth] <= around.loop.max_iterations
+
+
+# ── templates ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=4 * EXAMPLES, deadline=None)
+@given(
+    st.lists(st.text() | st.sampled_from(["{{", "}}", "{{{{", "a", "a.b", "{{a}}", "{{a.0}}", " ", ".", "\\1"])),
+    st.dictionaries(st.text() | st.sampled_from(["a", "b", "a.b"]), JSON, max_size=4),
+)
+@example(["{{a}}"], {"a": 10**5000})
+@example(["{{a}}"], {"a": "\ud800"})
+@example(["{{a}}"], {"a": [math.pi, 10**400]})
+def test_templates_never_raise_and_name_only_what_is_not_set(pieces, context):
+    unset: dict[str, None] = {}
+
+    told = filler(context, unset)("".join(pieces))
+
+    assert isinstance(told, str)
+    assert not set(unset) & {name for name, value in context.items() if value is not None}
