@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 
 from workflowlookup.core.document import Severity, build, check
@@ -69,9 +70,9 @@ def main(directory: str) -> int:
         handed_out, skipped = handed_out + steps, skipped + passed_over
     loaded = len(paths) - len(refused)
     for name, reason in refused:
-        out.print(f"[yellow]does not load[/]  {name}: {reason}", markup=True)
+        out.print(f"[yellow]does not load[/]  {escape(name)}: {escape(reason)}")
     for name, reason in broken:
-        out.print(f"[red]cannot be led[/]  {name}: {reason}")
+        out.print(f"[red]cannot be led[/]  {escape(name)}: {escape(reason)}")
     for feature, count in features.most_common():
         out.print(f"[cyan]not acted on[/]   '{feature}' in {count} documents (they load, with a warning)")
     out.print(

@@ -107,9 +107,17 @@ def test_criteria_are_sentences_and_those_whose_condition_fails_are_left_out():
         'The output contains the text "root cause" (with this case): Name the cause.',
         "The output is 10 to 20 characters long",
         'At least one of these holds: (1) The output is JSON that fits this JSON Schema: {"type":"object"}: JSON.; '
-        "(2) The output matches the regular expression /^no$/: Output must match the pattern ^no$",
+        "(2) Output must match the pattern ^no$",
         'This must not hold: The output contains the text "TODO" (with this case): unfinished',
     )
+
+
+def test_a_rule_inside_a_composition_says_when_it_counts():
+    rule = {"type": "contains", "value": "x", "message": "m", "condition": {"var": "big"}}
+
+    (sentence,) = told(step("one", validationCriteria={"or": [rule, "y"]})).criteria
+
+    assert '(1) The output contains the text "x" (with this case): m (only when big is true)' in sentence
 
 
 def test_prompt_blocks_come_in_their_order_and_fragments_when_their_condition_holds():

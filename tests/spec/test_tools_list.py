@@ -194,7 +194,7 @@ LONG = "x" * 97
         ("workflow_next", {**NEXT, "context": "x"}, "context must be null or an object; found 'x'"),
         ("workflow_next", {**NEXT, "extra": 1}, "unknown field 'extra'"),
         ("workflow_validate", {**VALIDATE, "stepId": 5}, "stepId must be text ('string'); found 5"),
-        ("workflow_validate", {**VALIDATE, "output": ""}, "output must be at least 1 characters long; found ''"),
+        ("workflow_validate", {**VALIDATE, "output": ""}, "output must be at least 1 character long; found ''"),
         ("workflow_validate", {**VALIDATE, "output": {}}, "output must be text ('string'); found an empty object"),
         ("workflow_validate", {**VALIDATE, "context": []}, "context must be null or an object; found an empty list"),
         ("workflow_validate", {**VALIDATE, "extra": 1}, "unknown field 'extra'"),

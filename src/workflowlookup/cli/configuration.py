@@ -214,7 +214,8 @@ def replace_text(path: str, before: str | None, after: str) -> str | None:
             _replace(target, after, None)
             return None
         mode = stat.S_IMODE(os.stat(target).st_mode)
-        _replace(target + ".bak", before, mode)
+        if not os.path.exists(target + ".bak"):  # the oldest is the user's own: it stays
+            _replace(target + ".bak", before, mode)
         _replace(target, after, mode)
     except (OSError, NotReadable) as problem:
         reason = getattr(problem, "strerror", None) or problem

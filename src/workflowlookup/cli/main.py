@@ -63,7 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = read_settings(vars(options), os.environ, directory=os.getcwd(), config=options.config)
     except SettingsError as problem:
         print(f"workflowlookup: {problem}", file=sys.stderr)
-        return 2
+        if options.command != "doctor":
+            return 2
+        options.settings_problem = str(problem)  # the doctor goes on with the defaults and says so
+        settings = read_settings({}, {}, directory=os.devnull)
     from workflowlookup.logs import start_log  # noqa: PLC0415 - `--help` needs no log
 
     start_log(settings.log_level, settings.log_format)
@@ -84,6 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    except OSError as problem:  # nowhere to print to: a full disk
+        print(f"workflowlookup: {problem.strerror or problem}", file=sys.stderr)
+        return 1
 
 
 def _load(name: str) -> Command:

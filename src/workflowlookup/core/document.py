@@ -5,6 +5,7 @@ A finding is a value. Errors keep a document from loading; warnings do not, but 
 notes name what is loaded and not acted on.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
@@ -15,6 +16,8 @@ from workflowlookup.core.conditions import ORDERINGS, Condition, walk
 from workflowlookup.core.criteria import parse_criteria, rules_of
 from workflowlookup.core.guidance import requirements_of
 from workflowlookup.core.model import (
+    DEFAULT_CATEGORY,
+    DEFAULT_VERSION,
     Fragment,
     Function,
     FunctionCall,
@@ -39,7 +42,7 @@ from workflowlookup.core.schemas import (
     workflow_schema,
     workflow_validator,
 )
-from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json, as_number
+from workflowlookup.core.values import Json, as_number
 
 
 class Severity(StrEnum):
@@ -339,6 +342,9 @@ def _all_conditions(document: Mapping[str, Json]) -> Iterator[tuple[PathTo, Cond
         for index, fragment in enumerate(step.get("promptFragments", ())):
             if "when" in fragment:
                 yield (*path, "promptFragments", index, "when"), fragment["when"]
+        for index, delegation in enumerate(step.get("parallelDelegations", ())):
+            if "runCondition" in delegation:
+                yield (*path, "parallelDelegations", index, "runCondition"), delegation["runCondition"]
         for rule in rules_of(step.get("validationCriteria")):
             if rule.condition:
                 yield (*path, "validationCriteria"), rule.condition
@@ -383,8 +389,8 @@ def _not_acted_on(document: Mapping[str, Json]) -> Iterator[Finding]:
     places: list[tuple[PathTo, str]] = [((), field) for field in _UNUSED_FIELDS if field in document]
     for path, step in walk_steps(document["steps"]):
         places += [(path, field) for field in _UNUSED_STEP_FIELDS if field in step]
-        if "loop" in step and "guidance" in step:
-            places.append((path, "guidance"))
+        if "loop" in step:
+            places += [(path, field) for field in ("guidance", "requireConfirmation") if field in step]
         if "conditionSource" in step.get("loop", ()):
             places.append(((*path, "loop"), "conditionSource"))
     for path, field in places:
@@ -443,10 +449,9 @@ def _loop_step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dic
     return LoopStep(
         id=data["id"],
         title=data["title"],
-        loop=msgspec.convert(data["loop"], Loop),
+        loop=msgspec.convert(data["loop"], Loop, strict=False),
         body=tuple(_step(step, top_level, steps) for step in body),
         run_condition=data.get("runCondition"),
-        require_confirmation=_confirmation(data),
         function_definitions=_functions(data),
     )
 
@@ -483,10 +488,17 @@ def _reads_context(data: Mapping[str, Any], requirements: Sequence[Requirement])
     return (
         b"{{" in msgspec.json.encode(data)
         or "promptFragments" in data
+        or _has_pieces(data.get("promptBlocks", {}))
         or "parallelDelegations" in data
         or isinstance(data.get("requireConfirmation"), Mapping)
         or any(requirement.condition is not None for requirement in requirements)
     )
+
+
+def _has_pieces(blocks: Mapping[str, Any]) -> bool:
+    """Whether some block is put together from pieces, which may make a template only together."""
+    lists = [block if name != "goal" and isinstance(block, list) else [block] for name, block in blocks.items()]
+    return any(not isinstance(block, str) for block in itertools.chain(*lists))
 
 
 def _confirmation(data: Mapping[str, Any]) -> bool | Condition | None:

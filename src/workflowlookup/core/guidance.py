@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.conditions import evaluate
+from workflowlookup.core.conditions import describe, evaluate
 from workflowlookup.core.model import (
     AllOf,
     AnyOf,
@@ -276,8 +276,8 @@ def describe_criterion(criterion: Criterion) -> str:
     match criterion:
         case ContainsRule(value=value):
             text = f'The output contains the text "{value}" (with this case)'
-        case RegexRule(pattern=pattern, flags=flags):
-            text = f"The output matches the regular expression /{pattern}/{flags}"
+        case RegexRule(pattern=pattern, flags=flags, message=message):
+            return message or f"The output matches the regular expression /{pattern}/{flags}"
         case LengthRule(min=least, max=most):
             text = f"The output is {_length_words(least, most)} characters long"
         case SchemaRule(schema=schema):
@@ -287,14 +287,20 @@ def describe_criterion(criterion: Criterion) -> str:
         case AnyOf(parts=parts):
             return "At least one of these holds: " + _listed(parts)
         case Not(part=part):
-            return "This must not hold: " + describe_criterion(part)
+            return "This must not hold: " + _nested(part)
         case Malformed(reason=reason):
             return f"The author's criteria are not well-formed ({reason}); the output of this step cannot be judged"
     return f"{text}: {criterion.message}" if criterion.message else text
 
 
 def _listed(parts: Sequence[Criterion]) -> str:
-    return "; ".join(f"({number}) {describe_criterion(part)}" for number, part in enumerate(parts, 1))
+    return "; ".join(f"({number}) {_nested(part)}" for number, part in enumerate(parts, 1))
+
+
+def _nested(part: Criterion) -> str:
+    """A part of a composition; a rule that counts only sometimes says when."""
+    condition = None if isinstance(part, AllOf | AnyOf | Not | Malformed) else part.condition
+    return describe_criterion(part) + (f" (only when {describe(condition)})" if condition else "")
 
 
 def _length_words(least: int | None, most: int | None) -> str:

@@ -6,12 +6,16 @@ fast and cost nothing at import.
 """
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from workflowlookup.core.conditions import Condition
 from workflowlookup.core.values import Json
+
+DEFAULT_VERSION: Final = "1.0.0"
+DEFAULT_CATEGORY: Final = "workflow"
+"""What a workflow that says neither has."""
 
 
 class ContainsRule(msgspec.Struct, frozen=True, kw_only=True, tag="contains"):
@@ -115,7 +119,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     when: Condition | None = None
 
 
-class PromptStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step that is handed to the agent; with `parallel_delegations`, one that it hands on to several."""
 
     id: str
@@ -163,15 +167,14 @@ class LoopStep(msgspec.Struct, frozen=True, kw_only=True):
     loop: Loop
     body: tuple["Step", ...]
     run_condition: Condition | None = None
-    require_confirmation: bool | Condition | None = None
     function_definitions: tuple[Function, ...] = ()
 
 
 Step: TypeAlias = PromptStep | LoopStep
 
 
-class Workflow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A workflow, ready to lead an agent. One is equal to itself alone, so that it can be a key of caches.
+class Workflow(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow, ready to lead an agent.
 
     `flow` is what navigation walks: the top-level steps without those that a loop repeats by reference.
     `steps` finds any step by its id, bodies of loops included; `enclosing` the loops around it, outermost first.
@@ -192,6 +195,8 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     model_tier: str = ""
     model_hint: str = ""
     function_definitions: tuple[Function, ...] = ()
+    memo: dict[Any, Any] = msgspec.field(default_factory=dict)
+    """What others have worked out about this workflow and keep for as long as it lives."""
 
     @property
     def total_steps(self) -> int:

@@ -4,7 +4,6 @@ A rule yields an `Issue` for what is wrong and nothing when all is well. A new r
 generator here, a line in `RULES` and a property in `workflow.schema.json`.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,7 +15,7 @@ from workflowlookup.core.patterns import TooSlow, compile_pattern
 from workflowlookup.core.schemas import compile_schema_text, misfits
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
 
-_FENCED: Final = re.compile(r"\s*```[\w+-]*[ \t]*\r?\n(?P<inside>.*?)\r?\n?[ \t]*```\s*", re.DOTALL)
+_FENCE: Final = "```"
 _MOST_MISFITS: Final = 5
 
 
@@ -64,9 +63,8 @@ def length(rule: LengthRule, output: str) -> Iterator[Issue]:
 def schema(rule: SchemaRule, output: str) -> Iterator[Issue]:
     """JSON, bare or inside one Markdown code fence. Raises `BadSchema` for a malformed JSON Schema."""
     validator = compile_schema_text(bytes(rule.schema))
-    fenced = _FENCED.fullmatch(output)
     try:
-        value = parse_json((fenced["inside"] if fenced else output).encode())
+        value = parse_json(_unfenced(output).encode())
     except SyntaxProblem as problem:
         yield Issue(
             message=rule.message or "Output is not valid JSON",
@@ -81,6 +79,15 @@ def schema(rule: SchemaRule, output: str) -> Iterator[Issue]:
             message=rule.message or f"Output does not fit the JSON Schema: {sentences}",
             suggestion=f"Mend the JSON: {sentences}{more}.",
         )
+
+
+def _unfenced(output: str) -> str:
+    """What stands inside a single Markdown code fence; the output itself when there is none."""
+    text = output.strip()
+    if not (text.startswith(_FENCE) and text.endswith(_FENCE)):
+        return output
+    _, newline, inside = text.removesuffix(_FENCE).partition("\n")
+    return inside if newline and _FENCE not in inside else output
 
 
 RULES: Final[Mapping[type, Callable[[Any, str], Iterator[Issue]]]] = MappingProxyType(

@@ -53,6 +53,7 @@ def workflow_schema() -> dict[str, Json]:
     return schema
 
 
+@functools.cache
 def workflow_schema_text() -> str:
     """The same as it is written."""
     with open(WORKFLOW_SCHEMA_FILE, encoding="utf-8") as file:
@@ -141,6 +142,10 @@ def _alternatives(kind: Any) -> str:
     )
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 _TYPE_WORDS: Final = {
     "string": "text ('string')",
     "number": "a number",
@@ -157,16 +162,16 @@ _EXPECTED: Final[Mapping[str, Callable[[Any], str]]] = {
     "const": lambda kind: show(kind.expected_value),
     "pattern": lambda kind: f"text that matches {kind.pattern}",
     "format": lambda kind: f"a valid {kind.format}",
-    "minLength": lambda kind: f"at least {kind.limit} characters long",
-    "maxLength": lambda kind: f"at most {kind.limit} characters long",
+    "minLength": lambda kind: f"at least {_counted(kind.limit, 'character')} long",
+    "maxLength": lambda kind: f"at most {_counted(kind.limit, 'character')} long",
     "minimum": lambda kind: f"at least {kind.limit}",
     "maximum": lambda kind: f"at most {kind.limit}",
     "exclusiveMinimum": lambda kind: f"greater than {kind.limit}",
     "exclusiveMaximum": lambda kind: f"less than {kind.limit}",
     "minItems": lambda kind: f"a list of at least {kind.limit}",
     "maxItems": lambda kind: f"a list of at most {kind.limit}",
-    "minProperties": lambda kind: f"an object with at least {kind.limit} field{'' if kind.limit == 1 else 's'}",
-    "maxProperties": lambda kind: f"an object with at most {kind.limit} field{'' if kind.limit == 1 else 's'}",
+    "minProperties": lambda kind: f"an object with at least {_counted(kind.limit, 'field')}",
+    "maxProperties": lambda kind: f"an object with at most {_counted(kind.limit, 'field')}",
     "uniqueItems": lambda _: "a list without repeats",
     "anyOf": _alternatives,
     "oneOf": _alternatives,

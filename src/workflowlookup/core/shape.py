@@ -11,7 +11,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
-from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_NESTING, deeper_than
+from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
+from workflowlookup.core.syntax import MAX_NESTING
+from workflowlookup.core.values import deeper_than
 
 Id = Annotated[str, Meta(min_length=3, max_length=64)]  # its characters are checked for all ids at once
 Title = Annotated[str, Meta(min_length=1, max_length=128)]

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
+from workflowlookup.errors import StorageError, WorkflowLookupError
 from workflowlookup.library.changes import Changes
 from workflowlookup.library.files import Loaded, is_document_name, load, signature_of
 
@@ -53,8 +53,9 @@ class DirectorySource:
                     continue
                 before = previous.files.get(entry.path)
                 if before is None or entry.path in changed or _differs(before, entry):
-                    before = load(entry.path, self.root)
-                files[entry.path] = before
+                    files[entry.path] = _unless_same(before, load(entry.path, self.root))
+                else:
+                    files[entry.path] = before
         except OSError as problem:
             reason = problem.strerror or str(problem)
             refusal = StorageError(f"{self.root} cannot be read: {reason}.", file=self.root, details=reason)
@@ -83,7 +84,7 @@ class DirectorySource:
     def _without_root(self, previous: Listing) -> Listing:
         if not self._required and not previous.files:
             return Listing()
-        refusal = StorageError(f"The directory {self.root} does not exist.", file=self.root, details="does not exist")
+        refusal = StorageError(f"{self.root} does not exist.", file=self.root, details="does not exist")
         return _withdrawn(previous, refusal)
 
 
@@ -97,10 +98,16 @@ def _withdrawn(previous: Listing, refusal: WorkflowLookupError) -> Listing:
 
 
 def _differs(before: Loaded, entry: os.DirEntry[str]) -> bool:
+    """Whether the file should be read again; what could not be read is tried every time."""
     if before.signature is None:
-        # What could not be read is tried again, but a link that leads out stays out until it changes by name.
-        return not isinstance(before.refusal, SecurityError)
+        return True
     try:
         return signature_of(entry.stat()) != before.signature
     except OSError:
         return True
+
+
+def _unless_same(before: Loaded | None, now: Loaded) -> Loaded:
+    """The old finding when the new one says the same, so that nothing counts as changed."""
+    is_same = before is not None and before.refusal and now.refusal and str(before.refusal) == str(now.refusal)
+    return before if before is not None and is_same and before.signature == now.signature else now

@@ -12,9 +12,10 @@ from typing import Final
 import msgspec
 
 from workflowlookup.core.document import Severity, check, is_sound
+from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
 from workflowlookup.core.shape import quick_yes
-from workflowlookup.core.syntax import SyntaxProblem, TooDeep, parse_json, parse_yaml
-from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_NESTING, Json
+from workflowlookup.core.syntax import MAX_NESTING, SyntaxProblem, TooDeep, parse_json, parse_yaml
+from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidWorkflow, SecurityError, StorageError, WorkflowLookupError
 
 MAX_FILE_BYTES: Final = 1 << 20
@@ -66,7 +67,9 @@ def read_bytes(path: str, root: str) -> tuple[bytes, Signature]:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise StorageError(f"{path} is not a regular file.", file=path)
-            wanted = min(status.st_size, MAX_FILE_BYTES) + 1  # one more than there should be: then the end was reached
+            if status.st_size > MAX_FILE_BYTES:
+                raise _too_large(path)
+            wanted = status.st_size + 1  # one more than there should be: then the end was reached
             data = os.read(descriptor, wanted)
             while len(data) < wanted and (more := os.read(descriptor, wanted - len(data))):
                 data += more
@@ -75,10 +78,14 @@ def read_bytes(path: str, root: str) -> tuple[bytes, Signature]:
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise StorageError(f"{path} cannot be read: {reason}.", file=path, details=reason) from problem
-    if len(data) > MAX_FILE_BYTES:
-        details = f"larger than {MAX_FILE_BYTES:,} bytes"
-        raise SecurityError(f"{path} is {details}. Split the workflow.", file=path, details=details)
+    if len(data) > MAX_FILE_BYTES:  # it grew meanwhile
+        raise _too_large(path)
     return data, signature_of(status)
+
+
+def _too_large(path: str) -> SecurityError:
+    details = f"larger than {MAX_FILE_BYTES:,} bytes"
+    return SecurityError(f"{path} is {details}. Split the workflow.", file=path, details=details)
 
 
 def _inside(path: str, root: str) -> str:
