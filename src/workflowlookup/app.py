@@ -39,6 +39,10 @@ def _configured(settings: Settings) -> Iterator["Source"]:
 def _project(settings: Settings) -> Iterator["Source"]:
     from workflowlookup.library.directory import DirectorySource  # noqa: PLC0415
 
+    try:
+        os.getcwd()
+    except OSError:  # the working directory was deleted
+        return
     if settings.project:
         yield DirectorySource("project", PROJECT_DIRECTORY)
 

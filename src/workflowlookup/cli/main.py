@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         options = parser.parse_args(words)
     try:
-        settings = read_settings(vars(options), os.environ, directory=os.getcwd(), config=options.config)
+        settings = read_settings(vars(options), os.environ, directory=_working_directory(), config=options.config)
     except SettingsError as problem:
         print(f"workflowlookup: {problem}", file=sys.stderr)
         if options.command != "doctor":
@@ -90,6 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as problem:  # nowhere to print to: a full disk
         print(f"workflowlookup: {problem.strerror or problem}", file=sys.stderr)
         return 1
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was deleted
+        return os.curdir
 
 
 def _load(name: str) -> Command:

@@ -4,7 +4,7 @@ A condition is the JSON object that the author wrote. Every part of it must hold
 range. A new operator is a function here, a line in `OPERATORS` and a property in `workflow.schema.json`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -112,16 +112,6 @@ def evaluate(condition: Condition | None, context: Context) -> bool:
     if "or" in condition and not any(evaluate(part, context) for part in condition["or"]):
         return False
     return "not" not in condition or not evaluate(condition["not"], context)
-
-
-def walk(condition: Condition) -> Iterator[Condition]:
-    """The condition and every condition inside it."""
-    yield condition
-    for key in ("and", "or"):
-        for part in condition.get(key, ()):
-            yield from walk(part)
-    if "not" in condition:
-        yield from walk(condition["not"])
 
 
 def describe(condition: Condition) -> str:

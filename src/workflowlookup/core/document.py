@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.conditions import ORDERINGS, Condition, walk
+from workflowlookup.core.conditions import ORDERINGS, Condition
 from workflowlookup.core.criteria import parse_criteria, rules_of
 from workflowlookup.core.guidance import requirements_of
 from workflowlookup.core.model import (
@@ -44,6 +44,10 @@ from workflowlookup.core.schemas import (
 )
 from workflowlookup.core.values import Json, as_number
 
+MOST_FINDINGS: Final = 100
+"""How many findings of a kind are told: nobody reads more, and a hostile document has any number."""
+MOST_LOOPS_NESTED: Final = 16
+
 
 class Severity(StrEnum):
     """How much a finding matters."""
@@ -74,12 +78,11 @@ def is_sound(document: Json) -> bool:
 
 def check(document: Json) -> list[Finding]:
     """Everything there is to say about a document, errors first."""
-    findings = [_from_misfit(misfit, document) for misfit in misfits(workflow_validator(), document, workflow_schema())]
+    found = misfits(workflow_validator(), document, workflow_schema())
+    findings = [_from_misfit(misfit, document) for misfit in itertools.islice(found, MOST_FINDINGS)]
     if not any(finding.severity is Severity.ERROR for finding in findings):
-        findings += _structure(document)
-        findings += _conditions(document)
-        findings += _criteria(document)
-        findings += _not_acted_on(document)
+        for look in (_structure, _functions_referred_to, _conditions, _criteria, _not_acted_on):
+            findings += itertools.islice(look(document), MOST_FINDINGS)
     return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
 
 
@@ -93,7 +96,7 @@ def _from_misfit(misfit: Misfit, document: Json) -> Finding:
         message = f"Missing required property '{misfit.missing}'{at}"
         suggestion = _HOW_TO_ADD.get(misfit.missing, f"Add required '{misfit.missing}' field{at}")
     elif misfit.unknown:
-        names = ", ".join(suggest(name, misfit.known) for name in misfit.unknown)
+        names = ", ".join(suggest(name, misfit.known) for name in misfit.unknown[:5])
         message = f"Unknown {'field' if len(misfit.unknown) == 1 else 'fields'} {names}{at}"
         suggestion = "Rename or remove unknown fields; names that start with 'x-' are free for your own data"
     elif not misfit.path:
@@ -197,49 +200,54 @@ def _structure(document: Mapping[str, Json]) -> Iterator[Finding]:
 
 
 def _bodies(document: Mapping[str, Json], loops: Iterable[tuple[PathTo, Mapping[str, Json]]]) -> Iterator[Finding]:
-    top_level = {step["id"]: step for step in document["steps"]}
+    top_level = [step["id"] for step in document["steps"]]
+    depths = _nesting(document["steps"], set(top_level))
     used: dict[str, str] = {}
     for path, loop in loops:
-        body = loop["body"]
-        if body not in top_level:
-            yield _error(
-                (*path, "body"),
-                f"Loop '{loop['id']}' has the body {suggest(body, list(top_level))}, a step that does not exist",
-                "Refer to a step at the top level of this workflow, or write the steps into 'body'",
-                document,
-            )
+        body, owner = loop["body"], top_level[int(path[1])]
+        problem = None
+        if body not in depths:
+            problem = f"Loop '{loop['id']}' has the body {suggest(body, top_level)}, a step that does not exist"
+            remedy = "Refer to a step at the top level of this workflow, or write the steps into 'body'"
         elif body in used:
-            yield _error(
-                (*path, "body"),
-                f"Step '{body}' is the body of two loops, '{used[body]}' and '{loop['id']}'",
-                "Give each loop a body of its own",
-                document,
-            )
-        elif _leads_back(body, loop["id"], top_level):
-            yield _error(
-                (*path, "body"),
-                f"The body of loop '{loop['id']}' leads back to the loop itself (a circular reference)",
-                "Refer to a step that is not the loop or around it",
-                document,
-            )
+            problem = f"Step '{body}' is the body of two loops, '{used[body]}' and '{loop['id']}'"
+            remedy = "Give each loop a body of its own"
+        elif depths[owner] is None:
+            problem = f"The body of loop '{loop['id']}' leads back to the loop itself (a circular reference)"
+            remedy = "Refer to a step that is not the loop or around it"
+        elif depths[owner] > MOST_LOOPS_NESTED:  # type: ignore[operator]
+            problem = f"Loops nest deeper than {MOST_LOOPS_NESTED} levels from loop '{loop['id']}' on"
+            remedy = f"Keep loops within {MOST_LOOPS_NESTED} levels"
+        if problem:
+            yield _error((*path, "body"), problem, remedy, document)
         else:
             used[body] = loop["id"]
 
 
-def _leads_back(body: str, loop_id: str, top_level: Mapping[str, Mapping[str, Json]]) -> bool:
-    visited: set[str] = set()
-    waiting = [body]
-    while waiting:
-        identifier = waiting.pop()
-        if identifier == loop_id:
-            return True
-        if identifier in visited or identifier not in top_level:
-            continue
-        visited.add(identifier)
-        inner = [top_level[identifier]]
-        inner += [step for _, step in walk_steps(inner[0]["body"])] if isinstance(inner[0].get("body"), list) else []
-        waiting += [step["body"] for step in inner if isinstance(step.get("body"), str)]
-    return False
+def _nesting(steps: Sequence[Mapping[str, Json]], known: set[str]) -> dict[str, int | None]:
+    """By step at the top level: how deep loops nest from it on, references followed; None when they never end."""
+    refers: dict[str, list[str]] = {}
+    own: dict[str, int] = {}
+    for step in steps:
+        inside = list(walk_steps([step]))
+        bodies = [inner.get("body") for _, inner in inside]
+        refers[step["id"]] = [body for body in bodies if isinstance(body, str) and body in known]
+        own[step["id"]] = max(path.count("body") + ("loop" in inner) for path, inner in inside)
+    depths: dict[str, int] = {}
+    waiting = {name: set(names) for name, names in refers.items()}
+    referrers: dict[str, list[str]] = {name: [] for name in refers}
+    for name, names in waiting.items():
+        for other in names:
+            referrers[other].append(name)
+    ready = [name for name, names in waiting.items() if not names]
+    while ready:
+        name = ready.pop()
+        depths[name] = own[name] + max((depths[other] for other in refers[name]), default=0)
+        for other in referrers[name]:
+            waiting[other].discard(name)
+            if not waiting[other]:
+                ready.append(other)
+    return {name: depths.get(name) for name in refers}
 
 
 def _calls(document: Mapping[str, Json], calls: Iterable[tuple[PathTo, Mapping[str, Json]]]) -> Iterator[Finding]:
@@ -303,10 +311,25 @@ def _error(path: PathTo, message: str, suggestion: str, document: Json) -> Findi
 # ── warnings and notes ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _functions_referred_to(document: Mapping[str, Json]) -> Iterator[Finding]:
+    """References to functions that nobody defines."""
+    for path, step in walk_steps(document["steps"]):
+        for reference in step.get("functionReferences", ()):
+            functions = _functions_in_scope(document, path)
+            name = reference.partition("(")[0]
+            if name not in functions:
+                yield Finding(
+                    severity=Severity.NOTE,
+                    path=(*path, "functionReferences"),
+                    message=f"Undefined function {suggest(name, list(functions))} {_where(document, path)}",
+                    suggestion="Define the function in 'functionDefinitions', or remove the reference",
+                )
+
+
 def _conditions(document: Mapping[str, Json]) -> Iterator[Finding]:
     """Conditions that can never hold because of the type of what they compare with."""
     for path, condition in _all_conditions(document):
-        for part in walk(condition):
+        for part in _needed(condition):
             for key in ORDERINGS & part.keys():
                 if as_number(part[key]) is None:
                     yield _never(path, f"'{key}' compares with '{part[key]}', which is not a number", document)
@@ -319,6 +342,13 @@ def _conditions(document: Mapping[str, Json]) -> Iterator[Finding]:
                     compile_pattern(part["matches"], "i")
                 except BadPattern as problem:
                     yield _never(path, f"the pattern of 'matches' does not compile ({problem})", document)
+
+
+def _needed(condition: Condition) -> Iterator[Condition]:
+    """The condition and the parts of it that must hold for it to hold."""
+    yield condition
+    for part in condition.get("and", ()):
+        yield from _needed(part)
 
 
 def _never(path: PathTo, reason: str, document: Json) -> Finding:

@@ -209,6 +209,8 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
 
     message: str
     suggestion: str
+    is_undecided: bool = False
+    """Whether the rule could not be applied; then its opposite does not hold either."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

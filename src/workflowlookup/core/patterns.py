@@ -52,7 +52,7 @@ def compile_pattern(pattern: str, flags: str = "") -> Search:
         raise BadPattern(f"unknown flag '{unknown[0]}' (known: {' '.join(FLAGS)})")
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise BadPattern(f"longer than {MAX_PATTERN_LENGTH} characters")
-    if re.search(r"[*+?}]\+", _without_escapes(pattern)):
+    if re.search(r"(?:[*+?]|\{\d+(?:,\d*)?\})\+", _without_escapes(pattern)):
         raise BadPattern("nothing to repeat before '+'")
     options = regex.VERSION0
     for flag, option in (("i", regex.IGNORECASE), ("m", regex.MULTILINE), ("s", regex.DOTALL)):
@@ -103,7 +103,8 @@ def _longest_harmless_text(pattern: str) -> int:
 
 def _without_escapes(pattern: str) -> str:
     """The pattern with escapes and classes as one letter each and groups plain; references stay as backslashes."""
-    plain = re.sub(r"\\[1-9k]", "\\\\", pattern)
+    plain = re.sub(r"\\[pP]\{[^}]*\}", "x", pattern)
+    plain = re.sub(r"\\[1-9k]", "\\\\", plain)
     plain = re.sub(r"\\[^\\]|\[(?:\\.|[^\]\\])*\]", "x", plain, flags=re.DOTALL)
     return re.sub(r"\(\?(?::|P?<\w+>)", "(", plain)
 
@@ -111,6 +112,7 @@ def _without_escapes(pattern: str) -> str:
 _TOKEN: Final = re.compile(
     r"""\\u\{(?P<code>[0-9A-Fa-f]{1,6})\}   # \u{1F600}
       | \\k<(?P<name>\w+)>                  # a reference to a named group
+      | \\[pP]\{[^}]*\}                       # a property of characters
       | (?P<letter>\\g)                     # no escape in ECMAScript, a reference here
       | \\.                                 # any other escape
       | (?P<brace>\{(?!\d+(?:,\d*)?\}))     # no quantifier in ECMAScript, fuzzy matching here

@@ -217,5 +217,6 @@ def quick_yes(text: bytes) -> Document | None:
     for step in document.steps:
         if step.body is not UNSET:
             ids += [inner.id for inner in step.body]
-    is_sound = len(set(ids)) == len(ids) and _IDS.fullmatch("\n".join((document.id, *ids)))
+    together = "\n".join((document.id, *ids))
+    is_sound = len(set(ids)) == len(ids) == together.count("\n") and _IDS.fullmatch(together)
     return document if is_sound else None

@@ -169,8 +169,9 @@ def parse_yaml(text: bytes) -> Json:
         ) from None
     except SyntaxProblem:
         raise
-    except (yaml.YAMLError, ValueError) as problem:
-        raise SyntaxProblem(f"YAML syntax error: {problem}", "Save the file as UTF-8 text") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as problem:
+        reason = str(problem).partition("\n")[0] or type(problem).__name__
+        raise SyntaxProblem(f"YAML syntax error: {reason}", "Save the file as UTF-8 text, without tags") from None
     except RecursionError:
         raise TooDeep from None
     if _count_nodes(value, {}) > MAX_YAML_NODES:
@@ -229,9 +230,14 @@ def _json_loader() -> Any:
         }
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Json]:  # noqa: FBT001, FBT002 - PyYAML's
-            self.flatten_mapping(node)
+            merged: dict[str, Json] = {}
             mapping: dict[str, Json] = {}
             for key_node, value_node in node.value:
+                if key_node.tag == "tag:yaml.org,2002:merge":
+                    value = self.construct_object(value_node, deep=True)
+                    for part in reversed(value) if isinstance(value, list) else (value,):
+                        merged |= part
+                    continue
                 key = self.construct_object(key_node, deep=deep)
                 if not isinstance(key, str):
                     key = str(key_node.value)
@@ -240,7 +246,7 @@ def _json_loader() -> Any:
                         None, None, f"the field '{key}' is written twice", key_node.start_mark
                     )
                 mapping[key] = self.construct_object(value_node, deep=deep)
-            return mapping
+            return merged | mapping
 
     for tag, pattern, first in (
         ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),

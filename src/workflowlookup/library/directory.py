@@ -3,12 +3,16 @@
 import os
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
 from workflowlookup.errors import StorageError, WorkflowLookupError
 from workflowlookup.library.changes import Changes
 from workflowlookup.library.files import Loaded, is_document_name, load, signature_of
+
+MOST_LEVELS: Final = 32
+"""How deep directories may nest; deeper ones are not looked into."""
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,22 +66,22 @@ class DirectorySource:
             return _withdrawn(previous, refusal)
         return Listing(files=files, ignored=ignored)
 
-    def _entries(self, directory: str, changes: Changes) -> Iterator[os.DirEntry[str]]:
+    def _entries(self, directory: str, changes: Changes, levels: int = MOST_LEVELS) -> Iterator[os.DirEntry[str]]:
         changes.watch(directory)
         with os.scandir(directory) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                if not entry.name.startswith("."):
-                    yield from self._subdirectory(entry, changes)
+                if not entry.name.startswith(".") and levels:
+                    yield from self._subdirectory(entry, changes, levels - 1)
             elif entry.is_symlink() and os.path.isdir(entry.path):
                 continue  # a link to a directory inside the root would only show its documents twice
             else:
                 yield entry
 
-    def _subdirectory(self, entry: os.DirEntry[str], changes: Changes) -> Iterator[os.DirEntry[str]]:
+    def _subdirectory(self, entry: os.DirEntry[str], changes: Changes, levels: int) -> Iterator[os.DirEntry[str]]:
         try:
-            yield from self._entries(entry.path, changes)
+            yield from self._entries(entry.path, changes, levels)
         except OSError:
             return  # gone or closed to us meanwhile: the other directories do not suffer
 

@@ -6,6 +6,7 @@ becomes one of our refusals here, with the name of the file in it.
 
 import errno
 import os
+import re
 import stat
 from typing import Final
 
@@ -132,9 +133,14 @@ def _quick_summary(data: bytes, path: str) -> Summary | None:
     )
 
 
-def claimed_id(document: Json, path: str) -> str:
+_ID_IN_TEXT: Final = re.compile(rb"""["']?\bid["']?\s*:\s*["']?(?P<id>[a-z0-9-][a-z0-9._-]{2,63})\b""")
+
+
+def claimed_id(document: Json, data: bytes, path: str) -> str:
     """The id that a document wants to be known by; its file name when it says nothing sensible."""
     wanted = document.get("id") if isinstance(document, dict) else None
+    if document is None and (said := _ID_IN_TEXT.search(data[:4096])):  # not even parsed: what it seems to say
+        return said["id"].decode()
     return wanted if isinstance(wanted, str) and wanted else os.path.splitext(os.path.basename(path))[0]
 
 
@@ -151,6 +157,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 def load(path: str, root: str) -> Loaded:
     """Look at a file; never raises for what it holds."""
     document: Json = None
+    data = b""
     signature: Signature | None = None
     try:
         data, signature = read_bytes(path, root)
@@ -160,4 +167,4 @@ def load(path: str, root: str) -> Loaded:
             summary = summarise(document, path)
         return Loaded(path=path, id=summary.id, signature=signature, summary=summary)
     except WorkflowLookupError as refusal:
-        return Loaded(path=path, id=claimed_id(document, path), signature=signature, refusal=refusal)
+        return Loaded(path=path, id=claimed_id(document, data, path), signature=signature, refusal=refusal)

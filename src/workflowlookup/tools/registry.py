@@ -4,14 +4,15 @@ A tool called by its own name and the same tool through `tools/call` meet in `Re
 against the input schema. A handler gets plain JSON values and gives plain JSON values.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
-from workflowlookup.core.schemas import compile_schema, misfits, suggest
+from workflowlookup.core.schemas import Misfit, compile_schema, first_misfit, misfits, suggest
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams, MissingClientCapability, WorkflowNotFound
 from workflowlookup.library.catalog import Catalog
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 MAX_CONTEXT_BYTES: Final = 256 * 1024
+MOST_MISFITS: Final = 5
+LONG_LIST: Final = 1_000
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,9 +125,17 @@ class Registry:
         if validator is None:
             validator = self._validators[tool.name] = compile_schema(tool.input_schema)
         if not validator.is_valid(arguments):
-            found = list(misfits(validator, arguments, tool.input_schema))
-            raise InvalidParams("; ".join(misfit.sentence() for misfit in found))
+            raise InvalidParams("; ".join(misfit.sentence() for misfit in _misfits(validator, arguments, tool)))
         return arguments  # type: ignore[no-any-return]
+
+
+def _misfits(validator: "jsonschema_rs.Validator", arguments: Json, tool: Tool) -> Iterable[Misfit]:
+    """What does not fit: a few of all, or of a very long list the first."""
+    values = arguments.values() if isinstance(arguments, dict) else ()
+    if any(isinstance(value, list) and len(value) > LONG_LIST for value in values):
+        first = first_misfit(validator, arguments, tool.input_schema)
+        return [first] if first else []
+    return itertools.islice(misfits(validator, arguments, tool.input_schema), MOST_MISFITS)
 
 
 def find_workflow(services: Services, wanted: str) -> Workflow:
@@ -163,14 +174,15 @@ def workflow_id(description: str) -> dict[str, Json]:
 
 
 def step_id(description: str) -> dict[str, Json]:
-    return {"type": "string", "description": description, "pattern": _INSTANCE_PATTERN, "minLength": 3, "maxLength": 96}
+    form = {"pattern": _INSTANCE_PATTERN, "minLength": 3, "maxLength": 256}
+    return {"type": "string", "description": description, **form}
 
 
 def completed_steps(description: str) -> dict[str, Json]:
     return {
         "type": "array",
         "description": description,
-        "items": {"type": "string", "pattern": _INSTANCE_PATTERN, "maxLength": 96},
+        "items": {"type": "string", "pattern": _INSTANCE_PATTERN, "maxLength": 256},
         "uniqueItems": True,
     }
 
