@@ -70,9 +70,8 @@ def read_bytes(path: str, root: str) -> tuple[bytes, Signature]:
                 raise StorageError(f"{path} is not a regular file.", file=path)
             if status.st_size > MAX_FILE_BYTES:
                 raise _too_large(path)
-            wanted = status.st_size + 1  # one more than there should be: then the end was reached
-            data = os.read(descriptor, wanted)
-            while len(data) < wanted and (more := os.read(descriptor, wanted - len(data))):
+            data = os.read(descriptor, MAX_FILE_BYTES + 1 if status.st_size == 0 else status.st_size + 1)
+            while len(data) < status.st_size and (more := os.read(descriptor, status.st_size - len(data))):
                 data += more
         finally:
             os.close(descriptor)
