@@ -24,6 +24,14 @@ from rich.text import Text
 
 WORKFLOW: Final = "bug-investigation"
 FIXTURE: Final = Path(__file__).parent.parent / "src" / "workflowlookup" / "bundled" / f"{WORKFLOW}.test.yaml"
+ROOT_CAUSE: Final = """\
+**Cause**: report/period.py:27 counts the days of a month by dividing its seconds by 86,400.
+**Mechanism**: the month of the clock change is an hour short, the division rounds down, and the last day is left out.
+**Evidence**: in UTC, which has no clock change, the same export has all 31 rows.
+**Origin**: since the export was moved from dates to timestamps.
+**Why it escaped**: the tests export February only.
+"""
+"""What the agent says at this step, so that the demo tells one story."""
 CLIENTS: Final = {"claude-code": "Claude Code", "codex": "Codex", "cursor": "Cursor", "vscode": "VS Code"}
 COMMAND: Final = [sys.executable, "-m", "workflowlookup"]
 
@@ -63,7 +71,8 @@ class Client:
 
 
 def show_line(arrow: str, text: str, colour: str, note: str = "") -> None:
-    """One message, cut to a line."""
+    """One message, cut to a line; of a request the part that says what is asked."""
+    text = text.replace('{"jsonrpc": "2.0", ', "{")
     room = out.width - len(note) - 8
     line = Text(f"  {arrow} ", style=f"bold {colour}")
     line.append(text if len(text) <= room else text[: room - 1] + "…", style="dim")
@@ -109,6 +118,7 @@ def lead(client: Client) -> list[str]:
     cases = yaml.safe_load(FIXTURE.read_text("utf-8"))["cases"]
     context = cases[0]["context"]
     outputs = {step_id: given for case in cases for step_id, given in case.get("outputs", {}).items()}
+    outputs["root-cause"]["accept"] = [ROOT_CAUSE]
     completed: list[str] = []
     while True:
         reply = client.call("workflow_next", workflowId=WORKFLOW, completedSteps=completed, context=context)
@@ -147,8 +157,8 @@ def main() -> int:
         tools = client.ask("tools/list")["tools"]
         out.print(
             f"\n  [bold]{initialized['serverInfo']['name']} {initialized['serverInfo']['version']}[/] was up and had "
-            f"answered in {started:.0f} ms; it speaks {', '.join(discovered['supportedVersions'])} and "
-            f"{initialized['protocolVersion']}, and offers {', '.join(tool['name'] for tool in tools)}."
+            f"answered in {started:.0f} ms; this connection now speaks {discovered['supportedVersions'][0]} and "
+            f"{initialized['protocolVersion']}. It offers {', '.join(tool['name'] for tool in tools)}."
         )
         title(2, "The library")
         show_list(client.call("workflow_list")["workflows"])

@@ -21,6 +21,7 @@ def tools() -> str:
         "Through `tools/call` the result comes as text and as `structuredContent`.\n"
         "What a tool refuses comes as a result with `isError`, whose text says what to do and whose\n"
         "`structuredContent` has `code`, `message` and `data`.\n"
+        "(At 2024-11-05 it is a JSON-RPC error there too, and so are arguments that do not fit up to 2025-06-18.)\n"
         "By its own name a tool answers with the bare result, or with a JSON-RPC error.\n\n"
         "| code | message | when |\n| --- | --- | --- |\n"
         "| -32001 | Workflow not found | no source holds the id |\n"
@@ -29,6 +30,8 @@ def tools() -> str:
         "| -32004 | Validation error | the step's criteria are not well-formed |\n"
         "| -32006 | Storage error | the document cannot be read |\n"
         "| -32007 | Security error | reading the document would be unsafe |\n"
+        "| -32000 | Server not initialized, Unsupported protocol version | the handshake comes first |\n"
+        "| -32600, -32601, -32700 | Invalid Request, Method not found, Parse error | the message is not well-formed |\n"
         "| -32602 | Invalid params | `data.details` names each parameter and what was expected |\n"
     )
     return head + "".join(_tool(tool) for tool in BUILTIN_TOOLS)
@@ -77,7 +80,7 @@ def settings() -> str:
         "```toml\n# workflowlookup.toml\n"
         'directories = ["~/team/workflows"]\nbundled = false\nlog_level = "info"\n```\n\n'
         "## Sources\n\n"
-        "By precedence, later wins; each can be switched off:\n\n"
+        "By precedence, later wins; `bundled`, `user` and `project` can be switched off:\n\n"
         "1. `bundled`: what comes with the package\n"
         "2. `user`: `~/.workflowlookup/workflows`\n"
         "3. `directories`\n"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 
 from workflowlookup.core.conditions import OPERATORS, Condition, evaluate, walk
@@ -481,7 +482,7 @@ def main(directory: str) -> int:
         outputs, both, total = outputs + seen.outputs, both + len(seen.ways), total + 2 * len(walker.branches)
     loaded = len(paths) - len(refused)
     for name, reason in refused:
-        out.print(f"[yellow]does not load[/]  {name}: {reason}", markup=True)
+        out.print(f"[yellow]does not load[/]  {escape(name)}: {escape(reason)}")
     for name, reason in broken:
         out.print(f"[red]cannot be led[/]  {name}: {reason}")
     for name, reason in one_way:

@@ -59,7 +59,7 @@ def test_workflow_storage_path_adds_directories(read):
         ),
         (
             {"WORKFLOWLOOKUP_MAX_MESSAGE_BYTES": "1"},
-            "WORKFLOWLOOKUP_MAX_MESSAGE_BYTES: max_message_bytes must be a whole number from 1,024 to 1,073,741,824; found '1'",
+            "WORKFLOWLOOKUP_MAX_MESSAGE_BYTES: max_message_bytes must be a whole number from 1,024 to 67,108,864; found '1'",
         ),
     ],
 )
@@ -89,6 +89,15 @@ def test_a_settings_file_that_cannot_be_used_is_told_by_name(read, tmp_path, con
 def test_a_named_file_that_is_not_there_is_told(read):
     with pytest.raises(SettingsError, match="No such file"):
         read(config="/nowhere/at-all.toml")
+
+
+def test_directories_that_a_file_names_lie_beside_it(read, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mine.toml").write_text('directories = ["flows", "/absolute"]')
+
+    settings = read(config=str(tmp_path / "elsewhere" / "mine.toml"))
+
+    assert settings.directories == (str(tmp_path / "elsewhere" / "flows"), "/absolute")
 
 
 def test_the_table_and_the_struct_have_the_same_settings():

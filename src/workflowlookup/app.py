@@ -1,6 +1,7 @@
 """The composition root: settings in, a server or a catalog out."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +40,10 @@ def _configured(settings: Settings) -> Iterator["Source"]:
 def _project(settings: Settings) -> Iterator["Source"]:
     from workflowlookup.library.directory import DirectorySource  # noqa: PLC0415
 
+    try:
+        os.getcwd()
+    except OSError:  # the working directory was deleted
+        return
     if settings.project:
         yield DirectorySource("project", PROJECT_DIRECTORY)
 
@@ -75,5 +80,7 @@ def serve_stdio(settings: Settings) -> int:
     """Serve standard input and output until the client is done; the exit code."""
     from workflowlookup.transport.stdio import Stdio, divert  # noqa: PLC0415
 
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own handler can miss one that comes just before a read
     wire_in, wire_out = divert()
     return Stdio(make_connection(settings), wire_in, wire_out, settings.max_message_bytes).run()

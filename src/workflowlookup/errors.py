@@ -16,13 +16,20 @@ class WorkflowLookupError(Exception):
     message: ClassVar[str]
 
     def __init__(self, remedy: str = "", /, **data: Any) -> None:
-        super().__init__(remedy or self.message)
-        self.remedy = remedy
-        self.data: Mapping[str, Any] = data
+        self.remedy = _sendable(remedy)
+        super().__init__(self.remedy or self.message)
+        self.data: Mapping[str, Any] = {
+            name: _sendable(value) if isinstance(value, str) else value for name, value in data.items()
+        }
 
     def explain(self) -> str:
         """What went wrong and what to do, for a reader who sees neither code nor data."""
         return f"{self.message}. {self.remedy}" if self.remedy else f"{self.message}."
+
+
+def _sendable(text: str) -> str:
+    """Text that can be sent; names of files may hold bytes that are no text."""
+    return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 class ParseError(WorkflowLookupError):

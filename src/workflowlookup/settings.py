@@ -4,7 +4,7 @@ A setting is a row of `SETTINGS`. Its flag is `--name`, its variable `WORKFLOWLO
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +18,6 @@ class SettingsError(Exception):
 
 
 def boolean(value: object) -> bool:
-    """true or false"""
     if isinstance(value, bool):
         return value
     words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -28,7 +27,6 @@ def boolean(value: object) -> bool:
 
 
 def paths(value: object) -> tuple[str, ...]:
-    """directories"""
     if isinstance(value, str):
         value = [part for part in value.split(os.pathsep) if part]
     if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
@@ -87,7 +85,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         name="max_message_bytes",
         default=8 << 20,
-        parse=whole_number(1024, 1 << 30),
+        parse=whole_number(1024, 64 << 20),
         help="The longest message that is read; a longer one is answered with a parse error.",
     ),
 )
@@ -122,6 +120,8 @@ def read_settings(
         origin, raw = next(((origin, raw) for origin, raw in candidates if raw is not None), ("default", None))
         try:
             values[setting.name] = setting.default if raw is None else setting.parse(raw)
+            if setting.parse is paths and origin == file:  # what a file names lies beside it, wherever one works
+                values[setting.name] = tuple(os.path.join(os.path.dirname(file), path) for path in values[setting.name])
         except ValueError as problem:
             raise SettingsError(f"{origin}: {setting.name} must be {problem}; found {raw!r}") from None
         origins[setting.name] = origin
@@ -154,9 +154,7 @@ def _read_file(candidates: Iterable[str], config: str | None) -> tuple[str, Mapp
         raise SettingsError(f"{path} is not TOML: {problem}") from problem
     unknown = sorted(table.keys() - {setting.name for setting in SETTINGS})
     if unknown:
-        raise SettingsError(f"{path}: unknown setting '{unknown[0]}'. {known_settings(SETTINGS)}")
+        raise SettingsError(
+            f"{path}: unknown setting '{unknown[0]}'. Known: {', '.join(setting.name for setting in SETTINGS)}"
+        )
     return path, table
-
-
-def known_settings(settings: Sequence[Setting]) -> str:
-    return f"Known: {', '.join(setting.name for setting in settings)}"

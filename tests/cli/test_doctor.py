@@ -70,7 +70,7 @@ def test_a_broken_document_and_a_missing_directory_are_one_line_each_with_a_reme
 
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.partition("2 problems\n")[2].splitlines() == [
-        "- The directory /no/such/place does not exist.",
+        "- /no/such/place does not exist.",
         "  Create it, or take it out of WORKFLOW_STORAGE_PATH.",
         f"- {project}/broken.json: JSON syntax error: Unexpected end of JSON input at position 1 (line 1, column 2).",
         f"  See what is wrong with it: `workflowlookup validate {project}/broken.json`",

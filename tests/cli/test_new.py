@@ -25,7 +25,7 @@ def test_what_it_writes_is_sound_in_order_and_leads_by_the_size_of_the_task(cli:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Wrote .workflowlookup/workflows/release-notes.json.\n")
-    for command in (["validate", "--strict"], ["lint"], ["fmt", "--check"]):
+    for command in (["validate"], ["lint"], ["fmt", "--check"]):
         assert cli(*command, ".workflowlookup/workflows").returncode == 0, command
     assert walk(cli, "release-notes", "taskSize=small") == ["understand-the-task", "do-the-work"]
     assert walk(cli, "release-notes") == ["understand-the-task", "plan-the-work", "do-the-work"]

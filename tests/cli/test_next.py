@@ -33,7 +33,7 @@ def test_the_step_comes_with_criteria_confirmation_warnings_and_progress(cli: Cl
         "**The agent must ask for confirmation before it goes on.**",
         "Plan for {{who}}.",
         "## The output must meet",
-        r"- The output matches the regular expression /^\$ \S/: Show the command.",
+        "- Show the command.",
         "## Warnings",
         "- These variables are not set in the context: who",
     ]
@@ -60,15 +60,15 @@ def test_done_takes_commas_and_may_be_repeated(cli: Cli) -> None:
 def test_the_end_names_what_was_skipped(cli: Cli) -> None:
     done = cli("next", "sample-workflow", "--done", "plan-work")
 
-    assert done.stdout.startswith("# Workflow complete.\n\n1 of 3 steps are done\n")
+    assert done.stdout.startswith("# Workflow complete.\n\n1 of 1 steps are done\n")
     assert "- large-only: not true: " in done.stdout
 
 
-def test_a_terminal_shows_patterns_as_they_are_and_the_command_that_follows(cli: Cli) -> None:
+def test_a_terminal_shows_the_criteria_and_the_command_that_follows(cli: Cli) -> None:
     code, seen = cli.on_terminal("next", "sample-workflow", "--context", "who=a friend", columns=200)
 
     assert code == 0
-    assert r"/^\$ \S/" in seen
+    assert "Show the command." in seen
     assert "workflowlookup next sample-workflow --done plan-work --context 'who=a friend'" in seen
 
 

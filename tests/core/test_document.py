@@ -238,7 +238,7 @@ def test_nesting_at_the_limit_is_fine():
 
 
 def test_yaml_reads_as_json_types_only():
-    text = b"yes: no\n2: 1.5\nday: 2026-01-02\nflag: true\nnone: null\nlong: |\n  a\n  b\n"
+    text = b"yes: no\n2: 1.5\nday: 2026-01-02\nflag: true\nnone: null\nlong: |\n  a\nat: 12:30\noct: 010\nbig: 1e3\nn: -7\n"
 
     assert parse_yaml(text) == {
         "yes": "no",
@@ -246,8 +246,29 @@ def test_yaml_reads_as_json_types_only():
         "day": "2026-01-02",
         "flag": True,
         "none": None,
-        "long": "a\nb\n",
+        "long": "a\n",
+        "at": "12:30",
+        "oct": "010",
+        "big": 1000.0,
+        "n": -7,
     }
+
+
+def test_whole_numbers_may_be_written_as_fractions():
+    content = document(
+        loop(
+            "a-loop",
+            [step(validationCriteria=[{"type": "length", "min": 3.0, "message": "m"}])],
+            type="for",
+            count=2.0,
+            maxIterations=5.0,
+        )
+    )
+
+    workflow = build(content)
+
+    assert check(content) == []
+    assert workflow.steps["a-loop"].loop.max_iterations == 5
 
 
 @pytest.mark.parametrize(
@@ -256,7 +277,7 @@ def test_yaml_reads_as_json_types_only():
         (b"a: [1, 2", "at line 2, column 1"),
         (b"a: 1\na: 2", "the field 'a' is written twice at line 2, column 1"),
         (b"a: !!python/object:os.system x", "could not determine a constructor"),
-        (b"a: .inf", "without a counterpart in JSON"),
+        (b"a: !!float .inf", "without a counterpart in JSON"),
         (b"a: !!binary aGk=", "without a counterpart in JSON"),
         (b"a: &x [*x]", "nests deeper"),
         (b"\xff\xfe\x00", "YAML syntax error"),

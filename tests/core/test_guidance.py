@@ -52,7 +52,7 @@ def test_criteria_are_sentences_and_those_whose_condition_fails_are_left_out():
         'The output contains the text "root cause" (with this case): Name the cause.',
         "The output is 10 to 20 characters long",
         'At least one of these holds: (1) The output is JSON that fits this JSON Schema: {"type":"object"}: JSON.; '
-        "(2) The output matches the regular expression /^no$/: Output must match the pattern ^no$",
+        "(2) Output must match the pattern ^no$",
         'This must not hold: The output contains the text "TODO" (with this case): unfinished',
     )
 

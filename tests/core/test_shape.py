@@ -12,7 +12,8 @@ import workflowlookup
 from make import document, loop, step
 from workflowlookup.core.document import is_sound
 from workflowlookup.core.shape import quick_yes
-from workflowlookup.core.values import MAX_NESTING, deeper_than
+from workflowlookup.core.syntax import MAX_NESTING
+from workflowlookup.core.values import deeper_than
 
 BUNDLED = [
     json.loads(path.read_text("utf-8")) for path in (Path(workflowlookup.__file__).parent / "bundled").glob("*.json")

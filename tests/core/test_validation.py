@@ -1,13 +1,17 @@
 """Judging outputs: suggestions, limits and refusals. What passes and what fails: `tests/language/rules.yaml`."""
 
+import time
+
 import pytest
 
 from workflowlookup.core.criteria import parse_criteria
+from workflowlookup.core.patterns import SECONDS_PER_REQUEST, start_budget
 from workflowlookup.core.validation import judge
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 
 
 def issues(criteria, output, context=None):
+    start_budget()
     return [issue.message for issue in judge(parse_criteria(criteria), output, context or {}).issues]
 
 
@@ -66,8 +70,72 @@ def test_a_catastrophic_pattern_is_given_up_with_an_issue_that_says_so():
     assert found[-1] == "still told"
 
 
+SLOW = [
+    ("." * 4000 + "[bc]", "a" * 400_000),
+    (r"(a+)\g<1>[bc]", "a" * 1_414),
+    ("(a|aa)" * 12 + "[bc]", "a" * 480),
+    ("a*a*a*a*[bc]", "a" * 2_000),
+    (r"(a*)\1\1[bc]", "a" * 3_000),
+    ("(?=a*a*a*[bc])x", "a" * 3_000),
+    ("a?" * 30 + "a" * 30, "a" * 29),
+    ("(?:a?)?" * 20 + "[bc]", "a" * 200),
+]
+
+
+@pytest.mark.parametrize(("pattern", "output"), SLOW, ids=[row[0][:20] for row in SLOW])
+def test_many_slow_patterns_cost_no_more_than_a_few(pattern, output):
+    started = time.process_time()
+
+    issues([regex(pattern)] * 40, output)
+
+    assert time.process_time() - started < 20 * SECONDS_PER_REQUEST  # without the budget it would be minutes
+
+
+@pytest.mark.parametrize("blanks", [60_000, 400_000])
+def test_looking_for_a_code_fence_takes_no_longer_than_reading(blanks):
+    started = time.process_time()
+
+    assert issues([schema({})], "```\n" + " " * blanks) == ["m"]
+    assert time.process_time() - started < 5
+
+
 @pytest.mark.parametrize(
-    "criteria", [[regex("a" * 5000)], {"and": [contains("a")], "or": []}], ids=["long-pattern", "and-or"]
+    ("pattern", "output"),
+    [("a{e<=2}", "a{e<=2}"), (r"\g", "g"), ("x{1}", "x")],
+    ids=["braces", "letter", "quantifier"],
+)
+def test_what_is_plain_in_ecmascript_is_plain_here(pattern, output):
+    assert issues([regex(pattern)], output) == []
+
+
+@pytest.mark.parametrize(
+    "criteria",
+    [
+        [regex("a++")],
+        5,
+        {"type": "nonsense", "message": "m"},
+        {"type": "contains", "message": "no value"},
+        {"type": "regex", "message": "no pattern"},
+        {"and": []},
+        {"and": [contains("a")], "or": [contains("b")]},
+        [regex("[bad")],
+        [regex("a", "q")],
+        [regex("a" * 5000)],
+        [[[[7]]]],
+    ],
+    ids=[
+        "possessive",
+        "number",
+        "type",
+        "value",
+        "pattern",
+        "empty-and",
+        "and-or",
+        "bad-pattern",
+        "bad-flag",
+        "long-pattern",
+        "nested",
+    ],
 )
 def test_criteria_that_are_not_well_formed_are_refused_with_the_reason(criteria):
     with pytest.raises(InvalidCriteria) as refusal:

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import shutil
+import time
 
 import pytest
 
@@ -249,6 +250,31 @@ def test_a_hostile_file_is_refused_by_name_and_nothing_else_suffers(
     with pytest.raises(error, match=words) as refusal:
         catalog.get("bad")
     assert refusal.value.data["file"].endswith("bad.json")
+
+
+@pytest.mark.parametrize("make_hostile", [make_large, make_link_out, make_pipe, make_dangling_link])
+def test_a_hostile_file_that_is_mended_is_back(make_hostile, catalog, library, tmp_path):
+    (tmp_path / "outside").mkdir()
+    make_hostile(library, tmp_path / "outside")
+    assert ids(catalog) == []
+
+    (library / "bad.json").unlink()
+    write(library, document(identifier="bad"))
+
+    assert ids(catalog) == ["bad"]
+
+
+def test_when_the_kernel_gives_no_more_watches_changes_are_still_seen(library, monkeypatch):
+    monkeypatch.setattr(Inotify, "_add", lambda self, directory: setattr(self, "_is_blind", True))
+    catalog = Catalog([DirectorySource("library", str(library))], Inotify)
+    assert ids(catalog) == []
+
+    write(library, document())
+    deadline = time.monotonic() + 10
+    while not ids(catalog) and time.monotonic() < deadline:
+        pass
+
+    assert ids(catalog) == ["sample-workflow"]
 
 
 def test_a_link_inside_the_directory_is_followed_and_a_linked_directory_is_not(catalog, library, tmp_path):

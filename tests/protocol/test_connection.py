@@ -5,7 +5,7 @@ import json
 import pytest
 
 from client import ENVELOPE
-from make import document, step, write
+from make import document, loop, step, write
 from workflowlookup import __version__
 from workflowlookup.app import make_connection
 from workflowlookup.protocol.connection import Connection, Surface
@@ -277,6 +277,44 @@ def test_a_fault_of_ours_is_told_without_its_text_and_logged_with_it(connection,
 
     assert reply == {"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "Internal error"}}
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_an_answer_that_cannot_be_encoded_ends_the_request_and_not_the_server(connection, monkeypatch):
+    initialize(connection, "2025-11-25")
+    monkeypatch.setattr("workflowlookup.tools.workflow_next.answer", lambda *_: {"step": object()})
+
+    reply = ask(connection, "workflow_next", {"workflowId": "sample-workflow", "completedSteps": []})
+
+    assert reply["error"]["code"] == -32603
+    assert ask(connection, "ping")["result"] == {}
+
+
+def test_progress_never_counts_more_than_there_is(connection, library):
+    initialize(connection, "2025-11-25")
+    write(library, document(loop("each", [step("leaf")], type="for", count=2), step("last"), identifier="looping"))
+    write(library, document(step("one", runCondition={"var": "no"}), step("two"), identifier="skipping"))
+
+    def progress(workflow_id, *completed):
+        return ask(connection, "workflow_next", {"workflowId": workflow_id, "completedSteps": completed})["result"][
+            "progress"
+        ]
+
+    assert progress("looping", "leaf@1") == {"completed": 1}
+    assert progress("looping", "leaf@1", "leaf@2", "last") == {"completed": 3, "total": 3}
+    assert progress("skipping") == {"completed": 0, "total": 1}
+    assert progress("skipping", "two") == {"completed": 1, "total": 1}
+
+
+def test_what_is_remembered_about_a_step_is_what_would_be_told_anew(connection, library):
+    initialize(connection, "2025-11-25")
+    blocks = {"goal": ["{", "{name}}"], "verify": ["done"]}
+    write(library, document({"id": "one", "title": "T", "promptBlocks": blocks}, identifier="joined"))
+
+    def prompt(name):
+        params = {"workflowId": "joined", "completedSteps": [], "context": {"name": name}}
+        return ask(connection, "workflow_next", params)["result"]["step"]["prompt"]
+
+    assert [prompt("a").splitlines()[1], prompt("b").splitlines()[1]] == ["a", "b"]
 
 
 def test_values_that_nest_without_end_are_refused_and_not_a_fault(connection):

@@ -1,8 +1,8 @@
 """Every clause of the two normative specs that can be tested, as data.
 
-001 is `tool-api-v1.0.md`, 004 is `mcp-handshake.md`. A clause has an id, the section that it comes from and the sentence in
-short. Where a decision of ours departs from it (`DESIGN.md`, `LANGUAGE.md`), `differs` says what we do instead and why; the
-test proves what we do. `test_manifest.py` holds that each clause has a test and that each test names its clauses.
+001 is the tool API v1.0, 004 the MCP handshake; both are retold here clause by clause. A clause has an id, the section that
+it comes from and the sentence in short. Where a decision of ours departs from it (`docs/decisions/0006`), `differs` says
+what we do instead and why; the test proves what we do. `test_manifest.py` holds that each clause has a test and that each test names its clauses.
 
 Left out, because no conversation with the server can prove them: that backward-incompatible changes get a new protocol
 version, that clients should say which server they need, who may claim compatibility, the glossary and the references.

@@ -38,7 +38,7 @@ MALFORMED = {
         ["JSON syntax error: Expecting value at position 37 (line 2, column 10)"],
     ),
     "truncated": (b"{", ["JSON syntax error: Unexpected end of JSON input at position 1 (line 1, column 2)"]),
-    "empty": (b"", ["JSON syntax error: Unexpected end of JSON input at position 0 (line 1, column 1)"]),
+    "empty": (b"", ["JSON syntax error: the document is empty"]),
     "not UTF-8": (
         b'{"id": "troubled-workflow", "name": "caf\xe9"}',
         ["The text is not UTF-8: bad byte at line 1, column 41"],

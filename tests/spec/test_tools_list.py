@@ -24,11 +24,11 @@ INSTANCE = r"^[a-z0-9-][a-z0-9._-]*(@[0-9]+(\.[0-9]+)*)?$"
 OURS: dict[tuple[str, str], Object] = {
     ("workflow_get", "id"): {"pattern": ID},
     ("workflow_next", "workflowId"): {"pattern": ID},
-    ("workflow_next", "currentStep"): {"type": ["string", "null"], "pattern": INSTANCE, "maxLength": 96},
-    ("workflow_next", "completedSteps"): {"items": {"type": "string", "pattern": INSTANCE, "maxLength": 96}},
+    ("workflow_next", "currentStep"): {"type": ["string", "null"], "pattern": INSTANCE, "maxLength": 256},
+    ("workflow_next", "completedSteps"): {"items": {"type": "string", "pattern": INSTANCE, "maxLength": 256}},
     ("workflow_next", "context"): {"type": ["object", "null"]},
     ("workflow_validate", "workflowId"): {"pattern": ID},
-    ("workflow_validate", "stepId"): {"pattern": INSTANCE, "maxLength": 96},
+    ("workflow_validate", "stepId"): {"pattern": INSTANCE, "maxLength": 256},
 }
 ADDED = {
     "workflow_list": {"category", "query", "limit", "cursor"},
@@ -156,7 +156,7 @@ GET, NEXT, VALIDATE = (
     {"workflowId": "some-workflow", "completedSteps": []},
     {"workflowId": "some-workflow", "stepId": "some-step", "output": "Done."},
 )
-LONG = "x" * 97
+LONG = "x" * 257
 
 
 @pytest.mark.spec("004/checklist/input-validation", "001/codes/-32602", "004/tools-list/input-schema")
@@ -177,7 +177,7 @@ LONG = "x" * 97
         (
             "workflow_next",
             {**NEXT, "currentStep": LONG},
-            f"currentStep must be at most 96 characters long; found '{'x' * 57}…'",
+            f"currentStep must be at most 256 characters long; found '{'x' * 57}…'",
         ),
         ("workflow_next", {**NEXT, "completedSteps": None}, "completedSteps must be a list ('array'); found null"),
         ("workflow_next", {**NEXT, "completedSteps": [5]}, "completedSteps[0] must be text ('string'); found 5"),
@@ -194,7 +194,7 @@ LONG = "x" * 97
         ("workflow_next", {**NEXT, "context": "x"}, "context must be null or an object; found 'x'"),
         ("workflow_next", {**NEXT, "extra": 1}, "unknown field 'extra'"),
         ("workflow_validate", {**VALIDATE, "stepId": 5}, "stepId must be text ('string'); found 5"),
-        ("workflow_validate", {**VALIDATE, "output": ""}, "output must be at least 1 characters long; found ''"),
+        ("workflow_validate", {**VALIDATE, "output": ""}, "output must be at least 1 character long; found ''"),
         ("workflow_validate", {**VALIDATE, "output": {}}, "output must be text ('string'); found an empty object"),
         ("workflow_validate", {**VALIDATE, "context": []}, "context must be null or an object; found an empty list"),
         ("workflow_validate", {**VALIDATE, "extra": 1}, "unknown field 'extra'"),

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -188,16 +189,41 @@ def test_a_client_that_closes_standard_error_breaks_nothing(library, start):
     assert server.is_silent()
 
 
-def test_without_standard_output_or_error_it_still_ends(quiet):
-    done = subprocess.run(
-        ["sh", "-c", f"exec {sys.executable} -m workflowlookup serve 2>&-"],
-        input=PING,
-        capture_output=True,
-        check=False,
-        **quiet,
+@pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&-", "1>&- 2>&-", "0<&- 1>&- 2>&-"])
+def test_with_standard_descriptors_closed_it_still_ends_and_nothing_strays(closed, quiet, library):
+    (library / "broken.json").write_text("{")
+    messages = (
+        PING
+        + b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}\n'
     )
+    messages += b'{"jsonrpc":"2.0","id":1,"method":"workflow_list"}\n' + PING
+    quiet["env"] |= {"WORKFLOW_STORAGE_PATH": str(library)}
+    command = ["sh", "-c", f"exec {sys.executable} -m workflowlookup serve {closed}"]
+    done = subprocess.run(command, input=messages, capture_output=True, check=False, **quiet)
 
-    assert replies(done.stdout) == [PONG]
+    assert b"Traceback" not in done.stderr
+    expected = 4 if closed == "2>&-" else 0
+    assert len(replies(done.stdout)) == expected
+
+
+def test_what_is_kept_for_a_client_that_does_not_read_is_bounded(library, start):
+    for number in range(300):
+        write(library, document(identifier=f"flow-{number:04}"))
+    server = start(directory=library)
+    request = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "workflow_list"}).encode() + b"\n"
+    one = len(json.dumps(server.result("workflow_list")))
+    count = 100_000_000 // one  # replies of 100 MB
+
+    writer = threading.Thread(target=server.write, args=(request * count,))
+    writer.start()
+    time.sleep(1)
+    with open(f"/proc/{server.process.pid}/status", encoding="ascii") as status:
+        resident = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+    received = sum(server.receive()["id"] == 5 for _ in range(count))
+    writer.join()
+
+    assert resident < 80_000
+    assert received == count
 
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
@@ -205,9 +231,8 @@ def test_a_signal_ends_it_without_a_traceback(which, start):
     server = start()
 
     server.process.send_signal(which)
-    server.wait()
 
-    assert "Traceback" not in server.log()
+    assert (server.wait(), server.log()) == (-which, "")
 
 
 def test_idling_costs_no_work(start):

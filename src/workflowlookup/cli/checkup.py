@@ -127,12 +127,20 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
         clients=clients,
         self_test=self_test,
         problems=(
+            *_settings_problems(options),
             *_library_problems(catalog, settings),
             *_shadow_problems(shadowed),
             *_client_problems(clients),
             *_test_problems(self_test),
         ),
     )
+
+
+def _settings_problems(options: argparse.Namespace) -> Iterator[Problem]:
+    """Settings that could not be used; what is reported beside them holds for the defaults."""
+    problem = getattr(options, "settings_problem", None)
+    if problem:
+        yield Problem(problem=problem, remedy="Mend or remove the setting: until then the server does not start")
 
 
 # ── the library and its settings ────────────────────────────────────────────────────────────────────────────────

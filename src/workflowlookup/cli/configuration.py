@@ -244,7 +244,7 @@ def replace_text(path: str, before: str | None, after: str, *, keep_copy: bool =
             _replace(target, after, None)
             return None
         mode = stat.S_IMODE(os.stat(target).st_mode)
-        if keep_copy:
+        if keep_copy and not os.path.exists(target + ".bak"):  # the oldest is the user's own: it stays
             _replace(target + ".bak", before, mode)
         _replace(target, after, mode)
     except (OSError, NotReadable) as problem:

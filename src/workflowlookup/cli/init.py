@@ -14,8 +14,8 @@ from workflowlookup.cli.convert import written
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.new import PROJECT_DIRECTORY, SCHEMA_NAME, example
 from workflowlookup.cli.output import complain, shown_path, write, write_hint
+from workflowlookup.core.model import DEFAULT_CATEGORY
 from workflowlookup.core.schemas import workflow_schema_text
-from workflowlookup.core.values import DEFAULT_CATEGORY
 from workflowlookup.library.files import is_document_name
 from workflowlookup.settings import Settings
 
@@ -45,7 +45,7 @@ jobs:
         with:
           python-version: "3.13"
       - run: pip install workflowlookup
-      - run: workflowlookup validate --strict .workflowlookup/workflows
+      - run: workflowlookup validate .workflowlookup/workflows
       - run: workflowlookup lint .workflowlookup/workflows
       - run: workflowlookup fmt --check .workflowlookup/workflows
       - run: workflowlookup test .workflowlookup/workflows

@@ -16,13 +16,12 @@ from workflowlookup import __version__
 from workflowlookup.cli import validate
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import write_json
-from workflowlookup.cli.validate import Checked, Counted, Remark, check_all
+from workflowlookup.cli.validate import Checked, Remark, check_all
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.lint import CHECKS, MAX_PROMPT_TOKENS, SWITCH, lint
 from workflowlookup.core.values import Json
 from workflowlookup.settings import Settings
 
-PROBLEMS: Final = (Severity.ERROR, Severity.WARNING)
 INVALID: Final = "WL000"
 """The code of a document that does not load."""
 
@@ -65,8 +64,8 @@ def run(options: argparse.Namespace, _: Settings) -> int:
 
     checked = [_with_codes(item) for item in check_all(options.paths, examine)]
     form = options.format or ("github" if os.environ.get("GITHUB_ACTIONS") == "true" else "text")
-    REPORTERS[form](checked, PROBLEMS)
-    return int(any(item.has_problems(PROBLEMS) for item in checked))
+    REPORTERS[form](checked)
+    return int(any(item.has_problems for item in checked))
 
 
 def _with_codes(item: Checked) -> Checked:
@@ -77,7 +76,7 @@ def _with_codes(item: Checked) -> Checked:
 # ── SARIF 2.1.0 ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _as_sarif(checked: Sequence[Checked], _: Counted) -> None:
+def _as_sarif(checked: Sequence[Checked]) -> None:
     driver = {
         "name": "workflowlookup",
         "version": __version__,
@@ -122,7 +121,7 @@ def _uri(file: str) -> str:
     return f"file://{path}" if os.path.isabs(file) else path.removeprefix("./")
 
 
-REPORTERS: Final[Mapping[str, Callable[[Sequence[Checked], Counted], None]]] = {
+REPORTERS: Final[Mapping[str, Callable[[Sequence[Checked]], None]]] = {
     **validate.REPORTERS,
     "sarif": _as_sarif,
 }

@@ -70,10 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         options = parser.parse_args(words)
     try:
-        settings = read_settings(vars(options), os.environ, directory=os.getcwd(), config=options.config)
+        settings = read_settings(vars(options), os.environ, directory=_working_directory(), config=options.config)
     except SettingsError as problem:
         print(f"workflowlookup: {problem}", file=sys.stderr)
-        return 2
+        if options.command != "doctor":
+            return 2
+        options.settings_problem = str(problem)  # the doctor goes on with the defaults and says so
+        settings = read_settings({}, {}, directory=os.devnull)
     from workflowlookup.logs import start_log  # noqa: PLC0415 - `--help` needs no log
 
     start_log(settings.log_level, settings.log_format)
@@ -94,6 +97,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    except OSError as problem:  # nowhere to print to: a full disk
+        print(f"workflowlookup: {problem.strerror or problem}", file=sys.stderr)
+        return 1
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was deleted
+        return os.curdir
 
 
 def _load(name: str) -> Command:

@@ -16,8 +16,9 @@ from workflowlookup.cli.convert import written
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, is_terminal, shown_path, write
 from workflowlookup.core.document import Severity, check
+from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
 from workflowlookup.core.schemas import workflow_schema
-from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
+from workflowlookup.core.values import Json
 from workflowlookup.library.files import DOCUMENT_SUFFIXES
 from workflowlookup.settings import Settings
 

@@ -1,14 +1,15 @@
 """`workflowlookup validate PATH…`: what is wrong with documents, where it stands, and how to mend it.
 
-Errors are problems; warnings are with `--strict`; notes never are. A document counts as the library would read it, so
-a link out of its directory, a pipe or a file over the limit is an error with a reason and never a traceback. `lint`
-finds and reports documents in the same way, and examines them by its own rules.
+Errors and warnings are problems, as for the tool `workflow_validate_json`; notes are not. A document counts as the
+library would read it, so a link out of its directory, a pipe or a file over the limit is an error with a reason and
+never a traceback. `lint` finds and reports documents
+in the same way, and examines them by its own rules.
 """
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -27,9 +28,6 @@ from workflowlookup.library.files import MAX_FILE_BYTES, PARSERS, read_bytes
 from workflowlookup.settings import Settings
 
 STANDARD_INPUT: Final = "-"
-
-Counted = Collection[Severity]
-"""The severities that make a problem."""
 
 Examine = Callable[[Json], Iterable[Finding]]
 """What there is to say about a document."""
@@ -60,15 +58,15 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     is_document: bool = True
 
-    def has_problems(self, counted: Counted) -> bool:
-        return any(remark.severity in counted for remark in self.remarks)
+    @property
+    def has_problems(self) -> bool:
+        return any(remark.severity is not Severity.NOTE for remark in self.remarks)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", metavar="PATH", nargs="+", help="a document, a directory of them, or - (standard input)"
     )
-    parser.add_argument("--strict", action="store_true", help="count warnings as problems too")
     parser.add_argument(
         "--format",
         choices=tuple(REPORTERS),
@@ -80,9 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, _: Settings) -> int:
     form = options.format or ("github" if os.environ.get("GITHUB_ACTIONS") == "true" else "text")
     checked = check_all(options.paths, check)
-    counted = (Severity.ERROR, Severity.WARNING) if options.strict else (Severity.ERROR,)
-    REPORTERS[form](checked, counted)
-    return int(any(item.has_problems(counted) for item in checked))
+    REPORTERS[form](checked)
+    return int(any(item.has_problems for item in checked))
 
 
 # ── look ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -219,27 +216,25 @@ def _with_duplicates(checked: Iterable[Checked]) -> Iterator[Checked]:
 _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
 
 
-def _as_text(checked: Sequence[Checked], counted: Counted) -> None:
+def _as_text(checked: Sequence[Checked]) -> None:
     for item in checked:
         for remark in item.remarks:
             place = f":{remark.line}:{remark.column}" if remark.line else ""
             severity = (remark.severity.value, _STYLES[remark.severity])
             write((f"{item.file}{place}", "bold"), ": ", severity, ": ", " ".join(remark.sentence.split()))
             write((f"    {remark.suggestion}", "dim"))
-    _write_summary(checked, counted)
+    _write_summary(checked)
 
 
-def _as_json(checked: Sequence[Checked], counted: Counted) -> None:
-    documents = [
-        {"file": item.file, "valid": not item.has_problems(counted), "findings": item.remarks} for item in checked
-    ]
+def _as_json(checked: Sequence[Checked]) -> None:
+    documents = [{"file": item.file, "valid": not item.has_problems, "findings": item.remarks} for item in checked]
     write_json({"valid": all(document["valid"] for document in documents), "documents": documents})
 
 
 _COMMANDS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
 
-def _as_annotations(checked: Sequence[Checked], counted: Counted) -> None:
+def _as_annotations(checked: Sequence[Checked]) -> None:
     """Workflow commands of GitHub Actions, which puts them beside the lines of a pull request."""
     for item in checked:
         for remark in item.remarks:
@@ -247,27 +242,21 @@ def _as_annotations(checked: Sequence[Checked], counted: Counted) -> None:
             shown = ",".join(f"{name}={_escaped(str(value), ':,')}" for name, value in place.items() if value)
             message = _escaped(f"{remark.sentence}\n{remark.suggestion}")
             write(f"::{_COMMANDS[remark.severity]} {shown}::{message}")
-    _write_summary(checked, counted)
+    _write_summary(checked)
 
 
 def _escaped(text: str, more: str = "") -> str:
     return "".join(f"%{ord(character):02X}" if character in "%\r\n" + more else character for character in text)
 
 
-def _write_summary(checked: Sequence[Checked], counted: Counted) -> None:
+def _write_summary(checked: Sequence[Checked]) -> None:
     documents = [item for item in checked if item.is_document]
-    wrong = sum(item.has_problems(counted) for item in documents)
-    warnings = sum(remark.severity is Severity.WARNING for item in checked for remark in item.remarks)
+    wrong = sum(item.has_problems for item in documents)
     state = (f"{wrong} with problems", "red") if wrong else ("no problems", "green") if documents else "none to check"
-    uncounted = warnings and Severity.WARNING not in counted
-    write(
-        f"{plural(len(documents), 'document')}, ",
-        state,
-        f" ({plural(warnings, 'warning')}; --strict counts them)" if uncounted else "",
-    )
+    write(f"{plural(len(documents), 'document')}, ", state)
 
 
-REPORTERS: Final[Mapping[str, Callable[[Sequence[Checked], Counted], None]]] = {
+REPORTERS: Final[Mapping[str, Callable[[Sequence[Checked]], None]]] = {
     "text": _as_text,
     "json": _as_json,
     "github": _as_annotations,
@@ -278,6 +267,6 @@ COMMAND = Command(
     arguments=add_arguments,
     examples="""\
   workflowlookup validate my-workflow.json                         one document
-  workflowlookup validate --strict .workflowlookup/workflows       a directory; warnings count too
+  workflowlookup validate .workflowlookup/workflows                every document in a directory
   workflowlookup show bug-investigation --mode full --json | workflowlookup validate -""",
 )

@@ -18,7 +18,6 @@ from workflowlookup.core.values import Json
 from workflowlookup.library.files import is_document_name
 from workflowlookup.settings import Settings
 
-_PROBLEMS: Final = (Severity.ERROR, Severity.WARNING)
 _CLEAR: Final = "\x1b[H\x1b[2J\x1b[3J"
 _TIME: Final = "%H:%M:%S"
 _READY_AFTER: Final = 200
@@ -40,8 +39,8 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         return 1
     if options.once:
         checked = check_all(paths, examine)
-        REPORTERS["text"](checked, _PROBLEMS) if is_terminal() else _write_lines(checked)
-        return int(any(item.has_problems(_PROBLEMS) for item in checked))
+        REPORTERS["text"](checked) if is_terminal() else _write_lines(checked)
+        return int(any(item.has_problems for item in checked))
     try:
         before: dict[str, Checked] = {}
         for saved in _saves(paths):
@@ -101,7 +100,7 @@ def _is_fresh(item: Checked, before: dict[str, Checked], saved: Collection[str])
 def _redraw(checked: Sequence[Checked]) -> None:
     print(_CLEAR, end="")
     write((f"{time.strftime(_TIME)}  watching {plural(len(checked), 'document')}; Ctrl-C leaves", "dim"))
-    REPORTERS["text"](checked, _PROBLEMS)
+    REPORTERS["text"](checked)
 
 
 def _write_lines(checked: Sequence[Checked]) -> None:

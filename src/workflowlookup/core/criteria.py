@@ -65,7 +65,7 @@ def _group(data: Json) -> Criterion:
         return Not(part=_group(data["not"]))
     if data["type"] == "schema":
         data = {**data, "schema": msgspec.Raw(msgspec.json.encode(data["schema"]))}
-    return msgspec.convert(data, ContainsRule | RegexRule | LengthRule | SchemaRule)
+    return msgspec.convert(data, ContainsRule | RegexRule | LengthRule | SchemaRule, strict=False)
 
 
 def rules_of(data: Json) -> Iterator[Rule]:

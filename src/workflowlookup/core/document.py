@@ -5,6 +5,7 @@ A finding is a value. Errors keep a document from loading; warnings do not, but 
 notes name what is loaded and not acted on.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
@@ -15,6 +16,8 @@ from workflowlookup.core.conditions import ORDERINGS, Condition, walk
 from workflowlookup.core.criteria import parse_criteria, rules_of
 from workflowlookup.core.guidance import requirements_of
 from workflowlookup.core.model import (
+    DEFAULT_CATEGORY,
+    DEFAULT_VERSION,
     Fragment,
     Function,
     FunctionCall,
@@ -39,7 +42,14 @@ from workflowlookup.core.schemas import (
     workflow_schema,
     workflow_validator,
 )
-from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json, as_number
+from workflowlookup.core.values import Json, as_number
+from workflowlookup.core.verdicts import verdict
+
+MOST_FINDINGS: Final = 100
+"""How many findings of a kind are told: nobody reads more, and a hostile document has any number."""
+MOST_LOOPS_NESTED: Final = 16
+MOST_PARTS: Final = 8
+"""How large a condition may be for it to be worked out whether it can come out both ways."""
 
 
 class Severity(StrEnum):
@@ -71,12 +81,11 @@ def is_sound(document: Json) -> bool:
 
 def check(document: Json) -> list[Finding]:
     """Everything there is to say about a document, errors first."""
-    findings = [_from_misfit(misfit, document) for misfit in misfits(workflow_validator(), document, workflow_schema())]
+    found = misfits(workflow_validator(), document, workflow_schema())
+    findings = [_from_misfit(misfit, document) for misfit in itertools.islice(found, MOST_FINDINGS)]
     if not any(finding.severity is Severity.ERROR for finding in findings):
-        findings += _structure(document)
-        findings += _conditions(document)
-        findings += _criteria(document)
-        findings += _not_acted_on(document)
+        for look in (_structure, _functions_referred_to, _conditions, _criteria, _not_acted_on):
+            findings += itertools.islice(look(document), MOST_FINDINGS)
     return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
 
 
@@ -90,7 +99,7 @@ def _from_misfit(misfit: Misfit, document: Json) -> Finding:
         message = f"Missing required property '{misfit.missing}'{at}"
         suggestion = _HOW_TO_ADD.get(misfit.missing, f"Add required '{misfit.missing}' field{at}")
     elif misfit.unknown:
-        names = ", ".join(suggest(name, misfit.known) for name in misfit.unknown)
+        names = ", ".join(suggest(name, misfit.known) for name in misfit.unknown[:5])
         message = f"Unknown {'field' if len(misfit.unknown) == 1 else 'fields'} {names}{at}"
         suggestion = "Rename or remove unknown fields; names that start with 'x-' are free for your own data"
     elif not misfit.path:
@@ -200,49 +209,54 @@ def _structure(document: Mapping[str, Json]) -> Iterator[Finding]:
 
 
 def _bodies(document: Mapping[str, Json], loops: Iterable[tuple[PathTo, Mapping[str, Json]]]) -> Iterator[Finding]:
-    top_level = {step["id"]: step for step in document["steps"]}
+    top_level = [step["id"] for step in document["steps"]]
+    depths = _nesting(document["steps"], set(top_level))
     used: dict[str, str] = {}
     for path, loop in loops:
-        body = loop["body"]
-        if body not in top_level:
-            yield _error(
-                (*path, "body"),
-                f"Loop '{loop['id']}' has the body {suggest(body, list(top_level))}, a step that does not exist",
-                "Refer to a step at the top level of this workflow, or write the steps into 'body'",
-                document,
-            )
+        body, owner = loop["body"], top_level[int(path[1])]
+        problem = None
+        if body not in depths:
+            problem = f"Loop '{loop['id']}' has the body {suggest(body, top_level)}, a step that does not exist"
+            remedy = "Refer to a step at the top level of this workflow, or write the steps into 'body'"
         elif body in used:
-            yield _error(
-                (*path, "body"),
-                f"Step '{body}' is the body of two loops, '{used[body]}' and '{loop['id']}'",
-                "Give each loop a body of its own",
-                document,
-            )
-        elif _leads_back(body, loop["id"], top_level):
-            yield _error(
-                (*path, "body"),
-                f"The body of loop '{loop['id']}' leads back to the loop itself (a circular reference)",
-                "Refer to a step that is not the loop or around it",
-                document,
-            )
+            problem = f"Step '{body}' is the body of two loops, '{used[body]}' and '{loop['id']}'"
+            remedy = "Give each loop a body of its own"
+        elif depths[owner] is None:
+            problem = f"The body of loop '{loop['id']}' leads back to the loop itself (a circular reference)"
+            remedy = "Refer to a step that is not the loop or around it"
+        elif depths[owner] > MOST_LOOPS_NESTED:  # type: ignore[operator]
+            problem = f"Loops nest deeper than {MOST_LOOPS_NESTED} levels from loop '{loop['id']}' on"
+            remedy = f"Keep loops within {MOST_LOOPS_NESTED} levels"
+        if problem:
+            yield _error((*path, "body"), problem, remedy, document)
         else:
             used[body] = loop["id"]
 
 
-def _leads_back(body: str, loop_id: str, top_level: Mapping[str, Mapping[str, Json]]) -> bool:
-    visited: set[str] = set()
-    waiting = [body]
-    while waiting:
-        identifier = waiting.pop()
-        if identifier == loop_id:
-            return True
-        if identifier in visited or identifier not in top_level:
-            continue
-        visited.add(identifier)
-        inner = [top_level[identifier]]
-        inner += [step for _, step in walk_steps(inner[0]["body"])] if isinstance(inner[0].get("body"), list) else []
-        waiting += [step["body"] for step in inner if isinstance(step.get("body"), str)]
-    return False
+def _nesting(steps: Sequence[Mapping[str, Json]], known: set[str]) -> dict[str, int | None]:
+    """By step at the top level: how deep loops nest from it on, references followed; None when they never end."""
+    refers: dict[str, list[str]] = {}
+    own: dict[str, int] = {}
+    for step in steps:
+        inside = list(walk_steps([step]))
+        bodies = [inner.get("body") for _, inner in inside]
+        refers[step["id"]] = [body for body in bodies if isinstance(body, str) and body in known]
+        own[step["id"]] = max(path.count("body") + ("loop" in inner) for path, inner in inside)
+    depths: dict[str, int] = {}
+    waiting = {name: set(names) for name, names in refers.items()}
+    referrers: dict[str, list[str]] = {name: [] for name in refers}
+    for name, names in waiting.items():
+        for other in names:
+            referrers[other].append(name)
+    ready = [name for name, names in waiting.items() if not names]
+    while ready:
+        name = ready.pop()
+        depths[name] = own[name] + max((depths[other] for other in refers[name]), default=0)
+        for other in referrers[name]:
+            waiting[other].discard(name)
+            if not waiting[other]:
+                ready.append(other)
+    return {name: depths.get(name) for name in refers}
 
 
 def _calls(document: Mapping[str, Json], calls: Iterable[tuple[PathTo, Mapping[str, Json]]]) -> Iterator[Finding]:
@@ -266,13 +280,22 @@ def _calls(document: Mapping[str, Json], calls: Iterable[tuple[PathTo, Mapping[s
 
 
 def _functions_in_scope(document: Mapping[str, Json], path: PathTo) -> dict[str, Mapping[str, Json]]:
-    scopes: list[Json] = [document]
+    """What the workflow, the loops around the step (also those that repeat it by its id) and the step itself define."""
+    scopes: list[Json] = []
     node: Json = document
     for part in path:
         node = node[part]
         if isinstance(node, dict):
             scopes.append(node)
-    return {function["name"]: function for scope in scopes for function in scope.get("functionDefinitions", ())}
+    around: list[Json] = []
+    loops = {step["body"]: step for _, step in walk_steps(document["steps"]) if isinstance(step.get("body"), str)}
+    while (loop := loops.pop(scopes[0]["id"] if not around else around[0]["id"], None)) is not None:
+        around.insert(0, loop)
+    return {
+        function["name"]: function
+        for scope in (document, *around, *scopes)
+        for function in scope.get("functionDefinitions", ())
+    }
 
 
 _JSON_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
@@ -306,22 +329,62 @@ def _error(path: PathTo, message: str, suggestion: str, document: Json) -> Findi
 # ── warnings and notes ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _functions_referred_to(document: Mapping[str, Json]) -> Iterator[Finding]:
+    """References to functions that nobody defines."""
+    for path, step in walk_steps(document["steps"]):
+        for reference in step.get("functionReferences", ()):
+            functions = _functions_in_scope(document, path)
+            name = reference.partition("(")[0]
+            if name not in functions:
+                yield Finding(
+                    severity=Severity.WARNING,
+                    path=(*path, "functionReferences"),
+                    message=f"Undefined function {suggest(name, list(functions))} {_where(document, path)}",
+                    suggestion="Define the function in 'functionDefinitions', or remove the reference",
+                )
+
+
 def _conditions(document: Mapping[str, Json]) -> Iterator[Finding]:
-    """Conditions that can never hold because of the type of what they compare with."""
+    """Conditions that can never hold, because of a type or a contradiction, and conditions that always do."""
     for path, condition in _all_conditions(document):
-        for part in walk(condition):
-            for key in ORDERINGS & part.keys():
-                if as_number(part[key]) is None:
-                    yield _never(path, f"'{key}' compares with '{part[key]}', which is not a number", document)
-            if part.get("in") == []:
-                yield _never(path, "'in' has an empty list", document)
-            if part.get("or") == []:
-                yield _never(path, "'or' has no alternatives", document)
-            if "matches" in part:
-                try:
-                    compile_pattern(part["matches"], "i")
-                except BadPattern as problem:
-                    yield _never(path, f"the pattern of 'matches' does not compile ({problem})", document)
+        told = False
+        for finding in _impossible_parts(document, path, condition):
+            told = True
+            yield finding
+        is_small = sum(1 for _ in itertools.islice(walk(condition), MOST_PARTS + 1)) <= MOST_PARTS
+        outcome = verdict(condition, {}) if condition and is_small and not told else None
+        if outcome is False:
+            yield _never(path, "its parts contradict each other", document)
+        elif outcome is True:
+            yield Finding(
+                severity=Severity.WARNING,
+                path=path,
+                message=f"The condition always holds {_where(document, path)}".rstrip(),
+                suggestion="Remove the condition, or compare with what you meant",
+            )
+
+
+def _impossible_parts(document: Mapping[str, Json], path: PathTo, condition: Condition) -> Iterator[Finding]:
+    for part in _needed(condition):
+        for key in ORDERINGS & part.keys():
+            if as_number(part[key]) is None:
+                yield _never(path, f"'{key}' compares with '{part[key]}', which is not a number", document)
+        if part.get("in") == []:
+            yield _never(path, "'in' has an empty list", document)
+        if part.get("or") == []:
+            yield _never(path, "'or' has no alternatives", document)
+        if "matches" in part:
+            try:
+                compile_pattern(part["matches"], "i")
+            except BadPattern as problem:
+                yield _never(path, f"the pattern of 'matches' does not compile ({problem})", document)
+
+
+def _needed(condition: Condition) -> Iterator[Condition]:
+    """The condition and the parts of it that must hold for it to hold."""
+    yield condition
+    for part in condition.get("and", ()):
+        yield from _needed(part)
 
 
 def _never(path: PathTo, reason: str, document: Json) -> Finding:
@@ -345,6 +408,9 @@ def _all_conditions(document: Mapping[str, Json]) -> Iterator[tuple[PathTo, Cond
         for index, fragment in enumerate(step.get("promptFragments", ())):
             if "when" in fragment:
                 yield (*path, "promptFragments", index, "when"), fragment["when"]
+        for index, delegation in enumerate(step.get("parallelDelegations", ())):
+            if "runCondition" in delegation:
+                yield (*path, "parallelDelegations", index, "runCondition"), delegation["runCondition"]
         for rule in rules_of(step.get("validationCriteria")):
             if rule.condition:
                 yield (*path, "validationCriteria"), rule.condition
@@ -389,8 +455,8 @@ def _not_acted_on(document: Mapping[str, Json]) -> Iterator[Finding]:
     places: list[tuple[PathTo, str]] = [((), field) for field in _UNUSED_FIELDS if field in document]
     for path, step in walk_steps(document["steps"]):
         places += [(path, field) for field in _UNUSED_STEP_FIELDS if field in step]
-        if "loop" in step and "guidance" in step:
-            places.append((path, "guidance"))
+        if "loop" in step:
+            places += [(path, field) for field in ("guidance", "requireConfirmation") if field in step]
         if "conditionSource" in step.get("loop", ()):
             places.append(((*path, "loop"), "conditionSource"))
     for path, field in places:
@@ -422,6 +488,7 @@ def build(document: Mapping[str, Json]) -> Workflow:
         flow=flow,
         steps=steps,
         enclosing=dict(_enclosing(flow, ())),
+        ids=frozenset(steps),
         preconditions=tuple(document.get("preconditions", ())),
         clarification_prompts=tuple(document.get("clarificationPrompts", ())),
         meta_guidance=tuple(document.get("metaGuidance", ())),
@@ -463,10 +530,9 @@ def _loop_step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dic
     return LoopStep(
         id=data["id"],
         title=data["title"],
-        loop=msgspec.convert(data["loop"], Loop),
+        loop=msgspec.convert(data["loop"], Loop, strict=False),
         body=tuple(_step(step, top_level, steps) for step in body),
         run_condition=data.get("runCondition"),
-        require_confirmation=_confirmation(data),
         function_definitions=_functions(data),
         requires=tuple(data.get("requires", ())),
         produces=tuple(data.get("produces", ())),
@@ -507,10 +573,17 @@ def _reads_context(data: Mapping[str, Any], requirements: Sequence[Requirement])
     return (
         b"{{" in msgspec.json.encode(data)
         or "promptFragments" in data
+        or _has_pieces(data.get("promptBlocks", {}))
         or "parallelDelegations" in data
         or isinstance(data.get("requireConfirmation"), Mapping)
         or any(requirement.condition is not None for requirement in requirements)
     )
+
+
+def _has_pieces(blocks: Mapping[str, Any]) -> bool:
+    """Whether some block is put together from pieces, which may make a template only together."""
+    lists = [block if name != "goal" and isinstance(block, list) else [block] for name, block in blocks.items()]
+    return any(not isinstance(block, str) for block in itertools.chain(*lists))
 
 
 def _confirmation(data: Mapping[str, Any]) -> bool | Condition | None:

@@ -164,7 +164,7 @@ def _nodes(steps: Sequence[Step], route: "_Route", parent: str, prefix: str) -> 
             title=step.title,
             parent=parent,
             condition=in_words(step.run_condition) if step.run_condition else "",
-            confirmation=describe_confirmation(step.require_confirmation),
+            confirmation="" if isinstance(step, LoopStep) else describe_confirmation(step.require_confirmation),
             state=(State.TAKEN if times else State.SKIPPED) if route.knows(step.id) else None,
             times=times,
             because=route.because.get(step.id, ""),

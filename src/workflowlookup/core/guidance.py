@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.conditions import evaluate
+from workflowlookup.core.conditions import describe, evaluate
 from workflowlookup.core.model import (
     AllOf,
     AnyOf,
@@ -31,7 +31,8 @@ from workflowlookup.core.values import Context, Json, as_text, lookup
 
 COMPLETE: Final = "Workflow complete."
 
-_TEMPLATE: Final = re.compile(r"\{\{\{\{|\{\{\s*(?P<name>[A-Za-z_$][\w$.-]*)\s*\}\}")
+MOST_FILLED: Final = 1 << 20
+_TEMPLATE: Final = re.compile(r"\{\{\{\{|\{\{\s*(?P<name>(?:[^\W\d]|\$)[\w$.-]*)\s*\}\}")
 _MODEL_HINTS: Final[Mapping[str, str]] = {
     "lightweight": "fast-lightweight-model",
     "mid": "general-purpose-model",
@@ -63,7 +64,7 @@ def guide(workflow: Workflow, found: Next) -> Guidance:
     fill = filler(found.context, unset)
     view = view_step(step, found, fill)
     warnings = found.warnings
-    prompt = compose(workflow, step, found, view)
+    prompt = compose(workflow, step, found, view, fill)
     if unset:
         warnings = (*warnings, f"These variables are not set in the context: {', '.join(unset)}")
     return Guidance(
@@ -84,9 +85,14 @@ def guide(workflow: Workflow, found: Next) -> Guidance:
 
 
 def filler(context: Context, unset: dict[str, None]) -> Fill:
-    """A function that fills templates from the context and notes the variables that are not set."""
+    """A function that fills templates from the context and notes the variables that are not set.
+
+    All that it fills in together is at most `MOST_FILLED` characters; what is beyond stays as written.
+    """
+    room = MOST_FILLED
 
     def replace(found: re.Match[str]) -> str:
+        nonlocal room
         name = found["name"]
         if name is None:
             return "{{"
@@ -94,7 +100,9 @@ def filler(context: Context, unset: dict[str, None]) -> Fill:
         if value is None:
             unset[name] = None
             return found[0]
-        return _as_words(value)
+        words = _as_words(value)
+        room -= len(words)
+        return words if room >= 0 else found[0]
 
     def fill(text: str) -> str:
         return _TEMPLATE.sub(replace, text) if "{{" in text else text
@@ -137,7 +145,7 @@ def view_step(step: PromptStep, found: Next, fill: Fill) -> dict[str, Json]:
     return view
 
 
-def compose(workflow: Workflow, step: PromptStep, found: Next, view: Mapping[str, Json]) -> str:
+def compose(workflow: Workflow, step: PromptStep, found: Next, view: Mapping[str, Json], fill: Fill) -> str:
     """Role, guidance, prompt, functions and loop, as one text for a model to read."""
     parts = []
     if "agentRole" in view:
@@ -147,7 +155,7 @@ def compose(workflow: Workflow, step: PromptStep, found: Next, view: Mapping[str
     parts.append(view["prompt"])
     functions = list(_functions(workflow, step))
     if functions:
-        parts.append("## Functions\n" + "\n".join(functions))
+        parts.append(fill("## Functions\n" + "\n".join(functions)))
     if found.loop:
         parts.append("## Loop Context\n" + _bullets(_loop_lines(found.loop)))
     return "\n\n".join(parts)
@@ -222,13 +230,15 @@ def _functions(workflow: Workflow, step: PromptStep) -> Iterator[str]:
     known: dict[str, Function] = {
         function.name: function for scope in scopes for function in scope.function_definitions
     }
-    calls = {call.name: _as_words(dict(call.args)) for call in step.function_calls}
+    calls: dict[str, list[str]] = {}
+    for call in step.function_calls:
+        calls.setdefault(call.name, []).append(_as_words(dict(call.args)))
     names = [reference.partition("(")[0] for reference in step.function_references]
     for name in dict.fromkeys((*names, *calls)):
         if name in known:
             parameters = ", ".join(parameter.name for parameter in known[name].parameters)
-            call = f" Call it with {calls[name]}." if name in calls else ""
-            yield f"- {name}({parameters}): {known[name].definition}{call}"
+            told = "".join(f" Call it with {arguments}." for arguments in calls.get(name, ()))
+            yield f"- {name}({parameters}): {known[name].definition}{told}"
 
 
 def _loop_lines(loop: LoopPosition) -> Iterator[str]:
@@ -276,8 +286,8 @@ def describe_criterion(criterion: Criterion) -> str:
     match criterion:
         case ContainsRule(value=value):
             text = f'The output contains the text "{value}" (with this case)'
-        case RegexRule(pattern=pattern, flags=flags):
-            text = f"The output matches the regular expression /{pattern}/{flags}"
+        case RegexRule(pattern=pattern, flags=flags, message=message):
+            return message or f"The output matches the regular expression /{pattern}/{flags}"
         case LengthRule(min=least, max=most):
             text = f"The output is {_length_words(least, most)} characters long"
         case SchemaRule(schema=schema):
@@ -287,14 +297,20 @@ def describe_criterion(criterion: Criterion) -> str:
         case AnyOf(parts=parts):
             return "At least one of these holds: " + _listed(parts)
         case Not(part=part):
-            return "This must not hold: " + describe_criterion(part)
+            return "This must not hold: " + _nested(part)
         case Malformed(reason=reason):
             return f"The author's criteria are not well-formed ({reason}); the output of this step cannot be judged"
     return f"{text}: {criterion.message}" if criterion.message else text
 
 
 def _listed(parts: Sequence[Criterion]) -> str:
-    return "; ".join(f"({number}) {describe_criterion(part)}" for number, part in enumerate(parts, 1))
+    return "; ".join(f"({number}) {_nested(part)}" for number, part in enumerate(parts, 1))
+
+
+def _nested(part: Criterion) -> str:
+    """A part of a composition; a rule that counts only sometimes says when."""
+    condition = None if isinstance(part, AllOf | AnyOf | Not | Malformed) else part.condition
+    return describe_criterion(part) + (f" (only when {describe(condition)})" if condition else "")
 
 
 def _length_words(least: int | None, most: int | None) -> str:

@@ -447,7 +447,8 @@ def _most_characters(workflow: Workflow, step: PromptStep) -> int:
     chosen = (*always, msgspec.structs.replace(longest, when=None)) if longest else always
     shown = msgspec.structs.replace(step, prompt_fragments=chosen)
     found = Next(step=shown, instance_id=step.id, context={}, loop=None, skipped=(), warnings=(), completed=0)
-    return len(compose(workflow, shown, found, view_step(shown, found, filler({}, {}))))
+    fill = filler({}, {})
+    return len(compose(workflow, shown, found, view_step(shown, found, fill), fill))
 
 
 def _steps_without_criterion(subject: Subject) -> Found:

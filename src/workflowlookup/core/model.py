@@ -6,12 +6,16 @@ fast and cost nothing at import.
 """
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from workflowlookup.core.conditions import Condition
 from workflowlookup.core.values import Json
+
+DEFAULT_VERSION: Final = "1.0.0"
+DEFAULT_CATEGORY: Final = "workflow"
+"""What a workflow that says neither has."""
 
 
 class ContainsRule(msgspec.Struct, frozen=True, kw_only=True, tag="contains"):
@@ -115,7 +119,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     when: Condition | None = None
 
 
-class PromptStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step that is handed to the agent; with `parallel_delegations`, one that it hands on to several."""
 
     id: str
@@ -165,7 +169,6 @@ class LoopStep(msgspec.Struct, frozen=True, kw_only=True):
     loop: Loop
     body: tuple["Step", ...]
     run_condition: Condition | None = None
-    require_confirmation: bool | Condition | None = None
     function_definitions: tuple[Function, ...] = ()
     requires: tuple[str, ...] = ()
     produces: tuple[str, ...] = ()
@@ -174,8 +177,8 @@ class LoopStep(msgspec.Struct, frozen=True, kw_only=True):
 Step: TypeAlias = PromptStep | LoopStep
 
 
-class Workflow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A workflow, ready to lead an agent. One is equal to itself alone, so that it can be a key of caches.
+class Workflow(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow, ready to lead an agent.
 
     `flow` is what navigation walks: the top-level steps without those that a loop repeats by reference.
     `steps` finds any step by its id, bodies of loops included; `enclosing` the loops around it, outermost first.
@@ -190,6 +193,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     flow: tuple[Step, ...]
     steps: Mapping[str, Step]
     enclosing: Mapping[str, tuple[str, ...]]
+    ids: frozenset[str]
     preconditions: tuple[str, ...] = ()
     clarification_prompts: tuple[str, ...] = ()
     meta_guidance: tuple[str, ...] = ()
@@ -200,6 +204,8 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     producers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By variable: the first step that produces it."""
     has_contract: bool = False
+    memo: dict[Any, Any] = msgspec.field(default_factory=dict)
+    """What others have worked out about this workflow and keep for as long as it lives."""
 
     @property
     def total_steps(self) -> int:
@@ -212,6 +218,8 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
 
     message: str
     suggestion: str
+    is_undecided: bool = False
+    """Whether the rule could not be applied; then its opposite does not hold either."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,6 +28,11 @@ from workflowlookup.core.values import Context, Json, is_number, lookup
 MAX_VISITS: Final = 100_000
 """How many step instances one walk looks at before it gives up: nested loops multiply."""
 
+MOST_SKIPPED: Final = 100
+"""How many skipped instances are remembered: enough to explain a path, few enough to be sent."""
+
+MOST_WORDS: Final = 500
+
 _INSTANCE: Final = re.compile(r"(?P<step>[^@]+)(?:@(?P<iterations>\d{1,9}(?:\.\d{1,9})*))?")
 
 Iterations = tuple[int, ...]
@@ -125,7 +130,7 @@ def _next_in_line(workflow: Workflow, completed: Sequence[str], context: Context
             found = cast("PromptStep", step)
             break
         skipped.append(Skipped(step_id=step.id, condition=step.run_condition))
-    known = done & workflow.steps.keys()
+    known = done if done <= workflow.ids else done & workflow.ids
     return Next(
         step=found,
         instance_id=found.id if found else "",
@@ -204,7 +209,8 @@ class _Walk:
     def _runs(self, step: Step, iterations: Iterations, context: Context) -> bool:
         if step.run_condition is None or evaluate(step.run_condition, context):
             return True
-        self.skipped.append(Skipped(step_id=join_instance(step.id, iterations), condition=step.run_condition))
+        if len(self.skipped) < MOST_SKIPPED:
+            self.skipped.append(Skipped(step_id=join_instance(step.id, iterations), condition=step.run_condition))
         return False
 
     def _is_left(self, loop: LoopStep, later: Sequence[Step], iterations: Iterations) -> bool:
@@ -214,12 +220,15 @@ class _Walk:
         if loop.id in self._credits:
             self._credits.remove(loop.id)
             return True
-        return any(self._has_history(step, iterations) for step in later)
+        if not any(self._has_history(step, iterations) for step in later):
+            return False
+        self._credits -= set(_ids(loop.body))  # what was completed in it, by older callers, belongs to the past too
+        return True
 
     def _has_history(self, step: Step, iterations: Iterations) -> bool:
-        if join_instance(step.id, iterations) in self._completed:
+        if join_instance(step.id, iterations) in self._completed or step.id in self._credits:
             return True
-        return isinstance(step, LoopStep) and (step.id, iterations) in self._last_iteration
+        return isinstance(step, LoopStep) and ((step.id, iterations) in self._last_iteration or self._has_credit(step))
 
     def _loop(self, step: LoopStep, outer: Iterations, context: Context, *, is_past: bool) -> Iterator[_Found]:
         loop = step.loop
@@ -300,12 +309,19 @@ class _Walk:
         )
 
 
+def _ids(steps: Sequence[Step]) -> Iterator[str]:
+    for step in steps:
+        yield step.id
+        if isinstance(step, LoopStep):
+            yield from _ids(step.body)
+
+
 _SUBJECT: Final[Mapping[str, str]] = {"for": "count", "forEach": "items"}
 
 
 def explain_skip(skipped: Skipped) -> dict[str, Json]:
-    return {
-        "stepId": skipped.step_id,
-        "condition": skipped.condition,
-        "because": f"not true: {describe(skipped.condition)}",
-    }
+    """Which step was passed over, and why; of a condition that is longer than anyone reads, the beginning."""
+    words = describe(skipped.condition)
+    if len(words) > MOST_WORDS:
+        return {"stepId": skipped.step_id, "because": f"not true: {words[:MOST_WORDS]}…"}
+    return {"stepId": skipped.step_id, "condition": skipped.condition, "because": f"not true: {words}"}

@@ -17,7 +17,7 @@ MAX_PATTERN_LENGTH: Final = 4096
 SECONDS_PER_SEARCH: Final = 0.25
 SECONDS_PER_REQUEST: Final = 0.5
 WORTH_COUNTING: Final = 0.0005
-MOST_STEPS_WITHOUT_CLOCK: Final = 2_000_000
+MOST_STEPS_WITHOUT_CLOCK: Final = 3_000_000
 FLAGS: Final = "gimsuy"
 
 Search = Callable[[str], bool]
@@ -52,6 +52,8 @@ def compile_pattern(pattern: str, flags: str = "") -> Search:
         raise BadPattern(f"unknown flag '{unknown[0]}' (known: {' '.join(FLAGS)})")
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise BadPattern(f"longer than {MAX_PATTERN_LENGTH} characters")
+    if re.search(r"(?:[*+?]|\{\d+(?:,\d*)?\})\+", _without_escapes(pattern)):
+        raise BadPattern("nothing to repeat before '+'")
     options = regex.VERSION0
     for flag, option in (("i", regex.IGNORECASE), ("m", regex.MULTILINE), ("s", regex.DOTALL)):
         if flag in flags:
@@ -65,13 +67,13 @@ def compile_pattern(pattern: str, flags: str = "") -> Search:
     longest_without_clock = _longest_harmless_text(pattern)
 
     def search(text: str) -> bool:
-        if len(text) <= longest_without_clock:
-            return find(text) is not None
         remaining = _remaining.get()
         if remaining <= 0:
             raise TooSlow
         started = perf_counter()
         try:
+            if len(text) <= longest_without_clock:
+                return find(text) is not None
             return find(text, timeout=limit if remaining > limit else remaining) is not None
         except TimeoutError as problem:
             raise TooSlow from problem
@@ -87,24 +89,33 @@ def _longest_harmless_text(pattern: str) -> int:
     """How long a text may be for any search to end within `MOST_STEPS_WITHOUT_CLOCK`; 0 when that cannot be told.
 
     A quantifier on a single character or class can stop at any place of the text, an alternative doubles the ways to
-    match, and a search begins anywhere: 2 ** alternatives * length ** (quantifiers + 1) steps at the most. Quantified
-    groups, references and assertions multiply in ways that are not worth following.
+    match, each way is as long as the pattern, and a search begins anywhere; so there are at the most
+    length of pattern * 2 ** alternatives * length of text ** (quantifiers + 1) steps. Quantified groups, references and
+    assertions multiply in ways that are not worth following.
     """
-    if re.search(r"\\[1-9k]", pattern):
-        return 0
-    plain = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "x", pattern, flags=re.DOTALL)
-    plain = re.sub(r"\(\?(?::|P?<\w+>)", "(", plain)
-    if "(?" in plain or re.search(r"\)[*+?{]", plain):
+    plain = _without_escapes(pattern)
+    if "(?" in plain or "\\" in plain or re.search(r"\)[*+?{]", plain):
         return 0
     quantifiers = sum(map(plain.count, "*+?{"))
-    steps = MOST_STEPS_WITHOUT_CLOCK >> min(plain.count("|"), 64)
+    steps = (MOST_STEPS_WITHOUT_CLOCK // (len(plain) + 1)) >> min(plain.count("|"), 64)
     return int(steps ** (1 / (quantifiers + 1)))
+
+
+def _without_escapes(pattern: str) -> str:
+    """The pattern with escapes and classes as one letter each and groups plain; references stay as backslashes."""
+    plain = re.sub(r"\\[pP]\{[^}]*\}", "x", pattern)
+    plain = re.sub(r"\\[1-9k]", "\\\\", plain)
+    plain = re.sub(r"\\[^\\]|\[(?:\\.|[^\]\\])*\]", "x", plain, flags=re.DOTALL)
+    return re.sub(r"\(\?(?::|P?<\w+>)", "(", plain)
 
 
 _TOKEN: Final = re.compile(
     r"""\\u\{(?P<code>[0-9A-Fa-f]{1,6})\}   # \u{1F600}
       | \\k<(?P<name>\w+)>                  # a reference to a named group
+      | \\[pP]\{[^}]*\}                       # a property of characters
+      | (?P<letter>\\g)                     # no escape in ECMAScript, a reference here
       | \\.                                 # any other escape
+      | (?P<brace>\{(?!\d+(?:,\d*)?\}))     # no quantifier in ECMAScript, fuzzy matching here
       | \[\^\]                              # any character at all
       | \[\]                                # no character
       | (?P<open>\[) | (?P<close>\])
@@ -132,6 +143,10 @@ def _from_ecmascript(pattern: str, *, multiline: bool) -> str:
             return text
         if token["name"]:
             return f"(?P={token['name']})"
+        if token["letter"]:
+            return "g"
+        if token["brace"]:
+            return r"\{"
         if token["end"]:
             return "$" if multiline else r"\Z"
         return {"[^]": r"[\s\S]", "[]": "(?!)"}.get(text, text)

@@ -4,7 +4,7 @@ A rule yields an `Issue` for what is wrong and nothing when all is well. A new r
 generator here, a line in `RULES` and a property in `workflow.schema.json`.
 """
 
-import re
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,8 +16,9 @@ from workflowlookup.core.patterns import TooSlow, compile_pattern
 from workflowlookup.core.schemas import compile_schema_text, misfits
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
 
-_FENCED: Final = re.compile(r"\s*```[\w+-]*[ \t]*\r?\n(?P<inside>.*?)\r?\n?[ \t]*```\s*", re.DOTALL)
+_FENCE: Final = "```"
 _MOST_MISFITS: Final = 5
+MOST_JSON: Final = 256 * 1024
 
 
 def contains(rule: ContainsRule, output: str) -> Iterator[Issue]:
@@ -37,6 +38,7 @@ def regex(rule: RegexRule, output: str) -> Iterator[Issue]:
         yield Issue(
             message=f"The pattern {rule.pattern} took too long on this output and was given up",
             suggestion="Shorten the output; the author should simplify the pattern, which backtracks without end.",
+            is_undecided=True,
         )
         return
     if not found:
@@ -64,23 +66,37 @@ def length(rule: LengthRule, output: str) -> Iterator[Issue]:
 def schema(rule: SchemaRule, output: str) -> Iterator[Issue]:
     """JSON, bare or inside one Markdown code fence. Raises `BadSchema` for a malformed JSON Schema."""
     validator = compile_schema_text(bytes(rule.schema))
-    fenced = _FENCED.fullmatch(output)
+    if len(output) > MOST_JSON:
+        yield Issue(
+            message=rule.message or "Output is too long to be checked as JSON",
+            suggestion=f"Shorten the JSON to at most {MOST_JSON:,} characters (now {len(output):,}).",
+        )
+        return
     try:
-        value = parse_json((fenced["inside"] if fenced else output).encode())
+        value = parse_json(_unfenced(output).encode())
     except SyntaxProblem as problem:
         yield Issue(
             message=rule.message or "Output is not valid JSON",
             suggestion=f"Answer with JSON and nothing else: {problem.message}. {problem.suggestions[0]}.",
         )
         return
-    found = list(misfits(validator, value, msgspec.json.decode(rule.schema)))
+    found = list(itertools.islice(misfits(validator, value, msgspec.json.decode(rule.schema)), _MOST_MISFITS + 1))
     if found:
         sentences = "; ".join(misfit.sentence() for misfit in found[:_MOST_MISFITS])
-        more = f"; and {len(found) - _MOST_MISFITS} more" if len(found) > _MOST_MISFITS else ""
+        more = "; and more" if len(found) > _MOST_MISFITS else ""
         yield Issue(
             message=rule.message or f"Output does not fit the JSON Schema: {sentences}",
             suggestion=f"Mend the JSON: {sentences}{more}.",
         )
+
+
+def _unfenced(output: str) -> str:
+    """What stands inside a single Markdown code fence; the output itself when there is none."""
+    text = output.strip()
+    if not (text.startswith(_FENCE) and text.endswith(_FENCE)):
+        return output
+    _, newline, inside = text.removesuffix(_FENCE).partition("\n")
+    return inside if newline and f"\n{_FENCE}" not in f"\n{inside}" else output
 
 
 RULES: Final[Mapping[type, Callable[[Any, str], Iterator[Issue]]]] = MappingProxyType(

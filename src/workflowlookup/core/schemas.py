@@ -15,7 +15,8 @@ from workflowlookup.core.values import Json
 if TYPE_CHECKING:
     import jsonschema_rs
 
-BACKTRACK_LIMIT: Final = 100_000
+BACKTRACK_LIMIT: Final = 10_000
+MOST_NAMES_COMPARED: Final = 200
 WORKFLOW_SCHEMA_FILE: Final = __file__.removesuffix("schemas.py") + "workflow.schema.json"
 
 PathTo = tuple[str | int, ...]
@@ -42,7 +43,7 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
         if self.missing:
             return f"{dotted((*self.path, self.missing))} is required"
         if self.unknown:
-            names = ", ".join(suggest(name, self.known) for name in self.unknown)
+            names = ", ".join(suggest(name, self.known) for name in self.unknown[:5])
             return f"{at + ': ' if at else ''}unknown {'field' if len(self.unknown) == 1 else 'fields'} {names}"
         return f"{at or 'the value'} must be {self.expected}; found {self.found}"
 
@@ -53,6 +54,7 @@ def workflow_schema() -> dict[str, Json]:
     return schema
 
 
+@functools.cache
 def workflow_schema_text() -> str:
     """The same as it is written."""
     with open(WORKFLOW_SCHEMA_FILE, encoding="utf-8") as file:
@@ -64,10 +66,44 @@ def workflow_validator() -> "jsonschema_rs.Validator":
     return compile_schema(workflow_schema())
 
 
+MOST_SUBSCHEMAS: Final = 20_000
+"""How large a schema may become when its references are followed: validating takes as long."""
+
+
+def _refuse_expansion(schema: Json) -> None:
+    """References to references multiply; those that lead back to themselves are bounded by the depth of the value."""
+    sizes: dict[str, int] = {}
+
+    def size(node: Json, following: tuple[str, ...]) -> int:
+        if isinstance(node, list):
+            return sum(size(item, following) for item in node)
+        if not isinstance(node, Mapping):
+            return 0
+        total = 1
+        for keyword, value in node.items():
+            if keyword in ("$ref", "$dynamicRef") and isinstance(value, str) and value.startswith("#"):
+                if value not in sizes and value not in following:
+                    sizes[value] = size(_resolve_pointer(schema, value), (*following, value))
+                total += sizes.get(value, 1)
+            elif keyword not in ("$defs", "definitions", "const", "enum", "examples", "default"):
+                total += size(value, following)
+            if total > MOST_SUBSCHEMAS:
+                raise BadSchema("its references multiply without end")
+        return total
+
+    size(schema, ())
+
+
+def _resolve_pointer(schema: Json, reference: str) -> Json:
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in reference[1:].split("/")[1:]]
+    return _resolve(schema, parts)
+
+
 def compile_schema(schema: Json) -> "jsonschema_rs.Validator":
     """A validator that checks `format` and stays offline. Raises `BadSchema`."""
     import jsonschema_rs  # noqa: PLC0415 - costs 15 ms, and `initialize` needs none
 
+    _refuse_expansion(schema)
     try:
         return jsonschema_rs.validator_for(
             schema,
@@ -93,6 +129,17 @@ def misfits(validator: "jsonschema_rs.Validator", value: Json, schema: Json = No
             yield _misfit(error, schema)
     except ValueError as problem:  # nested deeper than the validator goes
         yield Misfit(path=(), keyword="depth", expected="less deeply nested", found=str(problem))
+
+
+def first_misfit(validator: "jsonschema_rs.Validator", value: Json, schema: Json = None) -> Misfit | None:
+    """The first place where the value does not fit; for values so large that finding all would take long."""
+    import jsonschema_rs  # noqa: PLC0415 - as above
+
+    try:
+        validator.validate(value)
+    except jsonschema_rs.ValidationError as error:
+        return _misfit(error, schema)
+    return None
 
 
 def _misfit(error: Any, schema: Json) -> Misfit:
@@ -123,8 +170,8 @@ def _misfit(error: Any, schema: Json) -> Misfit:
 def _resolve(schema: Json, path: Sequence[str | int]) -> Json:
     for part in path:
         try:
-            schema = schema[part]
-        except (KeyError, IndexError, TypeError):
+            schema = schema[int(part)] if isinstance(schema, list) else schema[part]
+        except (KeyError, IndexError, TypeError, ValueError):
             return None
     return schema
 
@@ -141,6 +188,10 @@ def _alternatives(kind: Any) -> str:
     )
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 _TYPE_WORDS: Final = {
     "string": "text ('string')",
     "number": "a number",
@@ -155,18 +206,18 @@ _EXPECTED: Final[Mapping[str, Callable[[Any], str]]] = {
     "type": lambda kind: " or ".join(_TYPE_WORDS.get(name, name) for name in kind.types),
     "enum": lambda kind: f"one of {', '.join(show(option) for option in kind.options if option is not None)}",
     "const": lambda kind: show(kind.expected_value),
-    "pattern": lambda kind: f"text that matches {kind.pattern}",
+    "pattern": lambda kind: f"text that matches {getattr(kind, 'pattern', 'the pattern, within reason')}",
     "format": lambda kind: f"a valid {kind.format}",
-    "minLength": lambda kind: f"at least {kind.limit} characters long",
-    "maxLength": lambda kind: f"at most {kind.limit} characters long",
+    "minLength": lambda kind: f"at least {_counted(kind.limit, 'character')} long",
+    "maxLength": lambda kind: f"at most {_counted(kind.limit, 'character')} long",
     "minimum": lambda kind: f"at least {kind.limit}",
     "maximum": lambda kind: f"at most {kind.limit}",
     "exclusiveMinimum": lambda kind: f"greater than {kind.limit}",
     "exclusiveMaximum": lambda kind: f"less than {kind.limit}",
     "minItems": lambda kind: f"a list of at least {kind.limit}",
     "maxItems": lambda kind: f"a list of at most {kind.limit}",
-    "minProperties": lambda kind: f"an object with at least {kind.limit} field{'' if kind.limit == 1 else 's'}",
-    "maxProperties": lambda kind: f"an object with at most {kind.limit} field{'' if kind.limit == 1 else 's'}",
+    "minProperties": lambda kind: f"an object with at least {_counted(kind.limit, 'field')}",
+    "maxProperties": lambda kind: f"an object with at most {_counted(kind.limit, 'field')}",
     "uniqueItems": lambda _: "a list without repeats",
     "anyOf": _alternatives,
     "oneOf": _alternatives,
@@ -215,6 +266,7 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     """The known name that the author probably meant."""
     import difflib  # noqa: PLC0415 - only mistakes need it
 
+    known = known[:MOST_NAMES_COMPARED]
     close = difflib.get_close_matches(name.lower(), [item.lower() for item in known], n=1, cutoff=0.7)
     return next((item for item in known if close and item.lower() == close[0]), None)
 

@@ -11,7 +11,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
-from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_NESTING, deeper_than
+from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
+from workflowlookup.core.syntax import MAX_NESTING
+from workflowlookup.core.values import deeper_than
 
 Id = Annotated[str, Meta(min_length=3, max_length=64)]  # its characters are checked for all ids at once
 Title = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -220,5 +222,6 @@ def quick_yes(text: bytes) -> Document | None:
     for step in document.steps:
         if step.body is not UNSET:
             ids += [inner.id for inner in step.body]
-    is_sound = len(set(ids)) == len(ids) and _IDS.fullmatch("\n".join((document.id, *ids)))
+    together = "\n".join((document.id, *ids))
+    is_sound = len(set(ids)) == len(ids) == together.count("\n") and _IDS.fullmatch(together)
     return document if is_sound else None

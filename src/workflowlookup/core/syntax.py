@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.values import MAX_NESTING, Json, deeper_than
+from workflowlookup.core.values import Json, deeper_than
 
+MAX_NESTING: Final = 64
 MAX_YAML_NODES: Final = 100_000
 
 
@@ -40,6 +41,8 @@ class TooDeep(SyntaxProblem):
 
 def parse_json(text: bytes) -> Json:
     """The JSON value. Raises `SyntaxProblem` with line, column and the likely fix."""
+    if not text.strip():
+        raise SyntaxProblem("JSON syntax error: the document is empty", "Write the workflow, or start from an example")
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
@@ -74,7 +77,7 @@ def _json_problem(text: bytes, fallback: str) -> SyntaxProblem:
     try:
         json.loads(string)
     except json.JSONDecodeError as problem:
-        reason, position = problem.msg, problem.pos
+        reason, position = _trailing_comma(string, problem.pos) or (problem.msg, problem.pos)
         fix = _likely_fix(string, position, reason)
         if not string[position:].strip() or reason.startswith("Unterminated string"):
             reason, position = "Unexpected end of JSON input", len(string)
@@ -92,6 +95,14 @@ def _json_problem(text: bytes, fallback: str) -> SyntaxProblem:
         line=line,
         column=column,
     )
+
+
+def _trailing_comma(text: str, position: int) -> tuple[str, int] | None:
+    """A comma before a closing bracket, at the bracket: versions of Python word and place it differently."""
+    rest = text[position:].lstrip(", \t\r\n")
+    if rest[:1] in ("}", "]") and "," in text[len(text[:position].rstrip(" \t\r\n,")) : len(text) - len(rest)]:
+        return "Unexpected comma", len(text) - len(rest)
+    return None
 
 
 def _likely_fix(text: str, position: int, reason: str) -> str:
@@ -158,8 +169,9 @@ def parse_yaml(text: bytes) -> Json:
         ) from None
     except SyntaxProblem:
         raise
-    except (yaml.YAMLError, ValueError) as problem:
-        raise SyntaxProblem(f"YAML syntax error: {problem}", "Save the file as UTF-8 text") from None
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as problem:
+        reason = str(problem).partition("\n")[0] or type(problem).__name__
+        raise SyntaxProblem(f"YAML syntax error: {reason}", "Save the file as UTF-8 text, without tags") from None
     except RecursionError:
         raise TooDeep from None
     if _count_nodes(value, {}) > MAX_YAML_NODES:
@@ -202,21 +214,30 @@ def _count_nodes(value: Json, known: dict[int, int], depth: int = 0) -> int:
 
 @functools.cache
 def _json_loader() -> Any:
-    """PyYAML's C loader with the plain types of YAML 1.2: `no` is text, a date is text, keys are text."""
+    """PyYAML's C loader with the plain types of JSON: `no`, `12:30`, `010` and dates are text, and so are keys."""
     import yaml  # noqa: PLC0415 - as above
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class JsonLoader(base):  # type: ignore[misc]
         yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own spelling
-            first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":bool"))]
+            first: [
+                (tag, pattern)
+                for tag, pattern in resolvers
+                if not tag.endswith((":timestamp", ":bool", ":int", ":float"))
+            ]
             for first, resolvers in base.yaml_implicit_resolvers.items()
         }
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Json]:  # noqa: FBT001, FBT002 - PyYAML's
-            self.flatten_mapping(node)
+            merged: dict[str, Json] = {}
             mapping: dict[str, Json] = {}
             for key_node, value_node in node.value:
+                if key_node.tag == "tag:yaml.org,2002:merge":
+                    value = self.construct_object(value_node, deep=True)
+                    for part in reversed(value) if isinstance(value, list) else (value,):
+                        merged |= part
+                    continue
                 key = self.construct_object(key_node, deep=deep)
                 if not isinstance(key, str):
                     key = str(key_node.value)
@@ -225,11 +246,14 @@ def _json_loader() -> Any:
                         None, None, f"the field '{key}' is written twice", key_node.start_mark
                     )
                 mapping[key] = self.construct_object(value_node, deep=deep)
-            return mapping
+            return merged | mapping
 
-    JsonLoader.add_implicit_resolver(
-        "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-    )
+    for tag, pattern, first in (
+        ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+        ("int", r"-?(0|[1-9][0-9]*)", "-0123456789"),
+        ("float", r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?", "-0123456789"),
+    ):
+        JsonLoader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"^(?:{pattern})$"), list(first))
     return JsonLoader
 
 

@@ -53,7 +53,8 @@ def _issues(criterion: Criterion, output: str, context: Context) -> list[Issue] 
         case Not(part=part):
             if not _counts(part, context):
                 return None
-            return [] if _issues(part, output, context) else [_unwanted(describe_criterion(part))]
+            found = _issues(part, output, context)
+            return [issue for issue in found if issue.is_undecided] if found else [_unwanted(describe_criterion(part))]
         case Malformed(reason=reason):
             raise InvalidCriteria(f"{reason}. Ask the author to mend the criteria.", details=reason)
     raise AssertionError(criterion)

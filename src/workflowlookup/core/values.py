@@ -13,12 +13,6 @@ Json: TypeAlias = Any
 
 Context: TypeAlias = Mapping[str, Json]
 
-MAX_NESTING: Final = 64
-"""How deep the lists and objects of a document may nest."""
-DEFAULT_VERSION: Final = "1.0.0"
-DEFAULT_CATEGORY: Final = "workflow"
-"""What a workflow that says neither has."""
-
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MAX_DIGITS: Final = 400
 _TRUE: Final = frozenset({"true", "yes", "1"})

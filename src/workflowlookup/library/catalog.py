@@ -126,10 +126,8 @@ class Catalog:
 
     def _not_found(self, workflow_id: str) -> WorkflowNotFound:
         meant = nearest(workflow_id, [summary.id for summary in self.snapshot().summaries])
-        hint = f"Did you mean '{meant}'? " if meant else ""
-        return WorkflowNotFound(
-            f"No workflow has the id '{workflow_id}'. {hint}Call workflow_list to see every id.", workflowId=workflow_id
-        )
+        hint = f" Did you mean '{meant}'?" if meant else ""
+        return WorkflowNotFound(f"No workflow has the id '{workflow_id}'.{hint}", workflowId=workflow_id)
 
     def _scan(self, changes: Changes) -> Snapshot:
         changed = changes.take()
@@ -139,13 +137,10 @@ class Catalog:
             for source in self.sources
         }
         changes.scanned()
-        if self._snapshot is None or any(
-            not _same(listing, self._listings.get(root)) for root, listing in listings.items()
-        ):
-            self._listings = listings
+        previous, self._listings = self._listings, listings
+        if self._snapshot is None or any(not _same(listings[root], previous.get(root)) for root in listings):
             self._snapshot = self._merge()
             self._report()
-        self._listings = listings
         return self._snapshot
 
     def _merge(self) -> Snapshot:

@@ -1,7 +1,7 @@
 """Whether anything below the watched directories has changed since one last asked.
 
 `Inotify` (Linux) asks the kernel, so that the answer is exact and costs a microsecond whatever the size of the library.
-`Polling` (elsewhere, or when the kernel gives no more watches) says yes often enough that a scan finds it.
+`Polling` (elsewhere, or when the kernel gives no more watches) says yes often enough that a scan finds a change soon.
 Both are asked at the start of a request; there is no thread.
 """
 
@@ -93,6 +93,8 @@ class Inotify:
         self._expected: dict[int, set[str]] = {}
         self._changed: set[str] = set()
         self._is_stale = False
+        self._polling = Polling()
+        self._is_blind = False
 
     def watch(self, directory: str) -> None:
         watch = self._add(directory)
@@ -111,20 +113,21 @@ class Inotify:
     def _add(self, directory: str) -> int | None:
         watch: int = self._libc.inotify_add_watch(self._descriptor, os.fsencode(directory), _MASK)
         if watch < 0:
-            self._is_stale = True  # no more watches, or no such directory: look at every request instead
+            self._is_blind = True  # no more watches, or no such directory: look now and then instead
             return None
         return watch
 
     def pending(self) -> bool:
         if self._poll.poll(0):
             self._read()
-        return self._is_stale
+        return self._is_stale or (self._is_blind and self._polling.pending())
 
     def take(self) -> frozenset[str]:
         self.pending()
         changed, self._changed = frozenset(self._changed), set()
         self._expected.clear()
-        self._is_stale = False
+        self._is_stale = self._is_blind = False
+        self._polling.take()
         return changed
 
     def _read(self) -> None:
@@ -143,7 +146,7 @@ class Inotify:
                 self._is_stale = True
 
     def scanned(self) -> None:
-        pass
+        self._polling.scanned()
 
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:

@@ -3,12 +3,16 @@
 import os
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
-from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
+from workflowlookup.errors import StorageError, WorkflowLookupError
 from workflowlookup.library.changes import Changes
 from workflowlookup.library.files import Loaded, is_document_name, load, signature_of
+
+MOST_LEVELS: Final = 32
+"""How deep directories may nest; deeper ones are not looked into."""
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,37 +57,38 @@ class DirectorySource:
                     continue
                 before = previous.files.get(entry.path)
                 if before is None or entry.path in changed or _differs(before, entry):
-                    before = load(entry.path, self.root)
-                files[entry.path] = before
+                    files[entry.path] = _unless_same(before, load(entry.path, self.root))
+                else:
+                    files[entry.path] = before
         except OSError as problem:
             reason = problem.strerror or str(problem)
             refusal = StorageError(f"{self.root} cannot be read: {reason}.", file=self.root, details=reason)
             return _withdrawn(previous, refusal)
         return Listing(files=files, ignored=ignored)
 
-    def _entries(self, directory: str, changes: Changes) -> Iterator[os.DirEntry[str]]:
+    def _entries(self, directory: str, changes: Changes, levels: int = MOST_LEVELS) -> Iterator[os.DirEntry[str]]:
         changes.watch(directory)
         with os.scandir(directory) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                if not entry.name.startswith("."):
-                    yield from self._subdirectory(entry, changes)
+                if not entry.name.startswith(".") and levels:
+                    yield from self._subdirectory(entry, changes, levels - 1)
             elif entry.is_symlink() and os.path.isdir(entry.path):
                 continue  # a link to a directory inside the root would only show its documents twice
             else:
                 yield entry
 
-    def _subdirectory(self, entry: os.DirEntry[str], changes: Changes) -> Iterator[os.DirEntry[str]]:
+    def _subdirectory(self, entry: os.DirEntry[str], changes: Changes, levels: int) -> Iterator[os.DirEntry[str]]:
         try:
-            yield from self._entries(entry.path, changes)
+            yield from self._entries(entry.path, changes, levels)
         except OSError:
             return  # gone or closed to us meanwhile: the other directories do not suffer
 
     def _without_root(self, previous: Listing) -> Listing:
         if not self._required and not previous.files:
             return Listing()
-        refusal = StorageError(f"The directory {self.root} does not exist.", file=self.root, details="does not exist")
+        refusal = StorageError(f"{self.root} does not exist.", file=self.root, details="does not exist")
         return _withdrawn(previous, refusal)
 
 
@@ -97,10 +102,16 @@ def _withdrawn(previous: Listing, refusal: WorkflowLookupError) -> Listing:
 
 
 def _differs(before: Loaded, entry: os.DirEntry[str]) -> bool:
+    """Whether the file should be read again; what could not be read is tried every time."""
     if before.signature is None:
-        # What could not be read is tried again, but a link that leads out stays out until it changes by name.
-        return not isinstance(before.refusal, SecurityError)
+        return True
     try:
         return signature_of(entry.stat()) != before.signature
     except OSError:
         return True
+
+
+def _unless_same(before: Loaded | None, now: Loaded) -> Loaded:
+    """The old finding when the new one says the same, so that nothing counts as changed."""
+    is_same = before is not None and before.refusal and now.refusal and str(before.refusal) == str(now.refusal)
+    return before if before is not None and is_same and before.signature == now.signature else now

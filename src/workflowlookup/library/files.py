@@ -6,15 +6,17 @@ becomes one of our refusals here, with the name of the file in it.
 
 import errno
 import os
+import re
 import stat
 from typing import Final
 
 import msgspec
 
 from workflowlookup.core.document import Severity, check, is_sound
+from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
 from workflowlookup.core.shape import quick_yes
-from workflowlookup.core.syntax import SyntaxProblem, TooDeep, parse_json, parse_yaml
-from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_NESTING, Json
+from workflowlookup.core.syntax import MAX_NESTING, SyntaxProblem, TooDeep, parse_json, parse_yaml
+from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidWorkflow, SecurityError, StorageError, WorkflowLookupError
 
 MAX_FILE_BYTES: Final = 1 << 20
@@ -66,19 +68,24 @@ def read_bytes(path: str, root: str) -> tuple[bytes, Signature]:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise StorageError(f"{path} is not a regular file.", file=path)
-            wanted = min(status.st_size, MAX_FILE_BYTES) + 1  # one more than there should be: then the end was reached
-            data = os.read(descriptor, wanted)
-            while len(data) < wanted and (more := os.read(descriptor, wanted - len(data))):
+            if status.st_size > MAX_FILE_BYTES:
+                raise _too_large(path)
+            data = os.read(descriptor, MAX_FILE_BYTES + 1 if status.st_size == 0 else status.st_size + 1)
+            while len(data) < status.st_size and (more := os.read(descriptor, status.st_size - len(data))):
                 data += more
         finally:
             os.close(descriptor)
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise StorageError(f"{path} cannot be read: {reason}.", file=path, details=reason) from problem
-    if len(data) > MAX_FILE_BYTES:
-        details = f"larger than {MAX_FILE_BYTES:,} bytes"
-        raise SecurityError(f"{path} is {details}. Split the workflow.", file=path, details=details)
+    if len(data) > MAX_FILE_BYTES:  # it grew meanwhile
+        raise _too_large(path)
     return data, signature_of(status)
+
+
+def _too_large(path: str) -> SecurityError:
+    details = f"larger than {MAX_FILE_BYTES:,} bytes"
+    return SecurityError(f"{path} is {details}. Split the workflow.", file=path, details=details)
 
 
 def _inside(path: str, root: str) -> str:
@@ -125,9 +132,14 @@ def _quick_summary(data: bytes, path: str) -> Summary | None:
     )
 
 
-def claimed_id(document: Json, path: str) -> str:
+_ID_IN_TEXT: Final = re.compile(rb"""["']?\bid["']?\s*:\s*["']?(?P<id>[a-z0-9-][a-z0-9._-]{2,63})\b""")
+
+
+def claimed_id(document: Json, data: bytes, path: str) -> str:
     """The id that a document wants to be known by; its file name when it says nothing sensible."""
     wanted = document.get("id") if isinstance(document, dict) else None
+    if document is None and (said := _ID_IN_TEXT.search(data[:4096])):  # not even parsed: what it seems to say
+        return said["id"].decode()
     return wanted if isinstance(wanted, str) and wanted else os.path.splitext(os.path.basename(path))[0]
 
 
@@ -144,6 +156,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 def load(path: str, root: str) -> Loaded:
     """Look at a file; never raises for what it holds."""
     document: Json = None
+    data = b""
     signature: Signature | None = None
     try:
         data, signature = read_bytes(path, root)
@@ -153,4 +166,4 @@ def load(path: str, root: str) -> Loaded:
             summary = summarise(document, path)
         return Loaded(path=path, id=summary.id, signature=signature, summary=summary)
     except WorkflowLookupError as refusal:
-        return Loaded(path=path, id=claimed_id(document, path), signature=signature, refusal=refusal)
+        return Loaded(path=path, id=claimed_id(document, data, path), signature=signature, refusal=refusal)

@@ -167,16 +167,17 @@ class Connection:
             call = self._enter(request)
             rules = call.rules
             result = self._dispatch(call)
+            if result is _PENDING:
+                return None
+            return jsonrpc.success(request.id, _in_envelope(result) if rules.envelope else result)
         except WorkflowLookupError as error:
             return _failure(request.id, error, rules)
         except RecursionError:  # what msgspec decodes may still be too deep to work with
+            log.info("%s was nested too deeply", request.method, exc_info=True)
             return _failure(request.id, InvalidParams("params are nested too deeply"), rules)
         except Exception:  # broad on purpose: details go to the log, not to the wire
             log.exception("%s failed", request.method)
             return jsonrpc.failure(request.id, InternalError())
-        if result is _PENDING:
-            return None
-        return jsonrpc.success(request.id, _in_envelope(result) if rules.envelope else result)
 
     def _enter(self, request: Request) -> _Call:
         """Find the era of a request, and refuse what its era does not allow."""
@@ -294,7 +295,7 @@ class Connection:
             raise registry.unknown(name)
         arguments = call.optional("arguments", dict, "an object")
         try:
-            result = registry.call(tool, registry.arguments(tool, arguments), call.client_capabilities)
+            result = registry.call(tool, arguments, call.client_capabilities)
         except WorkflowLookupError as error:
             if _comes_as_result(error, call.rules):
                 return _refusal(error)
@@ -313,7 +314,7 @@ class Connection:
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
-        return registry.call(tool, registry.arguments(tool, params), call.client_capabilities)
+        return registry.call(tool, params, call.client_capabilities)
 
     # ── resources, prompts, completions ─────────────────────────────────────────────────────────────────────────
 

@@ -103,7 +103,7 @@ def _element(line: bytes) -> Message:
 
 def _classify(parsed: _Line) -> Message:
     raw_id, method, params = bytes(parsed.id), parsed.method, parsed.params
-    if parsed.jsonrpc == "2.0" and raw_id[:1].isdigit() and type(method) is str and type(params) is dict:
+    if parsed.jsonrpc == "2.0" and raw_id.isdigit() and type(method) is str and type(params) is dict:
         return Request(raw_id, method, params)  # the usual case, told at once
     has_id = _is_id(raw_id)
     if parsed.jsonrpc != "2.0":
@@ -124,14 +124,14 @@ def _classify(parsed: _Line) -> Message:
 
 
 def _is_id(raw: bytes) -> bool:
-    """A number, or a string that is well-formed; true, null, lists and objects are no ids."""
-    if raw[:1] == b'"':
-        try:
-            msgspec.json.decode(raw)
-        except msgspec.DecodeError:
-            return False
-        return True
-    return raw[:1] in b"-0123456789" if raw else False
+    """A number or a string that is well-formed; true, null, lists and objects are no ids."""
+    if raw[:1] not in (b'"', b"-") and not raw[:1].isdigit():
+        return False
+    try:
+        msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def _invalid(details: str) -> InvalidRequest:

@@ -51,7 +51,8 @@ def get_prompt(services: Services, params: Mapping[str, Any]) -> Mapping[str, Js
     try:
         workflow = services.catalog.get(params["name"])
     except WorkflowNotFound as problem:
-        raise InvalidParams(problem.remedy.replace("workflow_list", "prompts/list"), name=params["name"]) from problem
+        remedy = f"{problem.remedy} Call prompts/list to see them."
+        raise InvalidParams(remedy, name=params["name"]) from problem
     answers: Mapping[str, Json] = params.get("arguments") or {}
     names = argument_names(workflow)
     for name, value in answers.items():

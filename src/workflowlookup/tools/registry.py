@@ -4,21 +4,25 @@ A tool called by its own name and the same tool through `tools/call` meet in `Re
 against the input schema. A handler gets plain JSON values and gives plain JSON values.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
-from workflowlookup.core.schemas import compile_schema, misfits, suggest
+from workflowlookup.core.schemas import Misfit, compile_schema, first_misfit, misfits, suggest
 from workflowlookup.core.values import Json
-from workflowlookup.errors import InvalidParams, MissingClientCapability
+from workflowlookup.errors import InvalidParams, MissingClientCapability, WorkflowNotFound
 from workflowlookup.library.catalog import Catalog
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
 MAX_CONTEXT_BYTES: Final = 256 * 1024
+MOST_MISFITS: Final = 5
+LONG_LIST: Final = 1_000
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,23 +104,9 @@ class Registry:
             f"Unknown tool {suggest(name, list(self.tools))}. Call tools/list to see every tool.", name=name
         )
 
-    def arguments(self, tool: Tool, params: Json) -> Mapping[str, Any]:
-        """Arguments by name, checked against the input schema. Raises `InvalidParams` that names each misfit."""
-        arguments = {} if params is None else params
-        if isinstance(arguments, list):
-            arguments = _by_position(tool, arguments)
-        if not arguments and arguments == {} and not tool.input_schema["required"]:
-            return {}  # nothing to check; the first workflow_list need not wait for a validator
-        validator = self._validators.get(tool.name)
-        if validator is None:
-            validator = self._validators[tool.name] = compile_schema(tool.input_schema)
-        if not validator.is_valid(arguments):
-            found = list(misfits(validator, arguments, tool.input_schema))
-            raise InvalidParams("; ".join(misfit.sentence() for misfit in found))
-        return arguments
-
-    def call(self, tool: Tool, arguments: Mapping[str, Any], client_capabilities: Mapping[str, Json]) -> Result:
-        """The tool's answer to arguments that have been checked."""
+    def call(self, tool: Tool, params: Json, client_capabilities: Mapping[str, Json]) -> Result:
+        """The tool's answer. Raises `InvalidParams` naming each argument that does not fit, or what the tool raises."""
+        arguments = self._checked(tool, {} if params is None else params)
         if tool.client_capabilities and (missing := tool.client_capabilities - client_capabilities.keys()):
             raise MissingClientCapability(
                 f"The tool '{tool.name}' needs a client that offers {', '.join(sorted(missing))}.",
@@ -124,6 +114,36 @@ class Registry:
             )
         start_budget()
         return tool.handler(self._services, arguments)
+
+    def _checked(self, tool: Tool, arguments: Json) -> Mapping[str, Any]:
+        """Arguments by name, checked against the input schema."""
+        if isinstance(arguments, list):
+            arguments = _by_position(tool, arguments)
+        if arguments == {} and not tool.input_schema["required"]:
+            return {}  # nothing to check; the first workflow_list need not wait for a validator
+        validator = self._validators.get(tool.name)
+        if validator is None:
+            validator = self._validators[tool.name] = compile_schema(tool.input_schema)
+        if not validator.is_valid(arguments):
+            raise InvalidParams("; ".join(misfit.sentence() for misfit in _misfits(validator, arguments, tool)))
+        return arguments  # type: ignore[no-any-return]
+
+
+def _misfits(validator: "jsonschema_rs.Validator", arguments: Json, tool: Tool) -> Iterable[Misfit]:
+    """What does not fit: a few of all, or of a very long list the first."""
+    values = arguments.values() if isinstance(arguments, dict) else ()
+    if any(isinstance(value, list) and len(value) > LONG_LIST for value in values):
+        first = first_misfit(validator, arguments, tool.input_schema)
+        return [first] if first else []
+    return itertools.islice(misfits(validator, arguments, tool.input_schema), MOST_MISFITS)
+
+
+def find_workflow(services: Services, wanted: str) -> Workflow:
+    """The workflow of this id; a caller that asked for one that is not there is told how to see them all."""
+    try:
+        return services.catalog.get(wanted)
+    except WorkflowNotFound as problem:
+        raise WorkflowNotFound(f"{problem.remedy} Call workflow_list to see every id.", **problem.data) from problem
 
 
 def _by_position(tool: Tool, values: Sequence[Json]) -> dict[str, Json]:
@@ -154,14 +174,15 @@ def workflow_id(description: str) -> dict[str, Json]:
 
 
 def step_id(description: str) -> dict[str, Json]:
-    return {"type": "string", "description": description, "pattern": _INSTANCE_PATTERN, "minLength": 3, "maxLength": 96}
+    form = {"pattern": _INSTANCE_PATTERN, "minLength": 3, "maxLength": 256}
+    return {"type": "string", "description": description, **form}
 
 
 def completed_steps(description: str) -> dict[str, Json]:
     return {
         "type": "array",
         "description": description,
-        "items": {"type": "string", "pattern": _INSTANCE_PATTERN, "maxLength": 96},
+        "items": {"type": "string", "pattern": _INSTANCE_PATTERN, "maxLength": 256},
         "uniqueItems": True,
     }
 

@@ -61,7 +61,7 @@ def read_resource(services: Services, params: Mapping[str, Any]) -> Mapping[str,
     try:
         workflow = services.catalog.get(uri.removeprefix(SCHEME))
     except WorkflowNotFound as problem:
-        raise ResourceNotFound(problem.remedy, uri=uri) from problem
+        raise ResourceNotFound(f"{problem.remedy} Call resources/list to see them.", uri=uri) from problem
     return _contents(uri, "text/markdown", as_markdown(workflow))
 
 

@@ -1,6 +1,5 @@
 """`workflow_get`: a workflow without its steps, with the first one, or whole."""
 
-import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,27 +9,35 @@ from workflowlookup.core.guidance import filler, view_step
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import next_step
 from workflowlookup.core.values import Json
-from workflowlookup.library.catalog import MOST_BUILT
-from workflowlookup.tools.registry import STEP_SCHEMA, TEXTS, Services, Tool, arguments_schema, workflow_id
+from workflowlookup.tools.registry import (
+    STEP_SCHEMA,
+    TEXTS,
+    Services,
+    Tool,
+    arguments_schema,
+    find_workflow,
+    workflow_id,
+)
 
 _OPTIONAL: Final = ("preconditions", "clarificationPrompts", "metaGuidance")
 
 
 def handle(services: Services, arguments: Mapping[str, Any]) -> msgspec.Raw:
-    return view(services.catalog.get(arguments["id"]), arguments.get("mode") or "preview")
+    return view(find_workflow(services, arguments["id"]), arguments.get("mode") or "preview")
 
 
-@functools.lru_cache(maxsize=MOST_BUILT)
 def view(workflow: Workflow, mode: str) -> msgspec.Raw:
     """The workflow in one of the three modes; made and encoded once for each version of a document."""
+    ready: msgspec.Raw | None = workflow.memo.get((mode,))
+    if ready is None:
+        ready = workflow.memo[(mode,)] = msgspec.Raw(msgspec.json.encode(_view(workflow, mode)))
+    return ready
+
+
+def _view(workflow: Workflow, mode: str) -> Mapping[str, Json]:
     if mode == "full":
-        return msgspec.Raw(
-            msgspec.json.encode({"version": workflow.version, "category": workflow.category, **workflow.document})
-        )
-    answer = metadata(workflow)
-    if mode == "preview":
-        answer["firstStep"] = first_step(workflow)
-    return msgspec.Raw(msgspec.json.encode(answer))
+        return {**workflow.document, "version": workflow.version, "category": workflow.category}
+    return metadata(workflow) if mode == "metadata" else {**metadata(workflow), "firstStep": first_step(workflow)}
 
 
 def metadata(workflow: Workflow) -> dict[str, Json]:
@@ -96,11 +103,11 @@ TOOL = Tool(
         {
             "id": "bug-investigation",
             "name": "Bug investigation",
-            "description": "Find the root cause of a bug with evidence, before anything is changed.",
+            "description": "Find and prove the cause of a defect, then fix it behind a regression test.",
             "version": "1.0.0",
             "category": "development",
-            "preconditions": ["There is a report of what goes wrong"],
-            "totalSteps": 7,
+            "preconditions": ["The wrong behaviour can be described, together with what was expected instead."],
+            "totalSteps": 9,
         },
     ),
     handler=handle,

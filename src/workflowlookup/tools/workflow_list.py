@@ -73,7 +73,7 @@ TOOL = Tool(
                 {
                     "id": "bug-investigation",
                     "name": "Bug investigation",
-                    "description": "Find the root cause of a bug with evidence, before anything is changed.",
+                    "description": "Find and prove the cause of a defect, then fix it behind a regression test.",
                     "category": "development",
                     "version": "1.0.0",
                 }

@@ -1,8 +1,7 @@
 """`workflow_next`: the next step for a caller who tells what is completed and what is known."""
 
-import functools
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -22,13 +21,14 @@ from workflowlookup.tools.registry import (
     checked_context,
     completed_steps,
     context,
+    find_workflow,
     step_id,
     workflow_id,
 )
 
 
 def handle(services: Services, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
-    workflow = services.catalog.get(arguments["workflowId"])
+    workflow = find_workflow(services, arguments["workflowId"])
     current = arguments.get("currentStep")
     if current is not None and find_step(workflow, current) is None:
         raise step_not_found(workflow, current)
@@ -41,7 +41,7 @@ def answer(workflow: Workflow, found: Next) -> dict[str, Json]:
     view: Json
     guidance: Json
     if step is not None and not step.reads_context and found.loop is None:
-        view, guidance = _told_anywhere(workflow, step.id)
+        view, guidance = _told_anywhere(workflow, step)
     else:
         told = guide(workflow, found)
         view, guidance, warnings = told.step or None, _guidance(told), told.warnings
@@ -49,7 +49,7 @@ def answer(workflow: Workflow, found: Next) -> dict[str, Json]:
         "step": view,
         "guidance": guidance,
         "isComplete": step is None,
-        "progress": {"completed": found.completed, "total": workflow.total_steps},
+        "progress": _progress(workflow, found),
     }
     if step is None and found.skipped:
         reply["skipped"] = [explain_skip(skip) for skip in found.skipped]
@@ -62,13 +62,24 @@ def answer(workflow: Workflow, found: Next) -> dict[str, Json]:
     return reply
 
 
-@functools.lru_cache(maxsize=4096)
-def _told_anywhere(workflow: Workflow, step_id: str) -> tuple[msgspec.Raw, msgspec.Raw]:
+def _told_anywhere(workflow: Workflow, step: PromptStep) -> tuple[msgspec.Raw, msgspec.Raw]:
     """The step and the guidance of a step that is told alike in every context: made and encoded once."""
-    step = cast("PromptStep", workflow.steps[step_id])
-    found = Next(step=step, instance_id=step_id, context={}, loop=None, skipped=(), warnings=(), completed=0)
-    told = guide(workflow, found)
-    return msgspec.Raw(msgspec.json.encode(told.step)), msgspec.Raw(msgspec.json.encode(_guidance(told)))
+    ready: tuple[msgspec.Raw, msgspec.Raw] | None = workflow.memo.get(step.id)
+    if ready is None:
+        found = Next(step=step, instance_id=step.id, context={}, loop=None, skipped=(), warnings=(), completed=0)
+        told = guide(workflow, found)
+        ready = msgspec.Raw(msgspec.json.encode(told.step)), msgspec.Raw(msgspec.json.encode(_guidance(told)))
+        workflow.memo[step.id] = ready
+    return ready
+
+
+def _progress(workflow: Workflow, found: Next) -> dict[str, Json]:
+    """How many steps are done, and of how many as far as that is known: loops and conditions decide it on the way."""
+    if found.step is None:
+        return {"completed": found.completed, "total": found.completed}
+    has_loops = len(workflow.flow) != len(workflow.steps)
+    total = {} if has_loops else {"total": workflow.total_steps - len(found.skipped)}
+    return {"completed": found.completed, **total}
 
 
 def _guidance(told: Guidance) -> dict[str, Json]:
@@ -145,11 +156,17 @@ TOOL = Tool(
     example=(
         {"workflowId": "bug-investigation", "completedSteps": [], "context": {}},
         {
-            "step": {"id": "reproduce", "title": "Reproduce the bug", "prompt": "Make the bug happen…"},
+            "step": {
+                "id": "reproduce",
+                "title": "Reproduce the failure",
+                "prompt": "Make the failure happen…",
+            },
             "guidance": {
-                "prompt": "Make the bug happen…",
+                "prompt": "Make the failure happen…",
                 "requiresConfirmation": False,
-                "validationCriteria": ["The output is at least 200 characters long: Say more."],
+                "validationCriteria": [
+                    "The output is at least 150 characters long: The reproduction is too thin to repeat."
+                ],
             },
             "isComplete": False,
         },

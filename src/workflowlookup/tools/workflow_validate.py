@@ -15,6 +15,7 @@ from workflowlookup.tools.registry import (
     arguments_schema,
     checked_context,
     context,
+    find_workflow,
     step_id,
     workflow_id,
 )
@@ -24,7 +25,7 @@ REVIEW: Final = "Review validation criteria and adjust output accordingly."
 
 
 def handle(services: Services, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
-    workflow = services.catalog.get(arguments["workflowId"])
+    workflow = find_workflow(services, arguments["workflowId"])
     wanted = arguments["stepId"]
     step = find_step(workflow, wanted)
     if step is None:
@@ -65,8 +66,8 @@ TOOL = Tool(
         {"workflowId": "bug-investigation", "stepId": "reproduce", "output": "It crashes."},
         {
             "valid": False,
-            "issues": ["Say what you expected and what happened instead."],
-            "suggestions": [REVIEW, "Add at least 189 more characters (now 11, at least 200 are needed)."],
+            "issues": ["The reproduction is too thin to repeat."],
+            "suggestions": [REVIEW, "Add at least 139 more characters (now 11, at least 150 are needed)."],
         },
     ),
     handler=handle,

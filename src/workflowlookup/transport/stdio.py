@@ -33,12 +33,11 @@ It is meant to be started by an MCP client: `workflowlookup install CLIENT` adds
 
 def divert() -> tuple[int, int]:
     """Take descriptors 0 and 1 aside for the wire and leave harmless ones in their place."""
-    wire_in, wire_out = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
-    try:
-        os.dup2(2, 1)
-    except OSError:  # there is no standard error
-        os.dup2(null, 1)
+    while null < 3:  # a standard descriptor was closed: what is opened next must not take its place
+        null = os.open(os.devnull, os.O_RDWR)
+    wire_in, wire_out = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
     os.dup2(null, 0)
     os.close(null)
     return wire_in, wire_out
@@ -80,12 +79,14 @@ class Stdio:
         handle, too_long = self._connection.handle, jsonrpc.too_long(self._lines.limit)
         while not self._connection.is_finished and not self._reader_is_gone:
             if self._kept:
-                self._write_or_wait(poll, read_too=waits and len(self._kept) < MOST_KEPT_BYTES)
+                self._write_or_wait(poll, read_too=waits)
                 if self._kept and not (waits and _is_ready(self._in)):
                     continue
             data = self._read()
             for line in self._lines.feed(data):
                 self._send(handle(line) if line is not None else self._connection.answer(too_long))
+                while len(self._kept) > MOST_KEPT_BYTES and not self._reader_is_gone:
+                    self._write_or_wait(poll, read_too=False)
                 if self._connection.is_finished or self._reader_is_gone:
                     return
             if not data:

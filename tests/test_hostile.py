@@ -1,0 +1,234 @@
+"""Documents, names and arguments that were made to stop the server: each is answered, and so is the next request."""
+
+import json
+import os
+
+import pytest
+
+from make import document, loop, step, write
+
+YAML_TAGS = [
+    b'x: !!int ""',
+    b"x: !!bool maybe",
+    b"x: !!timestamp foo",
+    b"x: !!map [a]",
+    b"x: !!set [a]",
+    b'x: !!float ""',
+]
+MERGE_BOMB = b"x-a:\n  a0: &a0 {k: 1}\n" + b"".join(
+    b"  a%d: &a%d {<<: [%b]}\n" % (n, n, b",".join([b"*a%d" % (n - 1)] * 10)) for n in range(1, 10)
+)
+MERGE_BOMB += b"<<: [*a9, *a9]\n"
+
+
+def deep_logic(depth):
+    schemas = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(depth)}
+    return {"$ref": "#/$defs/a0", "$defs": {**schemas, f"a{depth}": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize("text", [*YAML_TAGS, MERGE_BOMB], ids=[*[tag.decode() for tag in YAML_TAGS], "merge bomb"])
+def test_a_hostile_yaml_file_hides_no_other(start, library, text):
+    (library / "bad.yaml").write_bytes(text)
+    write(library, document())
+    server = start(directory=library)
+
+    assert [one["id"] for one in server.result("workflow_list")["workflows"]] == ["sample-workflow"]
+    assert server.error("workflow_get", {"id": "bad"})["code"] == -32002
+
+
+def test_yaml_merges_and_what_is_written_beside_them_wins(start, library):
+    text = (
+        "id: merged\nname: N\ndescription: D\nx-base: &base {title: Base, prompt: P}\n"
+        "steps:\n  - {<<: *base, id: one-step, title: Mine}\n"
+    )
+    (library / "merged.yaml").write_text(text)
+    server = start(directory=library)
+
+    assert server.result("workflow_get", {"id": "merged"})["firstStep"] == {
+        "id": "one-step",
+        "title": "Mine",
+        "prompt": "P",
+    }
+
+
+def test_a_broken_file_whose_name_is_no_text_is_refused_by_name(start, library):
+    (library / os.fsdecode(b"bad\xff.json")).write_text('{"id": "my-broken"}')
+    server = start(directory=library)
+
+    error = server.error("workflow_get", {"id": "my-broken"})
+
+    assert (error["code"], error["data"]["file"].endswith("bad\ufffd.json")) == (-32002, True)
+    assert server.is_silent()
+
+
+def test_a_file_with_a_syntax_error_is_known_by_the_id_that_it_seems_to_have(start, library):
+    (library / "other-name.json").write_text(json.dumps(document())[:-1])
+    server = start(directory=library)
+
+    assert server.error("workflow_get", {"id": "sample-workflow"})["code"] == -32002
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        document(*[loop(f"loop-{n}", f"nope-{n}", type="for", count=1) for n in range(4_000)]),
+        document(step(**{f"field{n}": 1 for n in range(30_000)})),
+        document(*[loop(f"loop-{n}", f"loop-{n + 1}", type="for", count=1) for n in range(3_000)], step("loop-3000")),
+        document(loop("outer", [loop("inner", "outer", type="for", count=1)], type="for", count=1), step("last")),
+        document(step("abc\ndef")),
+    ],
+    ids=["dangling bodies", "unknown fields", "a chain of loops", "a cycle through a body", "a newline in an id"],
+)
+def test_a_hostile_document_is_refused_in_reasonable_time(start, library, content):
+    write(library, content, "bad.json")
+    write(library, document(identifier="sound"))
+    server = start(directory=library)
+
+    assert [one["id"] for one in server.result("workflow_list")["workflows"]] == ["sound"]
+    assert server.error("workflow_get", {"id": content["id"]})["code"] == -32002
+
+
+SCHEMAS = {
+    "references that multiply": (deep_logic(40), "1", -32002),
+    "patterns that backtrack": (
+        {"patternProperties": {r"(a|aa)+\1$": {}}},
+        json.dumps({"a" * 40 + str(n): 1 for n in range(4_000)}),
+        None,
+    ),
+    "a million misfits": ({"items": {"type": "string"}}, json.dumps([1] * 1_000_000), None),
+    "a pattern over its limit": ({"pattern": "^(a|a|aa)+(?=b)$"}, json.dumps("a" * 60), None),
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_hostile_json_schema_is_answered(start, library, name):
+    schema, output, code = SCHEMAS[name]
+    write(library, document(step(validationCriteria=[{"type": "schema", "schema": schema, "message": "m"}])))
+    server = start(directory=library)
+
+    reply = server.request(
+        "workflow_validate", {"workflowId": "sample-workflow", "stepId": "first-step", "output": output}
+    )
+
+    assert reply["error"]["code"] == code if code else reply["result"]["valid"] in (True, False)
+
+
+def test_a_recursive_schema_still_works(start, library):
+    tree = {
+        "type": "object",
+        "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}},
+        "additionalProperties": False,
+    }
+    write(library, document(step(validationCriteria=[{"type": "schema", "schema": tree, "message": "m"}])))
+    server = start(directory=library)
+
+    def judge(output):
+        params = {"workflowId": "sample-workflow", "stepId": "first-step", "output": output}
+        return server.result("workflow_validate", params)["valid"]
+
+    assert judge('{"left": {"right": {}}}')
+    assert not judge('{"left": {"up": {}}}')
+
+
+def test_arguments_that_do_not_fit_a_million_times_are_told_a_few_times(start):
+    error = start().error("workflow_next", {"workflowId": "code-review", "completedSteps": [1] * 200_000})
+
+    assert error["code"] == -32602
+    assert len(error["data"]["details"]) < 1_000
+
+
+def test_answers_do_not_grow_without_end(start, library):
+    long = {"and": [{"var": "x", "equals": n} for n in range(5_000)]}
+    write(
+        library,
+        document(
+            loop("many", [step("one", runCondition=long)], type="for", count=1000, maxIterations=1000), step("last")
+        ),
+    )
+    write(library, document(step("fill", guidance=["{{a}}" * 2_000]), identifier="filling"))
+    server = start(directory=library)
+
+    skipped = server.result("workflow_next", {"workflowId": "sample-workflow", "completedSteps": ["last"]})
+    filled = server.result(
+        "workflow_next", {"workflowId": "filling", "completedSteps": [], "context": {"a": "x" * 250_000}}
+    )
+
+    assert len(json.dumps(skipped)) < 100_000
+    assert len(json.dumps(filled)) < 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("criteria", "output", "valid"),
+    [
+        ([{"type": "regex", "pattern": r"^\p{Lu}\p{L}+", "flags": "u", "message": "m"}], "Élan", True),
+        ({"not": {"type": "regex", "pattern": "^(a|aa)+$|SECRET", "message": "m"}}, "a" * 60 + "! SECRET", False),
+        ([{"type": "regex", "pattern": r"\{[a-z]+}+", "message": "m"}], "{ab}}", True),
+        ([{"type": "schema", "schema": {"type": "object"}, "message": "m"}], '```json\n{"a": "```"}\n```', True),
+    ],
+    ids=["properties", "not of a slow pattern", "a brace", "a fence inside text"],
+)
+def test_rules_judge_rightly_at_their_edges(start, library, criteria, output, valid):
+    write(library, document(step(validationCriteria=criteria)))
+    server = start(directory=library)
+
+    params = {"workflowId": "sample-workflow", "stepId": "first-step", "output": output}
+
+    assert server.result("workflow_validate", params)["valid"] is valid
+
+
+def test_numbers_that_are_whole_or_beyond_all_bounds_are_answered(start):
+    server = start()
+
+    assert len(server.result("workflow_list", {"limit": 1.0})["workflows"]) == 1
+    server.write(b'{"jsonrpc":"2.0","id":1e999,"method":"ping"}\n')
+    assert server.receive()["error"]["code"] in (-32600, -32700)
+
+
+def test_a_deep_directory_tree_hides_nothing_above_it(start, library):
+    write(library, document())
+    deep = library
+    for _ in range(300):
+        deep = deep / "d"
+        os.mkdir(deep)
+    server = start(directory=library)
+
+    assert len(server.result("workflow_list")["workflows"]) == 1
+
+
+def test_a_working_directory_that_was_deleted_is_no_harm(tmp_path, start):
+    import subprocess
+    import sys
+
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -m workflowlookup list --json'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(json.loads(done.stdout)["workflows"]) >= 8
+
+
+def test_call_arguments_are_filled_and_every_call_is_shown(start, library):
+    functions = [{"name": "save", "definition": "Save it.", "parameters": [{"name": "title", "type": "string"}]}]
+    calls = [{"name": "save", "args": {"title": "{{ticket}}"}}, {"name": "save", "args": {"title": "b"}}]
+    write(library, document(step(functionCalls=calls), functionDefinitions=functions))
+    server = start(directory=library)
+
+    params = {"workflowId": "sample-workflow", "completedSteps": [], "context": {"ticket": "T-1"}}
+    prompt = server.result("workflow_next", params)["guidance"]["prompt"]
+
+    assert prompt.endswith('- save(title): Save it. Call it with {"title":"T-1"}. Call it with {"title":"b"}.')
+
+
+@pytest.mark.parametrize(
+    ("completed", "following"),
+    [(["bb1"], "bb1@2"), (["aa1@1", "bb1"], "bb1@2"), (["bb1@1"], "bb1@2")],
+)
+def test_a_loop_stays_left_also_when_the_later_step_has_no_iteration(start, library, completed, following):
+    first = loop("l-a", [step("aa1")], type="while", condition={"var": "go"})
+    write(library, document(first, loop("l-b", [step("bb1")], type="for", count=2), step("end")))
+    server = start(directory=library)
+
+    params = {"workflowId": "sample-workflow", "completedSteps": completed, "context": {"go": True}}
+
+    assert server.result("workflow_next", params)["step"]["id"] == following
