@@ -260,8 +260,9 @@ def _nesting(steps: Sequence[Mapping[str, Json]], known: set[str]) -> dict[str, 
 
 
 def _calls(document: Mapping[str, Json], calls: Iterable[tuple[PathTo, Mapping[str, Json]]]) -> Iterator[Finding]:
+    repeated = _repeated_by_id(document)
     for path, step in calls:
-        functions = _functions_in_scope(document, path)
+        functions = _functions_in_scope(document, path, repeated)
         for index, call in enumerate(step["functionCalls"]):
             at = (*path, "functionCalls", index)
             function = functions.get(call["name"])
@@ -279,7 +280,14 @@ def _calls(document: Mapping[str, Json], calls: Iterable[tuple[PathTo, Mapping[s
                 )
 
 
-def _functions_in_scope(document: Mapping[str, Json], path: PathTo) -> dict[str, Mapping[str, Json]]:
+def _repeated_by_id(document: Mapping[str, Json]) -> dict[str, Mapping[str, Json]]:
+    """By the id of a step: the loop that repeats it by reference."""
+    return {step["body"]: step for _, step in walk_steps(document["steps"]) if isinstance(step.get("body"), str)}
+
+
+def _functions_in_scope(
+    document: Mapping[str, Json], path: PathTo, repeated: Mapping[str, Mapping[str, Json]]
+) -> dict[str, Mapping[str, Json]]:
     """What the workflow, the loops around the step (also those that repeat it by its id) and the step itself define."""
     scopes: list[Json] = []
     node: Json = document
@@ -287,14 +295,13 @@ def _functions_in_scope(document: Mapping[str, Json], path: PathTo) -> dict[str,
         node = node[part]
         if isinstance(node, dict):
             scopes.append(node)
-    around: list[Json] = []
-    loops = {step["body"]: step for _, step in walk_steps(document["steps"]) if isinstance(step.get("body"), str)}
-    while (loop := loops.pop(scopes[0]["id"] if not around else around[0]["id"], None)) is not None:
-        around.insert(0, loop)
+    for _ in range(MOST_LOOPS_NESTED):
+        loop = repeated.get(scopes[0]["id"])
+        if loop is None:
+            break
+        scopes.insert(0, loop)
     return {
-        function["name"]: function
-        for scope in (document, *around, *scopes)
-        for function in scope.get("functionDefinitions", ())
+        function["name"]: function for scope in (document, *scopes) for function in scope.get("functionDefinitions", ())
     }
 
 
@@ -331,9 +338,11 @@ def _error(path: PathTo, message: str, suggestion: str, document: Json) -> Findi
 
 def _functions_referred_to(document: Mapping[str, Json]) -> Iterator[Finding]:
     """References to functions that nobody defines."""
+    repeated = _repeated_by_id(document)
     for path, step in walk_steps(document["steps"]):
-        for reference in step.get("functionReferences", ()):
-            functions = _functions_in_scope(document, path)
+        references = step.get("functionReferences", ())
+        functions = _functions_in_scope(document, path, repeated) if references else {}
+        for reference in references:
             name = reference.partition("(")[0]
             if name not in functions:
                 yield Finding(

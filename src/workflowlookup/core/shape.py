@@ -28,44 +28,40 @@ Scalar = str | int | float | bool | None
 Quantity = int | float | str
 
 
-class Comparison(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _Operators(msgspec.Struct, kw_only=True):
+    """What a variable can be compared with."""
+
+    equals: Scalar | UnsetType = UNSET
+    not_equals: Scalar | UnsetType = UNSET
+    gt: Quantity | UnsetType = UNSET
+    gte: Quantity | UnsetType = UNSET
+    lt: Quantity | UnsetType = UNSET
+    lte: Quantity | UnsetType = UNSET
+    in_: list[Scalar] | UnsetType = field(name="in", default=UNSET)
+    contains: Scalar | UnsetType = UNSET
+    exists: bool | UnsetType = UNSET
+
+
+class Comparison(_Operators, kw_only=True, forbid_unknown_fields=True):
     """A variable and what it is compared with; the innermost part of a condition."""
 
     var: Variable
-    equals: Scalar | UnsetType = UNSET
-    not_equals: Scalar | UnsetType = UNSET
-    gt: Quantity | UnsetType = UNSET
-    gte: Quantity | UnsetType = UNSET
-    lt: Quantity | UnsetType = UNSET
-    lte: Quantity | UnsetType = UNSET
-    in_: list[Scalar] | UnsetType = field(name="in", default=UNSET)
-    contains: Scalar | UnsetType = UNSET
-    exists: bool | UnsetType = UNSET
 
 
-class _Logic(msgspec.Struct):
+class _Logic(_Operators, kw_only=True):
     """What conditions that may hold others have in common: either a variable, or logic over others."""
 
     var: Variable | UnsetType = UNSET
-    equals: Scalar | UnsetType = UNSET
-    not_equals: Scalar | UnsetType = UNSET
-    gt: Quantity | UnsetType = UNSET
-    gte: Quantity | UnsetType = UNSET
-    lt: Quantity | UnsetType = UNSET
-    lte: Quantity | UnsetType = UNSET
-    in_: list[Scalar] | UnsetType = field(name="in", default=UNSET)
-    contains: Scalar | UnsetType = UNSET
-    exists: bool | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if self.var is UNSET and any(getattr(self, name) is not UNSET for name in _OPERATORS):
             raise ValueError("an operator without a variable")
 
 
-_OPERATORS: Final = Comparison.__struct_fields__[1:]
+_OPERATORS: Final = _Operators.__struct_fields__
 
 
-class InnerCondition(_Logic, forbid_unknown_fields=True):
+class InnerCondition(_Logic, kw_only=True, forbid_unknown_fields=True):
     """A condition inside another; it must say something."""
 
     and_: list[Comparison] | UnsetType = field(name="and", default=UNSET)
@@ -78,7 +74,7 @@ class InnerCondition(_Logic, forbid_unknown_fields=True):
             raise ValueError("an empty condition inside another")
 
 
-class Condition(_Logic, forbid_unknown_fields=True):
+class Condition(_Logic, kw_only=True, forbid_unknown_fields=True):
     """A condition as a step or a rule has it."""
 
     and_: list[InnerCondition] | UnsetType = field(name="and", default=UNSET)
@@ -116,13 +112,11 @@ class Criterion(Rule, forbid_unknown_fields=True):
     not_: InnerCriterion | str | UnsetType = field(name="not", default=UNSET)
 
 
-class PromptStep(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """A step in the body of a loop."""
+class _Step(msgspec.Struct, kw_only=True, rename="camel"):
+    """What every step may have."""
 
     id: Id
     title: Title
-    prompt: Prompt
-    type: Literal["standard"] = "standard"
     agent_role: Role | UnsetType = UNSET
     guidance: list[str] | UnsetType = UNSET
     ask_for_files: bool | UnsetType = UNSET
@@ -133,6 +127,13 @@ class PromptStep(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     output_contract: dict[str, str] | UnsetType = UNSET
     requires: Variables | UnsetType = UNSET
     produces: Variables | UnsetType = UNSET
+
+
+class PromptStep(_Step, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A step in the body of a loop."""
+
+    prompt: Prompt
+    type: Literal["standard"] = "standard"
 
 
 class Loop(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -152,23 +153,11 @@ class Loop(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
             raise ValueError("a loop without what it loops by")
 
 
-class Step(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+class Step(_Step, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """A prompt step, or a loop whose body is written into it."""
 
-    id: Id
-    title: Title
     type: Literal["standard", "loop"] = "standard"
     prompt: Prompt | UnsetType = UNSET
-    agent_role: Role | UnsetType = UNSET
-    guidance: list[str] | UnsetType = UNSET
-    ask_for_files: bool | UnsetType = UNSET
-    require_confirmation: bool | Condition | UnsetType = UNSET
-    run_condition: Condition | UnsetType = UNSET
-    validation_criteria: list[Criterion | str] | Criterion | UnsetType = UNSET
-    has_validation: bool | UnsetType = UNSET
-    output_contract: dict[str, str] | UnsetType = UNSET
-    requires: Variables | UnsetType = UNSET
-    produces: Variables | UnsetType = UNSET
     loop: Loop | UnsetType = UNSET
     body: Annotated[list[PromptStep], Meta(min_length=1)] | UnsetType = UNSET
 
