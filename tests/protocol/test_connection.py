@@ -11,7 +11,7 @@ from workflowlookup.app import make_connection
 from workflowlookup.protocol.connection import Connection, Surface
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS
 from workflowlookup.settings import read_settings
-from workflowlookup.tools.registry import Registry, Services, Tool, arguments_schema
+from workflowlookup.tools.registry import Caller, Registry, Services, Tool, arguments_schema
 
 SERVER = {"name": "workflowlookup", "version": __version__, "description": "Workflow Orchestration System MCP Server"}
 META = {"io.modelcontextprotocol/serverInfo": SERVER}
@@ -140,7 +140,7 @@ def test_a_tool_that_needs_what_the_client_cannot_do_is_refused_with_what_is_nee
         input_schema=arguments_schema({}),
         output_schema={"type": "object", "properties": {}, "required": []},
         example=({}, {}),
-        handler=lambda services, arguments: {"asked": True},
+        handler=lambda services, arguments, caller: {"asked": True},
         client_capabilities=frozenset({"elicitation"}),
     )
     surface = Surface(lambda: None)
@@ -153,6 +153,54 @@ def test_a_tool_that_needs_what_the_client_cannot_do_is_refused_with_what_is_nee
     assert refused["error"]["code"] == -32021
     assert refused["error"]["data"] == {"requiredCapabilities": {"elicitation": {}}}
     assert answered["result"]["structuredContent"] == {"asked": True}
+
+
+def test_a_handler_is_told_who_calls_in_both_eras():
+    seen = []
+    tool = Tool(
+        name="who",
+        title="Who",
+        description="Says who calls.",
+        input_schema=arguments_schema({}),
+        output_schema={"type": "object", "properties": {}, "required": []},
+        example=({}, {}),
+        handler=lambda services, arguments, caller: seen.append(caller) or {},
+    )
+    surface = Surface(lambda: None)
+    surface.registry = Registry([tool], Services(catalog=None))
+    connection = Connection(surface)
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {"name": "old"}}
+    ask(connection, "initialize", hello)
+
+    ask(connection, "tools/call", {"name": "who"})
+    ask(connection, "who")
+    modern(connection, "tools/call", {"name": "who"})
+    ask(connection, "initialize", {**hello, "clientInfo": {"name": 5}})
+    ask(connection, "who")
+
+    roots = {"roots": {}}
+    assert seen == [
+        Caller(capabilities=roots, name="old"),
+        Caller(capabilities=roots, name="old"),
+        Caller(name="tests"),
+        Caller(capabilities=roots),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "can"),
+    [
+        ({}, False),
+        ({"elicitation": {}}, True),
+        ({"elicitation": {"form": {}}}, True),
+        ({"elicitation": {"form": {}, "url": {}}}, True),
+        ({"elicitation": {"url": {}}}, False),
+        ({"elicitation": None}, False),
+        ({"elicitation": True}, False),
+    ],
+)
+def test_a_client_can_be_asked_when_it_shows_forms(capabilities, can):
+    assert Caller(capabilities=capabilities).can_be_asked is can
 
 
 def test_a_subscription_is_acknowledged_first_waits_and_ends_with_the_connection(connection):

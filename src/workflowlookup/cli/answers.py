@@ -7,12 +7,12 @@ import msgspec
 from workflowlookup.app import make_catalog
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.settings import Settings
-from workflowlookup.tools.registry import Handler, Services
+from workflowlookup.tools.registry import NOBODY, Handler, Services
 
 
 def ask(handler: Handler, settings: Settings, **arguments: Any) -> dict[str, Any]:
     """A tool's answer as plain JSON values. Raises what the tool raises."""
     start_budget()
-    answer = handler(Services(catalog=make_catalog(settings)), arguments)
+    answer = handler(Services(catalog=make_catalog(settings)), arguments, NOBODY)
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
     return plain

@@ -34,6 +34,7 @@ from workflowlookup.protocol.versions import (
     ENVELOPE_VERSIONS,
     HANDSHAKE_VERSIONS,
     META_CAPABILITIES,
+    META_CLIENT_INFO,
     META_SERVER_INFO,
     META_SUBSCRIPTION,
     META_VERSION,
@@ -42,7 +43,7 @@ from workflowlookup.protocol.versions import (
 )
 
 if TYPE_CHECKING:
-    from workflowlookup.tools.registry import Registry, Services
+    from workflowlookup.tools.registry import Caller, Registry, Services
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,8 @@ INSTRUCTIONS: Final = (
 LIST_TTL_MS: Final = 0
 """How long a client may keep a list: not at all, the library can change at any time."""
 MAX_SUBSCRIPTIONS: Final = 64
+MOST_NAME: Final = 200
+"""How much of a client's name is kept."""
 
 
 class Surface:
@@ -85,6 +88,12 @@ class Surface:
 
         return Registry(BUILTIN_TOOLS, self.services)
 
+    @functools.cached_property
+    def make_caller(self) -> "type[Caller]":
+        from workflowlookup.tools.registry import Caller  # noqa: PLC0415
+
+        return Caller
+
 
 class _Call(msgspec.Struct):
     """A request with what its era says about it."""
@@ -93,7 +102,8 @@ class _Call(msgspec.Struct):
     method: str
     params: Any
     rules: Rules
-    client_capabilities: Mapping[str, Json]
+    meta: Mapping[str, Json] | None
+    """Of a request with an envelope: what it says about its client."""
 
     def object_params(self) -> dict[str, Json]:
         if isinstance(self.params, list):
@@ -128,7 +138,8 @@ class Connection:
         self.is_finished = False
         self._surface = surface
         self._rules: Rules | None = None
-        self._client_capabilities: Mapping[str, Json] = {}
+        self._client: tuple[Mapping[str, Json], str] = ({}, "")
+        self._caller: Caller | None = None
         self._subscriptions: dict[bytes, Json] = {}
 
     # ── from a line to a reply ──────────────────────────────────────────────────────────────────────────────────
@@ -190,8 +201,9 @@ class Connection:
             if token is not None and type(token) not in (str, int):
                 raise InvalidParams("_meta.progressToken must be text or a whole number")
             if META_VERSION in meta:
-                return _Call(request.id, request.method, params, ENVELOPE, _enveloped_capabilities(meta))
-        return _Call(request.id, request.method, params, self._rules or EARLIEST, self._client_capabilities)
+                _check_envelope(meta)
+                return _Call(request.id, request.method, params, ENVELOPE, meta)
+        return _Call(request.id, request.method, params, self._rules or EARLIEST, None)
 
     def _dispatch(self, call: _Call) -> Json:
         method = (self._ENVELOPE if call.rules.envelope else self._HANDSHAKE).get(call.method)
@@ -214,7 +226,7 @@ class Connection:
         capabilities = call.optional("capabilities", dict, "an object")
         if capabilities is None:
             raise InvalidParams("capabilities is required")
-        call.optional("clientInfo", dict, "an object")
+        client_info = call.optional("clientInfo", dict, "an object")
         if requested not in HANDSHAKE_VERSIONS:
             raise UnsupportedProtocolVersion(
                 f"Try again with one of {', '.join(HANDSHAKE_VERSIONS)}.",
@@ -222,7 +234,7 @@ class Connection:
                 requestedVersion=requested,
             )
         self._rules = RULES[requested]
-        self._client_capabilities = capabilities
+        self._client, self._caller = (capabilities, _name(client_info)), None
         return {
             "protocolVersion": requested,
             "capabilities": CAPABILITIES,
@@ -295,7 +307,7 @@ class Connection:
             raise registry.unknown(name)
         arguments = call.optional("arguments", dict, "an object")
         try:
-            result = registry.call(tool, arguments, call.client_capabilities)
+            result = registry.call(tool, arguments, self._caller_of(call))
         except WorkflowLookupError as error:
             if _comes_as_result(error, call.rules):
                 return _refusal(error)
@@ -314,7 +326,17 @@ class Connection:
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
-        return registry.call(tool, params, call.client_capabilities)
+        return registry.call(tool, params, self._caller_of(call))
+
+    def _caller_of(self, call: _Call) -> "Caller":
+        """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""
+        if call.meta is not None:
+            info = call.meta.get(META_CLIENT_INFO)
+            return self._surface.make_caller(capabilities=call.meta[META_CAPABILITIES], name=_name(info))
+        if self._caller is None:
+            capabilities, name = self._client
+            self._caller = self._surface.make_caller(capabilities=capabilities, name=name)
+        return self._caller
 
     # ── resources, prompts, completions ─────────────────────────────────────────────────────────────────────────
 
@@ -388,8 +410,14 @@ _PROTOCOL_CODES: Final = frozenset({-32021, -32022, -32603})
 """Refusals that are about the protocol, not about the tool: never a tool's result."""
 
 
-def _enveloped_capabilities(meta: Mapping[str, Json]) -> Mapping[str, Json]:
-    """The client's capabilities for this request, if the envelope is complete and of a version that is served."""
+def _name(client_info: Json) -> str:
+    """What a client calls itself, as far as it says so."""
+    name = client_info.get("name") if isinstance(client_info, dict) else None
+    return name[:MOST_NAME] if isinstance(name, str) else ""
+
+
+def _check_envelope(meta: Mapping[str, Json]) -> None:
+    """Refuse an envelope that is not complete, or of a version that is not served."""
     version = meta[META_VERSION]
     if not isinstance(version, str):
         raise InvalidParams(f"_meta['{META_VERSION}'] must be text ('string')")
@@ -399,10 +427,8 @@ def _enveloped_capabilities(meta: Mapping[str, Json]) -> Mapping[str, Json]:
             supported=list(ENVELOPE_VERSIONS),
             requested=version,
         )
-    capabilities = meta.get(META_CAPABILITIES)
-    if not isinstance(capabilities, dict):
+    if not isinstance(meta.get(META_CAPABILITIES), dict):
         raise InvalidParams(f"_meta['{META_CAPABILITIES}'] is required, as an object")
-    return capabilities
 
 
 def _refuse_cursor(call: _Call) -> None:

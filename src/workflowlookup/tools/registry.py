@@ -31,10 +31,43 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     catalog: Catalog
 
 
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who calls: what the client can do, what it is called, and what the person in front of it answered."""
+
+    capabilities: Mapping[str, Json] = {}
+    name: str = ""
+    """As the client introduced itself; empty when it did not."""
+    answers: Mapping[str, Mapping[str, Json]] = {}
+    """By the key of the question: `action` ("accept", "decline", "cancel") and, with "accept", `content`."""
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether the client can show its person a form: said outright, or by naming no mode at all."""
+        offered = self.capabilities.get("elicitation")
+        return isinstance(offered, dict) and (not offered or "form" in offered)
+
+
+NOBODY: Final = Caller()
+"""The caller where there is no client: commands."""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """A question to the person: what a handler gives in place of a result when it cannot go on without an answer.
+
+    The handler is called again with the same arguments and `caller.answers[key]`; so what it does before it asks must
+    do no harm when it is done twice. Only a caller that `can_be_asked` may be asked.
+    """
+
+    key: str
+    message: str
+    schema: Mapping[str, Json]
+    """A flat object of texts, numbers and booleans: the form that the client shows."""
+
+
 Result = Mapping[str, Json] | msgspec.Raw
 """A JSON object; or one that is encoded already, because it is asked for often and changes seldom."""
 
-Handler = Callable[[Services, Mapping[str, Any]], Result]
+Handler = Callable[[Services, Mapping[str, Any], Caller], Result | Ask]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,16 +137,16 @@ class Registry:
             f"Unknown tool {suggest(name, list(self.tools))}. Call tools/list to see every tool.", name=name
         )
 
-    def call(self, tool: Tool, params: Json, client_capabilities: Mapping[str, Json]) -> Result:
+    def call(self, tool: Tool, params: Json, caller: Caller) -> Result | Ask:
         """The tool's answer. Raises `InvalidParams` naming each argument that does not fit, or what the tool raises."""
         arguments = self._checked(tool, {} if params is None else params)
-        if tool.client_capabilities and (missing := tool.client_capabilities - client_capabilities.keys()):
+        if tool.client_capabilities and (missing := tool.client_capabilities - caller.capabilities.keys()):
             raise MissingClientCapability(
                 f"The tool '{tool.name}' needs a client that offers {', '.join(sorted(missing))}.",
                 requiredCapabilities={name: {} for name in sorted(missing)},
             )
         start_budget()
-        return tool.handler(self._services, arguments)
+        return tool.handler(self._services, arguments, caller)
 
     def _checked(self, tool: Tool, arguments: Json) -> Mapping[str, Any]:
         """Arguments by name, checked against the input schema."""

@@ -12,6 +12,7 @@ from workflowlookup.core.values import Json
 from workflowlookup.tools.registry import (
     STEP_SCHEMA,
     TEXTS,
+    Caller,
     Services,
     Tool,
     arguments_schema,
@@ -22,7 +23,7 @@ from workflowlookup.tools.registry import (
 _OPTIONAL: Final = ("preconditions", "clarificationPrompts", "metaGuidance")
 
 
-def handle(services: Services, arguments: Mapping[str, Any]) -> msgspec.Raw:
+def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> msgspec.Raw:
     return view(find_workflow(services, arguments["id"]), arguments.get("mode") or "preview")
 
 

@@ -6,10 +6,10 @@ from typing import Any
 from workflowlookup.core.values import Json
 from workflowlookup.library.files import Summary
 from workflowlookup.tools.paging import page
-from workflowlookup.tools.registry import Services, Tool, arguments_schema
+from workflowlookup.tools.registry import Caller, Services, Tool, arguments_schema
 
 
-def handle(services: Services, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
     snapshot = services.catalog.snapshot()
     if not arguments:
         return {"workflows": snapshot.encoded}

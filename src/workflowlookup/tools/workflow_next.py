@@ -15,6 +15,7 @@ from workflowlookup.errors import StepNotFound
 from workflowlookup.tools.registry import (
     STEP_SCHEMA,
     TEXTS,
+    Caller,
     Services,
     Tool,
     arguments_schema,
@@ -27,7 +28,7 @@ from workflowlookup.tools.registry import (
 )
 
 
-def handle(services: Services, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
     workflow = find_workflow(services, arguments["workflowId"])
     current = arguments.get("currentStep")
     if current is not None and find_step(workflow, current) is None:

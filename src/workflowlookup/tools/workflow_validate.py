@@ -10,6 +10,7 @@ from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.tools.registry import (
     VERDICT_SCHEMA,
+    Caller,
     Services,
     Tool,
     arguments_schema,
@@ -24,7 +25,7 @@ from workflowlookup.tools.workflow_next import step_not_found
 REVIEW: Final = "Review validation criteria and adjust output accordingly."
 
 
-def handle(services: Services, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
     workflow = find_workflow(services, arguments["workflowId"])
     wanted = arguments["stepId"]
     step = find_step(workflow, wanted)

@@ -8,10 +8,10 @@ from workflowlookup.core.syntax import SyntaxProblem, parse_json
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
 from workflowlookup.library.files import MAX_FILE_BYTES
-from workflowlookup.tools.registry import VERDICT_SCHEMA, Services, Tool, arguments_schema
+from workflowlookup.tools.registry import VERDICT_SCHEMA, Caller, Services, Tool, arguments_schema
 
 
-def handle(_: Services, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+def handle(_: Services, arguments: Mapping[str, Any], __: Caller) -> Mapping[str, Json]:
     text: str = arguments["workflowJson"]
     if not text.strip():
         raise InvalidParams("workflowJson must not be empty")
