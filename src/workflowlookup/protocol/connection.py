@@ -2,7 +2,8 @@
 
 The lifecycle gate, the method tables and the place where exceptions become replies are here; what the methods *do* is
 in `tools`. A connection is synchronous: lookups are answered in the order asked, before the next line is read. What
-waits (a subscription) is remembered and leaves the read loop free. Messages that the server starts leave by `outbox`.
+waits (a subscription, a call whose tool asked a person) is remembered and leaves the read loop free. Messages that the
+server starts leave by `outbox`.
 """
 
 import functools
@@ -20,6 +21,7 @@ from workflowlookup.errors import (
     InvalidRequest,
     InvalidWorkflow,
     MethodNotFound,
+    MissingClientCapability,
     NotInitialized,
     ResourceNotFound,
     UnsupportedEnvelopeVersion,
@@ -27,7 +29,7 @@ from workflowlookup.errors import (
     WorkflowLookupError,
 )
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request
+from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
 from workflowlookup.protocol.versions import (
     EARLIEST,
     ENVELOPE,
@@ -43,7 +45,8 @@ from workflowlookup.protocol.versions import (
 )
 
 if TYPE_CHECKING:
-    from workflowlookup.tools.registry import Caller, Registry, Services
+    from workflowlookup.protocol.asking import Answer, Questions
+    from workflowlookup.tools.registry import Ask, Caller, Registry, Services
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +97,12 @@ class Surface:
 
         return Caller
 
+    @functools.cached_property
+    def ask_type(self) -> "type[Ask]":
+        from workflowlookup.tools.registry import Ask  # noqa: PLC0415
+
+        return Ask
+
 
 class _Call(msgspec.Struct):
     """A request with what its era says about it."""
@@ -104,6 +113,12 @@ class _Call(msgspec.Struct):
     rules: Rules
     meta: Mapping[str, Json] | None
     """Of a request with an envelope: what it says about its client."""
+    answers: "Mapping[str, Answer]" = {}
+    """What a person answered to the questions that this call led to."""
+
+    def answered(self, key: str, answer: "Answer") -> "_Call":
+        """The same call, with one answer more."""
+        return msgspec.structs.replace(self, answers={**self.answers, key: answer})
 
     def object_params(self) -> dict[str, Json]:
         if isinstance(self.params, list):
@@ -140,6 +155,7 @@ class Connection:
         self._rules: Rules | None = None
         self._client: tuple[Mapping[str, Json], str] = ({}, "")
         self._caller: Caller | None = None
+        self._questions: Questions[_Call] | None = None
         self._subscriptions: dict[bytes, Json] = {}
 
     # ── from a line to a reply ──────────────────────────────────────────────────────────────────────────────────
@@ -155,8 +171,9 @@ class Connection:
             return jsonrpc.failure(message.id, message.problem)
         if isinstance(message, Batch):
             return self._answer_batch(message)
-        if isinstance(message, Notification):
-            self._notice(message)
+        if isinstance(message, Response):
+            return self._hear(message)
+        self._notice(message)
         return None
 
     def _answer_batch(self, batch: Batch) -> bytes | None:
@@ -172,10 +189,10 @@ class Connection:
             return jsonrpc.failure(message.id, InvalidRequest(problem, details=problem))
         return self.answer(message)
 
-    def _answer_request(self, request: Request) -> bytes | None:
+    def _answer_request(self, request: Request | _Call) -> bytes | None:
         rules = self._rules or EARLIEST
         try:
-            call = self._enter(request)
+            call = request if isinstance(request, _Call) else self._enter(request)
             rules = call.rules
             result = self._dispatch(call)
             if result is _PENDING:
@@ -259,7 +276,9 @@ class Connection:
         return None
 
     def close(self) -> None:
-        """End every subscription with its result; called before the connection goes."""
+        """End every subscription with its result and forget open questions; called before the connection goes."""
+        if self._questions is not None:
+            self._questions.drop()
         for subscription_id, key in self._subscriptions.items():
             result = {"resultType": "complete", "_meta": {META_SERVER_INFO: SERVER_INFO, META_SUBSCRIPTION: key}}
             self.outbox.append(jsonrpc.success(subscription_id, result))
@@ -268,8 +287,10 @@ class Connection:
     def _notice(self, message: Notification) -> None:
         if message.method == "notifications/cancelled" and isinstance(message.params, dict):
             cancelled = message.params.get("requestId")
+            if self._questions is not None:
+                self._questions.withdraw(lambda call: _same_id(msgspec.json.decode(call.id), cancelled))
             for subscription_id, key in self._subscriptions.items():
-                if type(key) is type(cancelled) and key == cancelled:
+                if _same_id(key, cancelled):
                     del self._subscriptions[subscription_id]  # cancelled means that no answer follows
                     break
 
@@ -312,6 +333,8 @@ class Connection:
             if _comes_as_result(error, call.rules):
                 return _refusal(error)
             raise
+        if isinstance(result, self._surface.ask_type):
+            return self._ask(call, result)
         encoded = bytes(result) if isinstance(result, msgspec.Raw) else msgspec.json.encode(result)
         return {"content": [{"type": "text", "text": encoded.decode()}], "structuredContent": msgspec.Raw(encoded)}
 
@@ -326,17 +349,56 @@ class Connection:
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
-        return registry.call(tool, params, self._caller_of(call))
+        result = registry.call(tool, params, self._caller_of(call))
+        return self._ask(call, result) if isinstance(result, self._surface.ask_type) else result
 
     def _caller_of(self, call: _Call) -> "Caller":
         """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""
         if call.meta is not None:
-            info = call.meta.get(META_CLIENT_INFO)
-            return self._surface.make_caller(capabilities=call.meta[META_CAPABILITIES], name=_name(info))
+            capabilities, name = call.meta[META_CAPABILITIES], _name(call.meta.get(META_CLIENT_INFO))
+            if call.method != "tools/call":
+                capabilities = _without_questions(capabilities)  # no other method may be answered with a question
+            return self._surface.make_caller(capabilities=capabilities, name=name, answers=call.answers)
         if self._caller is None:
             capabilities, name = self._client
+            if not call.rules.asks:
+                capabilities = _without_questions(capabilities)
             self._caller = self._surface.make_caller(capabilities=capabilities, name=name)
-        return self._caller
+        return msgspec.structs.replace(self._caller, answers=call.answers) if call.answers else self._caller
+
+    # ── questions to a person ───────────────────────────────────────────────────────────────────────────────────
+
+    def _ask(self, call: _Call, ask: "Ask") -> Json:
+        """Put a tool's question to the person at the client; the call is done again when the answer is there."""
+        from workflowlookup.protocol.asking import Questions, elicitation, given  # noqa: PLC0415 - seldom needed
+
+        if ask.key in call.answers:
+            raise RuntimeError(f"'{ask.key}' was asked again after it was answered")
+        if not self._caller_of(call).can_be_asked:
+            raise MissingClientCapability(
+                "This call needs a client that shows its user forms (elicitation).",
+                requiredCapabilities={"elicitation": {}},
+            )
+        if not call.rules.envelope:
+            if self._questions is None:
+                self._questions = Questions(self.outbox)
+            self._questions.put(call, ask)
+            return _PENDING
+        answer = given(call.object_params().get("inputResponses"), ask)
+        if answer is None:
+            return {"resultType": "input_required", "inputRequests": {ask.key: elicitation(ask)}}
+        return self._dispatch(call.answered(ask.key, answer))
+
+    def _hear(self, response: Response) -> bytes | None:
+        """Go on with the call that waited for this; a response to nothing that is open is passed over."""
+        asked = self._questions.take(response) if self._questions is not None else None
+        if asked is None:
+            log.debug("a response to nothing: %s", response.id)
+            return None
+        from workflowlookup.protocol.asking import answer_in  # noqa: PLC0415
+
+        call, ask = asked
+        return self._answer_request(call.answered(ask.key, answer_in(response, ask)))
 
     # ── resources, prompts, completions ─────────────────────────────────────────────────────────────────────────
 
@@ -408,6 +470,16 @@ class Connection:
 _ALWAYS_ANSWERED: Final = frozenset({"initialize", "ping", "shutdown", "server/discover"})
 _PROTOCOL_CODES: Final = frozenset({-32021, -32022, -32603})
 """Refusals that are about the protocol, not about the tool: never a tool's result."""
+
+
+def _same_id(one: Json, other: Json) -> bool:
+    """Whether two ids are the same; 1, true and 1.0 are not."""
+    return type(one) is type(other) and bool(one == other)
+
+
+def _without_questions(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:
+    """What a client can do where its person cannot be asked."""
+    return {name: value for name, value in capabilities.items() if name != "elicitation"}
 
 
 def _name(client_info: Json) -> str:

@@ -48,9 +48,11 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """An answer to something that we asked."""
+    """An answer to something that we asked: a result or an error, as JSON."""
 
     id: bytes
+    result: bytes
+    error: bytes
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -112,7 +114,7 @@ def _classify(parsed: _Line) -> Message:
         problem = "id must be a number or a string"
     elif method is msgspec.UNSET:
         if raw_id and (parsed.result or parsed.error):
-            return Response(raw_id)
+            return Response(raw_id, bytes(parsed.result), bytes(parsed.error))
         problem = "method is required"
     elif not isinstance(method, str):
         problem = "method must be a string"
@@ -165,6 +167,10 @@ def failure(request_id: bytes, error: WorkflowLookupError, *, code: int | None =
     if data or error.data:
         body["data"] = data or error.data
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, _encode(body))
+
+
+def request(request_id: str, method: str, params: Mapping[str, Json]) -> bytes:
+    return _encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
 
 
 def notification(method: str, params: Mapping[str, Json]) -> bytes:

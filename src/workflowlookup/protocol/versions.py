@@ -30,6 +30,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool refuses comes back as a result with `isError`."""
     misfits_as_results: bool
     """So do arguments that do not fit the schema."""
+    asks: bool
+    """A person can be asked: clients may offer `elicitation`."""
     envelope: bool
     """Results carry `resultType` and who the server is; some codes are forbidden."""
 
@@ -43,6 +45,7 @@ def _rules(version: str) -> Rules:
         batches=not since("2025-06-18"),
         errors_as_results=since("2025-03-26"),
         misfits_as_results=since("2025-11-25"),
+        asks=since("2025-06-18"),
         envelope=since("2026-07-28"),
     )
 

@@ -1,0 +1,107 @@
+"""Questions to the person at the client: how they are put, which are open, and whether an answer is one.
+
+Up to 2025-11-25 a question is a request of ours (`elicitation/create`) and the call that led to it waits for the
+response; other messages are answered meanwhile. Since 2026-07-28 the question is the call's result, the answer comes
+with the same call sent again, and nothing is remembered. Either way the answer is checked here, before a tool sees it.
+"""
+
+import itertools
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import msgspec
+
+from workflowlookup.core.schemas import compile_schema, misfits
+from workflowlookup.core.values import Json
+from workflowlookup.errors import InvalidParams
+from workflowlookup.protocol import jsonrpc
+
+if TYPE_CHECKING:
+    from workflowlookup.tools.registry import Ask
+
+log = logging.getLogger(__name__)
+
+Answer = Mapping[str, Json]
+Call = TypeVar("Call")
+
+MAX_QUESTIONS: Final = 64
+ACTIONS: Final = ("accept", "decline", "cancel")
+DISMISSED: Final[Answer] = {"action": "cancel"}
+"""Nobody decided: what counts as the answer when none came that can be used."""
+
+
+class Questions(Generic[Call]):
+    """The questions that a client of the handshake era has not answered yet, each with the call that waits for it."""
+
+    def __init__(self, outbox: list[bytes]) -> None:
+        self._outbox = outbox
+        self._open: dict[str, tuple[Call, Ask]] = {}
+        self._numbers = itertools.count(1)
+
+    def put(self, call: Call, ask: "Ask") -> None:
+        """Send a question; the call waits."""
+        if len(self._open) >= MAX_QUESTIONS:
+            raise InvalidParams(f"at most {MAX_QUESTIONS} questions are open at once; answer one first")
+        name = f"wl-{next(self._numbers)}"
+        self._open[name] = (call, ask)
+        self._outbox.append(jsonrpc.request(name, **elicitation(ask)))
+
+    def take(self, response: jsonrpc.Response) -> tuple[Call, "Ask"] | None:
+        """What a response is about; None when it answers nothing that is open."""
+        name = msgspec.json.decode(response.id)
+        return self._open.pop(name, None) if isinstance(name, str) else None
+
+    def withdraw(self, is_meant: Callable[[Call], bool]) -> None:
+        """Take back the questions of a call that was cancelled: it is never answered."""
+        for name in [name for name, (call, _) in self._open.items() if is_meant(call)]:
+            del self._open[name]
+            reason = "the call that led to this question was cancelled"
+            self._outbox.append(jsonrpc.notification("notifications/cancelled", {"requestId": name, "reason": reason}))
+
+    def drop(self) -> None:
+        """Forget every question: there is nobody left to answer."""
+        self._open.clear()
+
+
+def elicitation(ask: "Ask") -> dict[str, Json]:
+    """A question as a request for a form; every version reads one without a mode as just that."""
+    return {"method": "elicitation/create", "params": {"message": ask.message, "requestedSchema": ask.schema}}
+
+
+def answer_in(response: jsonrpc.Response, ask: "Ask") -> Answer:
+    """The answer that a response holds; an error, or what is no answer to the question, counts as dismissed."""
+    if response.error:
+        log.info("the client could not ask: %s", response.error.decode())
+        return DISMISSED
+    try:
+        return checked(msgspec.json.decode(response.result), ask)
+    except (InvalidParams, msgspec.DecodeError, RecursionError) as problem:
+        log.warning("the client's answer to a question cannot be used: %s", problem)
+        return DISMISSED
+
+
+def given(input_responses: Json, ask: "Ask") -> Answer | None:
+    """The answer among the `inputResponses` of a call; None when it is not there. What was not asked is passed over."""
+    if input_responses is None:
+        return None
+    if not isinstance(input_responses, dict):
+        raise InvalidParams("inputResponses must be an object")
+    answer = input_responses.get(ask.key)
+    return None if answer is None else checked(answer, ask)
+
+
+def checked(answer: Json, ask: "Ask") -> Answer:
+    """What a person answered, if it is an answer to this question. Raises `InvalidParams` saying what is wrong."""
+    if not isinstance(answer, dict):
+        raise InvalidParams(f"the answer to '{ask.key}' must be an object")
+    action = answer.get("action")
+    if action not in ACTIONS:
+        raise InvalidParams(f"action in the answer to '{ask.key}' must be one of {', '.join(ACTIONS)}")
+    if action != "accept":
+        return {"action": action}
+    content = answer.get("content")
+    content = {} if content is None else content
+    if (misfit := next(misfits(compile_schema(ask.schema), content, ask.schema), None)) is not None:
+        raise InvalidParams(f"content in the answer to '{ask.key}' does not fit: {misfit.sentence()}")
+    return {"action": action, "content": content}

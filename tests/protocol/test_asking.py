@@ -1,0 +1,361 @@
+"""Questions to a person, in both eras: a tool asks, the call waits or comes again, and hostile answers get nowhere."""
+
+import json
+
+import pytest
+
+from client import ENVELOPE
+from workflowlookup.protocol.connection import Connection, Surface
+from workflowlookup.tools.registry import Ask, Registry, Services, Tool, arguments_schema
+
+FORM = {
+    "type": "object",
+    "properties": {"confirmed": {"type": "boolean"}, "note": {"type": "string", "maxLength": 20}},
+    "required": ["confirmed"],
+}
+YES = {"action": "accept", "content": {"confirmed": True}}
+CAN = {"elicitation": {"form": {}}}
+MODERN_CAN = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": CAN}
+
+
+def ask_person(services, arguments, caller):
+    """Asks `times` questions if it can, and gives back every answer."""
+    if not caller.can_be_asked and not arguments.get("anyway"):
+        return {"answers": "nobody can be asked"}
+    for number in range(arguments.get("times", 1)):
+        key = "again" if arguments.get("again") else f"question {number}"
+        if key not in caller.answers or arguments.get("again"):
+            return Ask(key=key, message=f"Go on with {arguments.get('what', 'it')}?", schema=FORM)
+    if arguments.get("fail"):
+        raise ZeroDivisionError
+    return {"answers": dict(caller.answers), "by": caller.name}
+
+
+SCHEMA = arguments_schema({name: {} for name in ("what", "times", "anyway", "again", "fail")})
+TOOL = Tool(
+    name="ask_person",
+    title="Ask",
+    description="Asks.",
+    input_schema=SCHEMA,
+    output_schema={"type": "object", "properties": {}, "required": []},
+    example=({}, {}),
+    handler=ask_person,
+)
+
+
+class Client:
+    """One end of a connection in memory."""
+
+    def __init__(self, version="2025-11-25", capabilities=CAN):
+        surface = Surface(lambda: None)
+        surface.registry = Registry([TOOL], Services(catalog=None))
+        self.connection = Connection(surface)
+        if version:
+            hello = {"protocolVersion": version, "capabilities": capabilities, "clientInfo": {"name": "tests"}}
+            self.send({"id": 0, "method": "initialize", "params": hello})
+
+    def send(self, message):
+        reply = self.connection.handle(json.dumps({"jsonrpc": "2.0", **message}).encode())
+        return reply and json.loads(reply)
+
+    def call(self, identifier=1, **arguments):
+        params = {"name": "ask_person", "arguments": arguments}
+        return self.send({"id": identifier, "method": "tools/call", "params": params})
+
+    def modern(self, responses=None, meta=MODERN_CAN, **arguments):
+        params = {"name": "ask_person", "arguments": arguments, "_meta": meta}
+        if responses is not None:
+            params["inputResponses"] = responses
+        return self.send({"id": 1, "method": "tools/call", "params": params})
+
+    def heard(self):
+        """What the server sent by itself since the last time."""
+        messages = [json.loads(message) for message in self.connection.outbox]
+        self.connection.outbox.clear()
+        return messages
+
+    def cancel(self, identifier):
+        self.send({"method": "notifications/cancelled", "params": {"requestId": identifier}})
+
+
+def answers(reply):
+    return reply["result"]["structuredContent"]["answers"]
+
+
+# ── up to 2025-11-25 ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
+def test_a_question_is_a_request_and_the_call_is_answered_when_its_response_comes(version):
+    client = Client(version)
+
+    assert client.call(what="step two") is None
+    assert client.heard() == [
+        {
+            "jsonrpc": "2.0",
+            "id": "wl-1",
+            "method": "elicitation/create",
+            "params": {"message": "Go on with step two?", "requestedSchema": FORM},
+        }
+    ]
+    reply = client.send({"id": "wl-1", "result": YES})
+
+    assert reply["id"] == 1
+    assert reply["result"]["structuredContent"] == {"answers": {"question 0": YES}, "by": "tests"}
+    assert client.heard() == []
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_who_declines_or_dismisses_the_form_gave_no_content(action):
+    client = Client()
+    client.call()
+
+    reply = client.send({"id": "wl-1", "result": {"action": action, "content": {"confirmed": True}}})
+
+    assert answers(reply) == {"question 0": {"action": action}}
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        {"error": {"code": -32601, "message": "Method not found"}},
+        {"error": 5},
+        {"result": None},
+        {"result": []},
+        {"result": {}},
+        {"result": {"action": "ACCEPT", "content": {"confirmed": True}}},
+        {"result": {"action": ["accept"]}},
+        {"result": {"action": {}}},
+        {"result": {"action": "accept"}},
+        {"result": {"action": "accept", "content": "yes"}},
+        {"result": {"action": "accept", "content": {"confirmed": "true"}}},
+        {"result": {"action": "accept", "content": {"confirmed": True, "note": "a" * 21}}},
+        {"result": YES, "error": {"code": 1, "message": "both"}},
+    ],
+    ids=json.dumps,
+)
+def test_an_error_or_an_answer_that_is_none_counts_as_dismissed(response):
+    client = Client()
+    client.call()
+
+    reply = client.send({"id": "wl-1", **response})
+
+    assert answers(reply) == {"question 0": {"action": "cancel"}}
+
+
+def test_other_calls_go_on_while_questions_are_open_and_each_answer_finds_its_call():
+    client = Client()
+    client.call("first", what="a")
+    client.call("second", what="b")
+    assert [message["id"] for message in client.heard()] == ["wl-1", "wl-2"]
+
+    assert client.send({"id": 3, "method": "ping"})["result"] == {}
+    second = client.send({"id": "wl-2", "result": {"action": "decline"}})
+    first = client.send({"id": "wl-1", "result": YES})
+
+    assert (second["id"], answers(second)) == ("second", {"question 0": {"action": "decline"}})
+    assert (first["id"], answers(first)) == ("first", {"question 0": YES})
+
+
+def test_a_tool_may_ask_one_thing_after_another():
+    client = Client()
+    client.call(times=2)
+
+    assert client.send({"id": "wl-1", "result": YES}) is None
+    assert [message["id"] for message in client.heard()] == ["wl-1", "wl-2"]
+    reply = client.send({"id": "wl-2", "result": {"action": "decline"}})
+
+    assert answers(reply) == {"question 0": YES, "question 1": {"action": "decline"}}
+
+
+def test_a_call_by_the_tools_own_name_can_ask_too():
+    client = Client()
+    assert client.send({"id": 1, "method": "ask_person", "params": {}}) is None
+
+    assert client.send({"id": "wl-1", "result": YES})["result"]["answers"] == {"question 0": YES}
+
+
+def test_a_response_to_nothing_is_passed_over():
+    client = Client()
+    for identifier in ("wl-1", 1, "", -1.5):
+        assert client.send({"id": identifier, "result": YES}) is None
+    client.call()
+    client.heard()
+    for identifier in ("wl-2", 1, "WL-1"):
+        assert client.send({"id": identifier, "result": YES}) is None
+
+    assert answers(client.send({"id": "wl-1", "result": YES})) == {"question 0": YES}
+    assert client.send({"id": "wl-1", "result": YES}) is None
+    assert client.heard() == []
+
+
+def test_a_cancelled_call_takes_its_question_back_and_is_never_answered():
+    client = Client()
+    client.call(7)
+    client.call(8)
+    client.heard()
+    for other in ("7", 7.0, None, True, "wl-1"):
+        client.cancel(other)
+    assert client.heard() == []
+
+    client.cancel(7)
+
+    (told,) = client.heard()
+    assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", "wl-1")
+    assert client.send({"id": "wl-1", "result": YES}) is None
+    assert answers(client.send({"id": "wl-2", "result": YES})) == {"question 0": YES}
+
+
+def test_the_end_of_the_connection_drops_what_is_open():
+    client = Client()
+    client.call()
+    client.heard()
+    client.connection.close()
+
+    assert client.heard() == []
+    assert client.send({"id": "wl-1", "result": YES}) is None
+
+
+def test_open_questions_are_limited():
+    client = Client()
+    for number in range(64):
+        assert client.call(number) is None
+
+    assert "at most 64" in client.call(64)["error"]["data"]["details"]
+    client.cancel(3)
+    assert client.call(64) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "capabilities"),
+    [
+        ("2025-11-25", {}),
+        ("2025-11-25", {"elicitation": {"url": {}}}),
+        ("2025-03-26", CAN),
+        ("2024-11-05", CAN),
+    ],
+)
+def test_a_client_that_cannot_show_forms_is_never_asked(version, capabilities):
+    client = Client(version, capabilities)
+
+    assert answers(client.call()) == "nobody can be asked"
+    assert client.call(anyway=True)["error"]["code"] == -32021
+    assert client.heard() == []
+
+
+def test_a_fault_after_the_answer_is_told_as_the_answer_of_the_call(caplog):
+    client = Client()
+    client.call(fail=True)
+
+    reply = client.send({"id": "wl-1", "result": YES})
+
+    assert reply == {"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "Internal error"}}
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("era", ["handshake", "envelope"])
+def test_a_tool_that_asks_the_same_again_ends_the_call_and_not_the_patience_of_the_person(era, caplog):
+    client = Client()
+    if era == "handshake":
+        client.call(again=True)
+        reply = client.send({"id": "wl-1", "result": YES})
+    else:
+        reply = client.modern({"again": YES}, again=True)
+
+    assert reply["error"]["code"] == -32603
+    assert "asked again" in caplog.text
+
+
+# ── since 2026-07-28 ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_since_2026_a_question_is_the_result_and_the_answer_comes_with_the_call_sent_again():
+    client = Client(version=None)
+
+    result = client.modern(what="step two")["result"]
+    again = client.modern({"question 0": YES}, what="step two")
+
+    assert result["resultType"] == "input_required"
+    assert result["inputRequests"] == {
+        "question 0": {
+            "method": "elicitation/create",
+            "params": {"message": "Go on with step two?", "requestedSchema": FORM},
+        }
+    }
+    assert result["_meta"].keys() == {"io.modelcontextprotocol/serverInfo"}
+    assert again["result"]["resultType"] == "complete"
+    assert again["result"]["structuredContent"] == {"answers": {"question 0": YES}, "by": "tests"}
+    assert client.heard() == []
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_since_2026_declining_and_dismissing_come_with_the_call_too(action):
+    assert answers(Client(version=None).modern({"question 0": {"action": action}})) == {
+        "question 0": {"action": action}
+    }
+
+
+def test_since_2026_answers_that_are_missing_are_asked_for_again_and_others_passed_over():
+    client = Client(version=None)
+
+    missing = client.modern({"question 9": YES, "x": {"role": "assistant"}, "y": 7})["result"]
+    half = client.modern({"question 0": YES}, times=2)["result"]
+    whole = client.modern({"question 0": YES, "question 1": YES}, times=2)
+
+    assert missing["inputRequests"].keys() == {"question 0"}
+    assert half["inputRequests"].keys() == {"question 1"}
+    assert answers(whole) == {"question 0": YES, "question 1": YES}
+
+
+@pytest.mark.parametrize(
+    ("responses", "words"),
+    [
+        ([], "inputResponses must be an object"),
+        ("yes", "inputResponses must be an object"),
+        (True, "inputResponses must be an object"),
+        ({"question 0": "accept"}, "the answer to 'question 0' must be an object"),
+        ({"question 0": [YES]}, "the answer to 'question 0' must be an object"),
+        ({"question 0": {}}, "must be one of accept, decline, cancel"),
+        ({"question 0": {"action": "ACCEPT"}}, "must be one of accept, decline, cancel"),
+        ({"question 0": {"action": True}}, "must be one of accept, decline, cancel"),
+        ({"question 0": {"action": {}}}, "must be one of accept, decline, cancel"),
+        ({"question 0": {"action": "accept"}}, "confirmed is required"),
+        ({"question 0": {"action": "accept", "content": []}}, "does not fit"),
+        ({"question 0": {"action": "accept", "content": False}}, "does not fit"),
+        ({"question 0": {"action": "accept", "content": {"confirmed": 1}}}, "confirmed must be"),
+        ({"question 0": {"action": "accept", "content": {"confirmed": True, "note": "a" * 21}}}, "note must"),
+    ],
+    ids=json.dumps,
+)
+def test_since_2026_hostile_answers_are_refused_by_name(responses, words):
+    error = Client(version=None).modern(responses)["error"]
+
+    assert error["code"] == -32602
+    assert words in error["data"]["details"]
+
+
+def test_since_2026_answers_nest_no_deeper_than_everything_else():
+    deep = json.loads("[" * 400 + "]" * 400)
+
+    assert (
+        Client(version=None).modern({"question 0": {**YES, "content": {"confirmed": deep}}})["error"]["code"] == -32602
+    )
+
+
+@pytest.mark.parametrize("capabilities", [{}, {"elicitation": {"url": {}}}])
+def test_since_2026_what_a_client_can_do_is_asked_of_each_request(capabilities):
+    client = Client()
+    cannot = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": capabilities}
+
+    assert answers(client.modern(meta=cannot)) == "nobody can be asked"
+    refused = client.modern(meta=cannot, anyway=True)["error"]
+    assert (refused["code"], refused["data"]) == (-32021, {"requiredCapabilities": {"elicitation": {}}})
+    assert client.modern()["result"]["resultType"] == "input_required"
+
+
+def test_since_2026_only_tools_call_may_be_answered_with_a_question():
+    client = Client()
+
+    direct = client.send({"id": 1, "method": "ask_person", "params": {"_meta": MODERN_CAN}})
+
+    assert direct["result"]["answers"] == "nobody can be asked"
