@@ -55,7 +55,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """A question to the person: what a handler gives in place of a result when it cannot go on without an answer.
 
     The handler is called again with the same arguments and `caller.answers[key]`; so what it does before it asks must
-    do no harm when it is done twice. Only a caller that `can_be_asked` may be asked.
+    do no harm when it is done twice. Only a caller that `can_be_asked` may be asked. Who asks one thing after another
+    keeps what the first answer decided: since 2026-07-28 only the answer to the latest question comes with the call.
     """
 
     key: str
