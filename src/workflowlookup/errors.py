@@ -122,8 +122,23 @@ class InvalidCriteria(WorkflowLookupError):
     code, message = -32004, "Validation error"
 
 
+class RunStateError(WorkflowLookupError):
+    """The run is not where this could be done; `data` says where it is, and `details` what to do."""
+
+    code, message = -32005, "Run state error"
+
+    def __init__(self, details: str, /, **data: Any) -> None:
+        super().__init__(details, details=details, **data)
+
+
+class RunNotFound(RunStateError):
+    """The journal has no run of this id."""
+
+    message = "Run not found"
+
+
 class StorageError(WorkflowLookupError):
-    """A document is there but cannot be read."""
+    """A document is there but cannot be read, or the journal of runs can be neither read nor written."""
 
     code, message = -32006, "Storage error"
 

@@ -1,7 +1,7 @@
 """Context contracts: what a step needs to know, and what is missing or of the wrong kind.
 
 A workflow may declare `contextSchema`, a JSON Schema of the context; a step `requires` and `produces`, names of
-variables. Nothing here refuses anything: `workflow_next` tells the caller what is unmet beside the step.
+variables. `workflow_next` tells the caller what is unmet beside the step; a run refuses to go on without it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +12,9 @@ import msgspec
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.schemas import compile_schema_text, expected_by, misfits
 from workflowlookup.core.values import Context, Json, lookup
+from workflowlookup.errors import InvalidParams
+
+MOST_MISFITS: Final = 5
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -30,11 +33,15 @@ class Need(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         return f"{self.variable} {problem}: expected {self.expected}{source}"
 
 
-def unmet(workflow: Workflow, step: PromptStep, context: Context) -> tuple[Need, ...]:
-    """The variables that the step needs and the context lacks, then those of the wrong kind."""
-    if not workflow.has_contract:
+def unmet(workflow: Workflow, step: PromptStep, context: Context, *, is_done: bool = False) -> tuple[Need, ...]:
+    """The variables that the step needs and the context lacks, then those of the wrong kind.
+
+    A step that is done must also have produced what it `produces`.
+    """
+    produces = step.produces if is_done else ()
+    if not workflow.has_contract and not produces:
         return ()
-    missing = [name for name in _wanted(workflow, step) if lookup(context, name) is None]
+    missing = [name for name in (*_wanted(workflow, step), *produces) if lookup(context, name) is None]
     wrong = dict(_wrong(workflow, context))
     return tuple(_need(workflow, name, wrong.get(name)) for name in dict.fromkeys((*missing, *wrong)))
 
@@ -59,6 +66,23 @@ def _wrong(workflow: Workflow, context: Context) -> Iterator[tuple[str, str]]:
             yield str(misfit.path[0]), misfit.found
         elif misfit.path:
             yield str(misfit.path[0]), f"without '{misfit.missing}'"
+
+
+def refuse_misfits(workflow: Workflow, context: Context, changes: Context) -> None:
+    """Raises `InvalidParams` when changes of the context do not fit `contextSchema`."""
+    if not changes or not workflow.context_schema:
+        return
+    validator = compile_schema_text(bytes(workflow.context_schema))
+    merged = {**context, **changes}
+    if validator.is_valid(merged):
+        return
+    found = [
+        msgspec.structs.replace(misfit, path=("context", *misfit.path)).sentence()
+        for misfit in misfits(validator, merged, _schema(workflow))
+        if not changes.keys().isdisjoint((misfit.path[0],) if misfit.path else misfit.unknown)
+    ]
+    if found:
+        raise InvalidParams("; ".join(found[:MOST_MISFITS]))
 
 
 def _need(workflow: Workflow, name: str, found: str | None) -> Need:

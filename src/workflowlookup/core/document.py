@@ -200,12 +200,12 @@ def _structure(document: Mapping[str, Json]) -> Iterator[Finding]:
         yield from _bodies(document, loops)
     if calls:
         yield from _calls(document, calls)
-    if "contextSchema" in document:
+    for field in [field for field in ("contextSchema", "inputSchema") if field in document]:
         try:
-            compile_schema_text(msgspec.json.encode(document["contextSchema"]))
+            compile_schema_text(bytes(_schema(document, field)))
         except BadSchema as problem:
-            message = f"The JSON Schema in 'contextSchema' is malformed ({problem})"
-            yield _error(("contextSchema",), message, "Mend the schema, or leave it out", document)
+            message = f"The JSON Schema in '{field}' is malformed ({problem})"
+            yield _error((field,), message, "Mend the schema, or leave it out", document)
 
 
 def _bodies(document: Mapping[str, Json], loops: Iterable[tuple[PathTo, Mapping[str, Json]]]) -> Iterator[Finding]:
@@ -504,13 +504,18 @@ def build(document: Mapping[str, Json]) -> Workflow:
         model_tier=document.get("modelTier", ""),
         model_hint=document.get("modelHint", ""),
         function_definitions=_functions(document),
-        context_schema=msgspec.Raw(
-            msgspec.json.encode(document["contextSchema"]) if "contextSchema" in document else b""
-        ),
+        context_schema=_schema(document, "contextSchema"),
+        input_schema=_schema(document, "inputSchema"),
+        deadline_seconds=document.get("deadlineSeconds"),
         producers=_producers(document),
         has_contract="contextSchema" in document
         or any("requires" in step for _, step in walk_steps(document["steps"])),
     )
+
+
+def _schema(document: Mapping[str, Any], field: str) -> msgspec.Raw:
+    """A JSON Schema of the document as text; nothing when it has none."""
+    return msgspec.Raw(msgspec.json.encode(document[field]) if field in document else b"")
 
 
 def _producers(document: Mapping[str, Any]) -> dict[str, str]:
@@ -575,6 +580,8 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         synthesis=data.get("synthesis"),
         requires=tuple(data.get("requires", ())),
         produces=tuple(data.get("produces", ())),
+        max_attempts=data.get("maxAttempts"),
+        when_exhausted=data.get("whenExhausted", "fail"),
     )
 
 

@@ -146,6 +146,8 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     synthesis: Json = None
     requires: tuple[str, ...] = ()
     produces: tuple[str, ...] = ()
+    max_attempts: int | None = None
+    when_exhausted: Literal["fail", "ask"] = "fail"
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -201,6 +203,8 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     model_hint: str = ""
     function_definitions: tuple[Function, ...] = ()
     context_schema: msgspec.Raw = msgspec.Raw()
+    input_schema: msgspec.Raw = msgspec.Raw()
+    deadline_seconds: float | None = None
     producers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By variable: the first step that produces it."""
     has_contract: bool = False

@@ -15,7 +15,7 @@ How a loop is walked, iteration by iteration:
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -29,13 +29,17 @@ MAX_VISITS: Final = 100_000
 """How many step instances one walk looks at before it gives up: nested loops multiply."""
 
 MOST_SKIPPED: Final = 100
-"""How many skipped instances are remembered: enough to explain a path, few enough to be sent."""
+"""How many skipped instances are told: enough to explain a path, few enough to be sent."""
 
 MOST_WORDS: Final = 500
 
 _INSTANCE: Final = re.compile(r"(?P<step>[^@]+)(?:@(?P<iterations>\d{1,9}(?:\.\d{1,9})*))?")
 
 Iterations = tuple[int, ...]
+Lists = Mapping[str, list[Json]]
+"""By the id of a loop, with the iterations around it: the list that it goes through, where that is fixed already."""
+
+NO_LISTS: Final[Lists] = {}
 
 
 class LoopPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -85,26 +89,26 @@ def find_step(workflow: Workflow, instance_id: str) -> Step | None:
     return workflow.steps.get(instance_id) or workflow.steps.get(split_instance(instance_id)[0])
 
 
-def scope_of(workflow: Workflow, instance_id: str, context: Context) -> Context:
+def scope_of(workflow: Workflow, instance_id: str, context: Context, lists: Lists = NO_LISTS) -> Context:
     """The context with the variables of the loops around an instance: what conditions in its iteration see."""
     if "@" not in instance_id:
         return context
     step_id, iterations = split_instance(instance_id)
     scope = dict(context)
-    for loop_id, iteration in zip(workflow.enclosing.get(step_id, ()), iterations, strict=False):
-        loop = workflow.steps[loop_id].loop  # type: ignore[union-attr]
-        items = lookup(scope, loop.items) if loop.items else None
+    for depth, loop_id in enumerate(workflow.enclosing.get(step_id, ())[: len(iterations)]):
+        loop, iteration = workflow.steps[loop_id].loop, iterations[depth]  # type: ignore[union-attr]
+        items = lists.get(join_instance(loop_id, iterations[:depth])) or lookup(scope, loop.items or "")
         scope[loop.iteration_var] = iteration
         if isinstance(items, list) and 0 < iteration <= len(items):
             scope |= {loop.item_var: items[iteration - 1], loop.index_var: iteration - 1}
     return scope
 
 
-def next_step(workflow: Workflow, completed: Sequence[str], context: Context) -> Next:
+def next_step(workflow: Workflow, completed: Collection[str], context: Context, lists: Lists = NO_LISTS) -> Next:
     """The first step that is not completed and whose condition holds."""
     if len(workflow.flow) == len(workflow.steps):  # no loops
         return _next_in_line(workflow, completed, context)
-    walk = _Walk(workflow, completed)
+    walk = _Walk(workflow, completed, lists)
     found = next(walk.steps(workflow.flow, (), context, is_past=False), None)
     step, instance_id, scope, loop = found if found else (None, "", context, None)
     return Next(
@@ -118,7 +122,7 @@ def next_step(workflow: Workflow, completed: Sequence[str], context: Context) ->
     )
 
 
-def _next_in_line(workflow: Workflow, completed: Sequence[str], context: Context) -> Next:
+def _next_in_line(workflow: Workflow, completed: Collection[str], context: Context) -> Next:
     """The walk through a workflow without loops."""
     done = set(completed)
     found: PromptStep | None = None
@@ -153,10 +157,11 @@ _Found = tuple[PromptStep, str, Context, LoopPosition | None]
 class _Walk:
     """One walk through a workflow; yields the instances that are left to do."""
 
-    def __init__(self, workflow: Workflow, completed: Sequence[str]) -> None:
+    def __init__(self, workflow: Workflow, completed: Collection[str], lists: Lists) -> None:
         self.skipped: list[Skipped] = []
         self.warnings: list[str] = []
         self.known = 0
+        self._lists = lists
         self._visits = 0
         self._completed: set[str] = set()
         self._last_iteration: dict[tuple[str, Iterations], int] = {}
@@ -194,23 +199,26 @@ class _Walk:
     ) -> Iterator[_Found]:
         for index, step in enumerate(steps):
             if isinstance(step, LoopStep):
-                if not self._is_left(step, steps[index + 1 :], iterations) and self._runs(step, iterations, context):
+                is_left = self._is_left(step, steps[index + 1 :], iterations)
+                if not is_left and self._runs(step, iterations, context, is_past=is_past):
                     yield from self._loop(step, iterations, context, is_past=is_past)
                 continue
             self._visits += 1
             instance_id = join_instance(step.id, iterations)
-            if instance_id in self._completed or not self._runs(step, iterations, context):
+            if instance_id in self._completed or not self._runs(step, iterations, context, is_past=is_past):
                 continue
             if step.id in self._credits:
                 self._credits.remove(step.id)
                 continue
             yield step, instance_id, context, position
 
-    def _runs(self, step: Step, iterations: Iterations, context: Context) -> bool:
-        if step.run_condition is None or evaluate(step.run_condition, context):
+    def _runs(self, step: Step, iterations: Iterations, context: Context, *, is_past: bool) -> bool:
+        """Whether its condition holds; in an iteration that is past, what was skipped stays skipped."""
+        if step.run_condition is None:
             return True
-        if len(self.skipped) < MOST_SKIPPED:
-            self.skipped.append(Skipped(step_id=join_instance(step.id, iterations), condition=step.run_condition))
+        if evaluate(step.run_condition, context):
+            return not is_past or self._has_history(step, iterations)
+        self.skipped.append(Skipped(step_id=join_instance(step.id, iterations), condition=step.run_condition))
         return False
 
     def _is_left(self, loop: LoopStep, later: Sequence[Step], iterations: Iterations) -> bool:
@@ -232,7 +240,7 @@ class _Walk:
 
     def _loop(self, step: LoopStep, outer: Iterations, context: Context, *, is_past: bool) -> Iterator[_Found]:
         loop = step.loop
-        items, total = self._extent(step, context)
+        items, total = self._extent(step, context, self._lists.get(join_instance(step.id, outer)))
         if total == 0:
             return
         last = self._last_iteration.get((step.id, outer), 0)
@@ -264,7 +272,7 @@ class _Walk:
         if self._enters(step, iteration, last, total, context, is_past=is_past):
             self.warnings.append(f"Loop '{step.id}' ended at its limit of {loop.max_iterations} iterations")
 
-    def _extent(self, step: LoopStep, context: Context) -> tuple[list[Json] | None, int | None]:
+    def _extent(self, step: LoopStep, context: Context, fixed: Json) -> tuple[list[Json] | None, int | None]:
         """The list of a `forEach`, and how many iterations are known beforehand; 0 skips the loop."""
         loop = step.loop
         if loop.type == "for":
@@ -274,7 +282,7 @@ class _Walk:
                 return None, 0
             return None, int(count)
         if loop.type == "forEach":
-            items = lookup(context, str(loop.items))
+            items = lookup(context, str(loop.items)) if fixed is None else fixed
             if not isinstance(items, list):
                 self._warn_skipped(step, f"'{loop.items}' should hold a list (an array)", items)
                 return None, 0

@@ -127,6 +127,8 @@ class _Step(msgspec.Struct, kw_only=True, rename="camel"):
     output_contract: dict[str, str] | UnsetType = UNSET
     requires: Variables | UnsetType = UNSET
     produces: Variables | UnsetType = UNSET
+    max_attempts: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    when_exhausted: Literal["fail", "ask"] | UnsetType = UNSET
 
 
 class PromptStep(_Step, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -176,6 +178,8 @@ _PROMPT_ONLY: Final = (
     "validation_criteria",
     "has_validation",
     "output_contract",
+    "max_attempts",
+    "when_exhausted",
 )
 
 

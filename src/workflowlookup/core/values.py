@@ -13,6 +13,9 @@ Json: TypeAlias = Any
 
 Context: TypeAlias = Mapping[str, Json]
 
+MAX_CONTEXT_BYTES: Final = 256 * 1024
+"""How large a context may be, as JSON."""
+
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MAX_DIGITS: Final = 400
 _TRUE: Final = frozenset({"true", "yes", "1"})

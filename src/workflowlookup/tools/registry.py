@@ -13,14 +13,13 @@ import msgspec
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.schemas import Misfit, compile_schema, first_misfit, misfits, suggest
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import MAX_CONTEXT_BYTES, Json
 from workflowlookup.errors import InvalidParams, MissingClientCapability, WorkflowNotFound
 from workflowlookup.library.catalog import Catalog
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-MAX_CONTEXT_BYTES: Final = 256 * 1024
 MOST_MISFITS: Final = 5
 LONG_LIST: Final = 1_000
 

@@ -8,7 +8,7 @@ import msgspec
 from workflowlookup.core.contract import unmet
 from workflowlookup.core.guidance import Guidance, guide
 from workflowlookup.core.model import PromptStep, Workflow
-from workflowlookup.core.navigation import Next, explain_skip, find_step, next_step
+from workflowlookup.core.navigation import MOST_SKIPPED, Next, explain_skip, find_step, next_step
 from workflowlookup.core.schemas import suggest
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StepNotFound
@@ -53,7 +53,7 @@ def answer(workflow: Workflow, found: Next) -> dict[str, Json]:
         "progress": _progress(workflow, found),
     }
     if step is None and found.skipped:
-        reply["skipped"] = [explain_skip(skip) for skip in found.skipped]
+        reply["skipped"] = [explain_skip(skip) for skip in found.skipped[:MOST_SKIPPED]]
     needs = unmet(workflow, step, found.context) if step is not None else ()
     if needs:
         reply["missing"] = needs

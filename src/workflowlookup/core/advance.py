@@ -1,0 +1,339 @@
+"""What follows from a call: a run and what somebody wants of it in, the run after it and its new records out.
+
+Nothing here is stored or told to anyone. A call that is not allowed where the run stands raises; an output that is not
+good enough is no such thing, it is an event. Every draft ends where the run rests.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from workflowlookup.core.conditions import describe
+from workflowlookup.core.contract import MOST_MISFITS, refuse_misfits, unmet
+from workflowlookup.core.guidance import requires_confirmation
+from workflowlookup.core.model import Loop, Verdict, Workflow
+from workflowlookup.core.navigation import find_step, join_instance, next_step, scope_of, split_instance
+from workflowlookup.core.run import (
+    Cancelled,
+    Completed,
+    ConfirmationAsked,
+    ConfirmationDenied,
+    ConfirmationGiven,
+    ContextChanged,
+    Event,
+    Failed,
+    LoopEntered,
+    LoopIterated,
+    LoopLeft,
+    OutputAccepted,
+    OutputRefused,
+    Record,
+    Run,
+    Started,
+    State,
+    StepOffered,
+    StepSkipped,
+    Waiting,
+    apply,
+    document_of,
+    fold,
+    submission_key,
+)
+from workflowlookup.core.schemas import compile_schema_text, misfits, suggest
+from workflowlookup.core.validation import judge
+from workflowlookup.core.values import MAX_CONTEXT_BYTES, Context, Json, lookup
+from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
+
+START_ANEW: Final = "Start a new run with workflow_start."
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """When a call came, in milliseconds since 1970, and from whom."""
+
+    time: int
+    by: str = ""
+
+
+class Draft:
+    """A run, and the records that one call adds to it."""
+
+    def __init__(self, run: Run, at: Moment) -> None:
+        self.run = run
+        self.records: list[Record] = []
+        self._at = at
+
+    def add(self, event: Event) -> None:
+        record = Record(sequence=self.run.sequence + 1, time=self._at.time, by=self._at.by, event=event)
+        self.run = apply(self.run, record)
+        self.records.append(record)
+
+
+# ── what can be asked of a run ──────────────────────────────────────────────────────────────────────────────────
+
+
+def begin(run_id: str, workflow: Workflow, given: Context, context: Context, at: Moment) -> Draft:
+    """A new run of the workflow. Raises `InvalidParams` when the input or the context does not fit its schemas."""
+    _refuse_input(workflow, given)
+    variables = {**given, **context}
+    _refuse_context(workflow, {}, variables)
+    document, digest = document_of(workflow)
+    started = Started(hash=digest, document=document, input=given, context=variables)
+    record = Record(sequence=1, time=at.time, by=at.by, event=started)
+    draft = Draft(fold(run_id, [record]), at)
+    draft.records.append(record)
+    _go_on(draft)
+    return draft
+
+
+def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) -> Draft:
+    """The run after the output of its current step: accepted, or refused with the reasons.
+
+    Raises `RunStateError` and `StepNotFound` when the run waits for something else, `InvalidParams` when the changes of
+    the context do not fit, and what `judge` raises.
+    """
+    _refuse_unless_waiting_for(run, Waiting.OUTPUT, step_id)
+    ends_loop = step_id != run.current and step_id in loops_to_end(run)
+    if step_id != run.current and not ends_loop:
+        raise _wrong_step(run, step_id)
+    _refuse_context(run.workflow, run.context, changes)
+    key = submission_key(step_id, output, changes)
+    draft = Draft(run, at)
+    if ends_loop:
+        _accept(draft, OutputAccepted(step_id=step_id, output=output, key=key), changes)
+        _go_on(draft)
+        return draft
+    scope = scope_of(run.workflow, step_id, {**run.context, **changes}, run.lists)
+    issues = _judge(run, output, scope).issues
+    needs = unmet(run.workflow, run.step, scope, is_done=True)
+    if issues or needs:
+        how = [f"Send {msgspec.json.encode(need.example).decode()} with the output." for need in needs]
+        refused = OutputRefused(
+            step_id=step_id,
+            output=output,
+            key=key,
+            context=changes,
+            issues=(*(issue.message for issue in issues), *(need.sentence() for need in needs)),
+            suggestions=tuple(dict.fromkeys([*(issue.suggestion for issue in issues), *how])),
+            missing=needs,
+        )
+        draft.add(refused)
+        _try_again(draft)
+        return draft
+    _accept(draft, OutputAccepted(step_id=step_id, output=output, key=key), changes)
+    if requires_confirmation(run.step, scope):
+        draft.add(ConfirmationAsked(step_id=step_id))
+    else:
+        _go_on(draft)
+    return draft
+
+
+def confirm(run: Run, at: Moment, *, relayed: bool, note: str = "") -> Draft:
+    """The run after a person agreed. Raises `RunStateError` when it does not wait for that."""
+    _refuse_unless_waiting_for(run, Waiting.CONFIRMATION)
+    draft = Draft(run, at)
+    draft.add(ConfirmationGiven(step_id=run.current, relayed=relayed, note=note))
+    if isinstance(run.judged, OutputRefused):
+        _accept(draft, OutputAccepted(step_id=run.current, output=run.judged.output), run.judged.context)
+    _go_on(draft)
+    return draft
+
+
+def deny(run: Run, at: Moment, *, relayed: bool, note: str = "") -> Draft:
+    """The run after a person did not agree. Raises `RunStateError` when it does not wait for that."""
+    _refuse_unless_waiting_for(run, Waiting.CONFIRMATION)
+    draft = Draft(run, at)
+    draft.add(ConfirmationDenied(step_id=run.current, relayed=relayed, note=note))
+    if isinstance(run.judged, OutputRefused):
+        said = f": {note}" if note else "."
+        reason = f"Step '{run.current}' was refused {_times(run.attempts)}, and a person did not accept it{said}"
+        draft.add(Failed(reason=reason, remedy=START_ANEW))
+    else:
+        _offer_again(draft)
+    return draft
+
+
+def cancel(run: Run, at: Moment, reason: str = "") -> Draft:
+    """The run, ended. Raises `RunStateError` when it is over already."""
+    if run.is_over:
+        raise _is_over(run)
+    draft = Draft(run, at)
+    draft.add(Cancelled(reason=reason))
+    return draft
+
+
+def expire(run: Run, at: Moment) -> Draft | None:
+    """The run, failed, when its deadline has passed."""
+    if run.deadline is None or at.time <= run.deadline:
+        return None
+    draft = Draft(run, at)
+    seconds = f"{run.workflow.deadline_seconds:,g}"
+    reason = f"The run was not done within {seconds} seconds; it waited for the output of step '{run.current}'."
+    draft.add(Failed(reason=reason, remedy=START_ANEW))
+    return draft
+
+
+def loops_to_end(run: Run) -> list[str]:
+    """Loops around the current step that the agent ends by their id, because no condition of their own does."""
+    return [
+        loop_id
+        for loop_id in _loops(run.workflow, run.current)
+        if (loop := _loop(run.workflow, loop_id)).condition is None and loop.type in ("while", "until")
+    ]
+
+
+# ── going on ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _accept(draft: Draft, accepted: OutputAccepted, changes: Context) -> None:
+    draft.add(accepted)
+    if changes:
+        draft.add(ContextChanged(changes=changes))
+
+
+def _go_on(draft: Draft) -> None:
+    """Offer the step that comes next, or complete the run; and tell how the walk got there."""
+    run = draft.run
+    found = next_step(run.workflow, run.results, run.context, run.lists)
+    for skip in found.skipped:
+        if skip.step_id not in run.skipped:
+            draft.add(StepSkipped(step_id=skip.step_id, condition=skip.condition))
+    for event in _loop_events(run, found.instance_id):
+        draft.add(event)
+    if found.step is None:
+        draft.add(Completed(warnings=found.warnings))
+    else:
+        draft.add(StepOffered(step_id=found.instance_id, loop=found.loop, warnings=found.warnings))
+
+
+def _try_again(draft: Draft) -> None:
+    """After a refusal: the same step, or what is to happen when it was tried often enough."""
+    run = draft.run
+    if run.step.max_attempts is None or run.attempts < run.step.max_attempts:
+        _offer_again(draft)
+    elif run.step.when_exhausted == "ask":
+        draft.add(ConfirmationAsked(step_id=run.current, reason="attempts"))
+    else:
+        reason = f"The output of step '{run.current}' was refused {_times(run.attempts)}, as often as it may be."
+        draft.add(Failed(reason=reason, remedy=START_ANEW))
+
+
+def _offer_again(draft: Draft) -> None:
+    run = draft.run
+    draft.add(StepOffered(step_id=run.current, loop=run.loop, warnings=run.warnings))
+
+
+def _loop_events(run: Run, following: str) -> Iterator[Event]:
+    """What happens to loops between the current step and the one that follows."""
+    before, after = _loops(run.workflow, run.current), _loops(run.workflow, following)
+    for loop_id in reversed(before):
+        if loop_id not in after:
+            yield LoopLeft(loop_id=loop_id, why=_why_left(run, loop_id, before[loop_id]))
+    for loop_id, iteration in after.items():
+        if loop_id not in before:
+            total, items = _extent(run, loop_id)
+            yield LoopEntered(loop_id=loop_id, iteration=iteration, total=total, items=items)
+        elif before[loop_id] != iteration:
+            yield LoopIterated(loop_id=loop_id, iteration=iteration)
+
+
+def _loops(workflow: Workflow, instance_id: str) -> dict[str, int]:
+    """The loops around a step, outermost first, each with its iteration."""
+    step_id, iterations = split_instance(instance_id)
+    around = workflow.enclosing.get(step_id, ())[: len(iterations)]
+    return {join_instance(loop_id, iterations[:depth]): iterations[depth] for depth, loop_id in enumerate(around)}
+
+
+def _loop(workflow: Workflow, loop_id: str) -> Loop:
+    return find_step(workflow, loop_id).loop  # type: ignore[union-attr]
+
+
+def _extent(run: Run, loop_id: str) -> tuple[int | None, list[Json] | None]:
+    """How often a loop will run, if that is known, and the list that it goes through."""
+    loop = _loop(run.workflow, loop_id)
+    scope = scope_of(run.workflow, loop_id, run.context, run.lists)
+    if loop.type == "forEach":
+        items: list[Json] = run.lists.get(loop_id) or lookup(scope, str(loop.items))
+        return len(items), items
+    if loop.type == "for":
+        return int(lookup(scope, loop.count) if isinstance(loop.count, str) else loop.count or 0), None
+    return None, None
+
+
+def _why_left(run: Run, loop_id: str, iteration: int) -> str:
+    loop = _loop(run.workflow, loop_id)
+    if loop_id in run.results:
+        return "the agent ended it"
+    if iteration >= loop.max_iterations:
+        return f"it ran {_times(iteration)}, as often as it may"
+    if loop.condition is not None:
+        return f"{'true' if loop.type == 'until' else 'not true'}: {describe(loop.condition)}"
+    return "every item is done" if loop.type == "forEach" else f"it ran {_times(iteration)}"
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
+# ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _refuse_input(workflow: Workflow, given: Context) -> None:
+    if not workflow.input_schema:
+        return
+    validator = compile_schema_text(bytes(workflow.input_schema))
+    if not validator.is_valid(given):
+        found = [
+            msgspec.structs.replace(misfit, path=("input", *misfit.path)).sentence()
+            for misfit in misfits(validator, given, workflow.document["inputSchema"])
+        ]
+        raise InvalidParams("; ".join(found[:MOST_MISFITS]), workflowId=workflow.id)
+
+
+def _refuse_context(workflow: Workflow, context: Context, changes: Context) -> None:
+    refuse_misfits(workflow, context, changes)
+    if changes and len(msgspec.json.encode({**context, **changes})) > MAX_CONTEXT_BYTES:
+        raise InvalidParams(
+            f"the context of a run must be at most 256KB ({MAX_CONTEXT_BYTES:,} bytes) as JSON, all variables together"
+        )
+
+
+def _judge(run: Run, output: str, scope: Context) -> Verdict:
+    try:
+        return judge(run.step.criteria, output, scope)
+    except (InvalidCriteria, InvalidWorkflow) as refusal:
+        place = {"runId": run.id, "workflowId": run.workflow.id, "stepId": run.current}
+        raise type(refusal)(refusal.remedy, **place, **refusal.data) from refusal
+
+
+def _refuse_unless_waiting_for(run: Run, what: Waiting, step_id: str = "") -> None:
+    if run.is_over:
+        raise _is_over(run, step_id)
+    if run.waiting_for is what:
+        return
+    told = (
+        f"It waits for a person to confirm step '{run.current}', and goes on when that is done."
+        if run.waiting_for is Waiting.CONFIRMATION
+        else f"It waits for the output of step '{run.current}', not for a confirmation."
+    )
+    raise RunStateError(told, **_position(run, step_id))
+
+
+def _is_over(run: Run, step_id: str = "") -> RunStateError:
+    return RunStateError(f"The run is {run.state}. {START_ANEW}", **_position(run, step_id))
+
+
+def _wrong_step(run: Run, step_id: str) -> RunStateError | StepNotFound:
+    position = _position(run, step_id)
+    if find_step(run.workflow, step_id) is None:
+        wanted = suggest(step_id, list(run.workflow.steps))
+        told = f"The workflow '{run.workflow.id}' has no step {wanted}. The run waits for step '{run.current}'."
+        return StepNotFound(told, **position)
+    told = f"The run waits for the output of step '{run.current}', not of '{step_id}'. Submit that of '{run.current}'."
+    return RunStateError(told, **position)
+
+
+def _position(run: Run, step_id: str) -> dict[str, Json]:
+    """Where the run is, for the data of a refusal."""
+    waiting = {"waitingFor": run.waiting_for, "expected": run.current} if run.state is State.WAITING else {}
+    return {"runId": run.id, "state": run.state, **waiting, **({"stepId": step_id} if step_id else {})}
