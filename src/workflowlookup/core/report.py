@@ -1,0 +1,341 @@
+"""The report of a run as Markdown, from its records: what was done, what was refused, which way it went and why.
+
+Outputs, notes, names and context were written by strangers. They are shown as text and nothing else: in code blocks
+whose fence they cannot close, or on one line with everything escaped that Markdown would act on.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.core.conditions import Condition, describe, walk
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.navigation import find_step, scope_of
+from workflowlookup.core.run import (
+    Cancelled,
+    Completed,
+    ConfirmationAsked,
+    ConfirmationDenied,
+    ConfirmationGiven,
+    ContextChanged,
+    Event,
+    Failed,
+    LoopEntered,
+    LoopIterated,
+    LoopLeft,
+    OutputAccepted,
+    OutputRefused,
+    Record,
+    Run,
+    Started,
+    StepOffered,
+    StepSkipped,
+    Waiting,
+    fold,
+)
+from workflowlookup.core.values import Context, Json, lookup
+
+MOST_EVENTS: Final = 2_000
+FIRST_EVENTS: Final = 200
+MOST_OUTPUT: Final = 50_000
+MOST_REFUSED: Final = 1_000
+MOST_IN_ALL: Final = 1_000_000
+MOST_ON_A_LINE: Final = 500
+MOST_ROWS: Final = 200
+MOST_VARIABLES: Final = 5
+MOST_VALUE: Final = 100
+
+
+def report(run_id: str, records: Sequence[Record]) -> str:
+    """The whole story of a run. Raises `RunStateError` for records that no run can have."""
+    run = fold(run_id, records)
+    parts = [*_head(run), *_steps(run, records), "## What happened", *_Story(run, records).told()]
+    if run.context:
+        parts += ["## Context", fenced(msgspec.json.format(msgspec.json.encode(run.context)).decode(), "json")]
+    return "\n\n".join(parts) + "\n"
+
+
+# ── text of strangers ───────────────────────────────────────────────────────────────────────────────────────────
+
+_ACTIVE: Final = re.compile(r"([\\`*_\[\]<>|~&#!$])")
+_UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+_LEADING: Final = re.compile(r"^([-+=]|\d{1,9}(?=[.)]))")
+_TICKS: Final = re.compile("`+")
+
+
+def inline(text: str) -> str:
+    """Text within a line: one line of it, nothing in it active."""
+    return _ACTIVE.sub(r"\\\1", _one_line(text))
+
+
+def item(text: str) -> str:
+    """Text as an item of a list."""
+    return "- " + _LEADING.sub(_disarm, inline(text))
+
+
+def code(text: str) -> str:
+    """Text as a code span."""
+    text = _one_line(text) or " "
+    ticks = "`" * (_longest_ticks(text) + 1)
+    space = " " if text[0] == "`" or text[-1] == "`" else ""
+    return f"{ticks}{space}{text}{space}{ticks}"
+
+
+def fenced(text: str, language: str = "text") -> str:
+    """Text as a code block, whose fence is longer than any in the text."""
+    text = _UNSEEN.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+    fence = "`" * max(3, _longest_ticks(text) + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _disarm(marker: re.Match[str]) -> str:
+    """What would begin a list or a rule, as text."""
+    return marker[0] + "\\" if marker[0].isdigit() else "\\" + marker[0]
+
+
+def _one_line(text: str) -> str:
+    cut = text if len(text) <= MOST_ON_A_LINE else text[:MOST_ON_A_LINE] + "…"
+    return _UNSEEN.sub("\ufffd", " ".join(cut.split()))
+
+
+def _longest_ticks(text: str) -> int:
+    return max((len(run) for run in _TICKS.findall(text)), default=0)
+
+
+# ── numbers ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def clock(milliseconds: int) -> str:
+    """`2026-11-16 00:59:07 UTC`."""
+    try:
+        return f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):  # a journal that was imported may say anything
+        return f"{milliseconds} ms"
+
+
+def duration(milliseconds: int) -> str:
+    """`1 min 3 s`: the two largest units that count."""
+    seconds, rest = divmod(max(0, milliseconds), 1000)
+    if seconds < 10:
+        return f"{seconds + rest / 1000:.1f} s" if milliseconds > 0 else "0 s"
+    days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
+    units = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds % 60, "s")]
+    first = next(index for index, (number, _) in enumerate(units) if number)
+    return " ".join(f"{number} {unit}" for number, unit in units[first : first + 2] if number)
+
+
+# ── the head ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _head(run: Run) -> Iterator[str]:
+    workflow = run.workflow
+    yield f"# {inline(workflow.name)}"
+    state = f"**{run.state}**{_WAITING_FOR[run.waiting_for].format(code(run.current))}"
+    yield f"Run {code(run.id)} of {code(workflow.id)} version {inline(workflow.version)}: {state}."
+    waited = f", of these {duration(run.waited)} waiting for a person" if run.waited else ""
+    total = f" of {run.total}" if run.total is not None else ""
+    facts = [
+        f"Started {clock(run.started)}{_by(run.by)}",
+        f"Last change {clock(run.updated)}, after {duration(run.updated - run.started)}{waited}",
+        f"Steps done: {len(run.results)}{total}",
+    ]
+    if isinstance(run.end, Failed):
+        facts.append(f"Failed: {inline(run.end.reason)} {inline(run.end.remedy)}")
+    elif isinstance(run.end, Cancelled):
+        facts.append(f"Cancelled{': ' + inline(run.end.reason) if run.end.reason else ''}")
+    yield "\n".join(f"- {fact}" for fact in facts)
+
+
+_WAITING_FOR: Final[Mapping[Waiting | None, str]] = {
+    None: "",
+    Waiting.OUTPUT: " for the output of step {}",
+    Waiting.CONFIRMATION: " for a person to confirm step {}",
+}
+
+
+def _steps(run: Run, records: Sequence[Record]) -> Iterator[str]:
+    """The steps that were reached or skipped: what became of each, how often it was tried, how long it took."""
+    times = _times_of_steps(records)
+    refused: dict[str, int] = {}
+    for record in records:
+        if isinstance(record.event, OutputRefused):
+            refused[record.event.step_id] = refused.get(record.event.step_id, 0) + 1
+    rows = []
+    for step_id, (offered, done) in times.items():
+        if step_id in run.results:
+            fate, took = "done", duration(done - offered)
+        elif step_id == run.current and not run.is_over:
+            fate, took = str(run.state), ""
+        else:
+            fate, took = "not done", ""
+        tries = refused.get(step_id, 0) + (step_id in run.results)
+        rows.append(f"| {_titled(run.workflow, step_id)} | {fate} | {tries} | {took} |")
+    rows += [f"| {_titled(run.workflow, step_id)} | skipped | | |" for step_id in run.skipped if step_id not in times]
+    if not rows:
+        return
+    yield "## Steps"
+    shown = rows if len(rows) <= MOST_ROWS else [*rows[:MOST_ROWS], f"| … {len(rows) - MOST_ROWS:,} more | | | |"]
+    yield "\n".join(["| step | | tries | time |", "| --- | --- | --- | --- |", *shown])
+
+
+def _times_of_steps(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
+    """By step: when it was first offered, and when its last output was accepted."""
+    times: dict[str, tuple[int, int]] = {}
+    for record in records:
+        if isinstance(record.event, StepOffered):
+            times.setdefault(record.event.step_id, (record.time, record.time))
+        elif isinstance(record.event, OutputAccepted) and record.event.step_id in times:
+            times[record.event.step_id] = (times[record.event.step_id][0], record.time)
+    return times
+
+
+def _titled(workflow: Workflow, step_id: str) -> str:
+    """The title of a step, and its id with the iteration."""
+    step = find_step(workflow, step_id)
+    return f"{inline(step.title)} ({code(step_id)})" if step is not None else code(step_id)
+
+
+def _by(name: str) -> str:
+    return f" by {inline(name)}" if name else ""
+
+
+def _note(text: str) -> str:
+    return f": {inline(text)}" if text else ""
+
+
+# ── the story ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Story:
+    """The records one after the other, in words, with as much of the outputs as there is room for."""
+
+    def __init__(self, run: Run, records: Sequence[Record]) -> None:
+        self._run = run
+        self._records = records
+        self._room = MOST_IN_ALL
+        self._step = ""
+        self._context: Context = {}
+
+    def told(self) -> Iterator[str]:
+        left_out = len(self._records) - MOST_EVENTS
+        for index, record in enumerate(self._records):
+            if isinstance(record.event, Started):
+                self._context = record.event.context
+            elif isinstance(record.event, ContextChanged):
+                self._context = {**self._context, **record.event.changes}
+            if left_out > 0 and FIRST_EVENTS <= index < FIRST_EVENTS + left_out:
+                if index == FIRST_EVENTS:
+                    yield f"… {left_out:,} events are left out here; {self._export} has them all."
+                continue
+            when = f"+{duration(record.time - self._run.started)}"
+            yield from self._WORDS[type(record.event)](self, record.event, f"{when}{_by(record.by)}")
+
+    @property
+    def _export(self) -> str:
+        return code(f"workflowlookup export {self._run.id}")
+
+    def _started(self, event: Started, _: str) -> Iterator[str]:
+        if event.input:
+            yield "Input:"
+            yield self._shown(msgspec.json.format(msgspec.json.encode(event.input)).decode(), MOST_OUTPUT, "json")
+
+    def _offered(self, event: StepOffered, when: str) -> Iterator[str]:
+        if event.step_id == self._step:
+            return  # once more after a refusal: the reader was told
+        self._step = event.step_id
+        yield f"### {_titled(self._run.workflow, event.step_id)}"
+        place = f", iteration {event.loop.iteration} of loop {code(event.loop.id)}" if event.loop else ""
+        warnings = "".join(f" {inline(warning)}" for warning in event.warnings)
+        yield f"Offered {when}{place}.{warnings}"
+
+    def _accepted(self, event: OutputAccepted, when: str) -> Iterator[str]:
+        yield f"Output {'accepted' if event.key else 'taken as it is'} {when}:"
+        yield self._shown(event.output, MOST_OUTPUT)
+
+    def _refused(self, event: OutputRefused, when: str) -> Iterator[str]:
+        yield f"Output refused {when}:"
+        yield "\n".join(map(item, event.issues)) or "- no reason is recorded"
+        yield self._shown(event.output, MOST_REFUSED)
+
+    def _changed(self, event: ContextChanged, _: str) -> Iterator[str]:
+        yield f"Set {', '.join(code(name) for name in event.changes)}."
+
+    def _asked(self, event: ConfirmationAsked, when: str) -> Iterator[str]:
+        why = "because it was refused as often as it may be" if event.reason == "attempts" else "as the step wants it"
+        yield f"A person was asked {when}, {why}."
+
+    def _given(self, event: ConfirmationGiven, when: str) -> Iterator[str]:
+        yield f"Confirmed {when}{_relayed(event)}{_note(event.note)}"
+
+    def _denied(self, event: ConfirmationDenied, when: str) -> Iterator[str]:
+        yield f"Not confirmed {when}{_relayed(event)}{_note(event.note)}"
+
+    def _skipped(self, event: StepSkipped, _: str) -> Iterator[str]:
+        scope = scope_of(self._run.workflow, event.step_id, self._context, self._run.lists)
+        why = f"{code(describe(event.condition))}{_values(event.condition, scope)}"
+        yield f"Skipped {_titled(self._run.workflow, event.step_id)}, because this is not true: {why}"
+
+    def _entered(self, event: LoopEntered, _: str) -> Iterator[str]:
+        total = f", {event.total} {'time' if event.total == 1 else 'times'}" if event.total is not None else ""
+        yield f"Entered loop {code(event.loop_id)}{total}."
+
+    def _iterated(self, event: LoopIterated, _: str) -> Iterator[str]:
+        yield f"Loop {code(event.loop_id)}, iteration {event.iteration}."
+
+    def _left(self, event: LoopLeft, _: str) -> Iterator[str]:
+        yield f"Left loop {code(event.loop_id)}: {inline(event.why)}."
+
+    def _completed(self, event: Completed, when: str) -> Iterator[str]:
+        yield f"**Completed** {when}.{''.join(f' {inline(warning)}' for warning in event.warnings)}"
+
+    def _failed(self, event: Failed, when: str) -> Iterator[str]:
+        yield f"**Failed** {when}: {inline(event.reason)} {inline(event.remedy)}"
+
+    def _cancelled(self, event: Cancelled, when: str) -> Iterator[str]:
+        yield f"**Cancelled** {when}{_note(event.reason)}"
+
+    def _shown(self, text: str, most: int, language: str = "text") -> str:
+        """A text in full, or its beginning with what is missing."""
+        most = min(most, self._room)
+        self._room -= min(len(text), most)
+        if len(text) <= most:
+            return fenced(text, language)
+        rest = f"… {len(text) - most:,} more characters; {self._export} has them all."
+        return f"{fenced(text[:most])}\n\n{rest}" if most else rest
+
+    _WORDS: Final[Mapping[type[Event], Callable[["_Story", Any, str], Iterator[str]]]] = {
+        Started: _started,
+        StepOffered: _offered,
+        OutputAccepted: _accepted,
+        OutputRefused: _refused,
+        ContextChanged: _changed,
+        ConfirmationAsked: _asked,
+        ConfirmationGiven: _given,
+        ConfirmationDenied: _denied,
+        StepSkipped: _skipped,
+        LoopEntered: _entered,
+        LoopIterated: _iterated,
+        LoopLeft: _left,
+        Completed: _completed,
+        Failed: _failed,
+        Cancelled: _cancelled,
+    }
+
+
+def _relayed(event: ConfirmationGiven | ConfirmationDenied) -> str:
+    return ", by the word of the agent" if event.relayed else ""
+
+
+def _values(condition: Condition, scope: Context) -> str:
+    """What the variables of a condition were."""
+    names = dict.fromkeys(part["var"] for part in walk(condition) if "var" in part)
+    known = [f"{code(name)} is {code(_brief(lookup(scope, name)))}" for name in list(names)[:MOST_VARIABLES]]
+    return f" ({', '.join(known)})" if known else ""
+
+
+def _brief(value: Json) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= MOST_VALUE else text[:MOST_VALUE] + "…"
