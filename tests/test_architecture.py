@@ -12,6 +12,7 @@ LAYERS = {
     "errors": 0,
     "core": 1,
     "library": 2,
+    "runs": 2,
     "tools": 4,
     "protocol": 5,
     "transport": 6,

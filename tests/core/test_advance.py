@@ -37,10 +37,10 @@ class Story:
         return self._take(advance.submit(self.run, step_id, output, changes, self.at), self.records)
 
     def confirm(self, **said):
-        return self._take(advance.confirm(self.run, self.at, relayed=False, **said), self.records)
+        return self._take(advance.confirm(self.run, self.run.current, self.at, relayed=False, **said), self.records)
 
     def deny(self, **said):
-        return self._take(advance.deny(self.run, self.at, relayed=True, **said), self.records)
+        return self._take(advance.deny(self.run, self.run.current, self.at, relayed=True, **said), self.records)
 
     def cancel(self, reason=""):
         return self._take(advance.cancel(self.run, self.at, reason), self.records)
@@ -289,7 +289,7 @@ def test_a_wrong_step_is_refused_with_the_one_that_is_expected():
     data = refused(Story(document(step("one"), step("two"))), "two")
 
     assert data == {
-        "details": "The run waits for the output of step 'one', not of 'two'. Submit that of 'one'.",
+        "details": "The run waits for the output of step 'one', not of 'two'.",
         "runId": "r1",
         "state": "waiting",
         "waitingFor": "output",

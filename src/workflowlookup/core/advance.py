@@ -128,9 +128,9 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     return draft
 
 
-def confirm(run: Run, at: Moment, *, relayed: bool, note: str = "") -> Draft:
+def confirm(run: Run, step_id: str, at: Moment, *, relayed: bool, note: str = "") -> Draft:
     """The run after a person agreed. Raises `RunStateError` when it does not wait for that."""
-    _refuse_unless_waiting_for(run, Waiting.CONFIRMATION)
+    _refuse_confirmation(run, step_id)
     draft = Draft(run, at)
     draft.add(ConfirmationGiven(step_id=run.current, relayed=relayed, note=note))
     if isinstance(run.judged, OutputRefused):
@@ -139,9 +139,9 @@ def confirm(run: Run, at: Moment, *, relayed: bool, note: str = "") -> Draft:
     return draft
 
 
-def deny(run: Run, at: Moment, *, relayed: bool, note: str = "") -> Draft:
+def deny(run: Run, step_id: str, at: Moment, *, relayed: bool, note: str = "") -> Draft:
     """The run after a person did not agree. Raises `RunStateError` when it does not wait for that."""
-    _refuse_unless_waiting_for(run, Waiting.CONFIRMATION)
+    _refuse_confirmation(run, step_id)
     draft = Draft(run, at)
     draft.add(ConfirmationDenied(step_id=run.current, relayed=relayed, note=note))
     if isinstance(run.judged, OutputRefused):
@@ -306,7 +306,13 @@ def _judge(run: Run, output: str, scope: Context) -> Verdict:
         raise type(refusal)(refusal.remedy, **place, **refusal.data) from refusal
 
 
-def _refuse_unless_waiting_for(run: Run, what: Waiting, step_id: str = "") -> None:
+def _refuse_confirmation(run: Run, step_id: str) -> None:
+    _refuse_unless_waiting_for(run, Waiting.CONFIRMATION, step_id)
+    if step_id != run.current:
+        raise _wrong_step(run, step_id)
+
+
+def _refuse_unless_waiting_for(run: Run, what: Waiting, step_id: str) -> None:
     if run.is_over:
         raise _is_over(run, step_id)
     if run.waiting_for is what:
@@ -329,7 +335,7 @@ def _wrong_step(run: Run, step_id: str) -> RunStateError | StepNotFound:
         wanted = suggest(step_id, list(run.workflow.steps))
         told = f"The workflow '{run.workflow.id}' has no step {wanted}. The run waits for step '{run.current}'."
         return StepNotFound(told, **position)
-    told = f"The run waits for the output of step '{run.current}', not of '{step_id}'. Submit that of '{run.current}'."
+    told = f"The run waits for the {run.waiting_for} of step '{run.current}', not of '{step_id}'."
     return RunStateError(told, **position)
 
 

@@ -56,11 +56,14 @@ class _Event(
     """Something that happened to a run. Ids of steps carry their iteration."""
 
 
+NO_DOCUMENT: Final = msgspec.Raw(b"null")
+
+
 class Started(_Event, frozen=True, kw_only=True):
     """The run began, with this document, which it keeps."""
 
     hash: str
-    document: msgspec.Raw = msgspec.Raw()
+    document: msgspec.Raw = NO_DOCUMENT
     """The whole document as JSON; journals store it once for all runs that have it."""
     input: Mapping[str, Json] = {}
     context: Mapping[str, Json] = {}

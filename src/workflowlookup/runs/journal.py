@@ -1,0 +1,99 @@
+"""What a journal promises: append-only records of runs, and a line about each run for those who list them.
+
+An append is stored whole or not at all, and is durable when it returns. Each (run, sequence) is stored once: of two
+appends that build on the same record one raises `Conflict`. What a journal cannot do raises `StorageError`.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from workflowlookup.core.run import Record, Run
+
+
+class Conflict(Exception):
+    """The run has gone on since it was read, or there is one of this id already."""
+
+
+class Summary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A line about a run: what is listed and filtered without reading its records. Times are in milliseconds."""
+
+    id: str
+    workflow_id: str
+    version: str
+    hash: str
+    started: int
+    updated: int
+    state: str
+    waiting_for: str | None
+    step: str
+    done: int
+    total: int | None
+    deadline: int | None
+    sequence: int
+
+
+def summarise(run: Run) -> Summary:
+    return Summary(
+        run.id,
+        run.workflow.id,
+        run.workflow.version,
+        run.hash,
+        run.started,
+        run.updated,
+        run.state.value,
+        run.waiting_for and run.waiting_for.value,
+        run.current,
+        len(run.results),
+        run.total,
+        run.deadline,
+        run.sequence,
+    )
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs are listed: those that fit everything that is given, the last started first."""
+
+    state: str | None = None
+    workflow_id: str | None = None
+    since: int | None = None
+    until: int | None = None
+    """Started at or after the one, before the other."""
+    after: tuple[int, str] | None = None
+    """`started` and `id` of the last run of the page before."""
+    limit: int = 50
+
+
+class Journal(Protocol):
+    """A place where runs are kept."""
+
+    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
+        """Store the records after the one with sequence `expected`; 0 begins a run. Raises `Conflict`."""
+
+    def head(self, run_id: str) -> int | None:
+        """The sequence of the last record; None when there is no such run."""
+
+    def read(self, run_id: str, after: int = 0) -> list[Record]:
+        """The records after a sequence, in order."""
+
+    def summaries(self, query: Query) -> list[Summary]:
+        """A page of runs, the last started first."""
+
+    def overdue(self, now: int) -> list[str]:
+        """The runs whose deadline has passed and that do not know it yet."""
+
+    def heads(self, since: int) -> dict[str, int]:
+        """The last sequence of each run that was updated at or after a time."""
+
+    def version(self) -> int:
+        """A number that is another one when another process has written."""
+
+    def delete(self, run_id: str) -> bool:
+        """Forget a run; whether there was one."""
+
+    def purge(self, before: int) -> int:
+        """Forget the runs that are over and were last updated before a time; how many they were."""
+
+    def close(self) -> None:
+        """Give back what is held; the journal opens itself again when it is needed."""

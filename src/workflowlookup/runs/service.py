@@ -1,0 +1,304 @@
+"""The service: runs are started, advanced, looked at and ended here, each call one append to the journal.
+
+What a call means is decided by `core.advance` on the run as the journal has it; the journal refuses the append when
+somebody was faster, and the call is decided anew. An answer is given only after its events are stored.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+import msgspec
+
+from workflowlookup.core import advance
+from workflowlookup.core.advance import Draft, Moment
+from workflowlookup.core.document import is_sound
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.run import (
+    ConfirmationDenied,
+    ConfirmationGiven,
+    Record,
+    Run,
+    Started,
+    State,
+    Waiting,
+    apply,
+    fold,
+    hash_of,
+    submission_key,
+)
+from workflowlookup.core.values import Context
+from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError
+from workflowlookup.runs.journal import Conflict, Journal, Query, Summary, summarise
+
+MOST_KEPT: Final = 64
+"""How many runs are kept folded; the others are folded when they are asked for."""
+MOST_TRIES: Final = 5
+"""How often a call is decided anew because somebody was faster."""
+CLOCK_SKEW: Final = 60_000
+"""By how many milliseconds the clocks of those who share a journal may differ."""
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _new_id() -> str:
+    return secrets.token_hex(6)
+
+
+class Runs:
+    """The runs of one journal."""
+
+    def __init__(
+        self, journal: Journal, *, clock: Callable[[], int] = _now, new_id: Callable[[], str] = _new_id
+    ) -> None:
+        self.journal = journal
+        self._clock = clock
+        self._new_id = new_id
+        self._kept: dict[str, Run] = {}
+        self.listeners: list[Callable[[str, int], None]] = []
+        """Hear of each run that is changed here, with its last sequence; 0 when it is gone."""
+
+    # ── what moves a run ────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(
+        self, workflow: Workflow, given: Context, context: Context, *, run_id: str | None = None, by: str = ""
+    ) -> Run:
+        """A new run, at its first step. With the id of a run that was started alike: that run, as it is now.
+
+        Raises `InvalidParams` for an input or a context that does not fit, `RunStateError` for an id that is taken.
+        """
+        for _ in range(MOST_TRIES):
+            if run_id is not None and self.journal.head(run_id) is not None:
+                return self._started_alike(run_id, workflow, given, context)
+            at = Moment(time=self._clock(), by=by)
+            start_budget()
+            draft = advance.begin(run_id or self._new_id(), workflow, given, context, at)
+            if self._store(0, draft):
+                return draft.run
+        raise RunStateError("No id could be found for the run. Try again.")
+
+    def _started_alike(self, run_id: str, workflow: Workflow, given: Context, context: Context) -> Run:
+        run = self.get(run_id)
+        started = self.journal.read(run_id)[0].event
+        alike = isinstance(started, Started) and started.input == given and started.context == {**given, **context}
+        if run.workflow.id == workflow.id and alike:
+            return run
+        told = f"There is a run '{run_id}' of workflow '{run.workflow.id}' that was started otherwise. Use another id."
+        raise RunStateError(told, runId=run_id, state=run.state, workflowId=run.workflow.id)
+
+    def submit(self, run_id: str, step_id: str, output: str, changes: Context, *, by: str = "") -> Run:
+        """The run after an output; for one that was submitted before, the run as it was after that.
+
+        Raises what `advance.submit` does, and `RunNotFound`.
+        """
+        key = submission_key(step_id, output, changes)
+
+        def decide(run: Run, at: Moment) -> Draft | Run:
+            if key in run.submissions:
+                return self._as_of(run, run.submissions[key])
+            return advance.submit(run, step_id, output, changes, at)
+
+        return self._move(run_id, by, decide)
+
+    def confirm(self, run_id: str, step_id: str = "", *, relayed: bool = False, note: str = "", by: str = "") -> Run:
+        """The run after a person agreed to a step, the current one unless it is named. Safe to repeat."""
+
+        def decide(run: Run, at: Moment) -> Draft | Run:
+            step = step_id or run.current
+            before = self._answered(run, step, ConfirmationGiven, note)
+            return before or advance.confirm(run, step, at, relayed=relayed, note=note)
+
+        return self._move(run_id, by, decide)
+
+    def deny(self, run_id: str, step_id: str = "", *, relayed: bool = False, note: str = "", by: str = "") -> Run:
+        """The run after a person did not agree to a step. Safe to repeat."""
+
+        def decide(run: Run, at: Moment) -> Draft | Run:
+            step = step_id or run.current
+            before = self._answered(run, step, ConfirmationDenied, note)
+            return before or advance.deny(run, step, at, relayed=relayed, note=note)
+
+        return self._move(run_id, by, decide)
+
+    def _answered(
+        self, run: Run, step_id: str, kind: type[ConfirmationGiven | ConfirmationDenied], note: str
+    ) -> Run | None:
+        """The run as it was after the same answer; None when this one is new."""
+        sequence, answer = run.answers.get(step_id, (0, None))
+        is_open = run.waiting_for is Waiting.CONFIRMATION and run.current == step_id
+        if is_open or not isinstance(answer, kind) or answer.note != note:
+            return None
+        return self._as_of(run, sequence)
+
+    def cancel(self, run_id: str, reason: str = "", *, by: str = "") -> Run:
+        """The run, ended; as it is when it was cancelled before."""
+
+        def decide(run: Run, at: Moment) -> Draft | Run:
+            return run if run.state is State.CANCELLED else advance.cancel(run, at, reason)
+
+        return self._move(run_id, by, decide)
+
+    # ── what only looks ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def get(self, run_id: str) -> Run:
+        """The run as it is now. Raises `RunNotFound`."""
+        return self._move(run_id, "", lambda run, _: run)
+
+    def after(self, run: Run) -> Run:
+        """The run as it was when it rested next after this; the same when it still rests there."""
+        for record in self.journal.read(run.id, after=run.sequence):
+            run = apply(run, record)
+            if run.state is not State.RUNNING:
+                break
+        return run
+
+    def history(self, run_id: str, after: int = 0) -> list[Record]:
+        """The records of a run, in order. Raises `RunNotFound`."""
+        self.get(run_id)
+        return self.journal.read(run_id, after)
+
+    def summaries(self, query: Query) -> list[Summary]:
+        """A page of runs, the last started first."""
+        for run_id in self.journal.overdue(self._clock()):
+            self.get(run_id)
+        return self.journal.summaries(query)
+
+    def recent(self, limit: int) -> list[Summary]:
+        """The runs that were started last."""
+        return self.summaries(Query(limit=limit))
+
+    def heads(self) -> dict[str, int]:
+        """The last sequence of each run that changed lately, whoever changed it."""
+        return self.journal.heads(self._clock() - CLOCK_SKEW)
+
+    def watch(self, listener: Callable[[str], None]) -> "Watch":
+        """Follow the journal: the listener hears of what this process changes, the watch knows what others do."""
+        return Watch(self, listener)
+
+    # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def adopt(self, run_id: str, records: Sequence[Record]) -> Run:
+        """Take in a run from elsewhere. Raises `InvalidParams` or `RunStateError` when that cannot be."""
+        started = records[0].event if records else None
+        if isinstance(started, Started):
+            document = bytes(started.document)
+            if hash_of(document) != started.hash or not is_sound(msgspec.json.decode(document)):
+                raise InvalidParams(f"the document of run '{run_id}' is not what it was when the run was started")
+        run = fold(run_id, records)
+        if run.state is State.RUNNING:
+            raise InvalidParams(f"the records of run '{run_id}' end in the middle of a call")
+        try:
+            self.journal.append(run_id, 0, records, summarise(run))
+        except Conflict:
+            raise RunStateError(f"There is a run '{run_id}' already.", runId=run_id) from None
+        self._tell(run_id, run.sequence)
+        return run
+
+    def delete(self, run_id: str) -> None:
+        """Forget a run. Raises `RunNotFound`."""
+        self._kept.pop(run_id, None)
+        if not self.journal.delete(run_id):
+            raise _not_found(run_id)
+        self._tell(run_id, 0)
+
+    def purge(self, before: int) -> int:
+        """Forget the runs that are over and were last touched before a time; how many they were."""
+        self._kept.clear()
+        return self.journal.purge(before)
+
+    def close(self) -> None:
+        self.journal.close()
+
+    # ── between the journal and the fold ────────────────────────────────────────────────────────────────────────
+
+    def _move(self, run_id: str, by: str, decide: Callable[[Run, Moment], Draft | Run]) -> Run:
+        """Decide on the run as it is, and store what was decided; anew when somebody was faster."""
+        for _ in range(MOST_TRIES):
+            run = self._load(run_id)
+            at = Moment(time=max(self._clock(), run.updated), by=by)
+            expired = advance.expire(run, Moment(time=at.time))
+            if expired is not None:
+                self._store(run.sequence, expired)
+                continue
+            start_budget()
+            decided = decide(run, at)
+            if isinstance(decided, Run):
+                return decided
+            if self._store(run.sequence, decided):
+                return decided.run
+        told = "Others kept moving the run at the same time. Look at it with workflow_status, and try again."
+        raise RunStateError(told, runId=run_id)
+
+    def _load(self, run_id: str) -> Run:
+        """The run as the journal has it now."""
+        head = self.journal.head(run_id)
+        kept = self._kept.pop(run_id, None)
+        if head is None:
+            raise _not_found(run_id)
+        if kept is None or kept.sequence > head:
+            kept = fold(run_id, self.journal.read(run_id))
+        elif kept.sequence < head:
+            for record in self.journal.read(run_id, after=kept.sequence):
+                kept = apply(kept, record)
+        self._keep(kept)
+        return kept
+
+    def _as_of(self, run: Run, sequence: int) -> Run:
+        """The run at the end of the call that stored this record."""
+        return fold(run.id, self.journal.read(run.id), until=sequence)
+
+    def _store(self, expected: int, draft: Draft) -> bool:
+        """Whether the records could be appended; False when somebody was faster."""
+        try:
+            self.journal.append(draft.run.id, expected, draft.records, summarise(draft.run))
+        except Conflict:
+            return False
+        self._keep(draft.run)
+        self._tell(draft.run.id, draft.run.sequence)
+        return True
+
+    def _keep(self, run: Run) -> None:
+        self._kept.pop(run.id, None)
+        self._kept[run.id] = run
+        if len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+
+    def _tell(self, run_id: str, sequence: int) -> None:
+        for listener in tuple(self.listeners):
+            listener(run_id, sequence)
+
+
+class Watch:
+    """Follows a journal from when it is made until it is closed."""
+
+    def __init__(self, runs: Runs, listener: Callable[[str], None]) -> None:
+        self._runs = runs
+        self._listener = listener
+        self._version = runs.journal.version()
+        self._heads = runs.heads()
+        runs.listeners.append(self._note)
+
+    def _note(self, run_id: str, sequence: int) -> None:
+        self._heads[run_id] = sequence
+        self._listener(run_id)
+
+    def changed(self) -> Collection[str]:
+        """The runs that other processes changed since the last time."""
+        version = self._runs.journal.version()
+        if version == self._version:
+            return ()
+        before, self._heads = self._heads, self._runs.heads()
+        self._version = version
+        return [run_id for run_id, sequence in self._heads.items() if before.get(run_id) != sequence]
+
+    def close(self) -> None:
+        """Follow no more."""
+        self._runs.listeners.remove(self._note)
+
+
+def _not_found(run_id: str) -> RunNotFound:
+    return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.", runId=run_id)

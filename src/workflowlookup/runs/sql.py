@@ -1,0 +1,154 @@
+"""What journals in SQL databases have in common: tables, statements, and rows from and to records.
+
+SQLite and PostgreSQL speak the same SQL as far as it is used here. What differs (connections, transactions, errors) is
+theirs.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from workflowlookup.core.run import NO_DOCUMENT, OVER, Event, Record, Started, kind_of
+from workflowlookup.errors import StorageError
+from workflowlookup.runs.journal import Conflict, Query, Summary
+
+MIGRATIONS: Final[tuple[str, ...]] = (
+    """
+    CREATE TABLE documents (hash TEXT PRIMARY KEY, document TEXT NOT NULL);
+    CREATE TABLE runs (
+        id TEXT PRIMARY KEY, workflow_id TEXT NOT NULL, version TEXT NOT NULL, hash TEXT NOT NULL,
+        started BIGINT NOT NULL, updated BIGINT NOT NULL, state TEXT NOT NULL, waiting_for TEXT, step TEXT NOT NULL,
+        done BIGINT NOT NULL, total BIGINT, deadline BIGINT, sequence BIGINT NOT NULL
+    );
+    CREATE INDEX runs_by_start ON runs (started, id);
+    CREATE INDEX runs_by_state ON runs (state, started, id);
+    CREATE INDEX runs_by_workflow ON runs (workflow_id, started, id);
+    CREATE INDEX runs_by_deadline ON runs (deadline) WHERE deadline IS NOT NULL;
+    CREATE TABLE events (
+        run TEXT NOT NULL, sequence BIGINT NOT NULL, time BIGINT NOT NULL, who TEXT NOT NULL, kind TEXT NOT NULL,
+        body TEXT NOT NULL, PRIMARY KEY (run, sequence)
+    ) {clustered}
+    """,
+)
+"""How the tables came to be: each entry leads from one version to the next. Entries are added, never changed.
+
+`{clustered}`: where a database keeps rows in the order of their key if it is told to.
+"""
+
+_COLUMNS: Final = ", ".join(Summary.__struct_fields__)
+_VALUES: Final = ", ".join("?" for _ in Summary.__struct_fields__)
+_MOVING: Final = ("updated", "state", "waiting_for", "step", "done", "total", "deadline", "sequence")
+
+_BEGIN_RUN: Final = f"INSERT INTO runs ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
+_MOVE_RUN: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _MOVING)} WHERE id = ? AND sequence = ?"  # noqa: S608
+_ADD_DOCUMENT: Final = "INSERT INTO documents (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_ADD_EVENT: Final = "INSERT INTO events (run, sequence, time, who, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
+_READ: Final = "SELECT sequence, time, who, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence"
+_OVER: Final = "state IN ({})".format(", ".join(f"'{state}'" for state in sorted(OVER)))
+
+_decode: Final = msgspec.json.Decoder(Event).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Cursor(Protocol):
+    """What is used of a cursor of the DB-API."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def fetchall(self) -> list[Any]: ...
+    def fetchone(self) -> Any: ...
+
+
+class Transaction(Protocol):
+    """What statements are sent to between a begin and a commit."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Cursor: ...
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object: ...
+
+
+class SqlJournal(ABC):
+    """A `Journal` over a connection that those who inherit it open and mind."""
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[Transaction]:
+        """A transaction: committed at the end, durable then; rolled back when anything is raised."""
+
+    @abstractmethod
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """The rows of a question."""
+
+    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
+        rows = [(run_id, r.sequence, r.time, r.by, kind_of(r.event), _body(r.event)) for r in records]
+        with self.writing() as transaction:
+            if expected:
+                moved = [getattr(summary, name) for name in _MOVING]
+                begun = transaction.execute(_MOVE_RUN, (*moved, run_id, expected))
+            else:
+                begun = transaction.execute(_BEGIN_RUN, msgspec.structs.astuple(summary))
+            if begun.rowcount != 1:
+                raise Conflict(run_id)
+            if not expected:
+                started: Started = records[0].event  # type: ignore[assignment]
+                transaction.execute(_ADD_DOCUMENT, (started.hash, bytes(started.document).decode()))
+            transaction.executemany(_ADD_EVENT, rows)
+
+    def head(self, run_id: str) -> int | None:
+        found = self.query("SELECT sequence FROM runs WHERE id = ?", (run_id,))
+        return found[0][0] if found else None
+
+    def read(self, run_id: str, after: int = 0) -> list[Record]:
+        return [self._record(run_id, *row) for row in self.query(_READ, (run_id, after))]
+
+    def _record(self, run_id: str, sequence: int, time: int, by: str, body: str) -> Record:
+        try:
+            event = _decode(body)
+        except msgspec.MsgspecError as problem:
+            told = f"Event {sequence} of run '{run_id}' cannot be read: {problem}."
+            raise StorageError(told, runId=run_id) from problem
+        if isinstance(event, Started):
+            ((document,),) = self.query("SELECT document FROM documents WHERE hash = ?", (event.hash,))
+            event = msgspec.structs.replace(event, document=msgspec.Raw(document))
+        return Record(sequence=sequence, time=time, by=by, event=event)
+
+    def summaries(self, query: Query) -> list[Summary]:
+        wanted = {
+            "state = ?": query.state,
+            "workflow_id = ?": query.workflow_id,
+            "started >= ?": query.since,
+            "started < ?": query.until,
+        }
+        clauses = [clause for clause, value in wanted.items() if value is not None]
+        values: list[Any] = [value for value in wanted.values() if value is not None]
+        if query.after is not None:
+            clauses.append("(started, id) < (?, ?)")
+            values += query.after
+        where = f"WHERE {' AND '.join(clauses)} " if clauses else ""
+        statement = f"SELECT {_COLUMNS} FROM runs {where}ORDER BY started DESC, id DESC LIMIT ?"  # noqa: S608 - as above
+        return [Summary(*row) for row in self.query(statement, (*values, query.limit))]
+
+    def overdue(self, now: int) -> list[str]:
+        return [row[0] for row in self.query("SELECT id FROM runs WHERE deadline < ? ORDER BY deadline", (now,))]
+
+    def heads(self, since: int) -> dict[str, int]:
+        return dict(self.query("SELECT id, sequence FROM runs WHERE updated >= ?", (since,)))
+
+    def delete(self, run_id: str) -> bool:
+        with self.writing() as transaction:
+            transaction.execute("DELETE FROM events WHERE run = ?", (run_id,))
+            return transaction.execute("DELETE FROM runs WHERE id = ?", (run_id,)).rowcount == 1
+
+    def purge(self, before: int) -> int:
+        old = f"{_OVER} AND updated < ?"
+        with self.writing() as transaction:
+            transaction.execute(f"DELETE FROM events WHERE run IN (SELECT id FROM runs WHERE {old})", (before,))  # noqa: S608
+            return transaction.execute(f"DELETE FROM runs WHERE {old}", (before,)).rowcount  # noqa: S608
+
+
+def _body(event: Event) -> str:
+    """The event as it is stored: a document is stored apart, once."""
+    if isinstance(event, Started):
+        event = msgspec.structs.replace(event, document=NO_DOCUMENT)
+    return _encode(event).decode()

@@ -1,0 +1,152 @@
+"""The journal in one SQLite file, shared by all processes of a machine that are given its path.
+
+Write-ahead log with `synchronous=FULL`: a commit is on the disk when it returns. The file is made and opened with the
+first question. One that SQLite cannot make sense of is set aside under another name, never deleted, and a new one is
+begun. Needs a local disk: SQLite's shared memory does not work over a network.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from workflowlookup.errors import StorageError
+from workflowlookup.runs.sql import MIGRATIONS, SqlJournal
+
+log = logging.getLogger(__name__)
+
+BUSY_SECONDS: Final = 10.0
+"""How long a write waits for those of other processes."""
+
+_ADVICE: Final = {
+    sqlite3.SQLITE_FULL: "Make room on its disk; the run goes on from where it is.",
+    sqlite3.SQLITE_READONLY: "Make the file and its directory writable; the run goes on from where it is.",
+    sqlite3.SQLITE_BUSY: "Another process holds it for too long. Try again.",
+    sqlite3.SQLITE_LOCKED: "Another process holds it for too long. Try again.",
+    sqlite3.SQLITE_CANTOPEN: "Check that its directory is there and that you may write to it.",
+}
+_CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_SIDE_FILES: Final = ("", "-wal", "-shm")
+
+
+class SqliteJournal(SqlJournal):
+    """A journal at a path."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(os.path.expanduser(path))
+        self._connection: sqlite3.Connection | None = None
+        self._identity: object = None
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        with self._opened() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._opened() as connection:
+            return connection.execute(statement, values).fetchall()
+
+    def version(self) -> int:
+        return int(self.query("PRAGMA data_version")[0][0])
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """The connection to the file that has the path now; what goes wrong on it becomes `StorageError`."""
+        try:
+            if self._connection is None or _identity(self.path) != self._identity:
+                self.close()
+                self._open()
+            yield self._connection  # type: ignore[misc]
+        except sqlite3.Error as problem:
+            raise self._refusal(problem) from problem
+        except OSError as problem:
+            raise self._storage_error(str(problem.strerror), _ADVICE[sqlite3.SQLITE_CANTOPEN]) from problem
+
+    def _open(self) -> None:
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        with self._alone():
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._identity = _identity(self.path)
+            self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._migrate(self._connection)
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            self.close()
+            raise self._storage_error("it was written by a newer version of workflowlookup", "Update this one.")
+        for number, script in enumerate(MIGRATIONS[version:], version + 1):
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in script.split(";"):
+                connection.execute(statement.format(clustered="WITHOUT ROWID"))
+            connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While no other process opens or sets aside this file."""
+        lock = os.open(f"{self.path}.lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    # ── what goes wrong ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _refusal(self, problem: sqlite3.Error) -> StorageError:
+        """What the caller is told. The connection is given up: what was in its way may be gone the next time."""
+        code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
+        reason, advice = str(problem), _ADVICE.get(code, "Check its disk.")
+        if code in _CORRUPT:
+            aside = self._set_aside()
+            reason, advice = f"it was damaged ({problem})", "A new journal is begun: try again."
+            if aside:
+                reason += f" and is kept as {aside}"
+                log.error("%s: %s; a new journal is begun", self.path, reason)
+        with contextlib.suppress(sqlite3.Error):
+            self.close()  # only now: SQLite leaves the files of a database alone that is no longer where it was
+        return self._storage_error(reason, advice)
+
+    def _set_aside(self) -> str | None:
+        """The name under which the file is kept; None when another process was faster."""
+        with self._alone():
+            if _identity(self.path) != self._identity:
+                return None
+            aside = f"{self.path}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+            for suffix in _SIDE_FILES:
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(self.path + suffix, aside + suffix)
+            return aside
+
+    def _storage_error(self, reason: str, advice: str) -> StorageError:
+        return StorageError(f"The journal of runs, {self.path}, cannot be used: {reason}. {advice}", path=self.path)
+
+
+def _identity(path: str) -> object:
+    """What tells a file from another one that takes its place."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino

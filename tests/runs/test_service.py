@@ -1,0 +1,313 @@
+"""The service: what is stored before it is told, what is told again, and what happens when two come at once."""
+
+import pytest
+
+from make import document, step
+from workflowlookup.core.document import build
+from workflowlookup.core.run import State, Waiting, fold, kind_of
+from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError
+from workflowlookup.runs.journal import Query
+from workflowlookup.runs.service import MOST_KEPT, Runs
+from workflowlookup.runs.sqlite import SqliteJournal
+
+LONG = [{"type": "length", "min": 5, "message": "Too short."}]
+TWO = build(document(step("one", validationCriteria=LONG), step("two")))
+HELD = build(document(step("one", requireConfirmation=True), step("two")))
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1_000
+
+    def __call__(self):
+        self.now += 1
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def open_runs(tmp_path, clock):
+    """As many services on the same journal as a test wants: each stands for a process."""
+    opened = []
+
+    def make(**options):
+        runs = Runs(SqliteJournal(str(tmp_path / "runs.sqlite")), clock=clock, **options)
+        opened.append(runs)
+        return runs
+
+    yield make
+    for runs in opened:
+        runs.close()
+
+
+@pytest.fixture
+def runs(open_runs):
+    return open_runs()
+
+
+def kinds(runs, run_id):
+    return [kind_of(record.event) for record in runs.history(run_id)]
+
+
+def test_what_was_answered_is_what_another_process_reads(runs, open_runs):
+    run = runs.start(TWO, {"ticket": "T-1"}, {"size": 2}, by="editor")
+    run = runs.submit(run.id, "one", "long enough", {"risk": "low"}, by="editor")
+
+    assert open_runs().get(run.id) == run
+    assert [record.by for record in runs.history(run.id)] == ["editor"] * 5
+    assert run.context == {"ticket": "T-1", "size": 2, "risk": "low"}
+
+
+def test_a_run_equals_the_fold_of_its_journal_after_every_call(runs):
+    run = runs.start(HELD, {}, {})
+    for call in (
+        lambda: runs.submit(run.id, "one", " ", {}),
+        lambda: runs.submit(run.id, "one", "done", {}),
+        lambda: runs.deny(run.id, note="no"),
+        lambda: runs.submit(run.id, "one", "done", {}),
+        lambda: runs.confirm(run.id),
+        lambda: runs.cancel(run.id, "enough"),
+    ):
+        assert call() == fold(run.id, runs.history(run.id)) == runs.get(run.id)
+
+
+# ── the same call again ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_submission_sent_again_gives_the_same_run_and_records_nothing(runs, open_runs):
+    run_id = runs.start(TWO, {}, {}).id
+    refused = runs.submit(run_id, "one", "no", {"a": 1})
+    accepted = runs.submit(run_id, "one", "long enough", {})
+    completed = runs.submit(run_id, "two", "done", {})
+    before = kinds(runs, run_id)
+
+    for service in (runs, open_runs()):
+        assert service.submit(run_id, "one", "no", {"a": 1}) == refused
+        assert service.submit(run_id, "one", "long enough", {}) == accepted
+        assert service.submit(run_id, "two", "done", {}) == completed
+    assert kinds(runs, run_id) == before
+
+
+def test_after_a_denial_the_same_words_count_as_new(runs):
+    run_id = runs.start(HELD, {}, {}).id
+    runs.submit(run_id, "one", "done", {})
+    runs.deny(run_id, "one", note="no")
+
+    assert runs.submit(run_id, "one", "done", {}).waiting_for is Waiting.CONFIRMATION
+    assert kinds(runs, run_id).count("output-accepted") == 2
+
+
+def test_an_answer_given_again_gives_the_same_run_until_the_question_is_asked_again(runs):
+    run_id = runs.start(HELD, {}, {}).id
+    runs.submit(run_id, "one", "done", {})
+    denied = runs.deny(run_id, "one", note="no")
+    assert runs.deny(run_id, "one", note="no") == denied
+    runs.submit(run_id, "one", "done", {})
+    assert runs.deny(run_id, "one", note="no").sequence > denied.sequence
+    runs.submit(run_id, "one", "better", {})
+
+    given = runs.confirm(run_id, "one")
+
+    assert runs.confirm(run_id, "one") == given
+    with pytest.raises(RunStateError):
+        runs.deny(run_id, "one")
+
+
+def test_a_cancelled_run_is_cancelled_once(runs):
+    run_id = runs.start(TWO, {}, {}).id
+    cancelled = runs.cancel(run_id, "not needed")
+
+    assert runs.cancel(run_id, "another reason") == cancelled
+    assert kinds(runs, run_id).count("cancelled") == 1
+
+
+def test_a_start_with_an_id_is_repeated_without_harm(runs, open_runs):
+    first = runs.start(TWO, {"a": 1}, {"b": 2}, run_id="mine")
+    assert open_runs().start(TWO, {"a": 1}, {"b": 2}, run_id="mine") == first
+    moved = runs.submit("mine", "one", "long enough", {"b": 3})
+
+    assert runs.start(TWO, {"a": 1}, {"b": 2}, run_id="mine") == moved
+    with pytest.raises(RunStateError, match="started otherwise"):
+        runs.start(TWO, {"a": 2}, {"b": 2}, run_id="mine")
+    with pytest.raises(RunStateError, match="started otherwise"):
+        runs.start(build(document(identifier="another-one")), {"a": 1}, {"b": 2}, run_id="mine")
+
+
+def test_an_id_that_is_taken_by_chance_is_drawn_again(open_runs):
+    ids = iter(["same", "same", "other"])
+    runs = open_runs(new_id=lambda: next(ids))
+
+    assert [runs.start(TWO, {}, {}).id, runs.start(TWO, {}, {}).id] == ["same", "other"]
+
+
+# ── two at once ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def overtaken(runs, other, call):
+    """Another process makes a call after `runs` has looked and before it stores."""
+    append = runs.journal.append
+
+    def late(*arguments):
+        runs.journal.append = append
+        call(other)
+        append(*arguments)
+
+    runs.journal.append = late
+
+
+def test_of_two_outputs_for_the_same_step_one_wins_and_the_other_is_told_what_is_expected(runs, open_runs):
+    run_id = runs.start(TWO, {}, {}).id
+    overtaken(runs, open_runs(), lambda other: other.submit(run_id, "one", "the other output", {}))
+
+    with pytest.raises(RunStateError) as refusal:
+        runs.submit(run_id, "one", "this output", {})
+
+    assert refusal.value.data["expected"] == "two"
+    assert runs.get(run_id).results == {"one": "the other output"}
+
+
+def test_of_two_same_submissions_one_is_recorded_and_both_get_its_answer(runs, open_runs):
+    run_id = runs.start(TWO, {}, {}).id
+    other = open_runs()
+    overtaken(runs, other, lambda other: other.submit(run_id, "one", "the same", {}))
+
+    assert runs.submit(run_id, "one", "the same", {}) == other.get(run_id)
+    assert kinds(runs, run_id).count("output-accepted") == 1
+
+
+def test_a_call_that_is_overtaken_by_something_else_is_decided_anew(runs, open_runs):
+    run_id = runs.start(TWO, {}, {}).id
+    overtaken(runs, open_runs(), lambda other: other.submit(run_id, "one", "no", {}))
+
+    assert runs.submit(run_id, "one", "no!", {}).attempts == 2
+
+
+# ── what only looks ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_that_is_not_there_is_not_found(runs):
+    for call in (runs.get, runs.cancel, runs.history, runs.delete):
+        with pytest.raises(RunNotFound) as refusal:
+            call("nothing")
+        assert (refusal.value.code, refusal.value.message) == (-32005, "Run not found")
+        assert refusal.value.data["runId"] == "nothing"
+
+
+def test_a_deadline_is_noticed_by_whoever_looks(runs, open_runs, clock):
+    limited = build(document(step("one"), step("two"), deadlineSeconds=10))
+    looked, listed, submitted = (runs.start(limited, {}, {}).id for _ in range(3))
+    clock.now += 10_000
+
+    assert open_runs().get(looked).state is State.FAILED
+    with pytest.raises(RunStateError, match="The run is failed"):
+        runs.submit(submitted, "one", "done", {})
+    assert {line.state for line in runs.summaries(Query())} == {"failed"}
+    assert kinds(runs, listed)[-1] == "failed"
+
+
+def test_runs_are_listed_with_what_they_wait_for(runs):
+    run = runs.start(TWO, {}, {})
+    runs.submit(run.id, "one", "long enough", {})
+
+    (line,) = runs.recent(10)
+
+    assert (line.id, line.workflow_id, line.version, line.state, line.waiting_for, line.step) == (
+        run.id,
+        "sample-workflow",
+        "1.0.0",
+        "waiting",
+        "output",
+        "two",
+    )
+    assert (line.done, line.total, line.sequence, line.started) == (1, 2, 4, run.started)
+
+
+def test_more_runs_than_are_kept_folded_go_on_all_the_same(runs):
+    ids = [runs.start(TWO, {}, {}).id for _ in range(MOST_KEPT + 5)]
+
+    assert {runs.submit(run_id, "one", "long enough", {}).current for run_id in ids} == {"two"}
+
+
+def test_the_clock_of_a_run_never_goes_back(runs, clock):
+    run = runs.start(TWO, {}, {})
+    clock.now = 5
+
+    assert runs.submit(run.id, "one", "long enough", {}).updated == run.updated
+
+
+def test_after_gives_the_next_rest_and_not_a_later_one(runs):
+    run_id = runs.start(HELD, {}, {}).id
+    asked = runs.submit(run_id, "one", "done", {})
+    assert runs.after(asked) == asked
+    given = runs.confirm(run_id)
+    runs.submit(run_id, "two", "done", {})
+
+    assert runs.after(asked) == given
+
+
+# ── watching ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_watch_hears_of_its_own_process_at_once_and_of_others_when_it_looks(runs, open_runs):
+    told = []
+    first, second = runs.start(TWO, {}, {}).id, runs.start(TWO, {}, {}).id
+    watch = runs.watch(told.append)
+    runs.submit(first, "one", "long enough", {})
+    assert (told, list(watch.changed())) == ([first], [])
+
+    other = open_runs()
+    other.submit(second, "one", "long enough", {})
+    third = other.start(TWO, {}, {}).id
+
+    assert set(watch.changed()) == {second, third}
+    assert list(watch.changed()) == []
+    watch.close()
+    runs.submit(first, "two", "done", {})
+    assert told == [first]
+
+
+# ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_can_be_taken_in_from_elsewhere(runs, tmp_path):
+    run = runs.submit(runs.start(TWO, {}, {}).id, "one", "long enough", {})
+    elsewhere = Runs(SqliteJournal(str(tmp_path / "elsewhere.sqlite")))
+
+    assert elsewhere.adopt(run.id, runs.history(run.id)) == run
+    assert elsewhere.get(run.id) == run
+    assert elsewhere.submit(run.id, "two", "done", {}).state is State.COMPLETED
+    with pytest.raises(RunStateError, match="already"):
+        elsewhere.adopt(run.id, runs.history(run.id))
+    elsewhere.close()
+
+
+def test_what_is_no_whole_run_is_not_taken_in(runs):
+    import msgspec
+
+    records = runs.history(runs.start(TWO, {}, {}).id)
+    forged = msgspec.structs.replace(records[0].event, document=msgspec.Raw(b'{"id":"x","steps":[]}'))
+    with pytest.raises(InvalidParams, match="in the middle of a call"):
+        runs.adopt("new", records[:1])
+    with pytest.raises(InvalidParams, match="is not what it was"):
+        runs.adopt("new", [msgspec.structs.replace(records[0], event=forged), *records[1:]])
+    with pytest.raises(RunStateError):
+        runs.adopt("new", records[1:])
+
+
+def test_runs_are_forgotten_one_by_one_or_all_that_are_over_and_old(runs, clock):
+    old, waiting, gone = (runs.start(TWO, {}, {}).id for _ in range(3))
+    runs.cancel(old)
+    before = clock.now + 1
+    young = runs.start(TWO, {}, {}).id
+    runs.cancel(young)
+
+    runs.delete(gone)
+    assert runs.purge(before) == 1
+
+    assert {line.id for line in runs.recent(10)} == {waiting, young}
+    with pytest.raises(RunNotFound):
+        runs.get(old)
