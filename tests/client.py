@@ -37,8 +37,9 @@ class Server:
         self._ids = itertools.count(1)
         self._unread = b""
 
-    def initialize(self, version: str = "2025-11-25") -> dict[str, Any]:
-        params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
+    def initialize(self, version: str = "2025-11-25", capabilities: dict[str, Any] | None = None) -> dict[str, Any]:
+        about = {"capabilities": capabilities or {}, "clientInfo": {"name": "tests", "version": "1"}}
+        params = {"protocolVersion": version, **about}
         reply = self.request("initialize", params)
         self.notify("notifications/initialized")
         return reply

@@ -196,11 +196,12 @@ class Promises:
             },
         }
 
-    def test_the_schema_and_every_workflow_are_resources(self, seen: Object) -> None:
+    def test_the_schema_the_recent_runs_and_every_workflow_are_resources(self, seen: Object) -> None:
         resources = seen["resources"]["resources"]
 
         assert [(resource["uri"], resource["title"], resource["mimeType"]) for resource in resources] == [
             ("workflow-schema://current", "Schema of workflow documents", "application/schema+json"),
+            ("runs://recent", "Recent runs", "text/markdown"),
             *((f"workflow://{workflow['id']}", workflow["name"], "text/markdown") for workflow in WORKFLOWS),
         ]
 
@@ -228,14 +229,13 @@ class Promises:
             "data": {"uri": "workflow://bug-investigatoin"},
         }
 
-    def test_one_template_leads_to_every_workflow(self, seen: Object) -> None:
-        (template,) = seen["templates"]["resourceTemplates"]
+    def test_templates_lead_to_every_workflow_and_every_run(self, seen: Object) -> None:
+        templates = seen["templates"]["resourceTemplates"]
 
-        assert (template["uriTemplate"], template["name"], template["mimeType"]) == (
-            "workflow://{id}",
-            "workflow",
-            "text/markdown",
-        )
+        assert [(template["uriTemplate"], template["name"], template["mimeType"]) for template in templates] == [
+            ("workflow://{id}", "workflow", "text/markdown"),
+            ("run://{id}", "run", "text/markdown"),
+        ]
 
     def test_every_workflow_is_a_prompt_with_its_questions_as_arguments(self, seen: Object) -> None:
         prompts = {prompt["name"]: prompt for prompt in seen["prompts"]["prompts"]}

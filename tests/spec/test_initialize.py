@@ -48,7 +48,7 @@ def test_initialize_confirms_the_version_and_tells_capabilities_and_server(start
         "protocolVersion": version,
         "capabilities": {
             "tools": {"listChanged": False, "notifyProgress": False},
-            "resources": {"listChanged": False},
+            "resources": {"subscribe": True, "listChanged": False},
             "prompts": {"listChanged": False},
             "completions": {},
         },

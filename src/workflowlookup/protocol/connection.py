@@ -46,6 +46,7 @@ from workflowlookup.protocol.versions import (
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.asking import Answer, Questions
+    from workflowlookup.protocol.subscriptions import Listener, Subscriptions, Watch
     from workflowlookup.tools.registry import Ask, Caller, Registry, Services
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ SERVER_INFO: Final[Mapping[str, Json]] = {
 }
 CAPABILITIES: Final[Mapping[str, Json]] = {
     "tools": {"listChanged": False, "notifyProgress": False},
-    "resources": {"listChanged": False},
+    "resources": {"subscribe": True, "listChanged": False},
     "prompts": {"listChanged": False},
     "completions": {},
 }
@@ -69,7 +70,6 @@ INSTRUCTIONS: Final = (
 )
 LIST_TTL_MS: Final = 0
 """How long a client may keep a list: not at all, the library can change at any time."""
-MAX_SUBSCRIPTIONS: Final = 64
 MOST_NAME: Final = 200
 """How much of a client's name is kept."""
 
@@ -102,6 +102,10 @@ class Surface:
         from workflowlookup.tools.registry import Ask  # noqa: PLC0415
 
         return Ask
+
+    def watch(self, listener: "Listener") -> "Watch":
+        """Follow the runs, until closed."""
+        return self.services.runs.watch(listener)
 
 
 class _Call(msgspec.Struct):
@@ -156,7 +160,7 @@ class Connection:
         self._client: tuple[Mapping[str, Json], str] = ({}, "")
         self._caller: Caller | None = None
         self._questions: Questions[_Call] | None = None
-        self._subscriptions: dict[bytes, Json] = {}
+        self._subscriptions: Subscriptions | None = None
 
     # ── from a line to a reply ──────────────────────────────────────────────────────────────────────────────────
 
@@ -279,40 +283,53 @@ class Connection:
         """End every subscription with its result and forget open questions; called before the connection goes."""
         if self._questions is not None:
             self._questions.drop()
-        for subscription_id, key in self._subscriptions.items():
-            result = {"resultType": "complete", "_meta": {META_SERVER_INFO: SERVER_INFO, META_SUBSCRIPTION: key}}
-            self.outbox.append(jsonrpc.success(subscription_id, result))
-        self._subscriptions.clear()
+        if self._subscriptions is not None:
+            for request_id, key in self._subscriptions.end():
+                result = {"resultType": "complete", "_meta": {META_SERVER_INFO: SERVER_INFO, META_SUBSCRIPTION: key}}
+                self.outbox.append(jsonrpc.success(request_id, result))
 
     def _notice(self, message: Notification) -> None:
         if message.method == "notifications/cancelled" and isinstance(message.params, dict):
             cancelled = message.params.get("requestId")
             if self._questions is not None:
-                self._questions.withdraw(lambda call: _same_id(msgspec.json.decode(call.id), cancelled))
-            for subscription_id, key in self._subscriptions.items():
-                if _same_id(key, cancelled):
-                    del self._subscriptions[subscription_id]  # cancelled means that no answer follows
-                    break
+                self._questions.withdraw(lambda call: jsonrpc.same_id(msgspec.json.decode(call.id), cancelled))
+            if self._subscriptions is not None:
+                self._subscriptions.cancel(cancelled)
+
+    # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether somebody wants to hear of changes, so that `look` should be called every now and then."""
+        return self._subscriptions is not None and self._subscriptions.is_watching
+
+    def look(self) -> None:
+        """Put what other processes changed into the outbox."""
+        if self._subscriptions is not None:
+            self._subscriptions.look()
+
+    def _open_subscriptions(self) -> "Subscriptions":
+        if self._subscriptions is None:
+            from workflowlookup.protocol.subscriptions import Subscriptions  # noqa: PLC0415 - seldom needed
+
+            self._subscriptions = Subscriptions(self.outbox, self._surface.watch)
+        return self._subscriptions
 
     def _listen(self, call: _Call) -> Json:
         """Hold the request open; the acknowledgement is the first frame of its stream."""
         wanted = call.optional("notifications", dict, "an object")
         if wanted is None:
             raise InvalidParams("notifications is required")
-        if call.id in self._subscriptions:
-            raise InvalidParams("a subscription with this id is open")
-        if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
-            raise InvalidParams(f"at most {MAX_SUBSCRIPTIONS} subscriptions are open at once; cancel one first")
-        key = msgspec.json.decode(call.id)
-        self._subscriptions[call.id] = key
-        honoured: dict[str, Json] = {}  # nothing that could change is announced yet: see CAPABILITIES
-        self.outbox.append(
-            jsonrpc.notification(
-                "notifications/subscriptions/acknowledged",
-                {"notifications": honoured, "_meta": {META_SUBSCRIPTION: key}},
-            )
-        )
+        self._open_subscriptions().listen(call.id, wanted)
         return _PENDING
+
+    def _subscribe(self, call: _Call) -> Json:
+        self._open_subscriptions().subscribe(call.text("uri"))
+        return {}
+
+    def _unsubscribe(self, call: _Call) -> Json:
+        self._open_subscriptions().unsubscribe(call.text("uri"))
+        return {}
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -457,6 +474,8 @@ class Connection:
         **_SHARED,
         "initialize": _initialize,
         "ping": _ping,
+        "resources/subscribe": _subscribe,
+        "resources/unsubscribe": _unsubscribe,
         "shutdown": _shutdown,
         "server/discover": _discover_without_envelope,
     }
@@ -470,11 +489,6 @@ class Connection:
 _ALWAYS_ANSWERED: Final = frozenset({"initialize", "ping", "shutdown", "server/discover"})
 _PROTOCOL_CODES: Final = frozenset({-32021, -32022, -32603})
 """Refusals that are about the protocol, not about the tool: never a tool's result."""
-
-
-def _same_id(one: Json, other: Json) -> bool:
-    """Whether two ids are the same; 1, true and 1.0 are not."""
-    return type(one) is type(other) and bool(one == other)
 
 
 def _without_questions(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:

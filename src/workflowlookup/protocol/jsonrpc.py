@@ -136,6 +136,11 @@ def _is_id(raw: bytes) -> bool:
     return True
 
 
+def same_id(one: Json, other: Json) -> bool:
+    """Whether two ids, as values, are the same; 1, true and 1.0 are not."""
+    return type(one) is type(other) and bool(one == other)
+
+
 def _invalid(details: str) -> InvalidRequest:
     return InvalidRequest(details, details=details)
 

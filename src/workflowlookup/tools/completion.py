@@ -1,4 +1,4 @@
-"""Completions: workflow ids, wherever a client completes one."""
+"""Completions: ids of workflows and of recent runs, wherever a client completes one."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,6 +7,7 @@ from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
 from workflowlookup.tools.registry import Services
 
+RUN_SCHEME: Final = "run://"
 MOST_VALUES: Final = 100
 
 
@@ -22,8 +23,15 @@ def complete(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json
     value = argument.get("value")
     if not isinstance(value, str):
         raise InvalidParams("argument.value is required, as text")
-    ids = [summary.id for summary in services.catalog.snapshot().summaries] if wanted else []
-    typed = value.casefold().removeprefix("workflow://")
+    if not wanted:
+        ids = []
+    elif str(ref.get("uri")).startswith(RUN_SCHEME):
+        ids = [run.id for run in services.runs.recent(MOST_VALUES)]
+        value = value.removeprefix(RUN_SCHEME)
+    else:
+        ids = [summary.id for summary in services.catalog.snapshot().summaries]
+        value = value.casefold().removeprefix("workflow://")
+    typed = value
     found = [item for item in ids if item.startswith(typed)] + [
         item for item in ids if typed in item and not item.startswith(typed)
     ]

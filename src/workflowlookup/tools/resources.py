@@ -1,19 +1,28 @@
-"""Resources: each workflow as Markdown (`workflow://ID`), and the schema of documents (`workflow-schema://current`)."""
+"""Resources: workflows and runs as Markdown, and the schema of documents.
 
-from collections.abc import Mapping
-from typing import Any, Final
+`workflow://ID`, `run://ID`, `runs://recent`, `workflow-schema://current`. Of these, runs change while somebody looks.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.schemas import workflow_schema_text
 from workflowlookup.core.values import Json
-from workflowlookup.errors import ResourceNotFound, WorkflowNotFound
+from workflowlookup.errors import ResourceNotFound, RunNotFound, WorkflowNotFound
 from workflowlookup.tools.paging import page
 from workflowlookup.tools.registry import Services
 from workflowlookup.tools.workflow_get import first_step
 
+if TYPE_CHECKING:
+    from workflowlookup.runs.journal import Summary
+
 SCHEME: Final = "workflow://"
+RUN_SCHEME: Final = "run://"
+RECENT_URI: Final = "runs://recent"
 SCHEMA_URI: Final = "workflow-schema://current"
 PAGE_SIZE: Final = 100
+MOST_RECENT: Final = 50
 
 _SCHEMA: Final[Mapping[str, Json]] = {
     "uri": SCHEMA_URI,
@@ -22,12 +31,36 @@ _SCHEMA: Final[Mapping[str, Json]] = {
     "description": "JSON Schema (draft 2020-12) for those who write workflows.",
     "mimeType": "application/schema+json",
 }
+_RECENT: Final[Mapping[str, Json]] = {
+    "uri": RECENT_URI,
+    "name": "recent-runs",
+    "title": "Recent runs",
+    "description": f"The {MOST_RECENT} runs that were started last, and where each of them stands.",
+    "mimeType": "text/markdown",
+}
+_TEMPLATES: Final[Sequence[Mapping[str, Json]]] = (
+    {
+        "uriTemplate": SCHEME + "{id}",
+        "name": "workflow",
+        "title": "A workflow",
+        "description": "What a workflow is for and its first step, as Markdown.",
+        "mimeType": "text/markdown",
+    },
+    {
+        "uriTemplate": RUN_SCHEME + "{id}",
+        "name": "run",
+        "title": "A run",
+        "description": "The report of a run as Markdown: its steps, outputs and refusals, which way it went and why. "
+        "Changes are announced to those who subscribe.",
+        "mimeType": "text/markdown",
+    },
+)
 
 
 def list_resources(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
     cursor = params.get("cursor")
     shown, following = page(services.catalog.snapshot().summaries, lambda summary: summary.id, cursor, PAGE_SIZE)
-    resources: list[Json] = [] if cursor else [_SCHEMA]
+    resources: list[Json] = [] if cursor else [_SCHEMA, _RECENT]
     resources += [
         {
             "uri": SCHEME + summary.id,
@@ -42,20 +75,17 @@ def list_resources(services: Services, params: Mapping[str, Any]) -> Mapping[str
 
 
 def list_templates(_: Services, __: Mapping[str, Any]) -> Mapping[str, Json]:
-    template = {
-        "uriTemplate": SCHEME + "{id}",
-        "name": "workflow",
-        "title": "A workflow",
-        "description": "What a workflow is for and its first step, as Markdown.",
-        "mimeType": "text/markdown",
-    }
-    return {"resourceTemplates": [template]}
+    return {"resourceTemplates": _TEMPLATES}
 
 
 def read_resource(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
     uri: str = params["uri"]
     if uri == SCHEMA_URI:
         return _contents(uri, "application/schema+json", workflow_schema_text())
+    if uri == RECENT_URI:
+        return _contents(uri, "text/markdown", recent_as_markdown(services.runs.recent(MOST_RECENT)))
+    if uri.startswith(RUN_SCHEME):
+        return _contents(uri, "text/markdown", _report(services, uri))
     if not uri.startswith(SCHEME):
         raise ResourceNotFound(f"No resource has the address '{uri}'. Call resources/list to see them.", uri=uri)
     try:
@@ -63,6 +93,50 @@ def read_resource(services: Services, params: Mapping[str, Any]) -> Mapping[str,
     except WorkflowNotFound as problem:
         raise ResourceNotFound(f"{problem.remedy} Call resources/list to see them.", uri=uri) from problem
     return _contents(uri, "text/markdown", as_markdown(workflow))
+
+
+def _report(services: Services, uri: str) -> str:
+    from workflowlookup.core.report import report  # noqa: PLC0415 - with the runs, when first asked for
+
+    run_id = uri.removeprefix(RUN_SCHEME)
+    try:
+        return report(run_id, services.runs.history(run_id))
+    except RunNotFound as problem:
+        remedy = f"No run has the id '{run_id}'. Read {RECENT_URI} to see the latest."
+        raise ResourceNotFound(remedy, uri=uri) from problem
+
+
+def recent_as_markdown(runs: "Sequence[Summary]") -> str:
+    """Runs in a table, in the order given."""
+    from workflowlookup.core.report import clock, code, inline  # noqa: PLC0415
+
+    if not runs:
+        return "# Recent runs\n\nThere are none yet. Call `workflow_start` to begin one.\n"
+    table = [("run", "workflow", "state", "step", "done", "started", "last change"), ("---",) * 7]
+    table += [
+        (
+            code(run.id),
+            f"{code(run.workflow_id)} {inline(run.version)}",
+            run.state,
+            code(run.step) if run.step else "",
+            str(run.done) if run.total is None else f"{run.done} of {run.total}",
+            clock(run.started),
+            clock(run.updated),
+        )
+        for run in runs
+    ]
+    rows = "\n".join(f"| {' | '.join(row)} |" for row in table)
+    return f"# Recent runs\n\n{rows}\n\nRead `run://ID` for the report of one.\n"
+
+
+def changes(uri: str) -> bool:
+    """Whether changes of what has this address are announced."""
+    return uri == RECENT_URI or (uri.startswith(RUN_SCHEME) and uri != RUN_SCHEME)
+
+
+def addresses_of_run(run_id: str) -> tuple[str, ...]:
+    """Everything that changes when a run does."""
+    return RUN_SCHEME + run_id, RECENT_URI
 
 
 def _contents(uri: str, mime_type: str, text: str) -> Mapping[str, Json]:

@@ -3,7 +3,8 @@
 One thread, one loop. The real descriptors are taken aside first and 1 is pointed at standard error, so that a stray
 print cannot reach the client. Output that the reader does not take yet is kept, and reading goes on, so that two
 sides that both write cannot wait for each other for ever; only when a great deal is kept does reading pause. Pipes and
-sockets are waited for; files are read straight on.
+sockets are waited for; files are read straight on. While the client follows something that others may change, waiting
+is interrupted to look; else nothing happens until there is input.
 """
 
 import logging
@@ -11,6 +12,7 @@ import os
 import select
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -22,6 +24,8 @@ log = logging.getLogger(__name__)
 
 READ_BYTES: Final = 1 << 16
 MOST_KEPT_BYTES: Final = 16 << 20
+LOOK_SECONDS: Final = 0.4
+"""How often changes by others are looked for, while somebody wants to hear of them."""
 LAST_WORDS_MS: Final = 5_000
 """How long a reader may stand still, once there is nothing more to read, before what is left is dropped."""
 
@@ -53,6 +57,7 @@ class Stdio:
         self._lines = Lines(max_message_bytes)
         self._kept = bytearray()
         self._reader_is_gone = False
+        self._next_look = 0.0
 
     def run(self) -> int:
         """Serve; the exit code."""
@@ -82,6 +87,8 @@ class Stdio:
                 self._write_or_wait(poll, read_too=waits)
                 if self._kept and not (waits and _is_ready(self._in)):
                     continue
+            if self._connection.is_watching and not self._kept and not self._look_until_ready():
+                continue
             data = self._read()
             for line in self._lines.feed(data):
                 self._send(handle(line) if line is not None else self._connection.answer(too_long))
@@ -91,6 +98,19 @@ class Stdio:
                     return
             if not data:
                 return
+
+    def _look_until_ready(self) -> bool:
+        """Look for changes whenever it is time, until there is input; False when the reader does not take the news."""
+        while not self._kept and not self._reader_is_gone:
+            left = self._next_look - time.monotonic()
+            if left > 0:
+                if _is_ready(self._in, int(left * 1000) + 1):
+                    return True
+                continue
+            self._connection.look()
+            self._send(None)
+            self._next_look = time.monotonic() + LOOK_SECONDS
+        return False
 
     def _read(self) -> bytes:
         """Wait for more input; nothing at its end."""

@@ -1,0 +1,167 @@
+"""Who hears of changes of which runs, in both eras.
+
+Up to 2025-11-25 `resources/subscribe` names one address after another; since 2026-07-28 `subscriptions/listen` is a
+request that stays open and names all of its own. What this process changes is told at once. What others change is told
+when `look` is called, which the transport does every now and then while `is_watching`, and never otherwise.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from workflowlookup.core.values import Json
+from workflowlookup.errors import InvalidParams
+from workflowlookup.protocol import jsonrpc
+from workflowlookup.protocol.versions import META_SUBSCRIPTION
+
+log = logging.getLogger(__name__)
+
+MAX_SUBSCRIPTIONS: Final = 64
+MAX_ADDRESSES: Final = 1_000
+
+Listener = Callable[[str], None]
+
+
+class Watch(Protocol):
+    """What follows the journal for us, from when it was begun until it is closed; it tells its listener of each change
+    that this process makes.
+    """
+
+    def changed(self) -> Collection[str]:
+        """The ids of the runs that other processes changed since the last time."""
+
+    def close(self) -> None:
+        """Nobody follows any run now."""
+
+
+class _Stream(msgspec.Struct, frozen=True):
+    """An open `subscriptions/listen`: its id, and the addresses that it follows."""
+
+    key: Json
+    addresses: frozenset[str]
+
+
+class Subscriptions:
+    """The subscriptions of one connection."""
+
+    def __init__(self, outbox: list[bytes], begin_watch: Callable[[Listener], Watch]) -> None:
+        self._outbox = outbox
+        self._begin_watch = begin_watch
+        self._watch: Watch | None = None
+        self._addresses: set[str] = set()
+        self._streams: dict[bytes, _Stream] = {}
+        self._is_blind = False
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether somebody follows a run, so that it is worth while to look."""
+        return self._watch is not None
+
+    # ── up to 2025-11-25 ────────────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, address: str) -> None:
+        if not _can_be_followed(address):
+            raise InvalidParams(f"changes of '{address}' are not announced; subscribe to run://ID or runs://recent")
+        if len(self._addresses) >= MAX_ADDRESSES and address not in self._addresses:
+            raise InvalidParams(f"at most {MAX_ADDRESSES:,} addresses are followed at once; unsubscribe from one first")
+        self._begin()
+        self._addresses.add(address)
+
+    def unsubscribe(self, address: str) -> None:
+        self._addresses.discard(address)
+        self._rest()
+
+    # ── since 2026-07-28 ────────────────────────────────────────────────────────────────────────────────────────
+
+    def listen(self, request_id: bytes, wanted: Mapping[str, Json]) -> None:
+        """Hold a request open; the acknowledgement, with what of the wanted is announced, is its first message."""
+        if request_id in self._streams:
+            raise InvalidParams("a subscription with this id is open")
+        if len(self._streams) >= MAX_SUBSCRIPTIONS:
+            raise InvalidParams(f"at most {MAX_SUBSCRIPTIONS} subscriptions are open at once; cancel one first")
+        followed = [address for address in _wanted_addresses(wanted) if _can_be_followed(address)]
+        if followed:
+            self._begin()
+        key = msgspec.json.decode(request_id)
+        self._streams[request_id] = _Stream(key, frozenset(followed))
+        honoured = {"resourceSubscriptions": followed} if followed else {}
+        self._send("notifications/subscriptions/acknowledged", {"notifications": honoured}, key)
+
+    def cancel(self, cancelled: Json) -> None:
+        """End the subscription of this id, if there is one; no answer follows."""
+        for request_id, stream in self._streams.items():
+            if jsonrpc.same_id(stream.key, cancelled):
+                del self._streams[request_id]
+                self._rest()
+                return
+
+    def end(self) -> Iterator[tuple[bytes, Json]]:
+        """End every subscription: the id of each request that is still open, as it was sent and as a value."""
+        yield from [(request_id, stream.key) for request_id, stream in self._streams.items()]
+        self._streams.clear()
+        self._addresses.clear()
+        self._rest()
+
+    # ── news ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def look(self) -> None:
+        """Tell what other processes changed. A journal that cannot be read now is looked at again the next time."""
+        if self._watch is None:
+            return
+        try:
+            changed = self._watch.changed()
+        except Exception:  # broad on purpose: no news must not be the end of the server
+            if not self._is_blind:
+                log.warning("changes that others make to runs cannot be seen", exc_info=True)
+            self._is_blind = True
+            return
+        self._is_blind = False
+        if changed:
+            self._tell(changed)
+
+    def _tell(self, run_ids: Collection[str]) -> None:
+        from workflowlookup.tools.resources import addresses_of_run  # noqa: PLC0415 - with the tools, when first needed
+
+        changed = {address for run_id in run_ids for address in addresses_of_run(run_id)}
+        for address in sorted(changed & self._addresses):
+            self._send("notifications/resources/updated", {"uri": address})
+        for stream in self._streams.values():
+            for address in sorted(changed & stream.addresses):
+                self._send("notifications/resources/updated", {"uri": address}, stream.key)
+
+    def _send(self, method: str, params: Mapping[str, Json], key: Json = None) -> None:
+        if key is not None:
+            params = {**params, "_meta": {META_SUBSCRIPTION: key}}
+        message = jsonrpc.notification(method, params)
+        if message not in self._outbox:  # a call that changes a run twice is told once
+            self._outbox.append(message)
+
+    def _begin(self) -> None:
+        if self._watch is None:
+            self._watch = self._begin_watch(lambda run_id: self._tell([run_id]))
+
+    def _rest(self) -> None:
+        """Stop watching when nobody follows anything any more."""
+        if self._watch is not None and not self._addresses and not any(s.addresses for s in self._streams.values()):
+            self._watch.close()
+            self._watch = None
+
+
+def _can_be_followed(address: str) -> bool:
+    from workflowlookup.tools.resources import changes  # noqa: PLC0415 - as above
+
+    return changes(address)
+
+
+def _wanted_addresses(wanted: Mapping[str, Json]) -> list[str]:
+    """The addresses in the filter of a `subscriptions/listen`, each once."""
+    addresses = wanted.get("resourceSubscriptions")
+    if addresses is None:
+        return []
+    if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
+        raise InvalidParams("notifications.resourceSubscriptions must be a list of addresses ('string')")
+    if len(addresses) > MAX_ADDRESSES:
+        raise InvalidParams(f"notifications.resourceSubscriptions must have at most {MAX_ADDRESSES:,} addresses")
+    return list(dict.fromkeys(addresses))

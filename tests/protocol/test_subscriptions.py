@@ -1,0 +1,264 @@
+"""Subscriptions to runs, in both eras: who hears of what, and that nobody looks when nobody listens."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from client import ENVELOPE
+from workflowlookup.protocol.connection import Connection, Surface
+
+RUN = "run://one"
+RECENT = "runs://recent"
+
+
+class Runs:
+    """The side of the runs that subscriptions see, played by hand: `here` changes a run, `elsewhere` others do."""
+
+    def __init__(self):
+        self.listener = None
+        self.others = []
+        self.looks = 0
+        self.problem = None
+
+    def watch(self, listener):
+        assert self.listener is None
+        if self.problem:
+            raise self.problem
+        self.listener = listener
+        return self
+
+    def changed(self):
+        self.looks += 1
+        if self.problem:
+            raise self.problem
+        others, self.others = self.others, []
+        return others
+
+    def close(self):
+        self.listener = None
+
+    def here(self, run_id):
+        if self.listener:
+            self.listener(run_id)
+
+
+class Client:
+    def __init__(self, version="2025-11-25"):
+        self.runs = Runs()
+        self.connection = Connection(Surface(lambda: SimpleNamespace(runs=self.runs)))
+        if version:
+            self.ask("initialize", {"protocolVersion": version, "capabilities": {}})
+
+    def ask(self, method, params=None, identifier=1):
+        message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
+        reply = self.connection.handle(json.dumps(message).encode())
+        return reply and json.loads(reply)
+
+    def listen(self, identifier, **notifications):
+        return self.ask("subscriptions/listen", {"notifications": notifications, "_meta": ENVELOPE}, identifier)
+
+    def cancel(self, identifier):
+        message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": identifier}}
+        self.connection.handle(json.dumps(message).encode())
+
+    def heard(self):
+        """What came since the last time: method, address and subscription."""
+        messages = [json.loads(message) for message in self.connection.outbox]
+        self.connection.outbox.clear()
+        subscription = "io.modelcontextprotocol/subscriptionId"
+        return [
+            (
+                m["method"].removeprefix("notifications/"),
+                m["params"].get("uri"),
+                m["params"].get("_meta", {}).get(subscription),
+            )
+            for m in messages
+        ]
+
+
+def updated(address, subscription=None):
+    return ("resources/updated", address, subscription)
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+def test_who_subscribes_hears_of_changes_here_at_once_and_of_others_with_the_next_look(version):
+    client = Client(version)
+
+    assert client.ask("resources/subscribe", {"uri": RUN})["result"] == {}
+    client.runs.here("one")
+    client.runs.here("two")
+    assert client.heard() == [updated(RUN)]
+    client.runs.others = ["two", "one", "one"]
+    client.connection.look()
+
+    assert client.heard() == [updated(RUN)]
+
+
+def test_the_list_of_recent_runs_changes_with_every_run():
+    client = Client()
+    client.ask("resources/subscribe", {"uri": RECENT})
+    client.runs.here("one")
+    assert client.heard() == [updated(RECENT)]
+    client.runs.others = ["two", "three"]
+    client.connection.look()
+
+    assert client.heard() == [updated(RECENT)]
+
+
+def test_a_call_that_changes_a_run_twice_is_told_once():
+    client = Client()
+    client.ask("resources/subscribe", {"uri": RUN})
+    client.runs.here("one")
+    client.runs.here("one")
+
+    assert client.heard() == [updated(RUN)]
+
+
+def test_nobody_looks_before_the_first_and_after_the_last_subscription():
+    client = Client()
+    assert not client.connection.is_watching
+    client.connection.look()
+    client.ask("resources/subscribe", {"uri": RUN})
+    client.ask("resources/subscribe", {"uri": RECENT})
+    client.ask("resources/subscribe", {"uri": RECENT})
+    client.listen("a", resourceSubscriptions=[RUN])
+    client.listen("b", toolsListChanged=True)
+    assert client.connection.is_watching
+
+    client.ask("resources/unsubscribe", {"uri": RECENT})
+    client.ask("resources/unsubscribe", {"uri": "run://never-subscribed"})
+    client.cancel("b")
+    client.ask("resources/unsubscribe", {"uri": RUN})
+    assert client.connection.is_watching
+    client.cancel("a")
+
+    assert not client.connection.is_watching
+    assert client.runs.listener is None
+    client.connection.look()
+    assert client.runs.looks == 0
+    client.ask("resources/subscribe", {"uri": RUN})
+    assert client.connection.is_watching
+
+
+def test_a_stream_that_announces_nothing_looks_at_nothing():
+    client = Client(None)
+    client.listen("a", toolsListChanged=True, resourcesListChanged=True, resourceSubscriptions=[])
+
+    assert not client.connection.is_watching
+
+
+@pytest.mark.parametrize(
+    "address", ["workflow://code-review", "run://", "runs://all", "RUN://one", "", "file:///etc/passwd"]
+)
+def test_what_does_not_announce_its_changes_cannot_be_followed(address):
+    client = Client()
+    error = client.ask("resources/subscribe", {"uri": address})["error"]
+    client.listen("a", resourceSubscriptions=[address, RUN])
+    acknowledged = json.loads(client.connection.outbox.pop())
+
+    assert error["code"] == -32602
+    assert "subscribe to run://ID or runs://recent" in error["data"]["details"]
+    assert acknowledged["params"]["notifications"] == {"resourceSubscriptions": [RUN]}
+
+
+def test_since_2026_each_stream_hears_of_its_own_addresses_under_its_own_id():
+    client = Client(None)
+    client.listen("a", resourceSubscriptions=[RUN, RECENT, RUN])
+    client.listen(7, resourceSubscriptions=["run://two"])
+    assert [method for method, _, _ in client.heard()] == ["subscriptions/acknowledged"] * 2
+
+    client.runs.here("one")
+    client.runs.here("two")
+
+    assert client.heard() == [updated(RUN, "a"), updated(RECENT, "a"), updated("run://two", 7)]
+    client.cancel(7)
+    client.runs.here("two")
+    assert client.heard() == [updated(RECENT, "a")]
+
+
+def test_since_2026_the_acknowledgement_names_what_is_announced():
+    client = Client(None)
+    client.listen("a", resourceSubscriptions=[RECENT, RUN], toolsListChanged=True)
+
+    assert json.loads(client.connection.outbox.pop())["params"] == {
+        "notifications": {"resourceSubscriptions": [RECENT, RUN]},
+        "_meta": {"io.modelcontextprotocol/subscriptionId": "a"},
+    }
+
+
+@pytest.mark.parametrize("addresses", ["run://one", {"uri": RUN}, [5], [RUN, None], True])
+def test_since_2026_addresses_that_are_none_are_refused(addresses):
+    client = Client(None)
+
+    error = client.listen("a", resourceSubscriptions=addresses)["error"]
+
+    assert error["code"] == -32602
+    assert "resourceSubscriptions must be a list" in error["data"]["details"]
+    assert client.heard() == []
+
+
+def test_addresses_are_limited():
+    client = Client()
+    for number in range(1_000):
+        client.ask("resources/subscribe", {"uri": f"run://{number}"})
+
+    assert "at most 1,000" in client.ask("resources/subscribe", {"uri": "run://more"})["error"]["data"]["details"]
+    assert client.ask("resources/subscribe", {"uri": "run://7"})["result"] == {}
+    many = client.listen("a", resourceSubscriptions=[f"run://{number}" for number in range(1_001)])
+    assert "at most 1,000" in many["error"]["data"]["details"]
+
+
+@pytest.mark.parametrize("params", [None, {}, {"uri": None}, {"uri": 5}])
+@pytest.mark.parametrize("method", ["resources/subscribe", "resources/unsubscribe"])
+def test_a_subscription_needs_an_address(method, params):
+    assert Client().ask(method, params)["error"]["code"] == -32602
+
+
+def test_each_era_has_its_own_way_to_subscribe():
+    client = Client()
+    modern = client.ask("resources/subscribe", {"uri": RUN, "_meta": ENVELOPE})
+    old = client.ask("subscriptions/listen", {"notifications": {}})
+
+    assert (modern["error"]["code"], old["error"]["code"]) == (-32601, -32601)
+
+
+def test_before_the_handshake_nobody_subscribes():
+    assert Client(None).ask("resources/subscribe", {"uri": RUN})["error"]["message"] == "Server not initialized"
+
+
+def test_the_end_of_the_connection_ends_streams_with_their_result_and_stops_watching():
+    client = Client()
+    client.ask("resources/subscribe", {"uri": RUN})
+    client.listen("a", resourceSubscriptions=[RUN])
+    client.heard()
+    client.connection.close()
+
+    (ended,) = (json.loads(message) for message in client.connection.outbox)
+    assert (ended["id"], ended["result"]["resultType"]) == ("a", "complete")
+    assert not client.connection.is_watching
+    assert client.runs.listener is None
+
+
+def test_a_journal_that_cannot_be_read_is_told_once_in_the_log_and_looked_at_again(caplog):
+    client = Client()
+    client.ask("resources/subscribe", {"uri": RUN})
+    client.runs.problem = OSError("no such device")
+    for _ in range(3):
+        client.connection.look()
+    assert len(caplog.records) == 1
+
+    client.runs.problem, client.runs.others = None, ["one"]
+    client.connection.look()
+
+    assert client.heard() == [updated(RUN)]
+
+
+def test_a_watch_that_cannot_begin_refuses_the_subscription():
+    client = Client()
+    client.runs.problem = OSError("no such device")
+
+    assert client.ask("resources/subscribe", {"uri": RUN})["error"]["code"] == -32603
+    assert not client.connection.is_watching
+    client.runs.problem = None
+    assert client.ask("resources/subscribe", {"uri": RUN})["result"] == {}
