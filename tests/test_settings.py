@@ -111,3 +111,21 @@ def test_each_source_can_be_switched_off_and_later_ones_win(read, tmp_path, monk
 
     assert [source.name for source in everything.sources] == ["bundled", "user", "directories", "project"]
     assert nothing.sources == ()
+
+
+def test_the_journal_is_in_the_users_data_directory_unless_it_is_said_where(read, tmp_path):
+    assert read().journal == str(tmp_path / "home" / ".local" / "share" / "workflowlookup" / "runs.sqlite")
+    assert read(environment={"XDG_DATA_HOME": "/data"}).journal == "/data/workflowlookup/runs.sqlite"
+    assert read(environment={"WORKFLOWLOOKUP_JOURNAL": "~/runs.db"}).journal == str(tmp_path / "home" / "runs.db")
+    assert read({"journal": "postgresql://me@host/db"}).journal == "postgresql://me@host/db"
+    (tmp_path / "workflowlookup.toml").write_text('journal = "here.db"\n')
+    assert read().journal == str(tmp_path / "here.db")
+
+
+def test_a_journal_that_cannot_be_is_refused_without_its_password(read):
+    with pytest.raises(SettingsError) as refusal:
+        read({"journal": "mysql://me:secret@host/db"})
+
+    assert str(refusal.value) == (
+        "--journal: journal must be a path, or a URL that begins with postgresql://; found 'mysql://me:…@host/db'"
+    )

@@ -1,8 +1,9 @@
 """The composition root: settings in, a server or a catalog out."""
 
+import functools
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.settings import Settings
@@ -10,6 +11,8 @@ from workflowlookup.settings import Settings
 if TYPE_CHECKING:
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
+    from workflowlookup.runs.journal import Journal
+    from workflowlookup.runs.service import Runs
     from workflowlookup.tools.registry import Services
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
@@ -64,16 +67,50 @@ def make_catalog(settings: Settings) -> "Catalog":
     return Catalog(list(sources.values()))
 
 
+def _sqlite(place: str) -> "Journal":
+    from workflowlookup.runs.sqlite import SqliteJournal  # noqa: PLC0415
+
+    return SqliteJournal(place)
+
+
+def _postgres(place: str) -> "Journal":
+    from workflowlookup.runs.postgres import PostgresJournal  # noqa: PLC0415
+
+    return PostgresJournal(place)
+
+
+JOURNALS: Final[Mapping[str, Callable[[str], "Journal"]]] = {
+    "": _sqlite,
+    "postgresql": _postgres,
+    "postgres": _postgres,
+}
+"""By the scheme of the setting `journal`; a path has none."""
+
+
+def make_runs(settings: Settings) -> "Runs":
+    """The runs where the settings say; the journal is opened with the first question."""
+    from workflowlookup.runs.service import Runs  # noqa: PLC0415
+
+    scheme = settings.journal.partition("://")[0] if "://" in settings.journal else ""
+    return Runs(JOURNALS[scheme](settings.journal))
+
+
+def make_services(settings: Settings) -> "Services":
+    """What the tools need."""
+    from workflowlookup.tools.registry import Services  # noqa: PLC0415
+
+    return Services(
+        catalog=make_catalog(settings),
+        open_runs=functools.cache(functools.partial(make_runs, settings)),
+        confirmation=settings.confirmation,
+    )
+
+
 def make_connection(settings: Settings) -> "Connection":
     """A server for one client; the library is opened with the first request that needs it."""
     from workflowlookup.protocol.connection import Connection, Surface  # noqa: PLC0415
 
-    def make_services() -> "Services":
-        from workflowlookup.tools.registry import Services  # noqa: PLC0415
-
-        return Services(catalog=make_catalog(settings))
-
-    return Connection(Surface(make_services))
+    return Connection(Surface(lambda: make_services(settings)))
 
 
 def serve_stdio(settings: Settings) -> int:

@@ -4,6 +4,7 @@ A setting is a row of `SETTINGS`. Its flag is `--name`, its variable `WORKFLOWLO
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -32,6 +33,19 @@ def paths(value: object) -> tuple[str, ...]:
     if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
         return tuple(os.path.expanduser(part) for part in value)
     raise ValueError(f"a list of directories (in the environment separated by '{os.pathsep}')")
+
+
+def place(value: object) -> str:
+    if isinstance(value, str) and value.startswith(("postgresql://", "postgres://")):
+        return value
+    if isinstance(value, str) and value and "://" not in value:
+        return os.path.expanduser(value)
+    raise ValueError("a path, or a URL that begins with postgresql://")
+
+
+def without_password(text: str) -> str:
+    """The place of a journal, as it may be shown."""
+    return re.sub(r"(password=)[^&'\"]*", r"\1…", re.sub(r"(://[^:/@]*:)[^/]*@", r"\1…@", text))
 
 
 def whole_number(least: int, most: int) -> Callable[[object], int]:
@@ -76,6 +90,19 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="More directories with workflows; WORKFLOW_STORAGE_PATH adds to them.",
     ),
     Setting(
+        name="journal",
+        default="~/.local/share/workflowlookup/runs.sqlite",
+        parse=place,
+        help="Where runs are kept: a file, or a PostgreSQL database by its URL. `$XDG_DATA_HOME` moves the default.",
+    ),
+    Setting(
+        name="confirmation",
+        default="auto",
+        parse=one_of("auto", "person", "agent"),
+        help="Whose word counts where a step needs a person: auto asks through the client if it can and else has the "
+        "agent relay the answer; person takes it from the person only; agent always has it relayed.",
+    ),
+    Setting(
         name="log_level",
         default="warning",
         parse=one_of("debug", "info", "warning", "error"),
@@ -98,6 +125,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     user: bool
     project: bool
     directories: tuple[str, ...]
+    journal: str
+    confirmation: str
     log_level: str
     log_format: str
     max_message_bytes: int
@@ -122,9 +151,15 @@ def read_settings(
             values[setting.name] = setting.default if raw is None else setting.parse(raw)
             if setting.parse is paths and origin == file:  # what a file names lies beside it, wherever one works
                 values[setting.name] = tuple(os.path.join(os.path.dirname(file), path) for path in values[setting.name])
+            elif setting.parse is place and origin == file and "://" not in values[setting.name]:
+                values[setting.name] = os.path.join(os.path.dirname(file), values[setting.name])
         except ValueError as problem:
-            raise SettingsError(f"{origin}: {setting.name} must be {problem}; found {raw!r}") from None
+            found = without_password(repr(raw))
+            raise SettingsError(f"{origin}: {setting.name} must be {problem}; found {found}") from None
         origins[setting.name] = origin
+    if origins["journal"] == "default":
+        data = environment.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+        values["journal"] = os.path.join(data, "workflowlookup", "runs.sqlite")
     storage_path = environment.get("WORKFLOW_STORAGE_PATH")
     if storage_path:
         values["directories"] = (*paths(storage_path), *values["directories"])

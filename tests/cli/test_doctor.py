@@ -83,13 +83,25 @@ def test_each_setting_comes_with_its_origin(cli: Cli) -> None:
     settings = report_of(cli, "--log-level", "info", WORKFLOWLOOKUP_PROJECT="no")["settings"]
 
     assert [setting["name"] for setting in settings] == [setting.name for setting in SETTINGS]
-    assert {setting["name"]: (setting["value"], setting["origin"]) for setting in settings[:5]} == {
-        "bundled": (True, "default"),
-        "user": (False, str(cli.directory / "workflowlookup.toml")),
-        "project": (False, "WORKFLOWLOOKUP_PROJECT"),
-        "directories": ([], "default"),
-        "log_level": ("info", "--log-level"),
-    }
+    told = {setting["name"]: (setting["value"], setting["origin"]) for setting in settings}
+    assert (
+        told
+        | {
+            "bundled": (True, "default"),
+            "user": (False, str(cli.directory / "workflowlookup.toml")),
+            "project": (False, "WORKFLOWLOOKUP_PROJECT"),
+            "directories": ([], "default"),
+            "log_level": ("info", "--log-level"),
+        }
+        == told
+    )
+
+
+def test_the_password_of_a_journal_is_not_shown(cli: Cli) -> None:
+    report = report_of(cli, WORKFLOWLOOKUP_JOURNAL="postgresql://me:secret@host/db?password=secret&port=1")
+
+    (value,) = [setting["value"] for setting in report["settings"] if setting["name"] == "journal"]
+    assert value == "postgresql://me:…@host/db?password=…&port=1"
 
 
 def test_a_client_that_was_installed_is_found(cli: Cli) -> None:

@@ -109,7 +109,7 @@ class Promises:
     def test_nothing_on_the_wire_troubled_the_client(self, seen: Object) -> None:
         assert seen["troubles"] == []
 
-    def test_all_five_tools_are_listed_with_their_schemas(self, seen: Object) -> None:
+    def test_all_tools_are_listed_with_their_schemas(self, seen: Object) -> None:
         tools = seen["tools"]["tools"]
 
         assert [tool["name"] for tool in tools] == [
@@ -118,6 +118,11 @@ class Promises:
             "workflow_next",
             "workflow_validate",
             "workflow_validate_json",
+            "workflow_start",
+            "workflow_submit",
+            "workflow_status",
+            "workflow_runs",
+            "workflow_cancel",
         ]
         described = [tool.describe() for tool in BUILTIN_TOOLS]
         for name in ("title", "description", "inputSchema", "outputSchema", "annotations"):

@@ -76,11 +76,11 @@ def of_results(tool: Object) -> Object:
     "004/checklist/tools-list",
 )
 @pytest.mark.parametrize("params", [{}, None], ids=["empty", "null"])
-def test_all_five_tools_are_listed_in_the_order_of_the_spec(server: Server, params: Any) -> None:
+def test_the_five_tools_of_the_spec_are_listed_first_and_in_its_order(server: Server, params: Any) -> None:
     result = server.result("tools/list", params)
 
     assert result.keys() == {"tools"}
-    assert [tool["name"] for tool in result["tools"]] == TOOLS
+    assert [tool["name"] for tool in result["tools"]][: len(TOOLS)] == TOOLS
 
 
 @pytest.mark.spec("004/tools-list/all", "001/compliance/tools-list")

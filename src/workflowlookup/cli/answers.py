@@ -4,15 +4,15 @@ from typing import Any
 
 import msgspec
 
-from workflowlookup.app import make_catalog
+from workflowlookup.app import make_services
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.settings import Settings
-from workflowlookup.tools.registry import NOBODY, Handler, Services
+from workflowlookup.tools.registry import NOBODY, Handler
 
 
 def ask(handler: Handler, settings: Settings, **arguments: Any) -> dict[str, Any]:
     """A tool's answer as plain JSON values. Raises what the tool raises."""
     start_budget()
-    answer = handler(Services(catalog=make_catalog(settings)), arguments, NOBODY)
+    answer = handler(make_services(settings), arguments, NOBODY)
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
     return plain

@@ -23,7 +23,7 @@ from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
 from workflowlookup.errors import StorageError
 from workflowlookup.library.catalog import Catalog
-from workflowlookup.settings import SETTINGS, Settings
+from workflowlookup.settings import SETTINGS, Settings, without_password
 
 PATIENCE: Final = 30.0
 """Seconds that the self-test waits for the server."""
@@ -174,9 +174,13 @@ def _settings(settings: Settings) -> Iterator[SettingState]:
         value = getattr(settings, setting.name)
         yield SettingState(
             name=setting.name,
-            value=[shown_path(path) for path in value] if isinstance(value, tuple) else value,
+            value=[shown_path(path) for path in value] if isinstance(value, tuple) else _shown(value),
             origin=shown_path(settings.origins[setting.name]),
         )
+
+
+def _shown(value: object) -> object:
+    return shown_path(without_password(value)) if isinstance(value, str) else value
 
 
 def _library_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:

@@ -18,17 +18,17 @@ def page(
 
     The items are ordered by key. A cursor stays good when items come and go: it names a place, not a position.
     """
-    start = bisect.bisect_right(items, _decode(cursor), key=key) if cursor else 0
+    start = bisect.bisect_right(items, decode_cursor(cursor), key=key) if cursor else 0
     stop = len(items) if limit is None else start + int(limit)
     shown = items[start:stop]
-    return shown, _encode(key(shown[-1])) if stop < len(items) else None
+    return shown, encode_cursor(key(shown[-1])) if stop < len(items) else None
 
 
-def _encode(key: str) -> str:
+def encode_cursor(key: str) -> str:
     return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 
-def _decode(cursor: str) -> str:
+def decode_cursor(cursor: str) -> str:
     try:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):

@@ -6,7 +6,7 @@ against the input schema. A handler gets plain JSON values and gives plain JSON 
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
@@ -14,20 +14,34 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.schemas import Misfit, compile_schema, first_misfit, misfits, suggest
 from workflowlookup.core.values import MAX_CONTEXT_BYTES, Json
-from workflowlookup.errors import InvalidParams, MissingClientCapability, WorkflowNotFound
+from workflowlookup.errors import InvalidParams, MissingClientCapability, StorageError, WorkflowNotFound
 from workflowlookup.library.catalog import Catalog
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
+    from workflowlookup.runs.service import Runs
+
 MOST_MISFITS: Final = 5
 LONG_LIST: Final = 1_000
+
+
+def _without_journal() -> NoReturn:
+    raise StorageError("This server keeps no journal of runs.")
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What handlers may ask."""
 
     catalog: Catalog
+    open_runs: Callable[[], "Runs"] = _without_journal
+    """Called for every use, so that nothing of runs is loaded before there is one."""
+    confirmation: str = "auto"
+    """Whose word counts where a step needs a person: the setting of this name."""
+
+    @property
+    def runs(self) -> "Runs":
+        return self.open_runs()
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +96,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments and result."""
     handler: Handler
     read_only: bool = True
+    idempotent: bool = True
+    destructive: bool = False
     client_capabilities: frozenset[str] = frozenset()
     """What the client must be able to do for this tool to work, such as `elicitation`."""
 
@@ -97,7 +113,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             "annotations": {
                 "title": self.title,
                 "readOnlyHint": self.read_only,
-                "idempotentHint": self.read_only,
+                **({} if self.read_only else {"destructiveHint": self.destructive}),
+                "idempotentHint": self.idempotent,
                 "openWorldHint": False,
             },
             "examples": {"request": {"method": self.name, "params": arguments}, "response": result},
@@ -186,12 +203,12 @@ def _by_position(tool: Tool, values: Sequence[Json]) -> dict[str, Json]:
     return dict(zip(names, values, strict=False))
 
 
-def checked_context(arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+def checked_context(arguments: Mapping[str, Any], name: str = "context") -> Mapping[str, Json]:
     """The context of a call, if it is not too large."""
-    context: Mapping[str, Json] = arguments.get("context") or {}
+    context: Mapping[str, Json] = arguments.get(name) or {}
     if context and len(msgspec.json.encode(context)) > MAX_CONTEXT_BYTES:
         raise InvalidParams(
-            f"context must be at most 256KB ({MAX_CONTEXT_BYTES:,} bytes) as JSON; leave out what no step needs"
+            f"{name} must be at most 256KB ({MAX_CONTEXT_BYTES:,} bytes) as JSON; leave out what no step needs"
         )
     return context
 
@@ -208,6 +225,11 @@ def workflow_id(description: str) -> dict[str, Json]:
 
 def step_id(description: str) -> dict[str, Json]:
     form = {"pattern": _INSTANCE_PATTERN, "minLength": 3, "maxLength": 256}
+    return {"type": "string", "description": description, **form}
+
+
+def run_id(description: str) -> dict[str, Json]:
+    form = {"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$", "maxLength": 64}
     return {"type": "string", "description": description, **form}
 
 
@@ -239,6 +261,17 @@ VERDICT_SCHEMA: Final[Mapping[str, Json]] = {
         "warnings": {**TEXTS, "description": "What is worth knowing and does not make it invalid."},
     },
     "required": ["valid", "issues", "suggestions"],
+}
+
+GUIDANCE_SCHEMA: Final[Mapping[str, Json]] = {
+    "type": "object",
+    "properties": {
+        "prompt": {"type": "string", "description": "What to do now: role, advice and prompt in one text."},
+        "modelHint": {"type": "string", "description": "The kind of model that suits the step."},
+        "requiresConfirmation": {"type": "boolean", "description": "Ask the user before you go on."},
+        "validationCriteria": {**TEXTS, "description": "What the output must meet."},
+    },
+    "required": ["prompt", "requiresConfirmation", "validationCriteria"],
 }
 
 STEP_SCHEMA: Final[Mapping[str, Json]] = {

@@ -13,6 +13,7 @@ from workflowlookup.core.schemas import suggest
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StepNotFound
 from workflowlookup.tools.registry import (
+    GUIDANCE_SCHEMA,
     STEP_SCHEMA,
     TEXTS,
     Caller,
@@ -37,6 +38,15 @@ def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mappi
 
 
 def answer(workflow: Workflow, found: Next) -> dict[str, Json]:
+    is_complete = found.step is None
+    reply = {**tell(workflow, found), "isComplete": is_complete, "progress": _progress(workflow, found)}
+    if is_complete and found.skipped:
+        reply["skipped"] = [explain_skip(skip) for skip in found.skipped[:MOST_SKIPPED]]
+    return reply
+
+
+def tell(workflow: Workflow, found: Next) -> dict[str, Json]:
+    """The step and its guidance, what the context lacks for it, and warnings."""
     step = found.step
     warnings = found.warnings
     view: Json
@@ -46,14 +56,7 @@ def answer(workflow: Workflow, found: Next) -> dict[str, Json]:
     else:
         told = guide(workflow, found)
         view, guidance, warnings = told.step or None, _guidance(told), told.warnings
-    reply: dict[str, Json] = {
-        "step": view,
-        "guidance": guidance,
-        "isComplete": step is None,
-        "progress": _progress(workflow, found),
-    }
-    if step is None and found.skipped:
-        reply["skipped"] = [explain_skip(skip) for skip in found.skipped[:MOST_SKIPPED]]
+    reply: dict[str, Json] = {"step": view, "guidance": guidance}
     needs = unmet(workflow, step, found.context) if step is not None else ()
     if needs:
         reply["missing"] = needs
@@ -125,16 +128,7 @@ TOOL = Tool(
         "type": "object",
         "properties": {
             "step": STEP_SCHEMA,
-            "guidance": {
-                "type": "object",
-                "properties": {
-                    "prompt": {"type": "string", "description": "What to do now: role, advice and prompt in one text."},
-                    "modelHint": {"type": "string", "description": "The kind of model that suits the step."},
-                    "requiresConfirmation": {"type": "boolean", "description": "Ask the user before you go on."},
-                    "validationCriteria": {**TEXTS, "description": "What the output must meet."},
-                },
-                "required": ["prompt", "requiresConfirmation", "validationCriteria"],
-            },
+            "guidance": GUIDANCE_SCHEMA,
             "isComplete": {"type": "boolean"},
             "progress": {
                 "type": "object",

@@ -1,0 +1,163 @@
+"""What the run tools answer: where a run stands, in few words, and what to do next.
+
+An answer is made from the run, and from whose word counts where a person is needed: the same run, the same answer.
+Loaded with the first call of a run tool, not before; the schemas of answers are in `run_schemas`.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from workflowlookup.core.advance import loops_to_end
+from workflowlookup.core.navigation import MOST_SKIPPED, Next, Skipped, explain_skip
+from workflowlookup.core.run import Failed, OutputAccepted, OutputRefused, Run, State, Waiting
+from workflowlookup.core.values import Json
+from workflowlookup.tools.registry import Ask, Caller, Services
+from workflowlookup.tools.workflow_next import tell
+from workflowlookup.tools.workflow_validate import REVIEW
+
+MOST_SHOWN: Final = 1_000
+"""How many characters of an output a person is shown with a question."""
+
+
+def answer(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
+    """Where the run stands, for the one who is to go on with it."""
+    progress: dict[str, Json] = {"done": len(run.results)}
+    if run.total is not None:
+        progress["total"] = run.total
+    reply: dict[str, Json] = {"runId": run.id, "state": run.state, "progress": progress}
+    if run.waiting_for is not None:
+        reply["waitingFor"] = run.waiting_for
+    reply |= _verdict(run)
+    if run.waiting_for is Waiting.OUTPUT:
+        reply |= _step(run)
+        reply["next"] = _next_for_output(run)
+    elif run.waiting_for is Waiting.CONFIRMATION:
+        reply["confirmation"] = {"stepId": run.current, "title": run.step.title, "question": question(run)}
+        reply["next"] = _next_for_confirmation(services, run, caller)
+    else:
+        reply |= _end(run)
+    return reply
+
+
+def _verdict(run: Run) -> dict[str, Json]:
+    match run.judged:
+        case OutputAccepted():
+            return {"verdict": {"valid": True, "issues": [], "suggestions": []}}
+        case OutputRefused(issues=issues, suggestions=suggestions, missing=missing):
+            verdict = {"valid": False, "issues": issues, "suggestions": [REVIEW, *suggestions]}
+            return {"verdict": verdict, "attempts": run.attempts, **({"missing": missing} if missing else {})}
+    return {}
+
+
+def _step(run: Run) -> dict[str, Json]:
+    found = Next(
+        step=run.step,
+        instance_id=run.current,
+        context=run.scope,
+        loop=run.loop,
+        skipped=(),
+        warnings=run.warnings,
+        completed=0,
+    )
+    told = tell(run.workflow, found)
+    if isinstance(run.judged, OutputRefused):
+        told.pop("missing", None)  # the refusal has named them, with those that the step should have produced
+    return told
+
+
+def _next_for_output(run: Run) -> str:
+    submit = f"call workflow_submit with runId '{run.id}', stepId '{run.current}'"
+    if isinstance(run.judged, OutputRefused):
+        most = run.step.max_attempts
+        left = "" if most is None else f" Attempts left: {most - run.attempts}."
+        told = f"Mend what verdict says, then {submit} and the whole output again.{left}"
+    elif run.current in run.answers:
+        said = f": {run.note}" if run.note else ""
+        told = (
+            f"A person did not agree to this step{said}. Do it again with that in mind, then {submit} and the output."
+        )
+    else:
+        told = f"Do what guidance.prompt says, then {submit} and the full output."
+    ends = " or ".join(f"'{loop_id}'" for loop_id in loops_to_end(run))
+    return f"{told} When nothing is left for the loop to do, submit stepId {ends} instead." if ends else told
+
+
+def _next_for_confirmation(services: Services, run: Run, caller: Caller) -> str:
+    command = f"`workflowlookup confirm {run.id}` (or with --deny)"
+    if may_ask(services, caller):
+        return f"The person has not answered. Send the same call again to ask once more, or have them run {command}."
+    if services.confirmation == "person":
+        return f"Have the person run {command} in a terminal, then call workflow_status with runId '{run.id}'."
+    return (
+        "Show the person what confirmation.question says and wait for the answer. Then call workflow_submit with "
+        f"runId '{run.id}', stepId '{run.current}', confirmed true or false, and the person's words as note."
+    )
+
+
+def _end(run: Run) -> dict[str, Json]:
+    if run.state is State.COMPLETED:
+        reply: dict[str, Json] = {"warnings": run.warnings} if run.warnings else {}
+        if run.skipped:
+            skips = list(run.skipped.items())[:MOST_SKIPPED]
+            reply["skipped"] = [explain_skip(Skipped(step_id=step, condition=why)) for step, why in skips]
+        return {**reply, "next": "The run is complete: tell the user the outcome. workflow_status has every result."}
+    if isinstance(run.end, Failed):
+        error = {"reason": run.end.reason, "remedy": run.end.remedy}
+        return {"error": error, "next": f"The run failed: tell the user why. {run.end.remedy}"}
+    reason = {"reason": run.end.reason} if run.end and run.end.reason else {}
+    return {**reason, "next": "The run is cancelled: stop. Start a new one with workflow_start if it is wanted again."}
+
+
+def iso(milliseconds: int) -> str:
+    """`2026-11-16T09:30:00.000Z`."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# ── a person's word ─────────────────────────────────────────────────────────────────────────────────────────────
+
+_FORM: Final[Mapping[str, Json]] = {
+    "type": "object",
+    "properties": {
+        "confirmed": {"type": "boolean", "title": "Go on?", "description": "Yes: the run goes on."},
+        "note": {"type": "string", "title": "Note", "description": "What the agent should know; above all, why not."},
+    },
+    "required": ["confirmed"],
+}
+
+
+def may_ask(services: Services, caller: Caller) -> bool:
+    """Whether the person is asked through the client."""
+    return services.confirmation != "agent" and caller.can_be_asked
+
+
+def ask_person(services: Services, run: Run, caller: Caller) -> Mapping[str, Json] | Ask:
+    """The run after the person's answer to what it waits for; the question, as long as there is no answer."""
+    runs = services.runs
+    answered = runs.after(run)
+    if answered.sequence != run.sequence:  # by the person, before this call was sent again
+        return answer(services, answered, caller)
+    key = f"confirm-{run.id}-{run.sequence}"
+    said: Mapping[str, Any] | None = caller.answers.get(key)
+    if said is None:
+        return Ask(key=key, message=question(run), schema=_FORM)
+    if said["action"] == "cancel":
+        return answer(services, run, caller)
+    content = said.get("content") or {}
+    agrees = said["action"] == "accept" and content["confirmed"]
+    tell_runs = runs.confirm if agrees else runs.deny
+    return answer(services, tell_runs(run.id, run.current, note=content.get("note", ""), by=caller.name), caller)
+
+
+def question(run: Run) -> str:
+    """What a person is asked, with what it is about."""
+    output = run.judged.output if run.judged else ""
+    shown = output if len(output) <= MOST_SHOWN else f"{output[:MOST_SHOWN]}… (the rest is in run://{run.id})"
+    name = f"Step '{run.step.title}' of '{run.workflow.name}'"
+    if isinstance(run.judged, OutputRefused):
+        issues = " ".join(run.judged.issues)
+        return (
+            f"{name} was refused as often as it may be: {issues} Accept it as it is? If not, the run fails.\n\n{shown}"
+        )
+    return f"{name} is done. Do you agree, so that the run goes on?\n\n{shown}"

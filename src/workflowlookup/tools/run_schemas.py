@@ -1,0 +1,68 @@
+"""The schemas that the run tools share; without anything of runs, so that listing the tools loads none of it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from workflowlookup.core.values import Json
+from workflowlookup.tools.registry import GUIDANCE_SCHEMA, STEP_SCHEMA, TEXTS, VERDICT_SCHEMA
+
+STATES: Final = ["queued", "running", "waiting", "completed", "failed", "cancelled"]
+
+PROGRESS_SCHEMA: Final[Mapping[str, Json]] = {
+    "type": "object",
+    "properties": {"done": {"type": "integer"}, "total": {"type": "integer", "description": "As far as it is known."}},
+    "required": ["done"],
+}
+
+WORKFLOW_SCHEMA: Final[Mapping[str, Json]] = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "name": {"type": "string"},
+        "version": {"type": "string"},
+        "preconditions": {**TEXTS, "description": "What must be true before the first step."},
+        "clarificationPrompts": {**TEXTS, "description": "Questions to ask the user first."},
+        "metaGuidance": {**TEXTS, "description": "Advice that holds for every step."},
+    },
+    "required": ["id", "name", "version"],
+}
+
+RUN_PROPERTIES: Final[Mapping[str, Json]] = {
+    "runId": {"type": "string"},
+    "state": {"type": "string", "enum": STATES},
+    "next": {"type": "string", "description": "What to do now, in one sentence."},
+    "progress": PROGRESS_SCHEMA,
+    "waitingFor": {"type": "string", "description": "output: of the step; confirmation: a person's word."},
+    "step": {**STEP_SCHEMA, "description": "The step whose output the run waits for."},
+    "guidance": GUIDANCE_SCHEMA,
+    "verdict": {**VERDICT_SCHEMA, "description": "What was said of the output that was submitted last."},
+    "attempts": {"type": "integer", "description": "How many outputs of this step were refused."},
+    "missing": {
+        "type": "array",
+        "items": {"type": "object"},
+        "description": "Variables that the step needs or should have produced, each with an example to send.",
+    },
+    "confirmation": {
+        "type": "object",
+        "properties": {
+            "stepId": {"type": "string"},
+            "title": {"type": "string"},
+            "question": {"type": "string", "description": "What the person is asked."},
+        },
+        "required": ["stepId", "title", "question"],
+    },
+    "skipped": {"type": "array", "items": {"type": "object"}, "description": "Steps that were passed over, and why."},
+    "error": {
+        "type": "object",
+        "properties": {"reason": {"type": "string"}, "remedy": {"type": "string"}},
+        "required": ["reason", "remedy"],
+    },
+    "reason": {"type": "string", "description": "Why the run was cancelled."},
+    "warnings": TEXTS,
+}
+
+RUN_SCHEMA: Final[Mapping[str, Json]] = {
+    "type": "object",
+    "properties": RUN_PROPERTIES,
+    "required": ["runId", "state", "next", "progress"],
+}

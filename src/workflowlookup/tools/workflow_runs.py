@@ -1,0 +1,144 @@
+"""`workflow_runs`: a line for each run, the last started first, with filters and paging."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from workflowlookup.core.values import Json
+from workflowlookup.errors import InvalidParams
+from workflowlookup.tools.paging import decode_cursor, encode_cursor
+from workflowlookup.tools.registry import Caller, Services, Tool, arguments_schema, workflow_id
+from workflowlookup.tools.run_schemas import PROGRESS_SCHEMA, STATES
+
+if TYPE_CHECKING:
+    from workflowlookup.runs.journal import Summary
+
+PAGE_SIZE: Final = 20
+MOST_DIGITS: Final = 15
+
+
+def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
+    from workflowlookup.runs.journal import Query  # noqa: PLC0415 - with the first run
+
+    limit = int(arguments.get("limit") or PAGE_SIZE)
+    query = Query(
+        state=arguments.get("state"),
+        workflow_id=arguments.get("workflowId"),
+        since=_moment(arguments, "since"),
+        until=_moment(arguments, "until"),
+        after=_place(arguments.get("cursor")),
+        limit=limit + 1,
+    )
+    found = services.runs.summaries(query)
+    shown = found[:limit]
+    following = {"nextCursor": encode_cursor(f"{shown[-1].started} {shown[-1].id}")} if len(found) > limit else {}
+    next_ = "Call workflow_status with a runId to take up a run." if shown else "There are none. Call workflow_start."
+    return {"runs": [_line(summary) for summary in shown], **following, "next": next_}
+
+
+def _line(summary: "Summary") -> dict[str, Json]:
+    from workflowlookup.tools.run_answers import iso  # noqa: PLC0415
+
+    waiting = {"waitingFor": summary.waiting_for, "step": summary.step} if summary.waiting_for else {}
+    total = {} if summary.total is None else {"total": summary.total}
+    return {
+        "runId": summary.id,
+        "workflowId": summary.workflow_id,
+        "version": summary.version,
+        "state": summary.state,
+        **waiting,
+        "progress": {"done": summary.done, **total},
+        "started": iso(summary.started),
+        "updated": iso(summary.updated),
+    }
+
+
+def _moment(arguments: Mapping[str, Any], name: str) -> int | None:
+    """A time in milliseconds; without a zone it is UTC."""
+    from datetime import UTC, datetime  # noqa: PLC0415 - seldom needed
+
+    text = arguments.get(name)
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise InvalidParams(f"{name} must be a time as in 2026-11-16T09:30:00Z, or a date; found '{text}'") from None
+
+
+def _place(cursor: str | None) -> tuple[int, str] | None:
+    if not cursor:
+        return None
+    started, _, identifier = decode_cursor(cursor).partition(" ")
+    if not started.isdecimal() or len(started) > MOST_DIGITS:
+        raise InvalidParams("cursor must be a nextCursor of this tool; leave it out to start at the beginning")
+    return int(started), identifier
+
+
+TOOL = Tool(
+    name="workflow_runs",
+    title="List runs",
+    description="Lists runs, the last started first: where each stands and what it waits for. Narrow it by state, "
+    "workflow or time; page with limit and cursor.",
+    input_schema=arguments_schema(
+        {
+            "state": {"enum": [*STATES, None], "description": "Only runs in this state."},
+            "workflowId": {**workflow_id("Only runs of this workflow."), "type": ["string", "null"]},
+            "since": {"type": ["string", "null"], "description": "Only runs started at or after this time (ISO 8601)."},
+            "until": {"type": ["string", "null"], "description": "Only runs started before this time (ISO 8601)."},
+            "limit": {
+                "type": ["integer", "null"],
+                "minimum": 1,
+                "maximum": 200,
+                "description": f"At most this many, {PAGE_SIZE} if not given; nextCursor leads on.",
+            },
+            "cursor": {"type": ["string", "null"], "description": "The nextCursor of the answer before."},
+        }
+    ),
+    output_schema={
+        "type": "object",
+        "properties": {
+            "runs": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "runId": {"type": "string"},
+                        "workflowId": {"type": "string"},
+                        "version": {"type": "string"},
+                        "state": {"type": "string", "enum": STATES},
+                        "waitingFor": {"type": "string"},
+                        "step": {"type": "string"},
+                        "progress": PROGRESS_SCHEMA,
+                        "started": {"type": "string"},
+                        "updated": {"type": "string"},
+                    },
+                    "required": ["runId", "workflowId", "version", "state", "progress", "started", "updated"],
+                },
+            },
+            "nextCursor": {"type": "string", "description": "Pass it as cursor to read on."},
+            "next": {"type": "string", "description": "What to do now, in one sentence."},
+        },
+        "required": ["runs", "next"],
+    },
+    example=(
+        {"state": "waiting"},
+        {
+            "runs": [
+                {
+                    "runId": "9f2c41d07b3e",
+                    "workflowId": "bug-investigation",
+                    "version": "1.0.0",
+                    "state": "waiting",
+                    "waitingFor": "output",
+                    "step": "isolate",
+                    "progress": {"done": 1, "total": 6},
+                    "started": "2026-11-16T09:30:00.000Z",
+                    "updated": "2026-11-16T09:41:12.345Z",
+                }
+            ],
+            "next": "Call workflow_status with a runId to take up a run.",
+        },
+    ),
+    handler=handle,
+)

@@ -1,0 +1,100 @@
+"""`workflow_submit`: the output of a step, judged before the next step is given; or a person's word, relayed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from workflowlookup.core.values import Json
+from workflowlookup.errors import InvalidParams, RunStateError
+from workflowlookup.tools.registry import (
+    Ask,
+    Caller,
+    Services,
+    Tool,
+    arguments_schema,
+    checked_context,
+    context,
+    run_id,
+    step_id,
+)
+from workflowlookup.tools.run_schemas import RUN_SCHEMA
+
+
+def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Mapping[str, Json] | Ask:
+    from workflowlookup.tools.run_answers import answer, ask_person, may_ask  # noqa: PLC0415 - with the first run
+
+    if arguments.get("confirmed") is not None:
+        return _relay(services, arguments, caller)
+    output = arguments.get("output")
+    if output is None:
+        raise InvalidParams("output is required, unless confirmed relays a person's answer")
+    changes = checked_context(arguments)
+    run = services.runs.submit(arguments["runId"], arguments["stepId"], output, changes, by=caller.name)
+    if run.asked is not None and may_ask(services, caller):
+        return ask_person(services, run, caller)
+    return answer(services, run, caller)
+
+
+def _relay(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Mapping[str, Json] | Ask:
+    """What a person said, by the agent's word; a person who can be asked is asked instead."""
+    from workflowlookup.tools.run_answers import answer, ask_person, may_ask  # noqa: PLC0415
+
+    runs, run_id, step = services.runs, arguments["runId"], arguments["stepId"]
+    run = runs.get(run_id)
+    if run.asked is not None and run.current == step and may_ask(services, caller):
+        return ask_person(services, run, caller)
+    if services.confirmation == "person":
+        told = f"Only a person may confirm here: have them run `workflowlookup confirm {run_id}` in a terminal."
+        raise RunStateError(told, runId=run_id, state=run.state, stepId=step)
+    tell_runs = runs.confirm if arguments["confirmed"] else runs.deny
+    said = tell_runs(run_id, step, relayed=True, note=arguments.get("note") or "", by=caller.name)
+    return answer(services, said, caller)
+
+
+TOOL = Tool(
+    name="workflow_submit",
+    title="Submit an output",
+    description=(
+        "Submits the output of the current step of a run. When it meets the criteria the next step comes back; when "
+        "not, verdict says what to mend, and the same step stays. Send the variables that the prompt asked you to set "
+        "as context. The same submission sent twice counts once."
+    ),
+    input_schema=arguments_schema(
+        {
+            "runId": run_id("The run, from workflow_start"),
+            "stepId": step_id("The step that the run waits for, with its iteration, as in review@2"),
+            "output": {"type": ["string", "null"], "description": "The whole output of the step"},
+            "context": context("Variables to set or change, such as those that the step produces"),
+            "confirmed": {
+                "type": ["boolean", "null"],
+                "description": "In place of output, when the run waits for confirmation: whether the person agreed",
+            },
+            "note": {"type": ["string", "null"], "description": "With confirmed: what the person said"},
+        },
+        "runId",
+        "stepId",
+    ),
+    output_schema=RUN_SCHEMA,
+    example=(
+        {"runId": "9f2c41d07b3e", "stepId": "reproduce", "output": "It crashes."},
+        {
+            "runId": "9f2c41d07b3e",
+            "state": "waiting",
+            "progress": {"done": 0, "total": 6},
+            "waitingFor": "output",
+            "verdict": {
+                "valid": False,
+                "issues": ["The reproduction is too thin to repeat."],
+                "suggestions": [
+                    "Review validation criteria and adjust output accordingly.",
+                    "Add at least 139 more characters (now 11, at least 150 are needed).",
+                ],
+            },
+            "attempts": 1,
+            "step": {"id": "reproduce", "title": "Reproduce the failure", "prompt": "Make the failure happen…"},
+            "next": "Mend what verdict says, then call workflow_submit with runId '9f2c41d07b3e', stepId 'reproduce' "
+            "and the whole output again.",
+        },
+    ),
+    handler=handle,
+    read_only=False,
+)
