@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -284,6 +284,7 @@ def flat(tokens):
         yield from flat(token.children or [])
 
 
+@settings(deadline=None)
 @given(texts)
 def test_a_code_block_holds_whatever_it_is_given(text):
     (block,) = MARKDOWN.parse(fenced(text))
@@ -294,6 +295,7 @@ def test_a_code_block_holds_whatever_it_is_given(text):
     assert len(block.content) == len(plain) + 1
 
 
+@settings(deadline=None)
 @given(texts)
 def test_text_on_a_line_is_only_text(text):
     for written, beginning in ((item(text), "bullet_list_open"), (f"# x {inline(text)}", "heading_open")):
@@ -303,6 +305,7 @@ def test_text_on_a_line_is_only_text(text):
         assert {token.type for inlined in tokens for token in inlined.children or []} <= {"text"}
 
 
+@settings(deadline=None)
 @given(texts)
 def test_a_code_span_is_one_span(text):
     tokens = MARKDOWN.parseInline(f"a {code(text)} b")[0].children
@@ -310,6 +313,7 @@ def test_a_code_span_is_one_span(text):
     assert [token.type for token in tokens if token.content] == ["text", "code_inline", "text"]
 
 
+@settings(deadline=None)
 @given(texts, texts, texts)
 def test_what_strangers_write_changes_nothing_of_the_shape_of_a_report(output, note, name):
     def shape(output, note, name):

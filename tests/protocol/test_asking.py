@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from client import ENVELOPE
 from workflowlookup.protocol.connection import Connection, Surface
@@ -359,3 +361,48 @@ def test_since_2026_only_tools_call_may_be_answered_with_a_question():
     direct = client.send({"id": 1, "method": "ask_person", "params": {"_meta": MODERN_CAN}})
 
     assert direct["result"]["answers"] == "nobody can be asked"
+
+
+# ── whatever comes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["action", "content", "confirmed", "note", "question 0"]), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+ANSWER = JSON | st.fixed_dictionaries(
+    {"action": st.sampled_from(["accept", "decline", "cancel"]) | JSON, "content": JSON}
+)
+
+
+def is_answer(answer):
+    return answer["action"] in ("decline", "cancel") or type(answer["content"]["confirmed"]) is bool
+
+
+@settings(deadline=None)
+@given(ANSWER)
+def test_any_response_answers_the_call_with_an_answer_that_fits_the_form(response):
+    client = Client()
+    client.call()
+
+    assert is_answer(answers(client.send({"id": "wl-1", "result": response}))["question 0"])
+
+
+@settings(deadline=None)
+@given(JSON | st.fixed_dictionaries({"question 0": ANSWER}))
+def test_since_2026_any_responses_are_refused_or_fit_the_form_or_are_asked_for_again(responses):
+    reply = Client(version=None).modern(responses)
+
+    if "error" in reply:
+        assert reply["error"]["code"] == -32602
+    elif reply["result"]["resultType"] == "complete":
+        assert is_answer(answers(reply)["question 0"])
+    else:
+        assert reply["result"]["inputRequests"].keys() == {"question 0"}

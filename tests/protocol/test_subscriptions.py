@@ -4,6 +4,8 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from client import ENVELOPE
 from workflowlookup.protocol.connection import Connection, Surface
@@ -262,3 +264,35 @@ def test_a_watch_that_cannot_begin_refuses_the_subscription():
     assert not client.connection.is_watching
     client.runs.problem = None
     assert client.ask("resources/subscribe", {"uri": RUN})["result"] == {}
+
+
+ADDRESS = st.sampled_from([RUN, RECENT, "run://two", "workflow://x"]) | st.text(max_size=9)
+MOVE = st.one_of(
+    st.tuples(st.sampled_from(["subscribe", "unsubscribe"]), ADDRESS),
+    st.tuples(st.just("listen"), st.tuples(st.sampled_from("ab"), st.lists(ADDRESS, max_size=3))),
+    st.tuples(st.just("cancel"), st.sampled_from("ab")),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(MOVE, max_size=12))
+def test_whatever_clients_do_it_is_watched_exactly_while_somebody_follows_something(moves):
+    client, followed, streams = Client(), set(), {}
+    for what, argument in moves:
+        if what == "listen":
+            identifier, addresses = argument
+            if client.listen(identifier, resourceSubscriptions=addresses) is None:
+                acknowledged = json.loads(client.connection.outbox[-1])["params"]["notifications"]
+                streams[identifier] = acknowledged.get("resourceSubscriptions", [])
+        elif what == "cancel":
+            client.cancel(argument)
+            streams.pop(argument, None)
+        elif "result" in client.ask(f"resources/{what}", {"uri": argument}):
+            (followed.add if what == "subscribe" else followed.discard)(argument)
+
+    assert client.connection.is_watching is bool(followed or any(streams.values()))
+    client.heard()
+    client.runs.here("one")
+    expected = {updated(address) for address in followed & {RUN, RECENT}}
+    expected |= {updated(a, key) for key, addresses in streams.items() for a in addresses if a in (RUN, RECENT)}
+    assert set(client.heard()) == expected
