@@ -1,6 +1,7 @@
 """The official Python SDK, both eras, over the pipes of the real process."""
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import Any
 
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
-from mcp_types import ResourceTemplateReference
+from mcp_types import ElicitResult, ResourceTemplateReference, ResourceUpdatedNotification
 from pydantic import BaseModel
 
-pytest.register_assert_rewrite("promises")  # so that its asserts explain themselves
+pytest.register_assert_rewrite("promises", "confirming")  # so that their asserts explain themselves
 
+from confirming import SAID, WORKFLOW, RunPromises, settle  # noqa: E402 - see above
 from promises import CONVERSATION, LATEST_HANDSHAKE, MODERN, Object, Promises  # noqa: E402 - see above
 
 TIMEOUT = 30.0
@@ -33,10 +35,10 @@ ASK: dict[str, Ask] = {
 }
 
 
-def server(home: Path) -> StdioServerParameters:
+def server(home: Path, environment: dict[str, str] | None = None) -> StdioServerParameters:
     """The SDK hands on little of the environment, and nothing that configures us."""
     return StdioServerParameters(
-        command=sys.executable, args=["-m", "workflowlookup", "serve"], cwd=home, env={"HOME": str(home)}
+        command=sys.executable, args=["-m", "workflowlookup", "serve"], cwd=home, env=environment or {"HOME": str(home)}
     )
 
 
@@ -118,3 +120,76 @@ def test_calls_in_flight_together_get_each_its_own_answer(tmp_path: Path) -> Non
             return [result.structured_content["id"] for result in await asyncio.gather(*calls)]
 
     assert asyncio.run(call()) == wanted
+
+
+async def advance(home: Path, mode: str, said: Object | None) -> Object:
+    """Two runs at once, as `confirming` tells it."""
+    asked: list[Object] = []
+    heard: list[str] = []
+    both_are_open = asyncio.Event()
+
+    async def answer_question(_: object, params: BaseModel) -> ElicitResult:
+        asked.append(plain(params))
+        if len(asked) == 2:
+            both_are_open.set()
+        await both_are_open.wait()
+        return ElicitResult.model_validate(said)
+
+    async def notice(message: object) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            heard.append(str(message.params.uri))
+
+    async def call(client: Client, tool: str, **arguments: Any) -> Object:
+        return (await client.call_tool(tool, arguments)).structured_content
+
+    async def follow(client: Client, uri: str, followed: asyncio.Event) -> None:
+        async with client.listen(resource_subscriptions=[uri]) as subscription:
+            assert plain(subscription.honored) == {"resourceSubscriptions": [uri]}
+            followed.set()
+            async for event in subscription:
+                heard.append(event.uri)
+
+    parameters = server(home, settle(home))
+    asking = {"elicitation_callback": answer_question} if said else {}
+    async with (
+        asyncio.timeout(TIMEOUT),
+        Client(parameters, mode=mode, read_timeout_seconds=TIMEOUT, message_handler=notice, **asking) as client,
+    ):
+        ids = [(await call(client, "workflow_start", workflowId=WORKFLOW))["runId"] for _ in range(2)]
+        if mode == "legacy":
+            with pytest.warns(Warning, match="resources/subscribe"):  # the SDK prefers the newer era
+                await client.subscribe_resource(f"run://{ids[0]}")
+            follower = None
+        else:
+            followed = asyncio.Event()
+            follower = asyncio.create_task(follow(client, f"run://{ids[0]}", followed))
+            await followed.wait()
+        submissions = (call(client, "workflow_submit", runId=run_id, stepId="one", output="done") for run_id in ids)
+        seen = {
+            "ids": ids,
+            "told": await asyncio.gather(*submissions),
+            "states": [await call(client, "workflow_status", runId=run_id) for run_id in ids],
+            "report": plain(await client.read_resource(f"run://{ids[0]}")),
+            "asked": asked,
+            "heard": heard,
+            "troubles": [],
+        }
+        if follower is not None:
+            follower.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await follower
+        return seen
+
+
+@pytest.fixture(scope="module", params=list(SAID))
+def outcome(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def acted(mode: str, outcome: str, tmp_path_factory: pytest.TempPathFactory) -> Object:
+    return asyncio.run(advance(tmp_path_factory.mktemp("runs"), mode, SAID[outcome]))
+
+
+class TestPythonSdkRuns(RunPromises):
+    """Every promise about runs, to this client."""

@@ -18,6 +18,7 @@ Object = dict[str, Any]
 Start = Callable[..., Server]
 
 TOOLS = ["workflow_list", "workflow_get", "workflow_next", "workflow_validate", "workflow_validate_json"]
+TOOLS += ["workflow_start", "workflow_submit", "workflow_status", "workflow_runs", "workflow_cancel"]
 META = "io.modelcontextprotocol/"
 SERVER_INFO = {
     "name": "workflowlookup",
@@ -145,7 +146,7 @@ def test_a_client_shakes_hands_at_its_own_version_and_lists_the_tools(start: Sta
         "protocolVersion": HANDSHAKES[client]["protocolVersion"],
         "capabilities": {
             "tools": {"listChanged": False, "notifyProgress": False},
-            "resources": {"listChanged": False},
+            "resources": {"subscribe": True, "listChanged": False},
             "prompts": {"listChanged": False},
             "completions": {},
         },
@@ -336,7 +337,7 @@ def test_methods_of_the_other_era_are_not_found(start: Start) -> None:
     assert server.receive()["error"]["code"] == -32601
 
 
-@pytest.mark.parametrize("method", ["logging/setLevel", "resources/subscribe", "tasks/list", "roots/list"])
+@pytest.mark.parametrize("method", ["logging/setLevel", "sampling/createMessage", "tasks/list", "roots/list"])
 def test_what_was_not_offered_is_not_found_and_the_connection_lives_on(start: Start, method: str) -> None:
     server = start(version=None)
     shake_hands(server, HANDSHAKES["VS Code"])

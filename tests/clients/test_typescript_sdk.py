@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("promises")  # so that its asserts explain themselves
+pytest.register_assert_rewrite("promises", "confirming")  # so that their asserts explain themselves
 
+from confirming import SAID, WORKFLOW, RunPromises, settle  # noqa: E402 - see above
 from promises import CONVERSATION, LATEST_HANDSHAKE, MODERN, Object, Promises  # noqa: E402 - see above
 
 FOLDER = Path(__file__).parent / "typescript"
@@ -74,16 +75,16 @@ def missing_resource(client: str) -> int:
 
 @pytest.fixture(scope="module")
 def seen(client: str, node: tuple[str, int], packages: None, tmp_path_factory: pytest.TempPathFactory) -> Object:
-    home = str(tmp_path_factory.mktemp(client))
-    server = {
-        "command": sys.executable,
-        "args": ["-m", "workflowlookup", "serve"],
-        "cwd": home,
-        "env": {"HOME": home},  # added to the few variables that the libraries hand on
-    }
+    home = tmp_path_factory.mktemp(client)
+    return hold(node, client, home, {"HOME": str(home)}, {"conversation": CONVERSATION})
+
+
+def hold(node: tuple[str, int], client: str, home: Path, environment: dict[str, str], request: Object) -> Object:
+    """What the client saw in one scenario; the environment is added to the few variables that the libraries hand on."""
+    command = {"command": sys.executable, "args": ["-m", "workflowlookup", "serve"]}
     done = subprocess.run(
         [node[0], "scenario.mjs", client],
-        input=json.dumps({"server": server, "conversation": CONVERSATION}),
+        input=json.dumps({"server": {**command, "cwd": str(home), "env": environment}, **request}),
         cwd=FOLDER,
         capture_output=True,
         encoding="utf-8",
@@ -96,6 +97,23 @@ def seen(client: str, node: tuple[str, int], packages: None, tmp_path_factory: p
 
 class TestTypescriptSdk(Promises):
     """Every promise, to these clients."""
+
+
+@pytest.fixture(scope="module", params=list(SAID))
+def outcome(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def acted(
+    client: str, outcome: str, node: tuple[str, int], packages: None, tmp_path_factory: pytest.TempPathFactory
+) -> Object:
+    home = tmp_path_factory.mktemp(client)
+    return hold(node, client, home, settle(home), {"runs": {"workflow": WORKFLOW, "said": SAID[outcome]}})
+
+
+class TestTypescriptSdkRuns(RunPromises):
+    """Every promise about runs, to these clients."""
 
 
 def test_the_lock_file_names_no_registry() -> None:

@@ -37,6 +37,8 @@ class Told:
         self.time += after
         if what == "submit" and len(arguments) == 2:
             arguments = (*arguments, {})
+        if what in ("confirm", "deny"):
+            arguments = (self.run.current,)
         self._take(getattr(advance, what)(self.run, *arguments, self._at(by), **options))
         return self
 

@@ -64,9 +64,11 @@ CAPABILITIES: Final[Mapping[str, Json]] = {
 }
 INSTRUCTIONS: Final = (
     "Workflows lead you through a task one step at a time. Find one with workflow_list, look at it with workflow_get, "
-    "then call workflow_next with the ids of the steps you completed and the context variables you know; do exactly "
-    "the step it gives, check your output with workflow_validate, and repeat until isComplete is true. "
-    "Do not skip steps."
+    "and begin it with workflow_start: do exactly the step it gives, hand in your output with workflow_submit, and "
+    "repeat until the run is complete; every answer says in next what to do. Runs are kept: workflow_runs and "
+    "workflow_status find them again. To follow a workflow without keeping a run, call workflow_next with the ids of "
+    "the steps you completed and the context variables you know, check your output with workflow_validate, and repeat "
+    "until isComplete is true. Do not skip steps."
 )
 LIST_TTL_MS: Final = 0
 """How long a client may keep a list: not at all, the library can change at any time."""

@@ -87,7 +87,8 @@ class Subscriptions:
         key = msgspec.json.decode(request_id)
         self._streams[request_id] = _Stream(key, frozenset(followed))
         honoured = {"resourceSubscriptions": followed} if followed else {}
-        self._send("notifications/subscriptions/acknowledged", {"notifications": honoured}, key)
+        acknowledged = {"notifications": honoured, "_meta": {META_SUBSCRIPTION: key}}
+        self._outbox.append(jsonrpc.notification("notifications/subscriptions/acknowledged", acknowledged))
 
     def cancel(self, cancelled: Json) -> None:
         """End the subscription of this id, if there is one; no answer follows."""
@@ -126,15 +127,13 @@ class Subscriptions:
 
         changed = {address for run_id in run_ids for address in addresses_of_run(run_id)}
         for address in sorted(changed & self._addresses):
-            self._send("notifications/resources/updated", {"uri": address})
+            self._announce({"uri": address})
         for stream in self._streams.values():
             for address in sorted(changed & stream.addresses):
-                self._send("notifications/resources/updated", {"uri": address}, stream.key)
+                self._announce({"uri": address, "_meta": {META_SUBSCRIPTION: stream.key}})
 
-    def _send(self, method: str, params: Mapping[str, Json], key: Json = None) -> None:
-        if key is not None:
-            params = {**params, "_meta": {META_SUBSCRIPTION: key}}
-        message = jsonrpc.notification(method, params)
+    def _announce(self, params: Mapping[str, Json]) -> None:
+        message = jsonrpc.notification("notifications/resources/updated", params)
         if message not in self._outbox:  # a call that changes a run twice is told once
             self._outbox.append(message)
 

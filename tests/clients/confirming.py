@@ -1,0 +1,65 @@
+"""What every official client must see when two runs want a person's word at once, whatever the person says.
+
+A client starts two runs of `WORKFLOW`, follows the first, submits both at once, and answers each question with `said`
+once both are open; without `said` it cannot show forms. It writes down `ids`, `asked` (the parameters of each question),
+`told` (what each submission got), `states`, `report` (of the first run), `heard` (addresses that changed), `troubles`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from make import document, step, write
+
+Object = dict[str, Any]
+
+WORKFLOW = "needs-a-word"
+SAID: dict[str, Object | None] = {
+    "accepted": {"action": "accept", "content": {"confirmed": True}},
+    "declined": {"action": "decline"},
+    "dismissed": {"action": "cancel"},
+    "no forms": None,
+}
+THEN = {
+    "accepted": ("output", "two"),
+    "declined": ("output", "one"),
+    "dismissed": ("confirmation", "one"),
+    "no forms": ("confirmation", "one"),
+}
+"""What the runs wait for then, and at which step."""
+
+
+def settle(home: Path) -> dict[str, str]:
+    """A home with the workflow in its library; the environment of a server that lives there."""
+    write(home / "library", document(step("one", requireConfirmation=True), step("two"), identifier=WORKFLOW))
+    return {"HOME": str(home), "WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(home / "library")}
+
+
+class RunPromises:
+    """Tests over `acted`, for each `outcome` of `SAID`; a client's module makes a subclass whose name starts with Test."""
+
+    def test_each_run_asks_its_own_question_where_that_is_possible(self, acted: Object, outcome: str) -> None:
+        assert len(acted["asked"]) == (0 if SAID[outcome] is None else 2)
+        for question in acted["asked"]:
+            assert "one" in question["message"]
+            assert "confirmed" in question["requestedSchema"]["properties"]
+
+    def test_the_runs_go_where_the_person_says(self, acted: Object, outcome: str) -> None:
+        for state in acted["states"]:
+            step_id = state["confirmation"]["stepId"] if "confirmation" in state else state["step"]["id"]
+            assert (state["waitingFor"], step_id) == THEN[outcome]
+        for run_id, told in zip(acted["ids"], acted["told"], strict=True):
+            assert (told["runId"], told["state"], told["waitingFor"]) == (run_id, "waiting", THEN[outcome][0])
+            assert told["next"]
+
+    def test_the_report_tells_it(self, acted: Object, outcome: str) -> None:
+        (content,) = acted["report"]["contents"]
+
+        assert (content["uri"], content["mimeType"]) == (f"run://{acted['ids'][0]}", "text/markdown")
+        said = {"accepted": "Confirmed", "declined": "Not confirmed"}.get(outcome, "A person was asked")
+        assert said in content["text"]
+
+    def test_who_follows_a_run_heard_of_its_changes_and_of_no_other(self, acted: Object) -> None:
+        assert set(acted["heard"]) == {f"run://{acted['ids'][0]}"}
+
+    def test_nothing_on_the_wire_troubled_the_client(self, acted: Object) -> None:
+        assert acted["troubles"] == []
