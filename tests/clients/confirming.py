@@ -5,9 +5,13 @@ once both are open; without `said` it cannot show forms. It writes down `ids`, `
 `told` (what each submission got), `states`, `report` (of the first run), `heard` (addresses that changed), `troubles`.
 """
 
+import os
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
+from client import Server
 from make import document, step, write
 
 Object = dict[str, Any]
@@ -32,6 +36,45 @@ def settle(home: Path) -> dict[str, str]:
     """A home with the workflow in its library; the environment of a server that lives there."""
     write(home / "library", document(step("one", requireConfirmation=True), step("two"), identifier=WORKFLOW))
     return {"HOME": str(home), "WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(home / "library")}
+
+
+NEVER = {"never": True}
+"""A person who thinks for ever: the client says so on standard output and does not answer."""
+
+
+def places_after_a_kill(home: Path, command: list[str], request: str = "", cwd: Path | None = None) -> list[Any]:
+    """What the runs wait for after the client was killed with its questions open, and its server is gone."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=cwd) as client:
+        assert client.stdin is not None
+        assert client.stdout is not None
+        client.stdin.write(request.encode())
+        client.stdin.close()
+        for _ in range(2):
+            assert client.stdout.readline().strip() == b"asked"
+        client.kill()
+    deadline = time.monotonic() + 20
+    while _is_inhabited(home):
+        assert time.monotonic() < deadline, "the server outlived its client"
+        time.sleep(0.05)
+    server = Server(home, directory=home / "library")
+    try:
+        server.initialize()
+        runs = server.call("workflow_runs")["structuredContent"]["runs"]
+        states = [server.call("workflow_status", {"runId": run["runId"]})["structuredContent"] for run in runs]
+        return [(state["state"], state["waitingFor"]) for state in states]
+    finally:
+        server.stop()
+
+
+def _is_inhabited(home: Path) -> bool:
+    """Whether a process works in this directory."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(process / "cwd") == str(home):
+                return True
+        except OSError:
+            continue
+    return False
 
 
 class RunPromises:

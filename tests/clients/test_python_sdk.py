@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 pytest.register_assert_rewrite("promises", "confirming")  # so that their asserts explain themselves
 
-from confirming import SAID, WORKFLOW, RunPromises, settle  # noqa: E402 - see above
+from confirming import NEVER, SAID, WORKFLOW, RunPromises, places_after_a_kill, settle  # noqa: E402 - see above
 from promises import CONVERSATION, LATEST_HANDSHAKE, MODERN, Object, Promises  # noqa: E402 - see above
 
 TIMEOUT = 30.0
@@ -130,6 +130,9 @@ async def advance(home: Path, mode: str, said: Object | None) -> Object:
 
     async def answer_question(_: object, params: BaseModel) -> ElicitResult:
         asked.append(plain(params))
+        if said == NEVER:
+            print("asked", flush=True)
+            await asyncio.sleep(3600)
         if len(asked) == 2:
             both_are_open.set()
         await both_are_open.wait()
@@ -193,3 +196,16 @@ def acted(mode: str, outcome: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
 class TestPythonSdkRuns(RunPromises):
     """Every promise about runs, to this client."""
+
+
+def test_a_client_that_is_killed_with_questions_open_leaves_the_runs_waiting(mode: str, tmp_path: Path) -> None:
+    script = (
+        "import asyncio, pathlib, sys\n"
+        f"sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parent.parent)]}\n"
+        "import test_python_sdk\n"
+        f"asyncio.run(test_python_sdk.advance(pathlib.Path({str(tmp_path)!r}), {mode!r}, test_python_sdk.NEVER))\n"
+    )
+
+    places = places_after_a_kill(tmp_path, [sys.executable, "-c", script])
+
+    assert places == [("waiting", "confirmation")] * 2

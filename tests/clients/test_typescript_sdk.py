@@ -16,7 +16,7 @@ import pytest
 
 pytest.register_assert_rewrite("promises", "confirming")  # so that their asserts explain themselves
 
-from confirming import SAID, WORKFLOW, RunPromises, settle  # noqa: E402 - see above
+from confirming import NEVER, SAID, WORKFLOW, RunPromises, places_after_a_kill, settle  # noqa: E402 - see above
 from promises import CONVERSATION, LATEST_HANDSHAKE, MODERN, Object, Promises  # noqa: E402 - see above
 
 FOLDER = Path(__file__).parent / "typescript"
@@ -79,12 +79,17 @@ def seen(client: str, node: tuple[str, int], packages: None, tmp_path_factory: p
     return hold(node, client, home, {"HOME": str(home)}, {"conversation": CONVERSATION})
 
 
-def hold(node: tuple[str, int], client: str, home: Path, environment: dict[str, str], request: Object) -> Object:
-    """What the client saw in one scenario; the environment is added to the few variables that the libraries hand on."""
+def told(home: Path, environment: dict[str, str], request: Object) -> str:
+    """What `scenario.mjs` reads; the environment is added to the few variables that the libraries hand on."""
     command = {"command": sys.executable, "args": ["-m", "workflowlookup", "serve"]}
+    return json.dumps({"server": {**command, "cwd": str(home), "env": environment}, **request})
+
+
+def hold(node: tuple[str, int], client: str, home: Path, environment: dict[str, str], request: Object) -> Object:
+    """What the client saw in one scenario."""
     done = subprocess.run(
         [node[0], "scenario.mjs", client],
-        input=json.dumps({"server": {**command, "cwd": str(home), "env": environment}, **request}),
+        input=told(home, environment, request),
         cwd=FOLDER,
         capture_output=True,
         encoding="utf-8",
@@ -114,6 +119,16 @@ def acted(
 
 class TestTypescriptSdkRuns(RunPromises):
     """Every promise about runs, to these clients."""
+
+
+def test_a_client_that_is_killed_with_questions_open_leaves_the_runs_waiting(
+    client: str, node: tuple[str, int], packages: None, tmp_path: Path
+) -> None:
+    request = told(tmp_path, settle(tmp_path), {"runs": {"workflow": WORKFLOW, "said": NEVER}})
+
+    places = places_after_a_kill(tmp_path, [node[0], "scenario.mjs", client], request, FOLDER)
+
+    assert places == [("waiting", "confirmation")] * 2
 
 
 def test_the_lock_file_names_no_registry() -> None:
