@@ -198,7 +198,7 @@ class Connection:
     def _answer_request(self, request: Request | _Call) -> bytes | None:
         rules = self._rules or EARLIEST
         try:
-            call = request if isinstance(request, _Call) else self._enter(request)
+            call = self._enter(request) if isinstance(request, Request) else request
             rules = call.rules
             result = self._dispatch(call)
             if result is _PENDING:
@@ -352,7 +352,7 @@ class Connection:
             if _comes_as_result(error, call.rules):
                 return _refusal(error)
             raise
-        if isinstance(result, self._surface.ask_type):
+        if type(result) is self._surface.ask_type:
             return self._ask(call, result)
         encoded = bytes(result) if isinstance(result, msgspec.Raw) else msgspec.json.encode(result)
         return {"content": [{"type": "text", "text": encoded.decode()}], "structuredContent": msgspec.Raw(encoded)}
@@ -369,7 +369,7 @@ class Connection:
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
         result = registry.call(tool, params, self._caller_of(call))
-        return self._ask(call, result) if isinstance(result, self._surface.ask_type) else result
+        return self._ask(call, result) if type(result) is self._surface.ask_type else result
 
     def _caller_of(self, call: _Call) -> "Caller":
         """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""
