@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from client import Server
+from postgres import Postgres
 
 Start = Callable[..., Server]
 
@@ -36,3 +37,17 @@ def library(tmp_path: Path) -> Path:
     directory = tmp_path / "library"
     directory.mkdir()
     return directory
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A real PostgreSQL, for as long as the tests take."""
+    server = Postgres()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> str:
+    """The URL of a new, empty database."""
+    return postgres.create_database()

@@ -98,7 +98,7 @@ class SqliteJournal(SqlJournal):
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             connection.execute("BEGIN IMMEDIATE")
             for statement in script.split(";"):
-                connection.execute(statement.format(clustered="WITHOUT ROWID"))
+                connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {number}")
             connection.execute("COMMIT")
 

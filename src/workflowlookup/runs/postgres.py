@@ -1,0 +1,157 @@
+"""The journal in a PostgreSQL database, shared by all replicas that are given its URL.
+
+The tables are in a schema of their own. A connection that is lost is made anew with the next question. When it is lost
+during an append nobody can tell whether that was stored: it is looked up before it is sent again.
+"""
+
+import contextlib
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from workflowlookup.core.run import Record
+from workflowlookup.errors import StorageError
+from workflowlookup.runs.journal import Summary
+from workflowlookup.runs.sql import MIGRATIONS, Cursor, SqlJournal, Transaction
+
+SECONDS_TO_CONNECT: Final = 10
+BUSY_SECONDS: Final = 10
+"""How long a write waits for those of other replicas."""
+_ONE_AT_A_TIME: Final = 7_365_982_104
+"""The advisory lock under which tables are made; any number that nobody else takes."""
+
+_Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class _Lost(StorageError):
+    """The connection broke in the middle of something."""
+
+
+class PostgresJournal(SqlJournal):
+    """A journal at a URL."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: _Connection | None = None
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        with self._connected() as connection, connection.transaction():
+            yield _Statements(connection)
+
+    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
+        try:
+            super().append(run_id, expected, records, summary)
+        except _Lost:
+            stored = self.read(run_id, after=expected)[: len(records)]
+            if msgspec.json.encode(stored) != msgspec.json.encode(records):
+                super().append(run_id, expected, records, summary)
+
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        try:
+            return self._query(statement, values)
+        except _Lost:
+            return self._query(statement, values)
+
+    def _query(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        with self._connected() as connection:
+            return _Statements(connection).execute(statement, values).fetchall()
+
+    def version(self) -> int:
+        return int(self.query("SELECT COALESCE(SUM(sequence), 0) + COUNT(*) FROM runs")[0][0])
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[_Connection]:
+        """The connection; what goes wrong on it becomes `StorageError`."""
+        if self._connection is None:
+            self._connection = self._connect()
+        try:
+            yield self._connection
+        except psycopg.Error as problem:
+            is_lost = self._connection.closed
+            if is_lost:
+                self.close()
+            raise self._refusal(problem, _Lost if is_lost else StorageError) from problem
+
+    def _connect(self) -> _Connection:
+        try:
+            connection = psycopg.connect(
+                self._url, autocommit=True, connect_timeout=SECONDS_TO_CONNECT, application_name="workflowlookup"
+            )
+        except psycopg.Error as problem:
+            raise self._refusal(problem) from problem
+        try:
+            connection.execute("SET search_path TO workflowlookup")
+            connection.execute("SET synchronous_commit TO on")
+            connection.execute(f"SET lock_timeout TO '{BUSY_SECONDS}s'".encode())
+            self._migrate(connection)
+        except BaseException as problem:
+            connection.close()
+            if isinstance(problem, psycopg.Error):
+                raise self._refusal(problem) from problem
+            raise
+        return connection
+
+    def _migrate(self, connection: _Connection) -> None:
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ONE_AT_A_TIME,))
+            if connection.execute("SELECT to_regclass('workflowlookup.meta')").fetchone() == (None,):
+                connection.execute("CREATE SCHEMA IF NOT EXISTS workflowlookup")
+                connection.execute("CREATE TABLE meta (version BIGINT NOT NULL)")
+                connection.execute("INSERT INTO meta VALUES (0)")
+            ((version,),) = connection.execute("SELECT version FROM meta").fetchall()
+            if version > len(MIGRATIONS):
+                raise self._storage_error("it was written by a newer version of workflowlookup. Update this one")
+            for script in MIGRATIONS[version:]:
+                connection.execute(script.encode())
+            if version < len(MIGRATIONS):
+                connection.execute("UPDATE meta SET version = %s", (len(MIGRATIONS),))
+
+    def _refusal(self, problem: psycopg.Error, kind: type[StorageError] = StorageError) -> StorageError:
+        reason = str(problem).strip().partition("\n")[0]
+        if isinstance(problem, psycopg.ProgrammingError) and problem.sqlstate is None:
+            reason = "the URL is not well-formed"  # what is said of it may quote the password
+        advice = "Check that it can be reached and written to; the run stays as it is"
+        return self._storage_error(f"{reason}. {advice}", kind)
+
+    def _storage_error(self, reason: str, kind: type[StorageError] = StorageError) -> StorageError:
+        return kind(f"The journal of runs, {_shown(self._url)}, cannot be used: {reason}.")
+
+
+class _Statements:
+    """A connection that takes statements as they are written for all databases."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
+        return self._connection.execute(_translated(statement), values)
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.executemany(_translated(statement), rows)
+
+
+@functools.lru_cache(maxsize=64)
+def _translated(statement: str) -> bytes:
+    return statement.replace("?", "%s").encode()
+
+
+def _shown(url: str) -> str:
+    """Which database it is, without the password."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.Error:
+        return "at a URL that is not well-formed"
+    return f"PostgreSQL database '{parts.get('dbname', '')}' at {parts.get('host', 'localhost')}"
