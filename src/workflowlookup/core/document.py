@@ -48,6 +48,8 @@ from workflowlookup.core.verdicts import verdict
 MOST_FINDINGS: Final = 100
 """How many findings of a kind are told: nobody reads more, and a hostile document has any number."""
 MOST_LOOPS_NESTED: Final = 16
+MOST_DECIDING: Final = 6
+"""How many conditions of a step may decide what the agent is told, for each outcome to be kept ready."""
 MOST_PARTS: Final = 8
 """How large a condition may be for it to be worked out whether it can come out both ways."""
 
@@ -564,7 +566,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         run_condition=data.get("runCondition"),
         criteria=criteria,
         requirements=requirements,
-        reads_context=_reads_context(data, requirements),
+        told_by=_told_by(data, requirements),
         model_tier=data.get("modelTier", ""),
         model_hint=data.get("modelHint", ""),
         function_definitions=_functions(data),
@@ -578,15 +580,18 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
     )
 
 
-def _reads_context(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> bool:
-    return (
-        b"{{" in msgspec.json.encode(data)
-        or "promptFragments" in data
-        or _has_pieces(data.get("promptBlocks", {}))
-        or "parallelDelegations" in data
-        or isinstance(data.get("requireConfirmation"), Mapping)
-        or any(requirement.condition is not None for requirement in requirements)
-    )
+def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tuple[Condition, ...] | None:
+    """The conditions of rules, fragments, delegations and the confirmation, unless there are templates or too many."""
+    if b"{{" in msgspec.json.encode(data) or _has_pieces(data.get("promptBlocks", {})):
+        return None
+    conditions = [
+        _confirmation(data),
+        *(requirement.condition for requirement in requirements),
+        *(fragment.get("when") for fragment in data.get("promptFragments", ())),
+        *(delegation.get("runCondition") for delegation in data.get("parallelDelegations", ())),
+    ]
+    told_by = tuple(condition for condition in conditions if isinstance(condition, Mapping))
+    return told_by if len(told_by) <= MOST_DECIDING else None
 
 
 def _has_pieces(blocks: Mapping[str, Any]) -> bool:

@@ -92,6 +92,7 @@ class _Call(msgspec.Struct):
     id: bytes
     method: str
     params: Any
+    size: int
     rules: Rules
     client_capabilities: Mapping[str, Json]
 
@@ -135,7 +136,8 @@ class Connection:
 
     def handle(self, line: bytes) -> bytes | None:
         """Answer one message: its reply, or None when there is nothing to say (yet)."""
-        return self.answer(jsonrpc.decode(line))
+        message = jsonrpc.decode(line)
+        return self._answer_request(message) if type(message) is Request else self.answer(message)
 
     def answer(self, message: Message) -> bytes | None:
         if isinstance(message, Request):
@@ -181,8 +183,8 @@ class Connection:
 
     def _enter(self, request: Request) -> _Call:
         """Find the era of a request, and refuse what its era does not allow."""
-        params = request.params
-        meta = params.get("_meta") if isinstance(params, dict) else None
+        params, rules, capabilities = request.params, self._rules or EARLIEST, self._client_capabilities
+        meta = params.get("_meta") if type(params) is dict else None
         if meta is not None:
             if not isinstance(meta, dict):
                 raise InvalidParams("_meta must be an object")
@@ -190,8 +192,8 @@ class Connection:
             if token is not None and type(token) not in (str, int):
                 raise InvalidParams("_meta.progressToken must be text or a whole number")
             if META_VERSION in meta:
-                return _Call(request.id, request.method, params, ENVELOPE, _enveloped_capabilities(meta))
-        return _Call(request.id, request.method, params, self._rules or EARLIEST, self._client_capabilities)
+                rules, capabilities = ENVELOPE, _enveloped_capabilities(meta)
+        return _Call(request.id, request.method, params, request.size, rules, capabilities)
 
     def _dispatch(self, call: _Call) -> Json:
         method = (self._ENVELOPE if call.rules.envelope else self._HANDSHAKE).get(call.method)
@@ -295,7 +297,7 @@ class Connection:
             raise registry.unknown(name)
         arguments = call.optional("arguments", dict, "an object")
         try:
-            result = registry.call(tool, arguments, call.client_capabilities)
+            result = registry.call(tool, arguments, call.client_capabilities, call.size)
         except WorkflowLookupError as error:
             if _comes_as_result(error, call.rules):
                 return _refusal(error)
@@ -314,7 +316,7 @@ class Connection:
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
-        return registry.call(tool, params, call.client_capabilities)
+        return registry.call(tool, params, call.client_capabilities, call.size)
 
     # ── resources, prompts, completions ─────────────────────────────────────────────────────────────────────────
 
