@@ -7,6 +7,7 @@ linter that cries wolf is switched off. Authors switch off a code for a step, a 
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
@@ -15,14 +16,14 @@ import msgspec
 
 from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.contradictions import contradictions
-from workflowlookup.core.criteria import parse_criteria, rules_of
+from workflowlookup.core.criteria import flaw_of, parse_criteria, rules_of
 from workflowlookup.core.document import Finding, Severity, build
 from workflowlookup.core.guidance import compose, filler, view_step
 from workflowlookup.core.injection import suspicions
-from workflowlookup.core.model import Malformed, PromptStep, RegexRule, SchemaRule, Workflow
+from workflowlookup.core.model import Malformed, PromptStep, Workflow
 from workflowlookup.core.navigation import Next
-from workflowlookup.core.patterns import BadPattern, compile_pattern, start_budget
-from workflowlookup.core.schemas import BadSchema, PathTo, compile_schema_text, show
+from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.schemas import PathTo, show
 from workflowlookup.core.values import Json, is_number
 from workflowlookup.core.verdicts import Declared, Scope, declaration, possible_values, understood, verdict
 
@@ -88,12 +89,17 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def contract(self) -> Scope:
-        """The variables that the workflow declares."""
-        return _declared(self.document.get("contextSchema"))
+        """The variables that the workflow declares. What a step produces is not there before, even when required."""
+        declared = _declared(self.document.get("contextSchema"))
+        return declared | {name: Declared(declared[name].schema) for name in self.produced & declared.keys()}
 
     @functools.cached_property
     def produced(self) -> frozenset[str]:
         return frozenset(name for place in self.places for name in place.step.get("produces", ()))
+
+    @functools.cached_property
+    def prose(self) -> "Prose":
+        return Prose(self.document)
 
     @functools.cached_property
     def has_contract(self) -> bool:
@@ -101,10 +107,23 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def scope(self, loops: Sequence[Object]) -> Scope:
         """The variables that are known inside of loops."""
-        scope = dict(self.contract)
+        scope = self.contract
         for step in loops:
-            scope |= _loop_variables(step["loop"], scope)
+            scope = {**scope, **_loop_variables(step["loop"], scope)}
         return scope
+
+    @functools.cached_property
+    def _loops(self) -> Mapping[PathTo, Sequence[Object]]:
+        return {place.path: place.loops for place in self.places}
+
+    def around(self, path: PathTo) -> Iterator[Json]:
+        """All that a place lies in, also the loops that repeat its step by its id."""
+        yield self.document
+        yield from self._loops.get(path[:2], ())
+        node: Json = self.document
+        for part in path:
+            node = node[part]
+            yield node
 
     def conditions(self, place: Place) -> Iterator[tuple[PathTo, Condition]]:
         """The conditions of a step, its loop's own aside."""
@@ -119,6 +138,9 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for at, fragment in _numbered((*path, "promptFragments"), step.get("promptFragments", ())):
             if "when" in fragment:
                 yield (*at, "when"), fragment["when"]
+        for at, delegation in _numbered((*path, "parallelDelegations"), step.get("parallelDelegations", ())):
+            if "runCondition" in delegation:
+                yield (*at, "runCondition"), delegation["runCondition"]
         for at, rule in _rules(step.get("validationCriteria"), (*path, "validationCriteria")):
             if isinstance(rule, Mapping) and "condition" in rule:
                 yield (*at, "condition"), rule["condition"]
@@ -134,22 +156,15 @@ def lint(document: Object, *, max_prompt_tokens: int = MAX_PROMPT_TOKENS, heed_o
         )
         for code, check in CHECKS.items()
         for path, message, suggestion in check.find(subject)
-        if not (heed_off and _is_off(code, check.name, document, path))
+        if not (heed_off and any(_is_off(code, check.name, node) for node in subject.around(path)))
     ]
 
 
-def _is_off(code: str, name: str, document: Object, path: PathTo) -> bool:
-    """Whether an object on the way to the place has the code, or its name, switched off."""
-    node: Json = document
-    for part in (None, *path):
-        node = node if part is None else node[part]
-        switch = node.get(SWITCH) if isinstance(node, Mapping) else None
-        off = switch.get("off") if isinstance(switch, Mapping) else switch
-        if isinstance(off, list) and (code in off or name in off):
-            return True
-        if not isinstance(node, (Mapping, list)):
-            break
-    return False
+def _is_off(code: str, name: str, node: Json) -> bool:
+    """Whether an object of the document has the code, or its name, switched off."""
+    switch = node.get(SWITCH) if isinstance(node, Mapping) else None
+    off = switch.get("off") if isinstance(switch, Mapping) else switch
+    return isinstance(off, list) and (code in off or name in off)
 
 
 # ── reading a document ──────────────────────────────────────────────────────────────────────────────────────────
@@ -235,15 +250,24 @@ def _texts(node: Json, path: PathTo = ()) -> Iterator[tuple[PathTo, str]]:
                 yield from _texts(value, (*path, key))
 
 
-def _prose(*nodes: Json) -> str:
+_WORD: Final = re.compile(r"[\w$]+")
+_QUOTED_WORD: Final = re.compile(r"[`'\"](?:context\.)?([\w$]+)")
+
+
+class Prose:
     """What nodes of a document tell, without templates: they use a variable and do not set it."""
-    told = (text for node in nodes for path, text in _texts(node) if not _NOT_PROSE.intersection(path))
-    return "\n".join(_TEMPLATE.sub(" ", text) for text in told)
 
+    def __init__(self, *nodes: Json) -> None:
+        told = (text for node in nodes for path, text in _texts(node) if not _NOT_PROSE.intersection(path))
+        self._text = "\n".join(_TEMPLATE.sub(" ", text) for text in told)
+        self._words = frozenset(_WORD.findall(self._text))
+        self._quoted_words = frozenset(_QUOTED_WORD.findall(self._text))
 
-def _mentions(prose: str, name: str, *, quoted: bool = False) -> bool:
-    before = r"[`'\"](?:context\.)?" if quoted else r"(?<![\w$])"
-    return re.search(rf"{before}{re.escape(name)}(?![\w$])", prose) is not None
+    def mentions(self, name: str, *, quoted: bool = False) -> bool:
+        if _WORD.fullmatch(name):
+            return name in (self._quoted_words if quoted else self._words)
+        before = r"[`'\"](?:context\.)?" if quoted else r"(?<![\w$])"
+        return name in self._text and re.search(rf"{before}{re.escape(name)}(?![\w$])", self._text) is not None
 
 
 def _head(name: str) -> str:
@@ -340,8 +364,8 @@ def _constant(path: PathTo, condition: Condition, truth: bool, place: Place) -> 
 
 
 def _unproduced_variables(subject: Subject) -> Found:
-    known = {*subject.contract, *subject.produced, *_declared(subject.document.get("inputSchema"))}
-    prose = _prose(subject.document)
+    declared = {*subject.contract, *subject.produced, *_declared(subject.document.get("inputSchema"))}
+    known = declared | {_head(name) for name in declared}
     told: set[str] = set()
     for place in subject.places:
         for path, name in _uses(subject, place):
@@ -349,7 +373,7 @@ def _unproduced_variables(subject: Subject) -> Found:
             loops = (*place.loops, place.step) if path[len(place.path)] == "loop" else place.loops
             if head in told or {name, head} & known or {name, head} & subject.scope(loops).keys():
                 continue
-            if _mentions(prose, head, quoted=subject.has_contract):
+            if subject.prose.mentions(head, quoted=subject.has_contract):
                 continue
             told.add(head)
             yield (
@@ -388,24 +412,22 @@ _WITH_TEMPLATES: Final = (
 
 
 def _endless_loops(subject: Subject) -> Found:
-    for place in subject.places:
+    for_all = Prose(*(subject.document.get(key) for key in ("metaGuidance", "functionDefinitions")))
+    for index, place in enumerate(subject.places):
         loop = place.step.get("loop", {})
         if loop.get("type") not in ("while", "until") or "condition" not in loop:
             continue
-        body = [inner.step for inner in subject.places if any(loop is place.step for loop in inner.loops)]
-        prose = _prose(*body, *(subject.document.get(key) for key in ("metaGuidance", "functionDefinitions")))
-        prose += _prose(*(step.get("functionDefinitions") for step in (*place.loops, place.step)))
-        if _mentions(prose, place.id):  # the agent is told that it may complete the loop itself
-            continue
         names = _variables(loop["condition"]) | _variables(place.step.get("runCondition", {}))
-        moving = {
-            loop.get("iterationVar", "currentIteration"),
-            *(name for step in body for name in step.get("produces", ())),
-        }
+        body = _body(subject.places, index)
+        here = Prose(*body, *(step.get("functionDefinitions") for step in (*place.loops, place.step)))
+        told = {name for name in (place.id, *map(_head, names)) if here.mentions(name) or for_all.mentions(name)}
+        if place.id in told:  # that it may complete the loop itself
+            continue
+        moving = {_counter(loop), *told, *(name for step in body for name in step.get("produces", ()))}
         stuck = verdict(loop["condition"], _at_the_end(loop, subject.scope(place.loops)))
         if stuck is (loop["type"] == "while"):
             why = f"its condition {'always' if stuck else 'never'} holds ({describe(loop['condition'])})"
-        elif not any({name, _head(name)} & moving or _mentions(prose, _head(name)) for name in names):
+        elif not any({name, _head(name)} & moving for name in names):
             why = f"no step of its body sets {' or '.join(map(show, names))}"
         else:
             continue
@@ -414,6 +436,13 @@ def _endless_loops(subject: Subject) -> Found:
             f"Loop '{place.id}' can only end by its limit of {loop['maxIterations']} iterations: {why}",
             "Let a step of the body produce a variable of the condition, or write a 'for' loop",
         )
+
+
+def _body(places: Sequence[Place], index: int) -> list[Object]:
+    """The steps in a loop, which follow it in the order of the walk."""
+    depth = len(places[index].loops)
+    later = itertools.islice(places, index + 1, None)
+    return [place.step for place in itertools.takewhile(lambda place: len(place.loops) > depth, later)]
 
 
 def _unmeetable_criteria(subject: Subject) -> Found:
@@ -486,16 +515,8 @@ def _broken_rules(subject: Subject) -> Found:
             yield path, f"The criteria of step '{place.id}' are not well-formed: {parsed.reason}", remedy
             continue
         for at, data in _rules(criteria, path):
-            for rule in rules_of(data):
-                try:
-                    if isinstance(rule, RegexRule):
-                        compile_pattern(rule.pattern, rule.flags)
-                    elif isinstance(rule, SchemaRule):
-                        compile_schema_text(bytes(rule.schema))
-                except BadPattern as problem:
-                    yield at, f"A pattern of step '{place.id}' does not compile: {problem}", remedy
-                except BadSchema as problem:
-                    yield at, f"A JSON Schema of step '{place.id}' is malformed: {problem}", remedy
+            for flaw in filter(None, map(flaw_of, rules_of(data))):
+                yield at, f"{flaw} in step '{place.id}'", remedy
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
