@@ -123,7 +123,7 @@ def _known(misfit: Misfit) -> str:
 
 def _make(misfit: Misfit) -> str:
     is_form = misfit.keyword in ("type", "minItems", "minProperties")
-    example = f", for example {misfit.example}" if is_form and misfit.example else ""
+    example = f", for example {msgspec.json.encode(misfit.example).decode()}" if is_form and misfit.example else ""
     return f"Make '{dotted(misfit.path)}' {misfit.expected}{example}"
 
 
