@@ -16,7 +16,7 @@ import msgspec
 
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import plural, shown_path, write, write_json
-from workflowlookup.cli.positions import FINDERS
+from workflowlookup.cli.positions import FINDERS, Place
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.schemas import dotted
 from workflowlookup.core.syntax import SyntaxProblem
@@ -56,6 +56,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     remarks: tuple[Remark, ...]
     id: str = ""
+    id_place: Place = (1, 1)
     is_document: bool = True
 
     @property
@@ -163,14 +164,16 @@ def _check_text(data: bytes, file: str, extension: str, examine: Examine) -> Che
             column=problem.column,
         )
         return Checked(file=file, remarks=(remark,))
-    findings = list(examine(document))
-    remarks: list[Remark] = []
-    if findings:
-        find = FINDERS[extension](data)
-        remarks = [_located(finding, *find(finding.path)) for finding in findings]
-        remarks.sort(key=lambda remark: (remark.line, remark.column))  # as one reads
+    find = FINDERS[extension](data)
+    remarks = [_located(finding, *find(finding.path)) for finding in examine(document)]
+    remarks.sort(key=lambda remark: (remark.line, remark.column))  # as one reads
     identifier = document.get("id") if isinstance(document, dict) else None
-    return Checked(file=file, remarks=tuple(remarks), id=identifier if isinstance(identifier, str) else "")
+    return Checked(
+        file=file,
+        remarks=tuple(remarks),
+        id=identifier if isinstance(identifier, str) else "",
+        id_place=find(("id",)),
+    )
 
 
 def _located(finding: Finding, line: int, column: int) -> Remark:
@@ -207,6 +210,8 @@ def _with_duplicates(checked: Iterable[Checked]) -> Iterator[Checked]:
             message=f"The id '{item.id}' is that of {earlier} too, and only one of them would be found",
             suggestion="Give every workflow an id of its own",
             path="id",
+            line=item.id_place[0],
+            column=item.id_place[1],
         )
         yield msgspec.structs.replace(item, remarks=(remark, *item.remarks))
 
