@@ -8,7 +8,7 @@ from typing import Final
 
 from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.fmt import formatted_yaml
-from workflowlookup.cli.layout import CannotLayOut, encoded, json_text
+from workflowlookup.cli.layout import CannotLayOut, encoded, json_text, refuse_repeats
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, plural, shown_path, write, write_hint
 from workflowlookup.cli.yaml_layout import comments_of, tree_of, yaml_text
@@ -54,6 +54,8 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         if is_yaml and form == "yaml":
             result = encoded(formatted_yaml(text, document), ".yaml", document).decode()
         else:
+            if not is_yaml:
+                refuse_repeats(text)
             result = written(document, form)
     except CannotLayOut as reason:
         complain(f"{shown_path(path)} cannot be converted, because {reason}.")
