@@ -428,7 +428,6 @@ NOT_FOUND = {
     "WL003": {
         "declared": agreed(step(prompt="{{size}}", runCondition={"var": "count"})),
         "required": document(step(prompt="{{ticket}}"), contextSchema={"required": ["ticket"]}),
-        "an input": document(step(prompt="{{ticket}}"), inputSchema={"properties": {"ticket": {}}}),
         "produced": document(step(produces=["depth"]), step("second", runCondition={"var": "depth.max", "gt": 1})),
         "produced in parts": document(step(produces=["depth.max"]), step("second", prompt="{{depth}}")),
         "a name with a hyphen": document(
