@@ -168,9 +168,8 @@ def example(  # noqa: PLR0913 - the fields of a document
         ],
     }
     others = [_later_step(*pair, is_last=pair[0] == ids[-1]) for pair in zip(ids[1:], titles[1:], strict=True)]
-    others[0] = {"id": ids[1], "title": titles[1], "runCondition": {"var": "taskSize", "not_equals": "small"}} | others[
-        0
-    ]
+    condition = {"var": "taskSize", "not_equals": "small"}
+    others[0] = {"id": ids[1], "title": titles[1], "runCondition": condition} | others[0]
     return {
         **({"$schema": f"../{SCHEMA_NAME}"} if has_schema else {}),
         "id": identifier,
