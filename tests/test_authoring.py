@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from workflowlookup.core.document import build, check
+from workflowlookup.core.fixtures import parse_fixture
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.navigation import next_step
+from workflowlookup.core.rehearsal import Coverage, rehearse
 from workflowlookup.core.syntax import parse_yaml
 from workflowlookup.core.validation import judge
 
 PAGE = (Path(__file__).parent.parent / "docs" / "authoring.md").read_text("utf-8")
 DOCUMENTS = [parse_yaml(block.encode()) for block in re.findall(r"```yaml\n(id: .*?)```", PAGE, re.DOTALL)]
+FIXTURES = [parse_yaml(block.encode()) for block in re.findall(r"```yaml\n(workflow: .*?)```", PAGE, re.DOTALL)]
 CONTEXTS = {
     "small-or-large": {"taskSize": "small"},
     "review-each-file": {"files": ["a.py", "b.py"], "testsPass": True},
@@ -36,6 +39,13 @@ def walk(content):
 def test_every_document_of_the_guide_is_sound_and_leads_to_its_end(content):
     assert check(content) == []
     assert walk(content)[0]
+
+
+@pytest.mark.parametrize("fixture", [*map(parse_fixture, FIXTURES)], ids=[fixture["workflow"] for fixture in FIXTURES])
+def test_every_fixture_of_the_guide_passes(fixture):
+    workflow = build(next(content for content in DOCUMENTS if content["id"] == fixture.workflow))
+
+    assert [rehearse(workflow, case, Coverage(workflow)).differences for case in fixture.cases] == [()]
 
 
 def test_the_guide_shows_what_it_says_about_branches_and_loops():

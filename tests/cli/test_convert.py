@@ -114,6 +114,23 @@ def test_json_becomes_yaml_with_blocks_and_short_things_on_one_line(cli: Cli, tm
     )
 
 
+@pytest.mark.parametrize(
+    ("prompt", "block"),
+    [
+        ("Look.\n  \nLeap.\n", "|\n      Look.\n        \n      Leap.\n"),
+        ("\n\nLook.\nLeap.", "|-\n\n\n      Look.\n      Leap.\n"),
+        ("  1. Look.\n2. Leap.\n", "|2\n        1. Look.\n      2. Leap.\n"),
+        ("\tLook.\nLeap.", "|2-\n      \tLook.\n      Leap.\n"),
+    ],
+    ids=["blanks in an empty line", "empty lines first", "blanks first", "a tab first"],
+)
+def test_a_prompt_of_several_lines_stays_readable_whatever_its_blanks(prompt: str, block: str) -> None:
+    text = written(document(step(prompt=prompt)), "yaml")
+
+    assert text.endswith(f"    prompt: {block}")
+    assert parse_yaml(text.encode()) == document(step(prompt=prompt))
+
+
 def test_yaml_becomes_json_and_the_comments_that_are_lost_are_counted(cli: Cli, tmp_path: Path) -> None:
     text = "# one\n" + yaml.safe_dump(document(), sort_keys=False) + "# two\nx-no: '# none'  # three\n"
     (tmp_path / "flow.yml").write_text(text)
@@ -146,7 +163,16 @@ def test_a_file_that_is_there_is_replaced_only_by_force(cli: Cli, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("name", "text", "code"),
-    [("a.json", "{", 1), ("a.json", "[]", 1), ("a.json", "5", 1), ("a.txt", "", 2), ("no.json", None, 1)],
+    [
+        ("a.json", "{", 1),
+        ("a.json", "[]", 1),
+        ("a.json", "5", 1),
+        ("a.json", '{"id": "abc", "id": "abd"}', 1),
+        ("a.yaml", "", 1),
+        ("a.yaml", "- a\n", 1),
+        ("a.txt", "", 2),
+        ("no.json", None, 1),
+    ],
 )
 def test_what_is_no_document_is_told(cli: Cli, tmp_path: Path, name: str, text: str | None, code: int) -> None:
     if text is not None:

@@ -96,7 +96,6 @@ def test_the_settings_of_the_editor_keep_all_else_as_it_was(cli: Cli, tmp_path: 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"a": 1, // mine\n}', "it has comments"),
         ('{"yaml.schemas": 5}', "its 'yaml.schemas' is not what"),
         ("[]", "does not hold an object"),
         ("{", "it is not valid JSON"),
@@ -114,6 +113,32 @@ def test_settings_that_cannot_be_changed_safely_are_left_and_the_mapping_is_show
     assert (done.returncode, file.read_text(), reason in done.stderr) == (1, text, True)
     assert '"yaml.schemas": {' in done.stdout
     assert (tmp_path / FILES[3]).exists()
+
+
+COMMENTED = """\
+{
+  // how wide
+  "editor.rulers": [120], // "columns"
+  /* of others, */ "json.schemas": [
+    {"url": "./x"}, // theirs
+  ],
+}
+"""
+
+
+def test_comments_and_trailing_commas_in_the_settings_of_the_editor_stay(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / ".vscode" / "settings.json"
+    file.parent.mkdir()
+    file.write_text(COMMENTED)
+
+    done, again = cli("init"), cli("init")
+
+    text = file.read_text()
+    assert (done.returncode, again.returncode, done.stderr) == (0, 0, "")
+    assert "as it was .vscode/settings.json" in again.stdout
+    assert [line for line in COMMENTED.splitlines() if line not in text.splitlines()] == []
+    assert '    {"url": "./x"}, // theirs\n    {\n      "fileMatch": [\n' in text
+    assert text.count("./.workflowlookup/workflow.schema.json") == 2
 
 
 def test_yaml_is_for_the_example(cli: Cli, tmp_path: Path) -> None:

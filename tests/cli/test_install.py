@@ -145,8 +145,12 @@ def test_another_name_and_settings_are_passed_on(cli: Cli) -> None:
         (["cursor"], "home/.cursor/mcp.json", '{"a": ', "it is not valid JSON: Expecting value"),
         (["cursor"], "home/.cursor/mcp.json", "[]", "no object 'mcpServers' where one is expected"),
         (["cursor"], "home/.cursor/mcp.json", '{"mcpServers": 5}', "no object 'mcpServers' where one is expected"),
-        (["vscode", "--scope", "project"], ".vscode/mcp.json", '{"servers": {} // mine\n}', "it has comments"),
-        (["vscode", "--scope", "project"], ".vscode/mcp.json", '{"servers": {},}', "trailing commas"),
+        (
+            ["vscode", "--scope", "project"],
+            ".vscode/mcp.json",
+            '{"servers": {"workflowlookup": {"command": "x" /* mine */}}}',
+            "its older entry has comments, which would be lost",
+        ),
         (["codex"], "home/.codex/config.toml", "a = ", "it is not valid TOML"),
         (["codex"], "home/.codex/config.toml", "mcp_servers = {}", "touch more than the entry"),
         (["codex"], "home/.codex/config.toml", '[mcp_servers.workflowlookup]\ncommand = "x"\n', "already, with other"),
@@ -164,6 +168,30 @@ def test_a_file_that_cannot_be_changed_safely_is_left_alone(
     assert (done.returncode, path.read_text()) == (1, text)
     assert reason in done.stderr
     assert done.stdout == cli("install", *words, "--print").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after"),
+    [
+        ('{"servers": {} // mine\n}\n', '{"servers": {', "} // mine\n}\n"),
+        ('{"servers": {},}', '{"servers": {', "},}"),
+        ('{\n  "servers": {\n    // none yet\n  }\n}\n', '{\n  "servers": {\n    // none yet\n', "\n  }\n}\n"),
+        ('{\n  "inputs": [], // theirs\n}\n', '{\n  "inputs": [], // theirs\n  "servers": {', "}\n}\n"),
+        ('{\n  "inputs": [] // theirs\n}\n', '{\n  "inputs": [], // theirs\n  "servers": {', "}\n}\n"),
+    ],
+)
+def test_comments_and_trailing_commas_stay(cli: Cli, text: str, before: str, after: str) -> None:
+    path = cli.directory / ".vscode" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text(text)
+
+    done = cli("install", "vscode", "--scope", "project", "--yes")
+
+    changed = path.read_text()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert changed.startswith(before)
+    assert changed.endswith(after)
+    assert '"workflowlookup": {' in changed
 
 
 def test_a_link_is_followed_and_stays_a_link(cli: Cli, tmp_path: Path) -> None:

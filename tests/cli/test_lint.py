@@ -116,9 +116,32 @@ def test_the_budget_of_prompts_can_be_set(cli: Cli, tmp_path: Path) -> None:
     assert "WL006: The prompt of step 'first-step' takes about 125 tokens of 100" in tight.stdout
 
 
-@pytest.mark.parametrize("words", [[], ["--max-prompt-tokens", "0", "x.json"], ["--format", "xml", "x.json"]])
+@pytest.mark.parametrize("words", [[], ["--format", "xml", "x.json"]])
 def test_wrong_usage_is_told_apart(cli: Cli, words: list[str]) -> None:
     assert cli("lint", *words).returncode == 2
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many", "²"])
+def test_a_budget_that_is_none_is_wrong_usage(cli: Cli, number: str) -> None:
+    done = cli("lint", f"--max-prompt-tokens={number}", "x.json")
+
+    assert (done.returncode, f"'{number}' is not a whole number above 0" in done.stderr) == (2, True)
+
+
+def test_an_id_that_another_document_has_is_told_with_its_place(cli: Cli, tmp_path: Path) -> None:
+    write(tmp_path / "flows", sound(), "a.json")
+    (tmp_path / "flows" / "b.yaml").write_text(f"# a copy\n{YAML}")
+
+    assert "flows/b.yaml:2:1: error: WL000: The id 'sample-workflow' is that of" in cli("lint", "flows").stdout
+
+
+def test_thousands_of_findings_are_placed_in_time(cli: Cli, tmp_path: Path) -> None:
+    content = document(*(step(f"step-{number}") for number in range(8_000)))
+    (tmp_path / "flow.json").write_text(json.dumps(content, indent=1))
+
+    done = cli("lint", "flow.json")
+
+    assert done.stdout.count(": note: WL007: ") == 8_000
 
 
 def test_json_has_every_finding_with_its_code_and_place(cli: Cli, tmp_path: Path) -> None:
@@ -166,6 +189,7 @@ def test_sarif_has_the_rules_and_a_result_for_every_finding(cli: Cli, tmp_path: 
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["WL000", *CHECKS]
     for rule in run["tool"]["driver"]["rules"]:
         assert rule["help"]["text"].startswith(rule["shortDescription"]["text"])
+        assert rule["fullDescription"] == rule["shortDescription"]  # GitHub wants both
         assert rule["defaultConfiguration"]["level"] in ("error", "warning", "note")
     places = [
         (result["ruleId"], result["level"], result["locations"][0]["physicalLocation"]) for result in run["results"]

@@ -121,3 +121,24 @@ def test_who_answers_nothing_gets_the_defaults(cli: Cli, project: Path) -> None:
 
     document = json.loads((project / "my-flow.json").read_text())
     assert (code, document["name"], len(document["steps"])) == (0, "My flow", 3)
+
+
+def test_an_answer_that_is_too_long_is_asked_for_again(cli: Cli, project: Path) -> None:
+    code, seen = cli.on_terminal("new", "abc", "--steps", "2", typed=f"{'n' * 129}\nMy flow\n\n")
+
+    assert (code, json.loads((project / "abc.json").read_text())["name"]) == (0, "My flow")
+    assert "At most 128 characters; these are 129.\nName [Abc]: " in seen
+
+
+def test_who_ends_the_input_gets_the_defaults_each_on_a_line_of_its_own(cli: Cli, project: Path) -> None:
+    code, seen = cli.on_terminal("new", "abc", typed="\x04\x04\x04")
+
+    assert (code, len(json.loads((project / "abc.json").read_text())["steps"])) == (0, 3)
+    assert "\nDescription [" in seen
+
+
+def test_bytes_that_are_no_text_are_refused(cli: Cli, project: Path) -> None:
+    done = cli("new", "abc", "--name", "\udcff")
+
+    assert (done.returncode, list(project.iterdir())) == (1, [])
+    assert done.stderr == "workflowlookup: nothing was written. The words must be UTF-8 text\n"

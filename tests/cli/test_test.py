@@ -1,6 +1,7 @@
 """`workflowlookup test`."""
 
 import json
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import pytest
 from commands import Cli
 
 from make import document, step, write
-from workflowlookup.cli.fixture_text import dump, with_edits
+from workflowlookup.cli.fixture_text import with_edits
+from workflowlookup.cli.yaml_layout import text_of
 from workflowlookup.core.syntax import parse_yaml
 
 RULE = {"type": "contains", "value": "ok", "message": "Say <ok> & more"}
@@ -167,7 +169,7 @@ def test_junit_is_xml_with_a_suite_for_each_fixture(cli: Cli, flow: Path, tmp_pa
         ("flows/sample-workflow.test.yaml", "3"),
     ]
     [error], [failure] = root.iter("error"), root.iter("failure")
-    assert error.get("message") == "cases must be a list ('array'); found 5"
+    assert error.get("message") == "flows/broken.test.yaml:1:1: cases must be a list ('array'); found 5"
     assert str(failure.get("message")).startswith("steps: The path differs at step 1: expected 'report', got 'look'")
 
 
@@ -229,13 +231,21 @@ def test_update_of_json_writes_json(cli: Cli, flow: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("cases: [{name: one, stesp: []}]", "case 1 ('one'): unknown field 'stesp' (did you mean 'steps'?)"),
-        ("cases: [", "Invalid workflow. flows/sample-workflow.test.yaml: YAML syntax error"),
-        ("cases: [{name: one}]\nworkflow: no-such-flow", "Workflow not found. No workflow has the id 'no-such-flow'."),
-        ("cases: [{name: one}]\nworkflow: ../gone.json", "Storage error. flows/../gone.json cannot be read"),
-        ("cases: [{name: one}]\nworkflow: ./notes.txt", "'flows/./notes.txt' is no document"),
+        (
+            "cases: [{name: one, stesp: []}]",
+            "1:21: error: case 1 ('one'): unknown field 'stesp' (did you mean 'steps'?)",
+        ),
+        ("cases: ]", "1:8: error: YAML syntax error"),
+        ("cases: [{name: one}]\nworkflow: no-such-flow", "2:1: error: Workflow not found. No workflow has the id"),
+        (
+            "cases: [{name: one}]\nworkflow: ../gone.json",
+            "2:1: error: Storage error. flows/../gone.json cannot be read",
+        ),
+        ("cases: [{name: one}]\nworkflow: ./notes.txt", "2:1: error: 'flows/./notes.txt' is no document"),
+        ("cases:\n  - name: one\n  - name: one", "3:5: error: case 2 ('one'): another case has this name already"),
+        ("cases:\n  - name: one\n    complete: false", "3:5: error: case 1 ('one'): 'complete: false' needs 'steps'"),
     ],
-    ids=["unknown field", "syntax", "unknown id", "no such file", "not a document"],
+    ids=["unknown field", "syntax", "unknown id", "no such file", "not a document", "twice", "no end"],
 )
 def test_a_fixture_that_cannot_be_run_is_told_with_its_file(cli: Cli, flow: Path, text: str, problem: str) -> None:
     flow.write_text(text)
@@ -243,7 +253,8 @@ def test_a_fixture_that_cannot_be_run_is_told_with_its_file(cli: Cli, flow: Path
     done = cli("test", "flows")
 
     assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.startswith(f"flows/sample-workflow.test.yaml: error: {problem}")
+    assert done.stdout.startswith(f"flows/sample-workflow.test.yaml:{problem}")
+    assert done.stdout.splitlines()[1].startswith("    ")  # the remedy
     assert done.stdout.endswith("0 cases of 1 fixture, nothing to run; 1 fixture could not be run\n")
 
 
@@ -268,7 +279,7 @@ def test_an_unsound_workflow_is_told(cli: Cli, tmp_path: Path) -> None:
 
     done = cli("test", "bad.json")
 
-    assert (done.returncode, "bad.test.yaml: error: Invalid workflow. bad.json" in done.stdout) == (1, True)
+    assert (done.returncode, "bad.test.yaml:1:1: error: Invalid workflow. bad.json" in done.stdout) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +346,7 @@ def test_a_terminal_has_a_progress_bar_and_colour(cli: Cli, flow: Path) -> None:
     ("before", "path", "value", "after"),
     [
         ("a: 1 # one\nb: 2\n", ("a",), 3, "a: 3 # one\nb: 2\n"),
-        ("a: [x] # why\n", ("a",), ["x", "y"], "a: [x, y] # why\n"),
+        ("a: [x] # why\n", ("a",), ["x", "z"], "a: [x, z] # why\n"),
         ("a:\n- x\n- y\n# end\n", ("a",), ["z"], "a:\n- z\n# end\n"),
         ("a:\n  - x\n", ("a",), [], "a: []\n"),
         ("a:\n  b: 1 # b\n# end\n", ("a", "c"), True, "a:\n  b: 1 # b\n  c: true\n# end\n"),
@@ -343,7 +354,10 @@ def test_a_terminal_has_a_progress_bar_and_colour(cli: Cli, flow: Path) -> None:
         ("b: 1\n", ("a", "c"), 2, "b: 1\na: {c: 2}\n"),
         ("a: &x [1]\nb: *x\n", ("a",), [2], "a: [2]\nb: [1]\n"),
         ("a: &x {c: [1]}\nb: *x\n", ("b", "c"), [2], "a: {c: [1]}\nb: {c: [2]}\n"),
-        ("- a: |\n    text\n\n# end\n", (0, "b"), "yes", "- a: |\n    text\n  b: 'yes'\n\n# end\n"),
+        ("- a: |\n    text\n\n# end\n", (0, "b"), "yes", '- a: |\n    text\n  b: "yes"\n\n# end\n'),
+        ("a: 1\r\nb: 2 # two\r\n", ("a",), ["x"], "a: [x]\r\nb: 2 # two\r\n"),
+        ("a: 1\r\n", ("b",), "x\ny", "a: 1\r\nb: |-\r\n  x\r\n  y\r\n"),
+        ("\ufeffa: 1\n", ("a",), 2, "\ufeffa: 2\n"),
     ],
 )
 def test_a_value_is_replaced_in_its_place(before: str, path: Any, value: Any, after: str) -> None:
@@ -359,5 +373,43 @@ def test_a_value_is_replaced_in_its_place(before: str, path: Any, value: Any, af
     [{"a": ["x\ny", "no", "1", "2024-01-01", "é ☃", " x ", "a: b", "#", "", "\n", "\x85", "a\n\n"]}, [{}], {"b": [[]]}],
 )
 def test_what_is_dumped_is_read_as_the_same(value: Any) -> None:
-    assert parse_yaml(dump(value).encode()) == value
-    assert parse_yaml(dump(value, flow=True).encode()) == value
+    assert parse_yaml(text_of(value).encode()) == value
+    assert parse_yaml(text_of(value, in_line=True).encode()) == value
+
+
+def test_several_values_are_replaced_together_and_inner_ones_stand_where_they_belong() -> None:
+    before = "a:\n  - x: {p: 1}  # first\n    z:\n      w: 1\n"
+    edits = {("a", 0, "v"): 5, ("a", 0, "z", "u"): 4, ("a", 0, "x", "p"): 2, ("a", 0, "x", "q"): 3}
+
+    after = with_edits(before, ".yaml", edits)
+
+    assert after == "a:\n  - x: {p: 2, q: 3}  # first\n    z:\n      w: 1\n      u: 4\n    v: 5\n"
+
+
+def test_thousands_of_values_are_replaced_in_time() -> None:
+    text = "".join(f"k{number}:\n  - a\n" for number in range(2_000))
+    began = time.process_time()
+
+    after = with_edits(text, ".yaml", {(f"k{number}",): ["b"] for number in range(2_000)})
+
+    assert (after.count("- b\n"), time.process_time() - began < 10) == (2_000, True)
+
+
+@pytest.mark.parametrize("text", [FAILING.replace("\n", "\r\n"), "\ufeff" + FAILING], ids=["CRLF", "BOM"])
+def test_update_keeps_line_breaks_and_the_mark_at_the_start(cli: Cli, flow: Path, text: str) -> None:
+    flow.write_bytes(text.encode())
+
+    done = cli("test", "flows", "--update")
+
+    after = flow.read_bytes().decode()
+    assert (done.returncode, after.count("\r\n") in (0, after.count("\n")), after[0]) == (0, True, text[0])
+
+
+def test_update_keeps_the_mode_of_a_fixture_and_leaves_nothing_beside_it(cli: Cli, flow: Path) -> None:
+    flow.write_text(FAILING)
+    flow.chmod(0o640)
+
+    cli("test", "flows", "--update")
+
+    assert flow.stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in flow.parent.iterdir()) == ["sample-workflow.json", flow.name]

@@ -152,7 +152,7 @@ def test_an_id_that_two_files_share_is_a_problem_but_a_file_named_twice_is_not(c
     assert (twice.returncode, twice.stdout) == (0, "1 document, no problems\n")
     assert (shared.returncode, lines_of(shared.stdout)[0]) == (
         1,
-        "flows/b.json: error: The id 'sample-workflow' is that of flows/a.json too, and only one of them would be found",
+        "flows/b.json:1:2: error: The id 'sample-workflow' is that of flows/a.json too, and only one of them would be found",
     )
 
 

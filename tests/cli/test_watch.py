@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -12,6 +13,8 @@ import pytest
 from commands import TIMEOUT, Cli
 
 from make import document, step, write
+from workflowlookup.cli.validate import Checked
+from workflowlookup.cli.watch import _redraw
 
 SOUND = document(step(validationCriteria=["."]))
 
@@ -118,3 +121,32 @@ def test_without_a_directory_it_says_how_to_get_one(cli: Cli) -> None:
     done = cli("watch")
 
     assert (done.returncode, "Run `workflowlookup init`" in done.stderr) == (1, True)
+
+
+def test_a_path_that_was_given_and_is_not_there_is_told(cli: Cli) -> None:
+    done = cli("watch", "flows")
+
+    assert (done.returncode, done.stderr) == (1, "workflowlookup: flows does not exist. Check the path.\n")
+
+
+def test_a_directory_that_is_removed_and_made_again_is_watched_again(watch: Watch, project: Path) -> None:
+    said = [watch.line()]
+    shutil.rmtree(project)
+    said.append(watch.line())
+    write(project, SOUND)
+    said.append(watch.line())
+
+    assert said == [
+        f"{SAMPLE}: no problems",
+        ".workflowlookup/workflows: error: The file cannot be read: No such file or directory",
+        f"{SAMPLE}: no problems",
+    ]
+
+
+def test_the_screen_is_drawn_anew_and_what_stands_above_it_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    _redraw([Checked(file="flows", remarks=(), is_document=False)])
+
+    shown = capsys.readouterr().out
+    assert re.sub(r"\d\d:\d\d:\d\d", "TIME", shown) == (
+        "\x1b[H\x1b[2JTIME  watching 0 documents; Ctrl-C leaves\n0 documents, none to check\n"
+    )

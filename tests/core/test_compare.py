@@ -1,8 +1,12 @@
 """What changed between two versions, told in steps, conditions and criteria."""
 
 import copy
+import itertools
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from make import document, loop, step
 from workflowlookup.core.compare import Change, Kind, Section, compare
@@ -50,7 +54,7 @@ def test_steps_are_added_removed_and_moved():
 
     assert compared(before, after) == (
         Section(
-            kind=Kind.CHANGED,
+            kind=Kind.MOVED,
             step="three",
             title="Title three",
             changes=(Change(kind=Kind.MOVED, what="place", before="after two", after="at the start"),),
@@ -59,6 +63,36 @@ def test_steps_are_added_removed_and_moved():
         Section(kind=Kind.ADDED, step="new", title="Title new", place="at the start of loop round"),
         Section(kind=Kind.REMOVED, step="four", title="Title four", place="after three"),
     )
+
+
+def test_steps_that_move_together_are_told_once():
+    names = [f"step-{number}" for number in range(9)]
+
+    def moved(*order):
+        sections = compared(document(*map(step, names)), document(*(step(names[number]) for number in order)))
+        return [(section.step, section.changes[0].before, section.changes[0].after) for section in sections]
+
+    assert moved(6, 7, 8, 0, 1, 2, 3, 4, 5) == [("step-6", "after step-5", "at the start, with the 2 steps below it")]
+    assert moved(0, 3, 4, 5, 6, 1, 2, 7, 8) == [("step-1", "after step-0", "after step-6, with the step below it")]
+
+
+@given(st.permutations(range(8)))
+def test_no_fewer_moves_would_do(order):
+    before, after = document(*(step(f"s-{n}") for n in range(8))), document(*(step(f"s-{n}") for n in order))
+
+    told = sum(1 + _others(section.changes[0].after) for section in compared(before, after))
+
+    longest = max(len(rise) for size in range(9) for rise in itertools.combinations(order, size) if is_rising(rise))
+    assert told == 8 - longest
+
+
+def _others(place):
+    found = re.search(r"with the (\d+ )?step", place)
+    return 0 if found is None else int(found[1] or 1)
+
+
+def is_rising(numbers):
+    return all(left < right for left, right in itertools.pairwise(numbers))
 
 
 def test_a_step_that_goes_into_a_loop_has_moved():
@@ -166,3 +200,22 @@ def test_a_step_that_becomes_a_loop_is_told_field_by_field():
 
     assert {change.what for change in section.changes} == {"title", "prompt", "type", "loop"}
     assert (added.kind, added.step) == (Kind.ADDED, "two")
+
+
+def test_a_prompt_that_is_gone_is_gone_line_by_line():
+    (section, _) = compared(
+        document(step("one", prompt="A\n\nB")), document(loop("one", [step("two")], type="for", count=2))
+    )
+
+    assert Change(kind=Kind.REMOVED, what="prompt", diff=("@@ -1,3 +0,0 @@", "-A", "-", "-B")) in section.changes
+
+
+def test_long_json_is_told_as_a_diff_of_what_changed():
+    before = {"properties": {name: {"type": "string"} for name in ("first", "second", "third", "fourth", "fifth")}}
+    after = {"properties": before["properties"] | {"third": {"type": "number"}}}
+
+    (section,) = compared(document(contextSchema=before), document(contextSchema=after))
+
+    (change,) = section.changes
+    assert (change.what, change.before, change.after) == ("contextSchema", "", "")
+    assert [line for line in change.diff if line[0] in "+-"] == ['-      "type": "string"', '+      "type": "number"']

@@ -6,6 +6,7 @@ from make import document, loop, step
 from workflowlookup.core.contract import example_of, unmet
 from workflowlookup.core.document import build, check
 from workflowlookup.core.navigation import next_step
+from workflowlookup.core.schemas import compile_schema
 
 SCHEMA = {
     "properties": {
@@ -87,9 +88,36 @@ def test_a_malformed_context_schema_is_an_error_of_the_document():
         ({"type": "boolean"}, True),
         ({"type": ["array", "null"], "items": {"type": "number"}}, [1]),
         ({"type": "object", "required": ["a"], "properties": {"a": {"enum": [1]}, "b": {}}}, {"a": 1}),
+        ({"type": "string", "format": "date"}, "2026-01-31"),
+        ({"type": "string", "minLength": 3}, "………"),
+        ({"type": "integer", "maximum": -2}, -2),
+        ({"type": "integer", "exclusiveMinimum": 3}, 4),
+        ({"type": "integer", "minimum": 2.5}, 3),
+        ({"type": "number", "exclusiveMaximum": 0}, -1),
+        ({"type": "integer", "multipleOf": 5, "minimum": 2}, 5),
+        ({"type": "array", "minItems": 2, "items": {"enum": ["a"]}}, ["a", "a"]),
+        ({"type": "array", "maxItems": 0}, []),
+        ({"anyOf": [{"type": "null"}, {"type": "integer"}]}, 1),
+        ({"allOf": [{"type": "string"}, {"enum": ["a"]}]}, "a"),
+        ({"enum": [None, "a"]}, "a"),
+        ({"type": ["null", "boolean"]}, True),
+        ({"type": "null"}, None),
         ({}, "…"),
         (True, "…"),
     ],
 )
 def test_an_example_fits_its_schema(schema, example):
     assert example_of(schema) == example
+    assert compile_schema(schema).is_valid(example)
+
+
+def test_a_part_that_refers_to_the_whole_gets_an_example_too():
+    assert example_of({"type": "object", "properties": {"inner": {"$ref": "#/$defs/node"}}}) == {"inner": "…"}
+
+
+def test_a_dotted_variable_is_told_with_the_type_of_its_part():
+    schema = {"properties": {"task": {"type": "object", "properties": {"size": {"enum": ["small", "large"]}}}}}
+
+    assert needs(document(step("plan", requires=["task.size"]), contextSchema=schema)) == [
+        "task.size is not set: expected one of 'small', 'large'"
+    ]

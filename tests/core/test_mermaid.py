@@ -25,6 +25,9 @@ def test_the_whole_of_a_flowchart():
     assert mermaid(*steps, context={"files": [1, 2]}).splitlines() == [
         "---",
         'title: "Sample workflow"',
+        "config:",
+        "  flowchart:",
+        "    subGraphTitleMargin: {top: 4, bottom: 40}",
         "---",
         "flowchart TD",
         '  start(["Start"])',
@@ -64,6 +67,10 @@ def test_the_whole_of_a_flowchart():
 )
 def test_titles_are_escaped(title, label):
     assert f'  s1["{label}"]' in mermaid(step("one", title=title)).splitlines()
+
+
+def test_without_loops_there_is_nothing_to_make_room_for():
+    assert mermaid(step("one")).splitlines()[:4] == ["---", 'title: "Sample workflow"', "---", "flowchart TD"]
 
 
 def test_a_condition_that_reads_like_a_list_is_none():

@@ -338,4 +338,4 @@ def test_a_malformed_fixture_is_refused_with_the_case_and_the_field(value: Any, 
     with pytest.raises(BadFixture) as refused:
         parse_fixture(value)
 
-    assert refused.value.problems == (problem,)
+    assert [finding.message for finding in refused.value.findings] == [problem]

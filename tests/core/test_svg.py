@@ -106,7 +106,7 @@ def test_hostile_texts_stay_text(title):
     }
     assert {name for element in root.iter() for name in element.attrib} <= {
         *("class", "x", "y", "width", "height", "rx", "d", "cx", "cy", "r", "id", "role", "viewBox"),
-        "aria-labelledby",
+        *("aria-labelledby", "direction"),
     }
     shown = "".join(char if char >= " " and not "\x7f" <= char <= "\x9f" else "\ufffd" for char in title[:128])
     assert "".join(shown.split()) in words(root)
@@ -160,3 +160,33 @@ def test_what_is_over_the_most_lines_is_cut_with_an_ellipsis():
     assert len(lines) == 3
     assert lines[-1].endswith("…")
     assert measure(lines[-1], 12) <= 100
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("a_name_that_goes_on", ["a_name_", "that_goes_", "on"]),
+        ("see src/core/svg.py", ["see", "src/core/", "svg.py"]),
+        ("wwwwwwwww", ["wwwwww", "www"]),
+    ],
+)
+def test_a_word_that_does_not_fit_is_broken_at_a_seam_if_it_has_one(text, lines):
+    assert wrap(text, 12, 80) == lines
+
+
+DEJAVU_SANS_BOLD = {"i": 0.34, " ": 0.35, "-": 0.42, "r": 0.49, "e": 0.68, "n": 0.71, "{": 0.71, "w": 0.92, "m": 1.04}
+"""One of the widest faces that a picture is shown in."""
+
+
+@pytest.mark.parametrize("title", ["Refine Hypothesis {{hypothesis.id}}", "Review name-server winner", "{{mine}} " * 4])
+def test_titles_fit_in_wide_faces_too(title):
+    wide = sum(DEJAVU_SANS_BOLD.get(character, 0.68) for character in title) * 14
+
+    assert measure(title, 14, bold=True) > 0.95 * wide, "a card has 16 pixels to spare"
+
+
+def test_text_that_reads_from_right_to_left_starts_at_the_right():
+    root = picture(step("one", title="\u0631\u0627\u062c\u0639"), step("two", title="Check \u0631\u0627\u062c\u0639"))
+
+    titles = [text for text in root.iter(f"{NS}text") if text.get("class") == "title"]
+    assert [(text.get("direction"), float(text.get("x")) > 0) for text in titles] == [("rtl", True), (None, False)]

@@ -90,6 +90,21 @@ def test_a_context_over_256_kibibytes_is_refused(ask: Ask, publish: Publish) -> 
     assert error["data"]["details"].startswith("context must be at most 256")
 
 
+@pytest.mark.spec("001/codes/-32602")
+@pytest.mark.parametrize("odd", ["Not An Id", "step-7", ["step-7"], {"id": "step-7"}, 7, None, True])
+def test_a_long_list_of_ids_that_were_sent_before_is_checked_as_the_first_one_was(
+    ask: Ask, publish: Publish, odd: object
+) -> None:
+    workflow = publish(step("step-one"))
+    completed: list[object] = [f"step-{number}" for number in range(300)]
+    params = {"workflowId": workflow, "completedSteps": completed}
+    assert [ask_next(ask, workflow, *map(str, completed))["step"]["id"] for _ in range(2)] == ["step-one", "step-one"]
+
+    error = ask.error("workflow_next", {**params, "completedSteps": [*completed, odd]})
+
+    assert error["code"] == -32602
+
+
 # ── the step ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -128,36 +128,42 @@ def _parse_json(text: str) -> Json:
 
 
 def _without_comments(text: str) -> str:
-    return _LAST_COMMA.sub(lambda found: found[1] or "", _COMMENT.sub(lambda found: found[1] or " ", text))
+    """The text with blanks in place of comments and trailing commas, so that everything stays where it is."""
+
+    def blank(found: re.Match[str]) -> str:
+        return found[1] or " " * len(found[0])
+
+    return _LAST_COMMA.sub(blank, _COMMENT.sub(blank, text))
 
 
 def _insert_json(text: str, section: str, name: str | None, entry: Json) -> str:
     """The text with a member of the section, or with one more item where it has no name."""
     if not text.strip():
         return _json_snippet(section, name, entry)
-    try:
-        json.loads(text)
-    except ValueError:
-        raise NotEditable("it has comments or trailing commas, which would be lost") from None
-    root = scan(text)
+    bare = _without_comments(text)
+    root = scan(bare)
     if section not in root.members:
         return _with_member(text, root, section, [entry] if name is None else {name: entry}, depth=1)
     parent = root.members[section]
     if name is None or name not in parent.members:
         return _with_member(text, parent, name, entry, depth=2)
     older = parent.members[name]
+    if bare[older.start : older.end] != text[older.start : older.end]:
+        raise NotEditable("its older entry has comments, which would be lost")
     return text[: older.start] + _dumped(text, entry, depth=2) + text[older.end :]
 
 
 def _with_member(text: str, parent: Node, name: str | None, value: Json, depth: int) -> str:
     """The text with one more member at the end of an object, or one more item at the end of a list."""
     member = ("" if name is None else f"{json.dumps(name)}: ") + _dumped(text, value, depth)
-    if parent.members:
-        end = max(node.end for node in parent.members.values())
-        return text[:end] + "," + _line(text, depth) + member + text[end:]
-    opened, closed = text[parent.start], text[parent.end - 1]
-    inside = _line(text, depth) + member + _line(text, depth - 1)
-    return text[: parent.start] + opened + inside + closed + text[parent.end :]
+    close = parent.end - 1
+    end = max((node.end for node in parent.members.values()), default=parent.start + 1)
+    rest = text[end:close]  # perhaps with comments, and a trailing comma
+    is_first_or_after_comma = not parent.members or "," in _COMMENT.sub("", rest)
+    kept = rest.rstrip()
+    after = rest[len(kept) :] if parent.members else _line(text, depth - 1)
+    before = text[:end] + ("" if is_first_or_after_comma else ",") + kept
+    return before + _line(text, depth) + member + after + text[close:]
 
 
 def _dumped(text: str, value: Json, depth: int) -> str:

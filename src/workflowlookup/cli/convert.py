@@ -2,15 +2,14 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.fmt import formatted_yaml
-from workflowlookup.cli.layout import CannotLayOut, encoded, json_text
+from workflowlookup.cli.layout import CannotLayOut, encoded, json_text, refuse_repeats
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import complain, plural, shown_path, write, write_hint
+from workflowlookup.cli.output import complain, plural, shown_path, write, write_bytes, write_hint
 from workflowlookup.cli.yaml_layout import comments_of, tree_of, yaml_text
 from workflowlookup.core.values import Json
 from workflowlookup.library.files import parse_document, read_bytes
@@ -54,6 +53,8 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         if is_yaml and form == "yaml":
             result = encoded(formatted_yaml(text, document), ".yaml", document).decode()
         else:
+            if not is_yaml:
+                refuse_repeats(text)
             result = written(document, form)
     except CannotLayOut as reason:
         complain(f"{shown_path(path)} cannot be converted, because {reason}.")
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     if is_yaml and form == "json":
         _tell_dropped(len(comments_of(text)))
     if output == STANDARD_OUTPUT:
-        sys.stdout.buffer.write(result.encode())
+        write_bytes(result.encode())
         return 0
     before = read_text(output)
     if before is not None and not options.force:

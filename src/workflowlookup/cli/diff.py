@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import Piece, refuse, write, write_json
+from workflowlookup.cli.output import DIFF_STYLES, Piece, refuse, write, write_json
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.compare import Change, Kind, Section, compare
 from workflowlookup.core.model import Workflow
@@ -19,7 +19,6 @@ _SIGNS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.MOVED: ("~", "yellow"),
     Kind.CHANGED: ("~", "yellow"),
 }
-_LINE_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +56,7 @@ def _write(sections: Sequence[Section]) -> None:
         for change in section.changes:
             write("    ", *_pieces(change))
             for line in change.diff:
-                write((f"        {line}", _LINE_STYLES.get(line[:1], "")))
+                write((f"        {line}", DIFF_STYLES.get(line[:1], "")))
         write()
     write(_summary(sections))
 

@@ -25,7 +25,8 @@ def junit(suites: Sequence[Suite], shortfalls: Mapping[str, str]) -> bytes:
             for ran in suite.ran
         ]
         if suite.problems:
-            cases.append(_case(shown_path(suite.file), "the fixture can be run", 0, error="\n".join(suite.problems)))
+            error = "\n".join(f"{shown_path(suite.file)}{one.place}: {one.message}" for one in suite.problems)
+            cases.append(_case(shown_path(suite.file), "the fixture can be run", 0, error=error))
         _add(root, shown_path(suite.file), cases)
     if shortfalls:
         _add(root, "coverage", [_case(id_, "coverage of steps", 0, failure=text) for id_, text in shortfalls.items()])

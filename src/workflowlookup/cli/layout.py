@@ -116,6 +116,8 @@ def encoded(text: str, extension: str, document: Json) -> bytes:
 
     Raises `CannotLayOut`.
     """
+    if not isinstance(document, dict):
+        raise CannotLayOut("it holds no workflow")
     try:
         data = text.encode()
         read_back = PARSERS[extension](data)

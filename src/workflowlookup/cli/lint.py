@@ -51,10 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
+    return int(text)
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:
@@ -96,6 +95,7 @@ def _rule(code: str, name: str, description: str, severity: Severity) -> Json:
         "id": code,
         "name": name,
         "shortDescription": {"text": description},
+        "fullDescription": {"text": description},
         "help": {"text": description if code == INVALID else f"{description} {off}"},
         "defaultConfiguration": {"level": severity.value},
     }

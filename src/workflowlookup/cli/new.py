@@ -13,8 +13,9 @@ from typing import Final
 
 from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.convert import written
+from workflowlookup.cli.layout import CannotLayOut
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import complain, is_terminal, shown_path, write
+from workflowlookup.cli.output import clean, complain, is_terminal, shown_path, write
 from workflowlookup.core.document import Severity, check
 from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
 from workflowlookup.core.schemas import workflow_schema
@@ -72,11 +73,15 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         complain(f"{shown_path(taken)} exists. {remedy}")
         return 1
     document = _asked_for(options)
-    errors = [finding for finding in check(document) if finding.severity is Severity.ERROR]
+    errors = [finding.message for finding in check(document) if finding.severity is Severity.ERROR]
+    try:
+        text = written(document, "yaml" if options.yaml else "json")
+    except CannotLayOut:  # bytes from the command line or the terminal that are not text
+        errors.append("The words must be UTF-8 text")
     if errors:
-        complain("nothing was written. " + "; ".join(finding.message for finding in errors))
+        complain(f"nothing was written. {'; '.join(errors)}")
         return 1
-    replace_text(path, read_text(path), written(document, "yaml" if options.yaml else "json"))
+    replace_text(path, read_text(path), text)
     where = [] if options.directory == PROJECT_DIRECTORY else ["--directories", options.directory]
     write((f"Wrote {shown_path(path)}.", "green"))
     write("Next: put your own words into the prompts and the messages of the criteria. Then:")
@@ -91,33 +96,42 @@ def run(options: argparse.Namespace, _: Settings) -> int:
 def _asked_for(options: argparse.Namespace) -> Json:
     is_asking = is_terminal() and sys.stdin is not None and sys.stdin.isatty()
     usual_name = options.id.strip("-._").replace("-", " ").replace("_", " ").capitalize() or options.id
-    name = options.name or (_ask("Name", usual_name) if is_asking else usual_name)
+    schema = workflow_schema()
+    most = {name: schema["properties"][name]["maxLength"] for name in ("name", "description")}
+    name = options.name or (_ask("Name", usual_name, most["name"]) if is_asking else usual_name)
     usual = f"Leads an agent through '{name}' step by step."
-    description = options.description or (_ask("Description", usual) if is_asking else usual)
+    description = options.description or (_ask("Description", usual, most["description"]) if is_asking else usual)
     titles = options.step or (
-        _ask_titles() if is_asking and options.steps is None else _usual_titles(options.steps or _USUAL)
+        _ask_titles(schema["$defs"]["title"]["maxLength"])
+        if is_asking and options.steps is None
+        else _usual_titles(options.steps or _USUAL)
     )
     has_schema = os.path.exists(os.path.join(options.directory, "..", SCHEMA_NAME))
     return example(options.id, name, description, options.category, titles, has_schema=has_schema)
 
 
-def _ask(question: str, usual: str) -> str:
-    try:
-        return input(f"{question} [{usual}]: ").strip() or usual
-    except EOFError:
-        return usual
+def _ask(question: str, usual: str, most: int) -> str:
+    return _line(f"{question} [{clean(usual)}]: ", most) or usual
 
 
-def _ask_titles() -> Sequence[str]:
+def _ask_titles(most: int) -> Sequence[str]:
     usual = _usual_titles(_USUAL)
-    write(f"Titles of the steps; an empty line ends the list. At once: {', '.join(usual)}.")
+    write(f"Titles of the steps; an empty line ends the list. Without any: {', '.join(usual)}.")
     titles: list[str] = []
+    while len(titles) < _MOST and (title := _line(f"Step {len(titles) + 1}: ", most)):
+        titles.append(title)
+    return titles or usual
+
+
+def _line(question: str, most: int) -> str:
+    """What a person types, asked for again when it is too long; nothing at the end of the input."""
     try:
-        while len(titles) < _MOST and (title := input(f"Step {len(titles) + 1}: ").strip()):
-            titles.append(title)
+        while len(line := input(question).strip()) > most:
+            write(f"At most {most} characters; these are {len(line)}.")
     except EOFError:
         write()
-    return titles or usual
+        return ""
+    return line
 
 
 def _usual_titles(count: int) -> Sequence[str]:
@@ -154,9 +168,8 @@ def example(  # noqa: PLR0913 - the fields of a document
         ],
     }
     others = [_later_step(*pair, is_last=pair[0] == ids[-1]) for pair in zip(ids[1:], titles[1:], strict=True)]
-    others[0] = {"id": ids[1], "title": titles[1], "runCondition": {"var": "taskSize", "not_equals": "small"}} | others[
-        0
-    ]
+    condition = {"var": "taskSize", "not_equals": "small"}
+    others[0] = {"id": ids[1], "title": titles[1], "runCondition": condition} | others[0]
     return {
         **({"$schema": f"../{SCHEMA_NAME}"} if has_schema else {}),
         "id": identifier,

@@ -22,7 +22,7 @@ Piece = str | tuple[str, str]
 """Text, or text and its style."""
 
 _UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-_DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
+DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -165,7 +165,7 @@ def write_diff(file: str, before: str, after: str) -> None:
     old, new = before.splitlines(), after.splitlines()
     name = shown_path(file)
     for line in difflib.unified_diff(old, new, name if before else "/dev/null", name, lineterm=""):
-        write((line, _DIFF_STYLES.get(line[0], "")))
+        write((line, DIFF_STYLES.get(line[0], "")))
     write()
 
 

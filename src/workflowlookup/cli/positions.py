@@ -4,6 +4,7 @@
 `finder` answers for JSON and YAML with a line and a column, as editors count them.
 """
 
+import bisect
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -59,6 +60,7 @@ def _node(tokens: _Tokens, first: re.Match[str], at: int) -> Node:
 def json_finder(data: bytes) -> Finder:
     text = data.decode()
     root = scan(text)
+    lines = [0, *(found.end() for found in re.finditer("\n", text))]
 
     def find(path: PathTo) -> Place:
         node = root
@@ -66,7 +68,8 @@ def json_finder(data: bytes) -> Finder:
             if part not in node.members:
                 break
             node = node.members[part]
-        return text.count("\n", 0, node.at) + 1, node.at - text.rfind("\n", 0, node.at)
+        line = bisect.bisect_right(lines, node.at)
+        return line, node.at - lines[line - 1] + 1
 
     return find
 

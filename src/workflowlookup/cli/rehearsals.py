@@ -12,11 +12,13 @@ import msgspec
 
 from workflowlookup.app import make_catalog
 from workflowlookup.cli.output import shown_path
-from workflowlookup.core.document import build
-from workflowlookup.core.fixtures import BadFixture, Case, Fixture, parse_fixture
+from workflowlookup.cli.validate import Remark, check_file
+from workflowlookup.core.document import Finding, Severity, build
+from workflowlookup.core.fixtures import BadFixture, Case, Fixture, mistake, parse_fixture
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.rehearsal import Coverage, Rehearsal, rehearse
-from workflowlookup.errors import StorageError, WorkflowLookupError
+from workflowlookup.core.values import Json
+from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.library.files import (
     DOCUMENT_SUFFIXES,
     FIXTURE_SUFFIXES,
@@ -60,7 +62,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     subject: Subject | None = None
     cases: tuple[Case, ...] = ()
-    problems: tuple[str, ...] = ()
+    problems: tuple[Remark, ...] = ()
     ran: tuple[Ran, ...] = ()
 
     @property
@@ -88,6 +90,7 @@ class Workbench:
         self._settings = settings
         self._catalog: Catalog | None = None
         self._subjects: dict[str, Subject] = {}
+        self._ids: dict[str, dict[str, str]] = {}
 
     @property
     def subjects(self) -> Sequence[Subject]:
@@ -115,32 +118,48 @@ class Workbench:
         """The workflow of a path or an id; of the documents in a directory before those of the library."""
         if wanted.endswith(DOCUMENT_SUFFIXES) or os.sep in wanted:
             return self._open(os.path.join(directory, wanted))
-        for name in sorted(os.listdir(directory or ".")):
-            path = os.path.join(directory, name)
-            if is_document_name(name) and load(path, directory or ".").id == wanted:
-                return self._open(path)
+        beside = self._documents_by_id(directory or ".")
+        if wanted in beside:
+            return self._open(beside[wanted])
         if self._catalog is None:
             self._catalog = make_catalog(self._settings)
         workflow = self._catalog.get(wanted)
         path = self._catalog.snapshot().entries[wanted].file.path
         return self._keep(path, workflow)
 
+    def _documents_by_id(self, directory: str) -> dict[str, str]:
+        if directory not in self._ids:
+            paths = [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if is_document_name(name)]
+            self._ids[directory] = {load(path, directory).id: path for path in reversed(paths)}
+        return self._ids[directory]
+
     def _suites_beside(self, document: str) -> list[Suite]:
         stem = os.path.splitext(document)[0]
         fixtures = [stem + suffix for suffix in FIXTURE_SUFFIXES if os.path.exists(stem + suffix)]
         if fixtures or not os.path.exists(document):
             return [self._suite(file) for file in fixtures or [document]]
-        remedy = f"write {os.path.basename(stem)}{FIXTURE_SUFFIXES[0]}; --example {document} prints one to start from"
-        return [Suite(file=document, problems=(f"There is {NO_FIXTURE} beside the document: {remedy}",))]
+        remedy = f"Write {os.path.basename(stem)}{FIXTURE_SUFFIXES[0]}; --example {document} prints one to start from"
+        message = f"There is {NO_FIXTURE} beside the document"
+        problem = Remark(severity=Severity.ERROR, message=message, suggestion=remedy)
+        return [Suite(file=document, problems=(problem,))]
 
     def _suite(self, file: str) -> Suite:
-        try:
-            fixture = read_fixture(file)
-            return Suite(file=file, subject=self._subject_of(fixture, file), cases=fixture.cases)
-        except BadFixture as problem:
-            return Suite(file=file, problems=problem.problems)
-        except WorkflowLookupError as refusal:
-            return Suite(file=file, problems=(refusal.explain(),))
+        suite = Suite(file=file)
+
+        def examine(value: Json) -> Iterable[Finding]:
+            nonlocal suite
+            try:
+                fixture = parse_fixture(value)
+                suite = Suite(file=file, subject=self._subject_of(fixture, file), cases=fixture.cases)
+            except BadFixture as problem:
+                return problem.findings
+            except WorkflowLookupError as refusal:
+                remedy = "Name a workflow by its id or its path; `workflowlookup validate` tells what is wrong with one"
+                return [mistake(("workflow",), refusal.explain().rstrip("."), remedy)]
+            return ()
+
+        checked = check_file(file, os.path.dirname(os.path.realpath(file)), examine)
+        return msgspec.structs.replace(suite, problems=checked.remarks)
 
     def _subject_of(self, fixture: Fixture, file: str) -> Subject:
         if fixture.workflow:
@@ -150,16 +169,16 @@ class Workbench:
             if os.path.exists(document):
                 return self._open(document)
         names = ", ".join(os.path.basename(stem) + suffix for suffix in DOCUMENT_SUFFIXES)
-        raise BadFixture(f"None of {names} lies beside it: say which workflow it is about, as in 'workflow: some-id'")
+        message = f"None of {names} lies beside it"
+        raise BadFixture(mistake((), message, "Say which workflow it is about, as in 'workflow: some-id'"))
 
     def _open(self, path: str) -> Subject:
         known = self._subjects.get(os.path.realpath(path))
         if known:
             return known
         if not path.endswith(DOCUMENT_SUFFIXES):
-            raise BadFixture(
-                f"'{shown_path(path)}' is no document: its name must end in {', '.join(DOCUMENT_SUFFIXES)}"
-            )
+            remedy = f"Name a file that ends in {', '.join(DOCUMENT_SUFFIXES)}"
+            raise BadFixture(mistake(("workflow",), f"'{shown_path(path)}' is no document", remedy))
         data, _ = read_bytes(path, os.path.dirname(os.path.realpath(path)))
         document = parse_document(data, path)
         summarise(document, path)
@@ -168,14 +187,6 @@ class Workbench:
     def _keep(self, path: str, workflow: Workflow) -> Subject:
         subject = Subject(file=shown_path(path), workflow=workflow, coverage=Coverage(workflow))
         return self._subjects.setdefault(os.path.realpath(path), subject)
-
-
-def read_fixture(file: str) -> Fixture:
-    """The fixture in a file. Raises `BadFixture`, or why the file cannot be read."""
-    if not os.path.exists(file):
-        raise StorageError(f"{shown_path(file)} does not exist.", file=file)
-    data, _ = read_bytes(file, os.path.dirname(os.path.realpath(file)))
-    return parse_fixture(parse_document(data, file))
 
 
 def stem_of(file: str) -> str:

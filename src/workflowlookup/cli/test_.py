@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.app import PROJECT_DIRECTORY
-from workflowlookup.cli.fixture_text import dump, with_edits
+from workflowlookup.cli.configuration import NotReadable, read_text, replace_text
+from workflowlookup.cli.fixture_text import with_edits
 from workflowlookup.cli.junit import junit
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import (
@@ -25,7 +26,9 @@ from workflowlookup.cli.output import (
     write_json,
 )
 from workflowlookup.cli.rehearsals import NO_FIXTURE, Subject, Suite, Workbench
+from workflowlookup.cli.validate import write_remarks
 from workflowlookup.cli.workflows import open_workflow
+from workflowlookup.cli.yaml_layout import text_of
 from workflowlookup.core.conditions import walk
 from workflowlookup.core.fixtures import Case, Outputs
 from workflowlookup.core.model import PromptStep, Workflow
@@ -140,17 +143,16 @@ def _update(suites: Sequence[Suite], *, is_quiet: bool) -> None:
             continue
         before = _read_text(suite.file)
         after = with_edits(before, os.path.splitext(suite.file)[1], edits)
-        _write_file(suite.file, after.encode())
+        replace_text(suite.file, before, after, keep_copy=False)
         if not is_quiet:
             write_diff(suite.file, before, after)
 
 
 def _read_text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as problem:
-        raise StorageError(f"{shown_path(path)} cannot be read as UTF-8 text: {problem}.", file=path) from problem
+        return read_text(path) or ""
+    except NotReadable as problem:
+        raise StorageError(f"{shown_path(path)} cannot be edited: {problem}.", file=path) from problem
 
 
 # ── coverage ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -198,8 +200,7 @@ def _counts_of(coverage: Coverage) -> dict[str, tuple[int, int]]:
 
 def _report_text(suites: Sequence[Suite], subjects: Sequence[Subject], shortfalls: Mapping[str, str]) -> None:
     for suite in suites:
-        for problem in suite.problems:
-            write((shown_path(suite.file), "bold"), ": ", ("error", "bold red"), ": ", problem)
+        write_remarks(shown_path(suite.file), suite.problems)
         for ran in suite.ran:
             if not ran.has_passed:
                 write((shown_path(suite.file), "bold"), ": ", ("failed", "bold red"), ": ", ran.case.name)
@@ -327,7 +328,7 @@ def _example(workflow: Workflow) -> str:
     hint = f"# Conditions look at: {', '.join(sorted(variables))}. Add a case for each way.\n" if variables else ""
     return (
         f"# Put this beside the workflow as {workflow.id}{FIXTURE_SUFFIXES[0]}, and run `workflowlookup test` on it.\n"
-        f"{hint}{dump({'workflow': workflow.id, 'cases': [case]})}"
+        f"{hint}{text_of({'workflow': workflow.id, 'cases': [case]})}"
     )
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import plural, shown_path, write, write_json
-from workflowlookup.cli.positions import FINDERS
+from workflowlookup.cli.positions import FINDERS, Place
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.schemas import dotted
 from workflowlookup.core.syntax import SyntaxProblem
@@ -46,6 +46,11 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
     """What a check of `lint` is known by; `validate` has none."""
 
     @property
+    def place(self) -> str:
+        """What follows the name of the file: `:3:5`."""
+        return f":{self.line}:{self.column}" if self.line else ""
+
+    @property
     def sentence(self) -> str:
         return f"{self.code}: {self.message}" if self.code else self.message
 
@@ -56,6 +61,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     remarks: tuple[Remark, ...]
     id: str = ""
+    id_place: Place = (1, 1)
     is_document: bool = True
 
     @property
@@ -97,7 +103,7 @@ def _check_path(path: str, examine: Examine) -> Iterator[Checked]:
     elif os.path.isdir(path):
         yield from _check_directory(path, examine)
     else:
-        yield _check_file(path, os.path.dirname(os.path.realpath(path)), examine)
+        yield check_file(path, os.path.dirname(os.path.realpath(path)), examine)
 
 
 def _check_directory(directory: str, examine: Examine) -> Iterator[Checked]:
@@ -105,7 +111,7 @@ def _check_directory(directory: str, examine: Examine) -> Iterator[Checked]:
     source = DirectorySource("given", directory, required=True)
     listing = source.scan(Listing(), (), Polling())  # one look: nothing is watched
     for file in listing.files:
-        yield _check_file(os.path.join(directory, os.path.relpath(file, source.root)), directory, examine)
+        yield check_file(os.path.join(directory, os.path.relpath(file, source.root)), directory, examine)
     if listing.refusal:
         yield Checked(file=shown_path(directory), remarks=(_refused(listing.refusal, source.root),), is_document=False)
     elif not listing.files:
@@ -117,7 +123,8 @@ def _check_directory(directory: str, examine: Examine) -> Iterator[Checked]:
         yield Checked(file=shown_path(directory), remarks=(remark,), is_document=False)
 
 
-def _check_file(path: str, root: str, examine: Examine) -> Checked:
+def check_file(path: str, root: str, examine: Examine) -> Checked:
+    """One file, which must lie in `root`."""
     try:
         data, _ = read_bytes(path, root)
     except WorkflowLookupError as refusal:
@@ -163,14 +170,16 @@ def _check_text(data: bytes, file: str, extension: str, examine: Examine) -> Che
             column=problem.column,
         )
         return Checked(file=file, remarks=(remark,))
-    findings = list(examine(document))
-    remarks: list[Remark] = []
-    if findings:
-        find = FINDERS[extension](data)
-        remarks = [_located(finding, *find(finding.path)) for finding in findings]
-        remarks.sort(key=lambda remark: (remark.line, remark.column))  # as one reads
+    find = FINDERS[extension](data)
+    remarks = [_located(finding, *find(finding.path)) for finding in examine(document)]
+    remarks.sort(key=lambda remark: (remark.line, remark.column))  # as one reads
     identifier = document.get("id") if isinstance(document, dict) else None
-    return Checked(file=file, remarks=tuple(remarks), id=identifier if isinstance(identifier, str) else "")
+    return Checked(
+        file=file,
+        remarks=tuple(remarks),
+        id=identifier if isinstance(identifier, str) else "",
+        id_place=find(("id",)),
+    )
 
 
 def _located(finding: Finding, line: int, column: int) -> Remark:
@@ -207,6 +216,8 @@ def _with_duplicates(checked: Iterable[Checked]) -> Iterator[Checked]:
             message=f"The id '{item.id}' is that of {earlier} too, and only one of them would be found",
             suggestion="Give every workflow an id of its own",
             path="id",
+            line=item.id_place[0],
+            column=item.id_place[1],
         )
         yield msgspec.structs.replace(item, remarks=(remark, *item.remarks))
 
@@ -218,12 +229,15 @@ _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severi
 
 def _as_text(checked: Sequence[Checked]) -> None:
     for item in checked:
-        for remark in item.remarks:
-            place = f":{remark.line}:{remark.column}" if remark.line else ""
-            severity = (remark.severity.value, _STYLES[remark.severity])
-            write((f"{item.file}{place}", "bold"), ": ", severity, ": ", " ".join(remark.sentence.split()))
-            write((f"    {remark.suggestion}", "dim"))
+        write_remarks(item.file, item.remarks)
     _write_summary(checked)
+
+
+def write_remarks(file: str, remarks: Iterable[Remark]) -> None:
+    for remark in remarks:
+        severity = (remark.severity.value, _STYLES[remark.severity])
+        write((f"{file}{remark.place}", "bold"), ": ", severity, ": ", " ".join(remark.sentence.split()))
+        write((f"    {remark.suggestion}", "dim"))
 
 
 def _as_json(checked: Sequence[Checked]) -> None:

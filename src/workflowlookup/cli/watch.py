@@ -4,6 +4,7 @@ A terminal shows the state of all documents, drawn anew; a pipe gets a line for 
 """
 
 import argparse
+import contextlib
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -18,7 +19,8 @@ from workflowlookup.core.values import Json
 from workflowlookup.library.files import is_document_name
 from workflowlookup.settings import Settings
 
-_CLEAR: Final = "\x1b[H\x1b[2J\x1b[3J"
+_CLEAR: Final = "\x1b[H\x1b[2J"
+"""The screen only: what stands above it is the user's own."""
 _TIME: Final = "%H:%M:%S"
 _READY_AFTER: Final = 200
 """Milliseconds of quiet after which the watcher reports that it is there."""
@@ -35,7 +37,8 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     paths: Sequence[str] = options.paths or [PROJECT_DIRECTORY]
     missing = next((path for path in paths if not os.path.exists(path)), None)
     if missing is not None:
-        complain(f"{shown_path(missing)} does not exist. Run `workflowlookup init` to prepare this directory.")
+        remedy = "Check the path." if options.paths else "Run `workflowlookup init` to prepare this directory."
+        complain(f"{shown_path(missing)} does not exist. {remedy}")
         return 1
     if options.once:
         checked = check_all(paths, examine)
@@ -77,19 +80,33 @@ def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
         is_below = any(path.startswith(directory + os.sep) for directory in directories)
         return path in files or (is_below and is_document_name(os.path.basename(path)))
 
-    is_ready = False
-    for changes in watch(
-        *directories,
-        *{os.path.dirname(file) for file in files},
-        watch_filter=is_ours,
-        recursive=bool(directories),
-        debounce=400,
-        rust_timeout=_READY_AFTER,
-        yield_on_timeout=True,
-    ):
-        if changes or not is_ready:
-            is_ready = True
-            yield {path for _, path in changes}
+    watched = {*directories, *map(os.path.dirname, files)}
+    while True:
+        standing = _identities(watched)
+        is_ready = False
+        for changes in watch(
+            *standing,
+            watch_filter=is_ours,
+            recursive=bool(directories),
+            debounce=400,
+            rust_timeout=_READY_AFTER,
+            yield_on_timeout=True,
+        ):
+            if changes or not is_ready:
+                is_ready = True
+                yield {path for _, path in changes}
+            if _identities(watched) != standing:
+                break  # another directory is in its place, after a checkout for example: that one is watched from now
+
+
+def _identities(directories: Collection[str]) -> dict[str, tuple[int, int]]:
+    """Which directories there are, and which ones they are."""
+    found: dict[str, tuple[int, int]] = {}
+    for directory in directories:
+        with contextlib.suppress(OSError):
+            status = os.stat(directory)
+            found[directory] = (status.st_dev, status.st_ino)
+    return found
 
 
 def _is_fresh(item: Checked, before: dict[str, Checked], saved: Collection[str]) -> bool:
@@ -99,7 +116,8 @@ def _is_fresh(item: Checked, before: dict[str, Checked], saved: Collection[str])
 
 def _redraw(checked: Sequence[Checked]) -> None:
     print(_CLEAR, end="")
-    write((f"{time.strftime(_TIME)}  watching {plural(len(checked), 'document')}; Ctrl-C leaves", "dim"))
+    count = sum(item.is_document for item in checked)
+    write((f"{time.strftime(_TIME)}  watching {plural(count, 'document')}; Ctrl-C leaves", "dim"))
     REPORTERS["text"](checked)
 
 

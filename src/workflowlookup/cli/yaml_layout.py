@@ -18,6 +18,8 @@ import msgspec
 from workflowlookup.cli.layout import WIDTH, CannotLayOut
 from workflowlookup.core.values import Json
 
+LEVEL: Final = 2
+"""How many blanks a level is further in."""
 SHORT: Final = 60
 """Lists and objects of plain values up to this many columns stand on one line when they come from JSON."""
 
@@ -76,6 +78,12 @@ def tree_of(value: Json) -> Node:
             for step in entry.value.entries[1:]:
                 step.above = [""]
     return node
+
+
+def text_of(value: Json, *, in_line: bool = False) -> str:
+    """A value to be put into a document: in one line, or a list or mapping in lines of its own."""
+    node = _fresh(value)
+    return _flow(node) if in_line or not node.entries else yaml_text(node).removesuffix("\n")
 
 
 def _fresh(value: Json) -> Node:
@@ -179,8 +187,10 @@ class _Reader:
         """The line in which the latest value ends; that of its header, if it is a block."""
 
     def read(self) -> Node:
-        while not hasattr(self._events[0], "anchor"):
+        while self._events and not hasattr(self._events[0], "anchor"):
             self._events.popleft()
+        if not self._events:
+            raise CannotLayOut("it holds no workflow")
         node = self._node(column=-1)
         if node.entries:
             node.head, node.entries[0].above = node.entries[0].above, []
@@ -280,7 +290,7 @@ def _block(written: str) -> tuple[str, list[str]] | None:
 
 def yaml_text(node: Node) -> str:
     if node.kind == "scalar" or not node.entries:
-        raise CannotLayOut("it holds no document")
+        raise CannotLayOut("it holds no workflow")
     node.is_flow = False
     return "\n".join([*node.head, *_lines(node, "")]) + "\n"
 
@@ -304,7 +314,7 @@ def _without_first_blanks(lines: list[str]) -> list[str]:
 def _entry_lines(entry: Entry, indent: str) -> Iterator[str]:
     value = entry.value
     head = indent + ("-" if entry.key is None else _flow(entry.key) + ":")
-    inner = indent + "  "
+    inner = indent + " " * LEVEL
     properties = f" {value.properties}" if value.properties else ""
     beside = f"  {entry.beside}" if entry.beside else ""
     if value.kind == "scalar":
@@ -372,10 +382,12 @@ def _scalar_lines(node: Node, indent: str, used: int) -> tuple[str, list[str]]:
     if node.text and "\n" not in (node.content or ""):
         return node.text, []
     text = node.content or ""
-    if _UNPRINTABLE.search(text) or text != text.lstrip() or text.endswith("\n\n") or re.search("^[ \t]+$", text, re.M):
+    last_line = text.removesuffix("\n").rpartition("\n")[2]
+    if _UNPRINTABLE.search(text) or not last_line.strip():  # a blank line at the end looks like one between fields
         return _quoted(text, _PLAIN), []
     if "\n" in text:
-        return ("|", text[:-1].split("\n")) if text.endswith("\n") else ("|-", text.split("\n"))
+        margin = str(LEVEL) if text.lstrip("\n")[0].isspace() else ""  # else its blanks would count as indentation
+        return (f"|{margin}", text[:-1].split("\n")) if text.endswith("\n") else (f"|{margin}-", text.split("\n"))
     line = _quoted(text, _PLAIN)
     if used + len(line) <= WIDTH or "  " in text or "\t" in text or text != text.strip():
         return line, []

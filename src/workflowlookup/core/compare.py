@@ -4,6 +4,7 @@ Steps are the same when their ids are. A change is said in words where there are
 confirmation, criteria), as a diff where it is text, and as JSON otherwise, so that no change of a field is left out.
 """
 
+import bisect
 import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,9 @@ from workflowlookup.core.document import walk_steps
 from workflowlookup.core.graph import describe_confirmation, describe_loop, in_words
 from workflowlookup.core.model import Loop, LoopStep, Requirement, Workflow
 from workflowlookup.core.values import Json, json_equal
+
+LONG: Final = 120
+"""How many characters of JSON are told in one line."""
 
 
 class Kind(StrEnum):
@@ -59,16 +63,18 @@ def _sections(before: Workflow, after: Workflow) -> Iterator[Section]:
     old, new = _raw_steps(before), _raw_steps(after)
     old_places, new_places = _places(before), _places(after)
     moved = _moved(before, after)
+    moves = dict(_moves(moved, old_places, new_places))
     for step_id, place in new_places.items():
         title = after.steps[step_id].title
         if step_id not in old:
             yield Section(kind=Kind.ADDED, step=step_id, title=title, place=place)
             continue
         changes = list(_step_changes(before, after, step_id, old[step_id], new[step_id]))
-        if step_id in moved:
-            changes.insert(0, Change(kind=Kind.MOVED, what="place", before=old_places[step_id], after=place))
+        kind = Kind.CHANGED if changes else Kind.MOVED
+        if step_id in moves:
+            changes.insert(0, moves[step_id])
         if changes:
-            yield Section(kind=Kind.CHANGED, step=step_id, title=title, changes=tuple(changes))
+            yield Section(kind=kind, step=step_id, title=title, changes=tuple(changes))
     for step_id, place in old_places.items():
         if step_id not in new:
             yield Section(kind=Kind.REMOVED, step=step_id, title=before.steps[step_id].title, place=place)
@@ -102,9 +108,36 @@ def _moved(before: Workflow, after: Workflow) -> set[str]:
         stayed = {step_id for step_id in common if before.enclosing[step_id][-1:] == loop} - moved
         old = [step_id for step_id in before.enclosing if step_id in stayed]
         new = [step_id for step_id in after.enclosing if step_id in stayed]
-        in_order = difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
-        moved |= stayed - {step_id for block in in_order for step_id in old[block.a : block.a + block.size]}
+        rank = {step_id: position for position, step_id in enumerate(old)}
+        in_order = _longest_rise([rank[step_id] for step_id in new])
+        moved |= stayed - {old[position] for position in in_order}
     return moved
+
+
+def _longest_rise(numbers: Sequence[int]) -> Iterator[int]:
+    """A longest series of the numbers that rises, from its end: what need not move to get from one order to another."""
+    ends: list[int] = []
+    before: dict[int, int | None] = {}
+    for number in numbers:
+        place = bisect.bisect(ends, number)
+        before[number] = ends[place - 1] if place else None
+        ends[place : place + 1] = [number]
+    number_or_none = ends[-1] if ends else None
+    while number_or_none is not None:
+        yield number_or_none
+        number_or_none = before[number_or_none]
+
+
+def _moves(moved: set[str], old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, Change]]:
+    """The moves; steps that still follow each other moved together, and are told with the first of them."""
+    together: dict[str, int] = {}
+    leader = ""
+    for step_id in filter(moved.__contains__, new):
+        leader = leader if old[step_id] == new[step_id] else step_id
+        together[leader] = together.get(leader, 0) + 1
+    for step_id, count in together.items():
+        others = f", with the {count - 1} steps below it" if count > 2 else ", with the step below it" * (count - 1)
+        yield step_id, Change(kind=Kind.MOVED, what="place", before=old[step_id], after=new[step_id] + others)
 
 
 # ── fields ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,8 +174,12 @@ def _criteria(requirements: Sequence[Requirement]) -> list[str]:
 
 
 def _as_value(field: str, before: Json, after: Json) -> Iterator[Change]:
-    """Scalars as they are, the rest as JSON."""
-    yield _replaced(field, _json(before), _json(after))
+    """Scalars as they are, the rest as JSON: in one line each, or as a diff when that is long."""
+    old, new = _json(before), _json(after)
+    if max(len(old), len(new)) > LONG and isinstance(after if before is None else before, (dict, list)):
+        yield from _as_text(field, _json(before, indent=2), _json(after, indent=2))
+    else:
+        yield _replaced(field, old, new)
 
 
 def _in_words(what: str, words: Callable[[Json], str]) -> Teller:
@@ -160,9 +197,9 @@ def _as_text(field: str, before: Json, after: Json) -> Iterator[Change]:
     if not isinstance(before, str | None) or not isinstance(after, str | None):
         yield from _as_value(field, before, after)
         return
-    lines = difflib.unified_diff((before or "").split("\n"), (after or "").split("\n"), lineterm="", n=1)
-    kind = Kind.ADDED if before is None else Kind.REMOVED if after is None else Kind.CHANGED
-    yield Change(kind=kind, what=field, diff=tuple(lines)[2:])
+    old, new = (text.split("\n") if text else [] for text in (before, after))
+    lines = difflib.unified_diff(old, new, lineterm="", n=1)
+    yield Change(kind=_kind(before, after), what=field, diff=tuple(lines)[2:])
 
 
 def _as_list(field: str, before: Json, after: Json) -> Iterator[Change]:
@@ -183,12 +220,17 @@ def _sentences(what: str, before: Sequence[str], after: Sequence[str]) -> Iterat
 
 
 def _replaced(what: str, before: str, after: str) -> Change:
-    kind = Kind.CHANGED if before and after else Kind.ADDED if after else Kind.REMOVED
-    return Change(kind=kind, what=what, before=before, after=after)
+    return Change(kind=_kind(before, after), what=what, before=before, after=after)
 
 
-def _json(value: Json) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _kind(before: str | None, after: str | None) -> Kind:
+    return Kind.CHANGED if before and after else Kind.ADDED if after else Kind.REMOVED
+
+
+def _json(value: Json, indent: int | None = None) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 def _loop_words(value: Json) -> str:

@@ -4,7 +4,7 @@ A condition is the JSON object that the author wrote. Every part of it must hold
 range. A new operator is a function here, a line in `OPERATORS` and a property in `workflow.schema.json`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -84,34 +84,66 @@ OPERATORS: Final[Mapping[str, Operator]] = MappingProxyType(
     }
 )
 
-_find_operator: Final = dict(OPERATORS).get  # the same table, without the price of being read-only
 ORDERINGS: Final = frozenset({"gt", "gte", "lt", "lte"})
+
+MOST_COMPILED: Final = 4096
+
+_Predicate = Callable[[Context], bool]
+_compiled: dict[int, tuple[Condition, _Predicate]] = {}
+"""By identity: a condition is part of a document, which never changes, and is asked again and again."""
 
 
 def evaluate(condition: Condition | None, context: Context) -> bool:
     """Whether every part of the condition holds; an absent or empty condition does."""
     if not condition:
         return True
+    known = _compiled.get(id(condition))
+    if known is None or known[0] is not condition:
+        if len(_compiled) >= MOST_COMPILED:
+            _compiled.clear()
+        known = _compiled[id(condition)] = (condition, _compile(condition))
+    return known[1](context)
+
+
+def _compile(condition: Condition) -> _Predicate:
+    parts = [*_about_variable(condition)]
+    if "and" in condition:
+        parts += map(_compile, condition["and"])
+    if "or" in condition:
+        parts.append(_either([*map(_compile, condition["or"])]))
+    if "not" in condition:
+        parts.append(_opposite(_compile(condition["not"])))
+    return parts[0] if len(parts) == 1 else _every(parts)
+
+
+def _about_variable(condition: Condition) -> Iterator[_Predicate]:
     name = condition.get("var")
-    if name is not None:
-        value = context[name] if name in context else lookup(context, name)
-        asked = False
-        for key, expected in condition.items():
-            operator = _find_operator(key)
-            if operator is not None:
-                asked = True
-                if not operator(value, expected):
-                    return False
-        if asked:
-            if len(condition) == 2:  # a variable and one operator, the usual case
-                return True
-        elif not is_truthy(value):
-            return False
-    if "and" in condition and not all(evaluate(part, context) for part in condition["and"]):
-        return False
-    if "or" in condition and not any(evaluate(part, context) for part in condition["or"]):
-        return False
-    return "not" not in condition or not evaluate(condition["not"], context)
+    if name is None:
+        return
+    asked = [_asks(name, OPERATORS[key], expected) for key, expected in condition.items() if key in OPERATORS]
+    yield from asked or [lambda context: is_truthy(lookup(context, name))]
+
+
+def _asks(name: str, operator: Operator, expected: Json) -> _Predicate:
+    return lambda context: operator(context[name] if name in context else lookup(context, name), expected)
+
+
+def _opposite(part: _Predicate) -> _Predicate:
+    return lambda context: not part(context)
+
+
+def _either(parts: Sequence[_Predicate]) -> _Predicate:
+    return _opposite(_every([_opposite(part) for part in parts]))
+
+
+def _every(parts: Sequence[_Predicate]) -> _Predicate:
+    def holds(context: Context) -> bool:
+        for part in parts:  # noqa: SIM110 - a generator for `all` would cost more than the parts
+            if not part(context):
+                return False
+        return True
+
+    return holds
 
 
 def walk(condition: Condition) -> Iterator[Condition]:

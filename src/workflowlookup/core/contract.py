@@ -4,14 +4,16 @@ A workflow may declare `contextSchema`, a JSON Schema of the context; a step `re
 variables. `workflow_next` tells the caller what is unmet beside the step; a run refuses to go on without it.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from workflowlookup.core.model import PromptStep, Workflow
-from workflowlookup.core.schemas import compile_schema_text, expected_by, misfits
-from workflowlookup.core.values import Context, Json, lookup
+from workflowlookup.core.schemas import BadSchema, compile_schema, compile_schema_text, expected_by, misfits
+from workflowlookup.core.values import Context, Json, is_number, lookup
+from workflowlookup.core.verdicts import Declared, declaration
 from workflowlookup.errors import InvalidParams
 
 MOST_MISFITS: Final = 5
@@ -86,7 +88,8 @@ def refuse_misfits(workflow: Workflow, context: Context, changes: Context) -> No
 
 
 def _need(workflow: Workflow, name: str, found: str | None) -> Need:
-    schema = _schema(workflow).get("properties", {}).get(name, {})
+    known = {key: Declared(schema) for key, schema in _schema(workflow).get("properties", {}).items()}
+    schema = declaration(name, known).schema
     return Need(
         variable=name,
         expected=expected_by(schema),
@@ -101,26 +104,73 @@ def _schema(workflow: Workflow) -> Mapping[str, Any]:
     return schema if isinstance(schema, Mapping) else {}
 
 
-_BY_TYPE: Final[Mapping[str, Json]] = {"string": "…", "boolean": True, "null": None}
+# ── examples ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MOST_REPEATED: Final = 100
+MOST_BRANCHES: Final = 2
+DEEPEST: Final = 4
+"""Branches multiply with every level, and schemas are written by strangers."""
+
+_BY_FORMAT: Final[Mapping[str, str]] = {
+    "date": "2026-01-31",
+    "time": "09:00:00Z",
+    "date-time": "2026-01-31T09:00:00Z",
+    "duration": "P1D",
+    "email": "someone@example.org",
+    "hostname": "example.org",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "uri": "https://example.org/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+}
 
 
 def example_of(schema: Json, depth: int = 0) -> Json:
-    """A value that fits a JSON Schema as far as its plain keywords say."""
-    if not isinstance(schema, Mapping) or depth > 4:
+    """A value that fits a JSON Schema, if its plain keywords lead to one; null only when nothing else is left."""
+    candidates = [*_candidates(schema, depth)] if isinstance(schema, Mapping) and depth <= DEEPEST else []
+    if not candidates:
         return "…"
-    for keyword in ("const", "default"):
-        if keyword in schema:
-            return schema[keyword]
+    try:
+        fits = compile_schema(schema).is_valid
+    except BadSchema:  # a part that refers to the whole
+        return candidates[0]
+    return next((value for value in candidates if value is not None and fits(value)), candidates[0])
+
+
+def _candidates(schema: Mapping[str, Json], depth: int) -> Iterator[Json]:
+    yield from (schema[keyword] for keyword in ("const", "default") if keyword in schema)
     for keyword in ("examples", "enum"):
-        if isinstance(schema.get(keyword), list) and schema[keyword]:
-            return schema[keyword][0]
-    kind = schema.get("type")
-    kind = kind[0] if isinstance(kind, list) and kind else kind
-    if kind in ("integer", "number"):
-        return schema.get("minimum", 1)
-    if kind == "array":
-        return [example_of(schema.get("items", {}), depth + 1)]
-    if kind == "object":
-        properties = schema.get("properties", {})
-        return {name: example_of(properties.get(name, {}), depth + 1) for name in schema.get("required", properties)}
-    return _BY_TYPE.get(str(kind), "…")
+        yield from schema.get(keyword, ())
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        rest = {name: value for name, value in schema.items() if name != keyword}
+        for part in schema.get(keyword, ())[:MOST_BRANCHES]:
+            yield example_of({**rest, **part} if isinstance(part, Mapping) else rest, depth + 2)
+    kinds = schema.get("type")
+    for kind in kinds if isinstance(kinds, list) else [kinds]:
+        match kind:
+            case "string":
+                yield from (_BY_FORMAT.get(schema.get("format", ""), "…"), "…" * _at_least(schema, "minLength"), "")
+            case "integer" | "number":
+                yield from _numbers(schema)
+            case "boolean":
+                yield from (True, False)
+            case "array":
+                item = example_of(schema.get("items", {}), depth + 1)
+                yield from ([item] * max(1, _at_least(schema, "minItems")), [])
+            case "object":
+                known = schema.get("properties", {})
+                yield {name: example_of(known.get(name, {}), depth + 1) for name in schema.get("required", known)}
+            case "null":
+                yield None
+
+
+def _at_least(schema: Mapping[str, Json], keyword: str) -> int:
+    return int(min(schema.get(keyword, 0), MOST_REPEATED))
+
+
+def _numbers(schema: Mapping[str, Json]) -> Iterator[Json]:
+    least, most = schema.get("minimum", 1), schema.get("maximum", 1)
+    yield from (least, 1, 0, math.ceil(least), math.floor(most), schema.get("multipleOf", 1))
+    for keyword, step in (("exclusiveMinimum", 1), ("exclusiveMaximum", -1)):
+        if is_number(schema.get(keyword)):
+            yield math.floor(schema[keyword]) + step

@@ -2,12 +2,12 @@
 
 Criteria are taken apart into demands: rules that must pass, and rules that must not. A rule with a condition is put
 together with those that always count and those that have the same condition. Only what follows from two demands, or
-from one, is told: what looks strange and might be met is left alone.
+from one, is told: what looks strange and might be met is left alone, and so is what is too large to be compared.
 """
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +32,8 @@ from workflowlookup.core.values import Json, is_number
 
 _LITERAL: Final = re.compile(r"\^((?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*)\$")
 _HARMLESS_FLAGS: Final = frozenset("gsuy")
+MOST_DEMANDS: Final = 200
+LONGEST_TEXT: Final = 1_000
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,8 @@ def contradictions(data: Json) -> Iterator[tuple[PathTo, str]]:
     """Where the criteria of a step cannot be met, and why not; at most one for each condition of its rules."""
     criteria = parse_criteria(data)
     demands = [*_demands(criteria, data)] if criteria else []
+    if len(demands) > MOST_DEMANDS:
+        return
     always = [demand for demand in demands if demand.condition is None]
     if found := _first_conflict(always):
         yield found
@@ -106,16 +110,42 @@ def _wanted(demands: Sequence[Demand], kind: type, *, passes: bool = True) -> li
 
 
 def _lengths(demands: Sequence[Demand]) -> Conflicts:
-    lengths = _wanted(demands, LengthRule)
+    lengths = [*_wanted(demands, LengthRule), *_turned_around(demands)]
     most = min((rule.max for _, rule in lengths if rule.max is not None), default=None)
     if most is None:
         return
     for path, rule in lengths:
         if (rule.min or 0) > most:
             yield path, f"at least {rule.min} characters are asked for and at most {most}"
-    for path, rule in _wanted(demands, ContainsRule):
+    texts = _wanted(demands, ContainsRule)
+    for path, rule in texts:
         if len(rule.value) > most:
             yield path, f"the text {show(rule.value)} is longer than the {most} characters that are allowed"
+    for (_, first), (path, second) in itertools.combinations(texts, 2):
+        needed = _length_together(first.value, second.value)
+        if needed > most:
+            both = f"{show(first.value)} and {show(second.value)}"
+            yield path, f"{both} take {needed} characters together, of the {most} that are allowed"
+
+
+def _turned_around(demands: Sequence[Demand]) -> Iterator[tuple[PathTo, LengthRule]]:
+    """Lengths that must not be, as those that must; with two bounds there would be two ways."""
+    for path, rule in _wanted(demands, LengthRule, passes=False):
+        if rule.min and rule.max is None:
+            yield path, msgspec.structs.replace(rule, min=None, max=rule.min - 1)
+        elif not rule.min and rule.max is not None:
+            yield path, msgspec.structs.replace(rule, min=rule.max + 1, max=None)
+
+
+def _length_together(first: str, second: str) -> int:
+    """How long a text must be at least that has both; they may overlap."""
+    shorter, longer = sorted((first, second), key=len)
+    if shorter in longer or len(longer) > LONGEST_TEXT:
+        return len(longer)
+    overlap = next(
+        size for size in range(len(shorter), -1, -1) if first.endswith(second[:size]) or second.endswith(first[:size])
+    )
+    return len(first) + len(second) - overlap
 
 
 def _texts(demands: Sequence[Demand]) -> Conflicts:
@@ -160,9 +190,9 @@ def _passes(rule: Rule, text: str) -> bool | None:
 
 
 def _alternatives(demands: Sequence[Demand]) -> Conflicts:
-    """Alternatives, none of which goes together with the rest."""
+    """Alternatives, none of which goes together with the rest; what two groups of them exclude together is not told."""
+    rest = [demand for demand in demands if not isinstance(demand.criterion, AnyOf)]
     for path, group in _wanted(demands, AnyOf):
-        rest = [demand for demand in demands if demand.criterion is not group]
         if all(_first_conflict([*rest, *_alone(part)]) for part in group.parts):
             yield path, "none of the alternatives can be met"
 
@@ -192,7 +222,7 @@ _RANGES: Final = (
 
 def _schemas(demands: Sequence[Demand]) -> Conflicts:
     schemas = [(path, msgspec.json.decode(rule.schema)) for path, rule in _wanted(demands, SchemaRule)]
-    schemas = [(path, schema) for path, schema in schemas if _compiles(schema)]
+    schemas = [(path, schema) for path, schema in schemas if _fitting(schema)]
     for path, schema in schemas:
         if why := unfittable(schema):
             yield path, f"no JSON fits the schema: {why}"
@@ -218,8 +248,9 @@ def _together(schema: Mapping[str, Json]) -> list[Mapping[str, Json]]:
 
 def _no_value(schema: Mapping[str, Json]) -> Iterator[str]:
     for part in _together(schema):
-        values = [part["const"]] if "const" in part else part.get("enum")
-        if isinstance(values, list) and not any(_may_fit(schema, value) for value in values):
+        values = [part["const"]] if "const" in part else _listed(part, "enum")
+        fits = _fitting(schema) if values or "enum" in part else None
+        if fits and not any(map(fits, values)):
             yield f"none of the values that it lists ({', '.join(map(show, values[:5]))}) fits the rest of it"
 
 
@@ -254,16 +285,9 @@ def _listed(schema: Mapping[str, Json], key: str) -> list[Json]:
     return value if isinstance(value, list) else []
 
 
-def _compiles(schema: Json) -> bool:
+def _fitting(schema: Json) -> Callable[[Json], bool] | None:
+    """What says whether a value fits the schema; None for a schema that is malformed itself."""
     try:
-        compile_schema(schema)
+        return compile_schema(schema).is_valid
     except BadSchema:
-        return False
-    return True
-
-
-def _may_fit(schema: Json, value: Json) -> bool:
-    try:
-        return bool(compile_schema(schema).is_valid(value))
-    except BadSchema:
-        return True
+        return None

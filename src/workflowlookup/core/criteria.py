@@ -22,7 +22,8 @@ from workflowlookup.core.model import (
     Rule,
     SchemaRule,
 )
-from workflowlookup.core.schemas import compile_schema, misfits, workflow_schema
+from workflowlookup.core.patterns import BadPattern, compile_pattern
+from workflowlookup.core.schemas import BadSchema, compile_schema, compile_schema_text, misfits, workflow_schema
 from workflowlookup.core.values import Json
 
 if TYPE_CHECKING:
@@ -79,3 +80,17 @@ def rules_of(data: Json) -> Iterator[Rule]:
                 waiting.insert(0, part)
             case ContainsRule() | RegexRule() | LengthRule() | SchemaRule() as rule:
                 yield rule
+
+
+def flaw_of(rule: Rule) -> str:
+    """Why a well-formed rule still cannot be judged; nothing when it can."""
+    try:
+        if isinstance(rule, RegexRule):
+            compile_pattern(rule.pattern, rule.flags)
+        elif isinstance(rule, SchemaRule):
+            compile_schema_text(bytes(rule.schema))
+    except BadPattern as problem:
+        return f"The pattern '{rule.pattern}' does not compile ({problem})"  # type: ignore[union-attr]
+    except BadSchema as problem:
+        return f"The JSON Schema of a rule is malformed ({problem})"
+    return ""

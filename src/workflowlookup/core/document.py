@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core.conditions import ORDERINGS, Condition, walk
-from workflowlookup.core.criteria import parse_criteria, rules_of
+from workflowlookup.core.criteria import flaw_of, parse_criteria, rules_of
 from workflowlookup.core.guidance import requirements_of
 from workflowlookup.core.model import (
     DEFAULT_CATEGORY,
@@ -24,9 +24,7 @@ from workflowlookup.core.model import (
     Loop,
     LoopStep,
     PromptStep,
-    RegexRule,
     Requirement,
-    SchemaRule,
     Step,
     Workflow,
 )
@@ -48,6 +46,8 @@ from workflowlookup.core.verdicts import verdict
 MOST_FINDINGS: Final = 100
 """How many findings of a kind are told: nobody reads more, and a hostile document has any number."""
 MOST_LOOPS_NESTED: Final = 16
+MOST_DECIDING: Final = 6
+"""How many conditions of a step may decide what the agent is told, for each outcome to be kept ready."""
 MOST_PARTS: Final = 8
 """How large a condition may be for it to be worked out whether it can come out both ways."""
 
@@ -101,14 +101,15 @@ def _from_misfit(misfit: Misfit, document: Json) -> Finding:
     elif misfit.unknown:
         names = ", ".join(suggest(name, misfit.known) for name in misfit.unknown[:5])
         message = f"Unknown {'field' if len(misfit.unknown) == 1 else 'fields'} {names}{at}"
-        suggestion = "Rename or remove unknown fields; names that start with 'x-' are free for your own data"
+        free = "names that start with 'x-' are free for your own data"
+        suggestion = f"Rename or remove unknown fields; {free if misfit.is_open else _known(misfit)}"
     elif not misfit.path:
         message = f"The document must be {misfit.expected}; found {misfit.found}"
         suggestion = "Write the workflow as one JSON object with id, name, description and steps"
     else:
         subject = f"Field '{field}'" if field else "The step"
         message = f"{subject} must be {misfit.expected}; found {misfit.found}{at}"
-        suggestion = _HOW_TO_MEND.get(str(misfit.path[-1]), f"Make '{dotted(misfit.path)}' {misfit.expected}")
+        suggestion = _HOW_TO_MEND.get(str(misfit.path[-1]), _make(misfit))
     lenient = "validationCriteria" in misfit.path
     return Finding(
         severity=Severity.WARNING if lenient else Severity.ERROR,
@@ -116,6 +117,16 @@ def _from_misfit(misfit: Misfit, document: Json) -> Finding:
         message=message,
         suggestion=suggestion,
     )
+
+
+def _known(misfit: Misfit) -> str:
+    return f"known here: {', '.join(misfit.known)}"
+
+
+def _make(misfit: Misfit) -> str:
+    is_form = misfit.keyword in ("type", "minItems", "minProperties")
+    example = f", for example {msgspec.json.encode(misfit.example).decode()}" if is_form and misfit.example else ""
+    return f"Make '{dotted(misfit.path)}' {misfit.expected}{example}"
 
 
 _ID_FORM: Final = "Use lower-case letters, digits, hyphens, dots and underscores in ids; 3 to 64 characters"
@@ -429,25 +440,13 @@ def _criteria(document: Mapping[str, Json]) -> Iterator[Finding]:
     """Rules that are well-formed as JSON and still cannot be judged."""
     for path, step in walk_steps(document["steps"]):
         at = (*path, "validationCriteria")
-        for rule in rules_of(step.get("validationCriteria")):
-            try:
-                if isinstance(rule, RegexRule):
-                    compile_pattern(rule.pattern, rule.flags)
-                elif isinstance(rule, SchemaRule):
-                    compile_schema_text(bytes(rule.schema))
-            except BadPattern as problem:
-                yield _rule_warning(at, f"The pattern '{rule.pattern}' does not compile ({problem})", document)  # type: ignore[union-attr]
-            except BadSchema as problem:
-                yield _rule_warning(at, f"The JSON Schema of a rule is malformed ({problem})", document)
-
-
-def _rule_warning(path: PathTo, message: str, document: Json) -> Finding:
-    return Finding(
-        severity=Severity.WARNING,
-        path=path,
-        message=f"{message} {_where(document, path)}",
-        suggestion="Mend the rule: until then the output of this step cannot be judged",
-    )
+        for flaw in filter(None, map(flaw_of, rules_of(step.get("validationCriteria")))):
+            yield Finding(
+                severity=Severity.WARNING,
+                path=at,
+                message=f"{flaw} {_where(document, at)}",
+                suggestion="Mend the rule: until then the output of this step cannot be judged",
+            )
 
 
 _UNUSED_FIELDS: Final = (
@@ -569,7 +568,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         run_condition=data.get("runCondition"),
         criteria=criteria,
         requirements=requirements,
-        reads_context=_reads_context(data, requirements),
+        told_by=_told_by(data, requirements),
         model_tier=data.get("modelTier", ""),
         model_hint=data.get("modelHint", ""),
         function_definitions=_functions(data),
@@ -585,15 +584,18 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
     )
 
 
-def _reads_context(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> bool:
-    return (
-        b"{{" in msgspec.json.encode(data)
-        or "promptFragments" in data
-        or _has_pieces(data.get("promptBlocks", {}))
-        or "parallelDelegations" in data
-        or isinstance(data.get("requireConfirmation"), Mapping)
-        or any(requirement.condition is not None for requirement in requirements)
-    )
+def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tuple[Condition, ...] | None:
+    """The conditions of rules, fragments, delegations and the confirmation, unless there are templates or too many."""
+    if b"{{" in msgspec.json.encode(data) or _has_pieces(data.get("promptBlocks", {})):
+        return None
+    conditions = [
+        _confirmation(data),
+        *(requirement.condition for requirement in requirements),
+        *(fragment.get("when") for fragment in data.get("promptFragments", ())),
+        *(delegation.get("runCondition") for delegation in data.get("parallelDelegations", ())),
+    ]
+    told_by = tuple(condition for condition in conditions if isinstance(condition, Mapping))
+    return told_by if len(told_by) <= MOST_DECIDING else None
 
 
 def _has_pieces(blocks: Mapping[str, Any]) -> bool:

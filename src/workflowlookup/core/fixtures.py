@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from workflowlookup.core.schemas import Misfit, compile_schema, misfits
+from workflowlookup.core.document import Finding, Severity
+from workflowlookup.core.schemas import Misfit, PathTo, compile_schema, misfits
 from workflowlookup.core.values import Json
 
 if TYPE_CHECKING:
@@ -43,11 +44,15 @@ NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
 
 
 class BadFixture(ValueError):
-    """A fixture that does not fit its format: one sentence for each mistake, with the case and the field."""
+    """A fixture that does not fit its format, or leads nowhere: a finding for each mistake."""
 
-    def __init__(self, *problems: str) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
+    def __init__(self, *findings: Finding) -> None:
+        super().__init__("; ".join(finding.message for finding in findings))
+        self.findings = findings
+
+
+def mistake(path: PathTo, message: str, suggestion: str) -> Finding:
+    return Finding(severity=Severity.ERROR, path=path, message=message, suggestion=suggestion)
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,23 +91,32 @@ class Fixture(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_fixture(value: Json) -> Fixture:
     """The fixture that a JSON value means. Raises `BadFixture`."""
-    problems = [_sentence(misfit, value) for misfit in misfits(_validator(), value, SCHEMA)]
-    if problems:
-        raise BadFixture(*problems)
+    findings = [_from_misfit(misfit, value) for misfit in misfits(_validator(), value, SCHEMA)]
+    if findings:
+        raise BadFixture(*findings)
     fixture = msgspec.convert(value, Fixture)
-    problems = list(_beyond_the_schema(fixture))
-    if problems:
-        raise BadFixture(*problems)
+    findings = list(_beyond_the_schema(fixture))
+    if findings:
+        raise BadFixture(*findings)
     return fixture
 
 
-def _beyond_the_schema(fixture: Fixture) -> Iterator[str]:
-    names = [case.name for case in fixture.cases]
-    for number, case in enumerate(fixture.cases, 1):
-        if case.name in names[: number - 1]:
-            yield f"case {number} ('{case.name}'): another case has this name already"
+def _beyond_the_schema(fixture: Fixture) -> Iterator[Finding]:
+    names: set[str] = set()
+    for index, case in enumerate(fixture.cases):
+        subject, path = f"case {index + 1} ('{case.name}')", ("cases", index)
+        if case.name in names:
+            message = f"{subject}: another case has this name already"
+            yield mistake((*path, "name"), message, "Give every case a name of its own")
+        names.add(case.name)
         if not case.complete and case.steps is None:
-            yield f"case {number} ('{case.name}'): 'complete: false' needs 'steps', which say how far to go"
+            message = f"{subject}: 'complete: false' needs 'steps', which say how far to go"
+            yield mistake((*path, "complete"), message, "List the steps up to there in 'steps'")
+
+
+def _from_misfit(misfit: Misfit, value: Json) -> Finding:
+    path = (*misfit.path, *misfit.unknown[:1])
+    return mistake(path, _sentence(misfit, value), "`workflowlookup test --example ID` prints a fixture that fits")
 
 
 def _sentence(misfit: Misfit, value: Json) -> str:

@@ -82,11 +82,12 @@ SIGNS: Final = (
     ),
     _sign(
         "[\u200b\u2060-\u2064\ufeff\u202a-\u202e\u2066-\u2069]|[\u200c\u200d]{2,}|[\ufe00-\ufe0f]{3,}"
-        "|[\U000e0100-\U000e01ef]|(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0001-\U000e007f]",
+        "|[\U000e0100-\U000e01ef]|(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0001-\U000e007f]"
+        "|[\U000e0020-\U000e007e]{7,}",  # after a black flag up to six name the flag of a region
         "it has characters that people do not see and models read",
     ),
     _sign(
-        r"<!--(?:(?!-->)[\s\S]){0,400}?\b(?:you must|you should|ignore|execute|run the|call the|assistant"
+        r"<!--(?:(?!-->|<!--)[\s\S]){0,400}?\b(?:you must|you should|ignore|execute|run the|call the|assistant"
         r"|agent|always)\b",
         "it instructs inside an HTML comment, which people do not see once it is rendered",
     ),
@@ -97,7 +98,7 @@ SIGNS: Final = (
 )
 
 TAKES_A_ROLE: Final = _sign(
-    r"\byou are now (?:an?|the|acting|called|known|no longer|free|unrestricted|dan)\b",
+    r"\byou are now (?:called|known|no longer|free|unrestricted|dan|an? (?:unrestricted|unfiltered|different|new))\b",
     "it gives the agent a new identity outside 'agentRole'",
 )
 

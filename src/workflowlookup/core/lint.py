@@ -6,31 +6,42 @@ linter that cries wolf is switched off. Authors switch off a code for a step, a 
 `"x-lint": {"off": ["WL003"]}`; what a stranger switched off is told with `heed_off=False`.
 """
 
-import functools
-import re
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from workflowlookup.core.conditions import Condition, describe, walk
+from workflowlookup.core.conditions import Condition, describe
 from workflowlookup.core.contradictions import contradictions
-from workflowlookup.core.criteria import parse_criteria, rules_of
-from workflowlookup.core.document import Finding, Severity, build
+from workflowlookup.core.criteria import flaw_of, parse_criteria, rules_of
+from workflowlookup.core.document import Finding, Severity
 from workflowlookup.core.guidance import compose, filler, view_step
 from workflowlookup.core.injection import suspicions
-from workflowlookup.core.model import Malformed, PromptStep, RegexRule, SchemaRule, Workflow
+from workflowlookup.core.lint_subject import (
+    Object,
+    Place,
+    Prose,
+    Subject,
+    counter,
+    head_of,
+    numbered,
+    rules_in,
+    texts_in,
+    variables_in,
+    whole_number,
+)
+from workflowlookup.core.model import Malformed, PromptStep, Workflow
 from workflowlookup.core.navigation import Next
-from workflowlookup.core.patterns import BadPattern, compile_pattern, start_budget
-from workflowlookup.core.schemas import BadSchema, PathTo, compile_schema_text, show
+from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.schemas import PathTo, show
 from workflowlookup.core.values import Json, is_number
-from workflowlookup.core.verdicts import Declared, Scope, declaration, possible_values, understood, verdict
+from workflowlookup.core.verdicts import Scope, declaration, possible_values, verdict
 
 MAX_PROMPT_TOKENS: Final = 1500
 CHARACTERS_PER_TOKEN: Final = 4
 SWITCH: Final = "x-lint"
 
-Object = Mapping[str, Json]
 Found = Iterator[tuple[PathTo, str, str]]
 """A place, what is wrong there, and what to do about it."""
 
@@ -40,88 +51,6 @@ class LintFinding(Finding, frozen=True, kw_only=True):
 
     code: str
     name: str
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of a document, and the loops around it, outermost first."""
-
-    path: PathTo
-    step: Object
-    loops: tuple[Object, ...] = ()
-
-    @property
-    def id(self) -> str:
-        return str(self.step["id"])
-
-
-class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A sound document with what several checks ask of it."""
-
-    document: Object
-    max_prompt_tokens: int
-
-    @functools.cached_property
-    def places(self) -> list[Place]:
-        """Every step, in the order in which they are walked."""
-        top_level: dict[str, tuple[PathTo, Object]] = {
-            step["id"]: (("steps", index), step) for index, step in enumerate(self.document["steps"])
-        }
-        repeated = {step["body"] for step in _steps(self.document["steps"]) if isinstance(step.get("body"), str)}
-
-        def visit(path: PathTo, step: Object, loops: tuple[Object, ...]) -> Iterator[Place]:
-            yield Place(path=path, step=step, loops=loops)
-            body = step.get("body", ())
-            inner = [top_level[body]] if isinstance(body, str) else _numbered((*path, "body"), body)
-            for inner_path, inner_step in inner:
-                yield from visit(inner_path, inner_step, (*loops, step))
-
-        return [
-            place
-            for identifier, (path, step) in top_level.items()
-            if identifier not in repeated
-            for place in visit(path, step, ())
-        ]
-
-    @functools.cached_property
-    def workflow(self) -> Workflow:
-        return build(self.document)
-
-    @functools.cached_property
-    def contract(self) -> Scope:
-        """The variables that the workflow declares."""
-        return _declared(self.document.get("contextSchema"))
-
-    @functools.cached_property
-    def produced(self) -> frozenset[str]:
-        return frozenset(name for place in self.places for name in place.step.get("produces", ()))
-
-    @functools.cached_property
-    def has_contract(self) -> bool:
-        return bool(self.contract or self.produced or "inputSchema" in self.document)
-
-    def scope(self, loops: Sequence[Object]) -> Scope:
-        """The variables that are known inside of loops."""
-        scope = dict(self.contract)
-        for step in loops:
-            scope |= _loop_variables(step["loop"], scope)
-        return scope
-
-    def conditions(self, place: Place) -> Iterator[tuple[PathTo, Condition]]:
-        """The conditions of a step, its loop's own aside."""
-        step, path = place.step, place.path
-        if "runCondition" in step:
-            yield (*path, "runCondition"), step["runCondition"]
-        confirmation = step.get("requireConfirmation")
-        if isinstance(confirmation, Mapping) and "kind" not in confirmation:
-            yield (*path, "requireConfirmation"), confirmation
-        elif isinstance(confirmation, Mapping) and "condition" in confirmation:
-            yield (*path, "requireConfirmation", "condition"), confirmation["condition"]
-        for at, fragment in _numbered((*path, "promptFragments"), step.get("promptFragments", ())):
-            if "when" in fragment:
-                yield (*at, "when"), fragment["when"]
-        for at, rule in _rules(step.get("validationCriteria"), (*path, "validationCriteria")):
-            if isinstance(rule, Mapping) and "condition" in rule:
-                yield (*at, "condition"), rule["condition"]
 
 
 def lint(document: Object, *, max_prompt_tokens: int = MAX_PROMPT_TOKENS, heed_off: bool = True) -> list[LintFinding]:
@@ -134,127 +63,15 @@ def lint(document: Object, *, max_prompt_tokens: int = MAX_PROMPT_TOKENS, heed_o
         )
         for code, check in CHECKS.items()
         for path, message, suggestion in check.find(subject)
-        if not (heed_off and _is_off(code, check.name, document, path))
+        if not (heed_off and any(_is_off(code, check.name, node) for node in subject.around(path)))
     ]
 
 
-def _is_off(code: str, name: str, document: Object, path: PathTo) -> bool:
-    """Whether an object on the way to the place has the code, or its name, switched off."""
-    node: Json = document
-    for part in (None, *path):
-        node = node if part is None else node[part]
-        switch = node.get(SWITCH) if isinstance(node, Mapping) else None
-        off = switch.get("off") if isinstance(switch, Mapping) else switch
-        if isinstance(off, list) and (code in off or name in off):
-            return True
-        if not isinstance(node, (Mapping, list)):
-            break
-    return False
-
-
-# ── reading a document ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _numbered(path: PathTo, items: Sequence[Json]) -> list[tuple[PathTo, Json]]:
-    return [((*path, index), item) for index, item in enumerate(items)]
-
-
-def _steps(steps: Sequence[Object]) -> Iterator[Object]:
-    for step in steps:
-        yield step
-        if isinstance(step.get("body"), list):
-            yield from _steps(step["body"])
-
-
-def _declared(schema: Json) -> dict[str, Declared]:
-    """The variables of a JSON Schema of the context."""
-    fields = schema if isinstance(schema, Mapping) else {}
-    properties = fields["properties"] if isinstance(fields.get("properties"), Mapping) else {}
-    required = fields["required"] if isinstance(fields.get("required"), list) else []
-    names = dict.fromkeys((*properties, *required))
-    return {name: Declared(properties.get(name, True), always_set=name in required) for name in names}
-
-
-def _loop_variables(loop: Object, scope: Scope) -> dict[str, Declared]:
-    most = loop["maxIterations"]
-    variables = {_counter(loop): _whole_number(1, most)}
-    if loop["type"] == "forEach":
-        items = understood(declaration(loop["items"], scope).schema)
-        item = items.get("items", True) if "prefixItems" not in items else True
-        variables[loop.get("itemVar", "currentItem")] = Declared(item, always_set=True)
-        variables[loop.get("indexVar", "currentIndex")] = _whole_number(0, most - 1)
-    return variables
-
-
-def _whole_number(least: int, most: int) -> Declared:
-    return Declared({"type": "integer", "minimum": least, "maximum": most}, always_set=True)
-
-
-def _counter(loop: Object) -> str:
-    return str(loop.get("iterationVar", "currentIteration"))
-
-
-def _rules(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, Json]]:
-    """The rules of criteria, each with its place; none of criteria that are not well-formed."""
-    waiting = [] if isinstance(parse_criteria(criteria), Malformed | None) else [(path, criteria)]
-    while waiting:
-        at, part = waiting.pop(0)
-        group = next((key for key in ("and", "or", "not") if key in part), "") if isinstance(part, Mapping) else ""
-        if isinstance(part, list):
-            waiting[:0] = _numbered(at, part)
-        elif group:
-            waiting.insert(0, ((*at, group), part[group]))
-        else:
-            yield at, part
-
-
-_FREE_NAMES: Final = frozenset({"outputRequired", "properties", "args", "variables"})
-"""Fields whose value has names that the author chose."""
-
-_NOT_PROSE: Final = frozenset(
-    {"id", "runCondition", "when", "condition", "requireConfirmation", "loop", "requires", "produces"}
-    | {"contextSchema", "inputSchema"}
-)
-"""Fields that use variables without telling anybody to set them."""
-
-_TEMPLATE: Final = re.compile(r"\{\{[^{}\n]*\}\}")
-
-
-def _texts(node: Json, path: PathTo = ()) -> Iterator[tuple[PathTo, str]]:
-    """Every text with its place; names that the author chose in quotes."""
-    if isinstance(node, str):
-        yield path, node
-    elif isinstance(node, list):
-        for at, item in _numbered(path, node):
-            yield from _texts(item, at)
-    elif isinstance(node, Mapping):
-        for key, value in node.items():
-            if not key.startswith("x-"):
-                if path and path[-1] in _FREE_NAMES:
-                    yield (*path, key), f'"{key}"'
-                yield from _texts(value, (*path, key))
-
-
-def _prose(*nodes: Json) -> str:
-    """What nodes of a document tell, without templates: they use a variable and do not set it."""
-    told = (text for node in nodes for path, text in _texts(node) if not _NOT_PROSE.intersection(path))
-    return "\n".join(_TEMPLATE.sub(" ", text) for text in told)
-
-
-def _mentions(prose: str, name: str, *, quoted: bool = False) -> bool:
-    before = r"[`'\"](?:context\.)?" if quoted else r"(?<![\w$])"
-    return re.search(rf"{before}{re.escape(name)}(?![\w$])", prose) is not None
-
-
-def _head(name: str) -> str:
-    return name.partition(".")[0]
-
-
-def _variables(condition: Condition) -> dict[str, None]:
-    return {part["var"]: None for part in walk(condition) if "var" in part}
-
-
-# ── the checks ──────────────────────────────────────────────────────────────────────────────────────────────────
+def _is_off(code: str, name: str, node: Json) -> bool:
+    """Whether an object of the document has the code, or its name, switched off."""
+    switch = node.get(SWITCH) if isinstance(node, Mapping) else None
+    off = switch.get("off") if isinstance(switch, Mapping) else switch
+    return isinstance(off, list) and (code in off or name in off)
 
 
 def _dead_steps(subject: Subject) -> Found:
@@ -299,7 +116,7 @@ def _can_be(name: str, scope: Scope, wanted: Callable[[Json], bool]) -> bool:
 
 def _at_the_end(loop: Object, scope: Scope) -> Scope:
     """What the loop's own condition sees: also the iteration that would come after the limit."""
-    return {**scope, _counter(loop): _whole_number(1, loop["maxIterations"] + 1)}
+    return {**scope, counter(loop): whole_number(1, loop["maxIterations"] + 1)}
 
 
 def _constant_conditions(subject: Subject) -> Found:
@@ -325,7 +142,7 @@ def _constants(condition: Condition, path: PathTo, scope: Scope) -> Iterator[tup
         yield path, condition, truth
         return
     for key in ("and", "or"):
-        for at, part in _numbered((*path, key), condition.get(key, ())):
+        for at, part in numbered((*path, key), condition.get(key, ())):
             yield from _constants(part, at, scope)
     if "not" in condition:
         yield from _constants(condition["not"], (*path, "not"), scope)
@@ -340,16 +157,16 @@ def _constant(path: PathTo, condition: Condition, truth: bool, place: Place) -> 
 
 
 def _unproduced_variables(subject: Subject) -> Found:
-    known = {*subject.contract, *subject.produced, *_declared(subject.document.get("inputSchema"))}
-    prose = _prose(subject.document)
+    declared = {*subject.contract, *subject.produced}
+    known = declared | {head_of(name) for name in declared}
     told: set[str] = set()
     for place in subject.places:
         for path, name in _uses(subject, place):
-            head = _head(name)
+            head = head_of(name)
             loops = (*place.loops, place.step) if path[len(place.path)] == "loop" else place.loops
             if head in told or {name, head} & known or {name, head} & subject.scope(loops).keys():
                 continue
-            if _mentions(prose, head, quoted=subject.has_contract):
+            if subject.prose.mentions(head, quoted=subject.has_contract):
                 continue
             told.add(head)
             yield (
@@ -363,10 +180,10 @@ def _uses(subject: Subject, place: Place) -> Iterator[tuple[PathTo, str]]:
     """The variables that a step needs, each with the place that asks for it."""
     step = place.step
     for path, condition in subject.conditions(place):
-        for name in _variables(condition):
+        for name in variables_in(condition):
             yield path, name
     loop = step.get("loop", {})
-    for name in _variables(loop.get("condition", {})):
+    for name in variables_in(loop.get("condition", {})):
         yield (*place.path, "loop", "condition"), name
     for key in ("items", "count"):
         if isinstance(loop.get(key), str):
@@ -374,7 +191,7 @@ def _uses(subject: Subject, place: Place) -> Iterator[tuple[PathTo, str]]:
     for index, name in enumerate(step.get("requires", ())):
         yield (*place.path, "requires", index), name
     templates = {key: step[key] for key in _WITH_TEMPLATES if key in step}
-    for path, text in _texts(templates, place.path):
+    for path, text in texts_in(templates, place.path):
         unset: dict[str, None] = {}
         filler({}, unset)(text)
         for name in unset:
@@ -388,24 +205,22 @@ _WITH_TEMPLATES: Final = (
 
 
 def _endless_loops(subject: Subject) -> Found:
-    for place in subject.places:
+    for_all = Prose(*(subject.document.get(key) for key in ("metaGuidance", "functionDefinitions")))
+    for index, place in enumerate(subject.places):
         loop = place.step.get("loop", {})
         if loop.get("type") not in ("while", "until") or "condition" not in loop:
             continue
-        body = [inner.step for inner in subject.places if any(loop is place.step for loop in inner.loops)]
-        prose = _prose(*body, *(subject.document.get(key) for key in ("metaGuidance", "functionDefinitions")))
-        prose += _prose(*(step.get("functionDefinitions") for step in (*place.loops, place.step)))
-        if _mentions(prose, place.id):  # the agent is told that it may complete the loop itself
+        names = variables_in(loop["condition"]) | variables_in(place.step.get("runCondition", {}))
+        body = _body(subject.places, index)
+        here = Prose(*body, *(step.get("functionDefinitions") for step in (*place.loops, place.step)))
+        told = {name for name in (place.id, *map(head_of, names)) if here.mentions(name) or for_all.mentions(name)}
+        if place.id in told:  # that it may complete the loop itself
             continue
-        names = _variables(loop["condition"]) | _variables(place.step.get("runCondition", {}))
-        moving = {
-            loop.get("iterationVar", "currentIteration"),
-            *(name for step in body for name in step.get("produces", ())),
-        }
+        moving = {counter(loop), *told, *(name for step in body for name in step.get("produces", ()))}
         stuck = verdict(loop["condition"], _at_the_end(loop, subject.scope(place.loops)))
         if stuck is (loop["type"] == "while"):
             why = f"its condition {'always' if stuck else 'never'} holds ({describe(loop['condition'])})"
-        elif not any({name, _head(name)} & moving or _mentions(prose, _head(name)) for name in names):
+        elif not any({name, head_of(name)} & moving for name in names):
             why = f"no step of its body sets {' or '.join(map(show, names))}"
         else:
             continue
@@ -414,6 +229,13 @@ def _endless_loops(subject: Subject) -> Found:
             f"Loop '{place.id}' can only end by its limit of {loop['maxIterations']} iterations: {why}",
             "Let a step of the body produce a variable of the condition, or write a 'for' loop",
         )
+
+
+def _body(places: Sequence[Place], index: int) -> list[Object]:
+    """The steps in a loop, which follow it in the order of the walk."""
+    depth = len(places[index].loops)
+    later = itertools.islice(places, index + 1, None)
+    return [place.step for place in itertools.takewhile(lambda place: len(place.loops) > depth, later)]
 
 
 def _unmeetable_criteria(subject: Subject) -> Found:
@@ -462,7 +284,7 @@ def _steps_without_criterion(subject: Subject) -> Found:
 
 
 def _injections(subject: Subject) -> Found:
-    for path, text in _texts(subject.document):
+    for path, text in texts_in(subject.document):
         if path[-1] == "pattern" or ("validationCriteria" in path and path[-1] == "value"):
             continue  # what the output is searched for
         for excerpt, reason in suspicions(text, is_role=path[-1] == "agentRole"):
@@ -485,17 +307,9 @@ def _broken_rules(subject: Subject) -> Found:
         if isinstance(parsed, Malformed):
             yield path, f"The criteria of step '{place.id}' are not well-formed: {parsed.reason}", remedy
             continue
-        for at, data in _rules(criteria, path):
-            for rule in rules_of(data):
-                try:
-                    if isinstance(rule, RegexRule):
-                        compile_pattern(rule.pattern, rule.flags)
-                    elif isinstance(rule, SchemaRule):
-                        compile_schema_text(bytes(rule.schema))
-                except BadPattern as problem:
-                    yield at, f"A pattern of step '{place.id}' does not compile: {problem}", remedy
-                except BadSchema as problem:
-                    yield at, f"A JSON Schema of step '{place.id}' is malformed: {problem}", remedy
+        for at, data in rules_in(criteria, path):
+            for flaw in filter(None, map(flaw_of, rules_of(data))):
+                yield at, f"{flaw} in step '{place.id}'", remedy
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

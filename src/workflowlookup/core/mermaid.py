@@ -13,6 +13,9 @@ from workflowlookup.core.graph import END, START, Graph, Kind, Node, State
 MOST_CHARACTERS: Final = 240
 """Of one label; the rest of a longer text is cut."""
 
+LINE: Final = 20
+"""The height of a line of a label, about."""
+
 _STYLES: Final = (
     "classDef question stroke-dasharray:3 3",
     "classDef taken fill:#dcf5e7,stroke:#1a7f4b,stroke-width:2px,color:#0b3d24",
@@ -37,6 +40,7 @@ def _lines(graph: Graph) -> Iterator[str]:
         names[f"{node.id}?"] = f"q{index}"
     yield "---"
     yield f'title: "{_title(graph.name)}"'
+    yield from _room_for_titles(graph)
     yield "---"
     yield "flowchart TD"
     yield f'  {names[START]}(["Start"])'
@@ -51,6 +55,15 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield from _mark("question", [names[f"{node.id}?"] for node in nodes if node.condition])
     for state in State:
         yield from _mark(state, [names[node.id] for node in nodes if node.state is state])
+
+
+def _room_for_titles(graph: Graph) -> Iterator[str]:
+    """Mermaid leaves room for one line above the body of a loop; its title has more."""
+    most = max((len(list(node.facts())) for node in graph.nodes() if node.kind is Kind.LOOP), default=0)
+    if most:
+        yield "config:"
+        yield "  flowchart:"
+        yield f"    subGraphTitleMargin: {{top: 4, bottom: {LINE * most}}}"
 
 
 def _mark(style: str, members: Sequence[str]) -> Iterator[str]:

@@ -134,8 +134,8 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     run_condition: Condition | None = None
     criteria: Criterion | None = None
     requirements: tuple[Requirement, ...] = ()
-    reads_context: bool = True
-    """Whether what the agent is told depends on the context; the step's own condition aside."""
+    told_by: tuple[Condition, ...] | None = None
+    """What decides what the agent is told: the same truths, the same words. None when values are written into them."""
     model_tier: str = ""
     model_hint: str = ""
     function_definitions: tuple[Function, ...] = ()

@@ -59,7 +59,7 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     condition: Condition
 
 
-class Next(msgspec.Struct, frozen=True, kw_only=True):
+class Next(msgspec.Struct, frozen=True):
     """The next step, or None when the workflow is complete, and how the walk got there."""
 
     step: PromptStep | None
@@ -135,15 +135,8 @@ def _next_in_line(workflow: Workflow, completed: Collection[str], context: Conte
             break
         skipped.append(Skipped(step_id=step.id, condition=step.run_condition))
     known = done if done <= workflow.ids else done & workflow.ids
-    return Next(
-        step=found,
-        instance_id=found.id if found else "",
-        context=context,
-        loop=None,
-        skipped=tuple(skipped),
-        warnings=() if len(known) == len(done) else (_ignored(id_ for id_ in completed if id_ not in known),),
-        completed=len(known),
-    )
+    warnings = () if known is done else (_ignored(id_ for id_ in completed if id_ not in known),)
+    return Next(found, found.id if found else "", context, None, tuple(skipped), warnings, len(known))
 
 
 def _ignored(unknown: Iterable[str]) -> str:

@@ -3,7 +3,8 @@
 The patterns come from documents and are hostile until checked: their length is bounded, and a search that takes too
 long raises `TooSlow` instead of hanging the server. All the searches of one request share `SECONDS_PER_REQUEST`, so
 that many slow patterns cost no more than a few. A search that cannot take long, by the form of its pattern and the
-length of its text, runs without looking at the clock. The `regex` package is imported with the first pattern.
+length of its text, runs without a limit, and a very short one without looking at the clock. The `regex` package is
+imported with the first pattern.
 """
 
 import functools
@@ -17,7 +18,8 @@ MAX_PATTERN_LENGTH: Final = 4096
 SECONDS_PER_SEARCH: Final = 0.25
 SECONDS_PER_REQUEST: Final = 0.5
 WORTH_COUNTING: Final = 0.0005
-MOST_STEPS_WITHOUT_CLOCK: Final = 3_000_000
+MOST_STEPS_WITHOUT_LIMIT: Final = 3_000_000
+MOST_STEPS_WITHOUT_CLOCK: Final = 100_000
 FLAGS: Final = "gimsuy"
 
 Search = Callable[[str], bool]
@@ -36,7 +38,8 @@ _remaining: ContextVar[float] = ContextVar("_remaining", default=SECONDS_PER_REQ
 
 def start_budget() -> None:
     """Give the searches that follow, in this thread or task, a new `SECONDS_PER_REQUEST` to share."""
-    _remaining.set(SECONDS_PER_REQUEST)
+    if _remaining.get() != SECONDS_PER_REQUEST:
+        _remaining.set(SECONDS_PER_REQUEST)
 
 
 @functools.lru_cache(maxsize=512)
@@ -64,15 +67,18 @@ def compile_pattern(pattern: str, flags: str = "") -> Search:
         raise BadPattern(str(problem) or type(problem).__name__) from problem
     find = compiled.match if "y" in flags else compiled.search
     limit = SECONDS_PER_SEARCH
-    longest_without_clock = _longest_harmless_text(pattern)
+    longest_without_clock = _longest_harmless_text(pattern, MOST_STEPS_WITHOUT_CLOCK)
+    longest_without_limit = _longest_harmless_text(pattern, MOST_STEPS_WITHOUT_LIMIT)
 
     def search(text: str) -> bool:
+        if len(text) <= longest_without_clock:
+            return find(text) is not None
         remaining = _remaining.get()
         if remaining <= 0:
             raise TooSlow
         started = perf_counter()
         try:
-            if len(text) <= longest_without_clock:
+            if len(text) <= longest_without_limit:
                 return find(text) is not None
             return find(text, timeout=limit if remaining > limit else remaining) is not None
         except TimeoutError as problem:
@@ -85,8 +91,8 @@ def compile_pattern(pattern: str, flags: str = "") -> Search:
     return search
 
 
-def _longest_harmless_text(pattern: str) -> int:
-    """How long a text may be for any search to end within `MOST_STEPS_WITHOUT_CLOCK`; 0 when that cannot be told.
+def _longest_harmless_text(pattern: str, most_steps: int) -> int:
+    """How long a text may be for any search to end within so many steps; 0 when that cannot be told.
 
     A quantifier on a single character or class can stop at any place of the text, an alternative doubles the ways to
     match, each way is as long as the pattern, and a search begins anywhere; so there are at the most
@@ -97,7 +103,7 @@ def _longest_harmless_text(pattern: str) -> int:
     if "(?" in plain or "\\" in plain or re.search(r"\)[*+?{]", plain):
         return 0
     quantifiers = sum(map(plain.count, "*+?{"))
-    steps = (MOST_STEPS_WITHOUT_CLOCK // (len(plain) + 1)) >> min(plain.count("|"), 64)
+    steps = (most_steps // (len(plain) + 1)) >> min(plain.count("|"), 64)
     return int(steps ** (1 / (quantifiers + 1)))
 
 

@@ -36,6 +36,10 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
     missing: str = ""
     unknown: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
+    is_open: bool = False
+    """Whether there are names beside the known ones that would be free."""
+    example: Json = None
+    """A value that would fit, where the schema gives one."""
 
     def sentence(self, at: str | None = None) -> str:
         """`context.size: expected a number, found text "big"`."""
@@ -149,21 +153,24 @@ def _misfit(error: Any, schema: Json) -> Misfit:
     missing = kind.property if keyword == "required" else ""
     if keyword == "anyOf" and all(len(branch) == 1 and branch[0].kind.name == "required" for branch in kind.context):
         missing = kind.context[0][0].kind.property  # any of several fields would do: name the usual one
-    unknown: tuple[str, ...] = ()
-    known: tuple[str, ...] = ()
-    if keyword in ("additionalProperties", "unevaluatedProperties"):
-        unknown = tuple(kind.unexpected)
-        parent = _resolve(schema, error.schema_path[:-1])
-        known = tuple(parent.get("properties", ())) if isinstance(parent, Mapping) else ()
+    found = _resolve(schema, error.schema_path[:-1])
+    broken: Mapping[str, Json] = found if isinstance(found, Mapping) else {}
+    is_unknown = keyword in ("additionalProperties", "unevaluatedProperties")
+    examples = broken.get("examples")
     expect = _EXPECTED.get(keyword)
+    expected = expect(kind) if expect else f"such that: {error.message}"
+    if keyword == "pattern" and "patternErrorMessage" in broken:
+        expected = str(broken["patternErrorMessage"]).removeprefix("Must be ")
     return Misfit(
         path=path,
         keyword=keyword,
-        expected=expect(kind) if expect else f"such that: {error.message}",
+        expected=expected,
         found=show(error.instance),
         missing=missing,
-        unknown=unknown,
-        known=known,
+        unknown=tuple(kind.unexpected) if is_unknown else (),
+        known=tuple(broken.get("properties", ())) if is_unknown else (),
+        is_open="patternProperties" in broken,
+        example=examples[0] if isinstance(examples, list) and examples else None,
     )
 
 

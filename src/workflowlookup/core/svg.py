@@ -108,7 +108,7 @@ class _Picture:
 
     def _header(self, y: int) -> int:
         graph, left, room = self._graph, MARGIN - self._half, 2 * (self._half - MARGIN)
-        y = self._text("name", left, y, wrap(graph.name, 20, room, bold=True))
+        y = self._text("name", left, y, wrap(graph.name, 20, room, bold=True), room)
         count = sum(node.kind is not Kind.LOOP for node in graph.nodes())
         facts = [graph.id, f"version {graph.version}", _plural(count, "step")]
         if graph.path is not None:
@@ -166,7 +166,7 @@ class _Picture:
         self._cards.append(_rect(style, left, y, CARD, height, 10))
         self._cards.append(_rect("disc", left + 12, y + 10, disc, 24, 12))
         self._text("number", left + 12 + disc / 2, y + 15, [node.number])
-        below = self._text("title", text, y + 12, title)
+        below = self._text("title", text, y + 12, title, room)
         self._text("note", text, below + 2, notes)
         self._cards.append("</g>")
         return y + height + depth
@@ -177,7 +177,7 @@ class _Picture:
         place = len(self._frames)
         self._frames.append("")  # under the frames inside it; its height is not known yet
         self._cards.append(f'<path class="icon" d="M{left + 14} {y + 20}a6.5 6.5 0 1 1 -2.6 -4.2m.6 -4v4.4h-4.4"/>')
-        below = self._text("title", left + 24, y + 12, wrap(f"{node.number} {node.title}", 14, room, bold=True))
+        below = self._text("title", left + 24, y + 12, wrap(f"{node.number} {node.title}", 14, room, bold=True), room)
         facts = wrap(" · ".join((node.id, *node.facts())), 12, room, MOST_LINES)
         top = self._text("loop", left + 24, below + 2, facts) + 10
         self._cards.append("</g>")
@@ -201,11 +201,14 @@ class _Picture:
     def _path(self, drawn: str, state: State | None) -> None:
         self._lines.append(f'<path class="line{_mark(state)}" d="{drawn}"/>')
 
-    def _text(self, style: str, x: float, y: int, lines: Sequence[str]) -> int:
-        """Lines of text below y; where they end."""
+    def _text(self, style: str, x: float, y: int, lines: Sequence[str], room: float = 0) -> int:
+        """Lines of text below y; where they end. In a room, text that reads from right to left starts at its right."""
         size, leading = _SIZES[style]
+        start = f'x="{x:g}"'
+        if room and is_from_right(" ".join(lines)):
+            start = f'direction="rtl" x="{x + room:g}"'
         for line in lines:
-            self._cards.append(f'<text class="{style}" x="{x:g}" y="{y + round(size * 0.95)}">{_clean(line)}</text>')
+            self._cards.append(f'<text class="{style}" {start} y="{y + round(size * 0.95)}">{_clean(line)}</text>')
             y += leading
         return y
 
@@ -239,10 +242,10 @@ def _plural(count: int, noun: str) -> str:
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _WIDTHS: Final = (
-    ("ijl|!.,:;'`I", 0.29),
-    ('ftr()[]{}/\\-" ', 0.37),
-    ("mwMW@%—…", 0.93),
-    ("ABCDEGHKNOPQRUVXY&#<>=+~_", 0.72),
+    ("ijl|!.,:;'`I ", 0.33),
+    ('ftr()[]/\\-"', 0.43),
+    ("mwMW@%—…", 1.0),
+    ("ABCDEGHKNOPQRUVXYZTFL&#<>=+~_{}", 0.75),
 )
 _TABLE: Final = {character: width for characters, width in _WIDTHS for character in characters}
 
@@ -264,27 +267,36 @@ def _width(character: str) -> float:
 
 
 def wrap(text: str, size: int, room: float, most: int | None = None, *, bold: bool = False) -> list[str]:
-    """The text in lines that fit; a word that does not is broken, and what is over `most` lines is cut."""
+    """The text in lines that fit, at most so many; a word that does not fit is broken, at a seam if it has one."""
     lines = [""]
     for word in text.split():
         joined = f"{lines[-1]} {word}".lstrip()
         if measure(joined, size, bold=bold) <= room:
             lines[-1] = joined
             continue
-        if lines[-1]:
-            lines.append("")
-        for character in word:
-            if most is not None and len(lines) > most:
-                break
-            if measure(lines[-1] + character, size, bold=bold) > room:
-                lines.append("")
-            lines[-1] += character
+        lines += [""] if lines[-1] else []
+        for part in _SEAM.split(word):
+            lines += [""] if lines[-1] and measure(lines[-1] + part, size, bold=bold) > room else []
+            for character in part:
+                if most is not None and len(lines) > most:
+                    break
+                lines += [""] if measure(lines[-1] + character, size, bold=bold) > room else []
+                lines[-1] += character
     if most is not None and len(lines) > most:
         lines = lines[:most]
         while lines[-1] and measure(lines[-1] + "…", size, bold=bold) > room:
             lines[-1] = lines[-1][:-1]
         lines[-1] += "…"
     return lines
+
+
+_SEAM: Final = re.compile(r"(?<=[-_./])")
+
+
+def is_from_right(text: str) -> bool:
+    """Whether a text reads from right to left, by its first letter, as Unicode has it."""
+    letters = (kind for kind in map(unicodedata.bidirectional, text) if kind in ("L", "R", "AL"))
+    return next(letters, "L") != "L"
 
 
 _NOT_XML: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")

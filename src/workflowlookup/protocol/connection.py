@@ -116,6 +116,7 @@ class _Call(msgspec.Struct):
     id: bytes
     method: str
     params: Any
+    size: int
     rules: Rules
     meta: Mapping[str, Json] | None
     """Of a request with an envelope: what it says about its client."""
@@ -168,7 +169,8 @@ class Connection:
 
     def handle(self, line: bytes) -> bytes | None:
         """Answer one message: its reply, or None when there is nothing to say (yet)."""
-        return self.answer(jsonrpc.decode(line))
+        message = jsonrpc.decode(line)
+        return self._answer_request(message) if type(message) is Request else self.answer(message)
 
     def answer(self, message: Message) -> bytes | None:
         if isinstance(message, Request):
@@ -216,7 +218,7 @@ class Connection:
     def _enter(self, request: Request) -> _Call:
         """Find the era of a request, and refuse what its era does not allow."""
         params = request.params
-        meta = params.get("_meta") if isinstance(params, dict) else None
+        meta = params.get("_meta") if type(params) is dict else None
         if meta is not None:
             if not isinstance(meta, dict):
                 raise InvalidParams("_meta must be an object")
@@ -225,8 +227,8 @@ class Connection:
                 raise InvalidParams("_meta.progressToken must be text or a whole number")
             if META_VERSION in meta:
                 _check_envelope(meta)
-                return _Call(request.id, request.method, params, ENVELOPE, meta)
-        return _Call(request.id, request.method, params, self._rules or EARLIEST, None)
+                return _Call(request.id, request.method, params, request.size, ENVELOPE, meta)
+        return _Call(request.id, request.method, params, request.size, self._rules or EARLIEST, None)
 
     def _dispatch(self, call: _Call) -> Json:
         method = (self._ENVELOPE if call.rules.envelope else self._HANDSHAKE).get(call.method)
@@ -347,7 +349,7 @@ class Connection:
             raise registry.unknown(name)
         arguments = call.optional("arguments", dict, "an object")
         try:
-            result = registry.call(tool, arguments, self._caller_of(call))
+            result = registry.call(tool, arguments, self._caller_of(call), call.size)
         except WorkflowLookupError as error:
             if _comes_as_result(error, call.rules):
                 return _refusal(error)
@@ -368,7 +370,7 @@ class Connection:
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
-        result = registry.call(tool, params, self._caller_of(call))
+        result = registry.call(tool, params, self._caller_of(call), call.size)
         return self._ask(call, result) if type(result) is self._surface.ask_type else result
 
     def _caller_of(self, call: _Call) -> "Caller":

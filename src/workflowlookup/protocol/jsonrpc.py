@@ -4,7 +4,7 @@ Ids are kept as the bytes that were sent, so that they come back exactly: 1, 1.0
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -18,6 +18,15 @@ _ABSENT: Final = msgspec.Raw(b"")
 _encode: Final = msgspec.json.Encoder().encode
 
 
+class _Usual(msgspec.Struct):
+    """A request as clients send them, but for the id, which may be anything."""
+
+    jsonrpc: Literal["2.0"]
+    id: msgspec.Raw
+    method: str
+    params: dict[str, Any]
+
+
 class _Line(msgspec.Struct):
     """The members of a message; what it does not have stays unset."""
 
@@ -29,7 +38,8 @@ class _Line(msgspec.Struct):
     error: msgspec.Raw = _ABSENT
 
 
-_decoder: Final = msgspec.json.Decoder(_Line)
+_decode_usual: Final = msgspec.json.Decoder(_Usual).decode
+_decode_line: Final = msgspec.json.Decoder(_Line).decode
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -38,6 +48,8 @@ class Request(msgspec.Struct, frozen=True):
     id: bytes
     method: str
     params: dict[str, Json] | list[Json] | None
+    size: int
+    """Of the message, in bytes."""
 
 
 class Notification(msgspec.Struct, frozen=True):
@@ -76,12 +88,24 @@ def decode(line: bytes) -> Message:
     try:
         if not line.isascii():
             line.decode()
-        parsed = _decoder.decode(line)
+        usual = _decode_usual(line)
+        request_id = bytes(usual.id)
+        if request_id.isdigit():
+            return Request(request_id, usual.method, usual.params, len(line))
     except msgspec.ValidationError:
-        return _decode_other(line)
+        pass
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         return Malformed(NULL_ID, _parse_error(line, problem))
-    return _classify(parsed)
+    return _decode_unusual(line)
+
+
+def _decode_unusual(line: bytes) -> Message:
+    try:
+        return _classify(_decode_line(line), len(line))
+    except msgspec.ValidationError:
+        return _decode_other(line)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        return Malformed(NULL_ID, _parse_error(line, problem))
 
 
 def _decode_other(line: bytes) -> Message:
@@ -103,10 +127,8 @@ def _element(line: bytes) -> Message:
     return Malformed(NULL_ID, _invalid("a batch holds no batches")) if isinstance(message, Batch) else message
 
 
-def _classify(parsed: _Line) -> Message:
+def _classify(parsed: _Line, size: int) -> Message:
     raw_id, method, params = bytes(parsed.id), parsed.method, parsed.params
-    if parsed.jsonrpc == "2.0" and raw_id.isdigit() and type(method) is str and type(params) is dict:
-        return Request(raw_id, method, params)  # the usual case, told at once
     has_id = _is_id(raw_id)
     if parsed.jsonrpc != "2.0":
         problem = 'jsonrpc must be "2.0"'
@@ -121,7 +143,7 @@ def _classify(parsed: _Line) -> Message:
     elif not isinstance(params, (dict, list, type(None))):
         problem = "params must be an object, an array or null"
     else:
-        return Request(raw_id, method, params) if raw_id else Notification(method, params)
+        return Request(raw_id, method, params, size) if raw_id else Notification(method, params)
     return Malformed(raw_id if has_id else NULL_ID, _invalid(problem))
 
 
@@ -152,7 +174,7 @@ def _parse_error(line: bytes, problem: Exception) -> ParseError:
         details, position = "the message is nested too deeply", 0
     else:
         reason, _, place = str(problem).partition(" (byte ")
-        position = int(place.rstrip(")")) if place else len(line)
+        position = int(place.rstrip(")")) if place else len(line.rstrip())
         details = reason if place else f"{reason}: unexpected end of JSON"
     return ParseError(f"{details} (byte {position})", details=f"{details} (byte {position})", position=position)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from workflowlookup.runs.service import Runs
 
+LONG_MESSAGE: Final = 2048
+MOST_KNOWN_IDS: Final = 100_000
 MOST_MISFITS: Final = 5
 LONG_LIST: Final = 1_000
 
@@ -140,6 +142,7 @@ class Registry:
         self.tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
         self._services = services
         self._validators: dict[str, jsonschema_rs.Validator] = {}
+        self._known_ids: set[str] = set()
         self._listed: msgspec.Raw | None = None
 
     def listed(self) -> msgspec.Raw:
@@ -154,9 +157,12 @@ class Registry:
             f"Unknown tool {suggest(name, list(self.tools))}. Call tools/list to see every tool.", name=name
         )
 
-    def call(self, tool: Tool, params: Json, caller: Caller) -> Result | Ask:
-        """The tool's answer. Raises `InvalidParams` naming each argument that does not fit, or what the tool raises."""
-        arguments = self._checked(tool, {} if params is None else params)
+    def call(self, tool: Tool, params: Json, caller: Caller, size: int) -> Result | Ask:
+        """The tool's answer to a message of so many bytes.
+
+        Raises `InvalidParams` naming each argument that does not fit, or what the tool raises.
+        """
+        arguments = self._checked(tool, {} if params is None else params, size)
         if tool.client_capabilities and (missing := tool.client_capabilities - caller.capabilities.keys()):
             raise MissingClientCapability(
                 f"The tool '{tool.name}' needs a client that offers {', '.join(sorted(missing))}.",
@@ -165,18 +171,40 @@ class Registry:
         start_budget()
         return tool.handler(self._services, arguments, caller)
 
-    def _checked(self, tool: Tool, arguments: Json) -> Mapping[str, Any]:
+    def _checked(self, tool: Tool, arguments: Json, size: int) -> Mapping[str, Any]:
         """Arguments by name, checked against the input schema."""
         if isinstance(arguments, list):
             arguments = _by_position(tool, arguments)
-        if arguments == {} and not tool.input_schema["required"]:
+        if not arguments and not tool.input_schema["required"]:
             return {}  # nothing to check; the first workflow_list need not wait for a validator
         validator = self._validators.get(tool.name)
         if validator is None:
             validator = self._validators[tool.name] = compile_schema(tool.input_schema)
-        if not validator.is_valid(arguments):
+        is_long = size > LONG_MESSAGE
+        if not (self._long_fit(validator, arguments) if is_long else validator.is_valid(arguments)):
             raise InvalidParams("; ".join(misfit.sentence() for misfit in _misfits(validator, arguments, tool)))
+        if is_long:
+            for name in ("context", "input"):
+                _check_size(arguments, name)
         return arguments  # type: ignore[no-any-return]
+
+    def _long_fit(self, validator: "jsonschema_rs.Validator", arguments: Json) -> bool:
+        """Whether long arguments fit; ids that did before are not looked at again, for they come with every step."""
+        completed = arguments.get("completedSteps")
+        if not isinstance(completed, list):
+            return bool(validator.is_valid(arguments))
+        try:
+            ids = set(completed)
+        except TypeError:  # lists and objects are no ids
+            return False
+        if len(ids) == len(completed) and ids <= self._known_ids:
+            return bool(validator.is_valid({**arguments, "completedSteps": []}))
+        if not validator.is_valid(arguments):
+            return False
+        if len(self._known_ids) > MOST_KNOWN_IDS:
+            self._known_ids.clear()
+        self._known_ids |= ids
+        return True
 
 
 def _misfits(validator: "jsonschema_rs.Validator", arguments: Json, tool: Tool) -> Iterable[Misfit]:
@@ -203,14 +231,12 @@ def _by_position(tool: Tool, values: Sequence[Json]) -> dict[str, Json]:
     return dict(zip(names, values, strict=False))
 
 
-def checked_context(arguments: Mapping[str, Any], name: str = "context") -> Mapping[str, Json]:
-    """The context of a call, if it is not too large."""
-    context: Mapping[str, Json] = arguments.get(name) or {}
+def _check_size(arguments: Mapping[str, Any], name: str) -> None:
+    context = arguments.get(name)
     if context and len(msgspec.json.encode(context)) > MAX_CONTEXT_BYTES:
         raise InvalidParams(
             f"{name} must be at most 256KB ({MAX_CONTEXT_BYTES:,} bytes) as JSON; leave out what no step needs"
         )
-    return context
 
 
 # ── schemas that several tools share ────────────────────────────────────────────────────────────────────────────

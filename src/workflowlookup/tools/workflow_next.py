@@ -1,13 +1,14 @@
 """`workflow_next`: the next step for a caller who tells what is completed and what is known."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from workflowlookup.core.conditions import evaluate
 from workflowlookup.core.contract import unmet
 from workflowlookup.core.guidance import Guidance, guide
-from workflowlookup.core.model import PromptStep, Workflow
+from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import MOST_SKIPPED, Next, explain_skip, find_step, next_step
 from workflowlookup.core.schemas import suggest
 from workflowlookup.core.values import Json
@@ -17,10 +18,10 @@ from workflowlookup.tools.registry import (
     STEP_SCHEMA,
     TEXTS,
     Caller,
+    Result,
     Services,
     Tool,
     arguments_schema,
-    checked_context,
     completed_steps,
     context,
     find_workflow,
@@ -28,13 +29,28 @@ from workflowlookup.tools.registry import (
     workflow_id,
 )
 
+_encode: Final = msgspec.json.Encoder().encode
 
-def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
+
+def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Result:
     workflow = find_workflow(services, arguments["workflowId"])
     current = arguments.get("currentStep")
     if current is not None and find_step(workflow, current) is None:
         raise step_not_found(workflow, current)
-    return answer(workflow, next_step(workflow, arguments["completedSteps"], checked_context(arguments)))
+    found = next_step(workflow, arguments["completedSteps"], arguments.get("context") or {})
+    return _ready(workflow, found) or answer(workflow, found)
+
+
+def _ready(workflow: Workflow, found: Next) -> msgspec.Raw | None:
+    """The answer with a step that needs no words of its own for this context; they are made and encoded once."""
+    step = found.step
+    if step is None or step.told_by is None or found.loop or found.warnings or workflow.has_contract:
+        return None
+    key = (step.id, *[evaluate(told, found.context) for told in step.told_by]) if step.told_by else step.id
+    head = workflow.memo.get(key)
+    if head is None:
+        head = workflow.memo[key] = _encode({**answer(workflow, found), "progress": 0}).removesuffix(b"0}")
+    return msgspec.Raw(b"".join((head, _encode(_progress(workflow, found)), b"}")))
 
 
 def answer(workflow: Workflow, found: Next) -> dict[str, Json]:
@@ -48,15 +64,9 @@ def answer(workflow: Workflow, found: Next) -> dict[str, Json]:
 def tell(workflow: Workflow, found: Next) -> dict[str, Json]:
     """The step and its guidance, what the context lacks for it, and warnings."""
     step = found.step
-    warnings = found.warnings
-    view: Json
-    guidance: Json
-    if step is not None and not step.reads_context and found.loop is None:
-        view, guidance = _told_anywhere(workflow, step)
-    else:
-        told = guide(workflow, found)
-        view, guidance, warnings = told.step or None, _guidance(told), told.warnings
-    reply: dict[str, Json] = {"step": view, "guidance": guidance}
+    told = guide(workflow, found)
+    warnings = told.warnings
+    reply: dict[str, Json] = {"step": told.step or None, "guidance": _guidance(told)}
     needs = unmet(workflow, step, found.context) if step is not None else ()
     if needs:
         reply["missing"] = needs
@@ -66,24 +76,13 @@ def tell(workflow: Workflow, found: Next) -> dict[str, Json]:
     return reply
 
 
-def _told_anywhere(workflow: Workflow, step: PromptStep) -> tuple[msgspec.Raw, msgspec.Raw]:
-    """The step and the guidance of a step that is told alike in every context: made and encoded once."""
-    ready: tuple[msgspec.Raw, msgspec.Raw] | None = workflow.memo.get(step.id)
-    if ready is None:
-        found = Next(step=step, instance_id=step.id, context={}, loop=None, skipped=(), warnings=(), completed=0)
-        told = guide(workflow, found)
-        ready = msgspec.Raw(msgspec.json.encode(told.step)), msgspec.Raw(msgspec.json.encode(_guidance(told)))
-        workflow.memo[step.id] = ready
-    return ready
-
-
 def _progress(workflow: Workflow, found: Next) -> dict[str, Json]:
     """How many steps are done, and of how many as far as that is known: loops and conditions decide it on the way."""
     if found.step is None:
         return {"completed": found.completed, "total": found.completed}
-    has_loops = len(workflow.flow) != len(workflow.steps)
-    total = {} if has_loops else {"total": workflow.total_steps - len(found.skipped)}
-    return {"completed": found.completed, **total}
+    if len(workflow.flow) != len(workflow.steps):  # there are loops
+        return {"completed": found.completed}
+    return {"completed": found.completed, "total": workflow.total_steps - len(found.skipped)}
 
 
 def _guidance(told: Guidance) -> dict[str, Json]:

@@ -10,7 +10,6 @@ from workflowlookup.tools.registry import (
     Services,
     Tool,
     arguments_schema,
-    checked_context,
     context,
     find_workflow,
     run_id,
@@ -23,7 +22,7 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415 - with the first run
 
     workflow = find_workflow(services, arguments["workflowId"])
-    given, known = checked_context(arguments, "input"), checked_context(arguments)
+    given, known = arguments.get("input") or {}, arguments.get("context") or {}
     run = services.runs.start(workflow, given, known, run_id=arguments.get("runId"), by=caller.name)
     return {**answer(services, run, caller), "workflow": _view(run.workflow)}
 

@@ -11,7 +11,6 @@ from workflowlookup.tools.registry import (
     Services,
     Tool,
     arguments_schema,
-    checked_context,
     context,
     run_id,
     step_id,
@@ -27,7 +26,7 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
     output = arguments.get("output")
     if output is None:
         raise InvalidParams("output is required, unless confirmed relays a person's answer")
-    changes = checked_context(arguments)
+    changes = arguments.get("context") or {}
     run = services.runs.submit(arguments["runId"], arguments["stepId"], output, changes, by=caller.name)
     if run.asked is not None and may_ask(services, caller):
         return ask_person(services, run, caller)

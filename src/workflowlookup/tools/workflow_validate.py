@@ -14,7 +14,6 @@ from workflowlookup.tools.registry import (
     Services,
     Tool,
     arguments_schema,
-    checked_context,
     context,
     find_workflow,
     step_id,
@@ -23,6 +22,7 @@ from workflowlookup.tools.registry import (
 from workflowlookup.tools.workflow_next import step_not_found
 
 REVIEW: Final = "Review validation criteria and adjust output accordingly."
+_VALID: Final[Mapping[str, Json]] = {"valid": True, "issues": [], "suggestions": []}
 
 
 def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
@@ -33,14 +33,16 @@ def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mappi
         raise step_not_found(workflow, wanted)
     criteria = step.criteria if isinstance(step, PromptStep) else None
     try:
-        verdict = judge(criteria, arguments["output"], scope_of(workflow, wanted, checked_context(arguments)))
+        verdict = judge(criteria, arguments["output"], scope_of(workflow, wanted, arguments.get("context") or {}))
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         raise type(refusal)(refusal.remedy, workflowId=workflow.id, stepId=wanted, **refusal.data) from refusal
     issues = verdict.issues
+    if not issues:
+        return _VALID
     return {
-        "valid": verdict.valid,
+        "valid": False,
         "issues": [issue.message for issue in issues],
-        "suggestions": [REVIEW, *dict.fromkeys(issue.suggestion for issue in issues)] if issues else [],
+        "suggestions": [REVIEW, *dict.fromkeys([issue.suggestion for issue in issues])],
     }
 
 

@@ -13,7 +13,6 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Iterator
 from typing import Final
 
 from workflowlookup.errors import InternalError
@@ -188,28 +187,28 @@ class Lines:
         self._rest = b""
         self._dropping = False
 
-    def feed(self, data: bytes) -> Iterator[bytes | None]:
+    def feed(self, data: bytes) -> list[bytes | None]:
         """The lines that are complete now; without data, at the end of the stream, what is left counts as one."""
-        if data.find(b"\n") == len(data) - 1 and data and not self._rest and not self._dropping:
-            pieces = [data[:-1], b""]  # one whole line, the usual case
-        elif not data:
+        if 0 <= data.find(b"\n") == len(data) - 1 <= self.limit and not self._rest and not self._dropping:
+            return [] if data.isspace() else [data]  # one whole line, the usual case
+        if not data:
             pieces = [self._rest, b""]
-        elif self._rest:
-            pieces = (self._rest + data).split(b"\n") if b"\n" in data else [self._rest + data]
         else:
-            pieces = data.split(b"\n")
+            pieces = (self._rest + data).split(b"\n") if b"\n" in data else [self._rest + data]
         self._rest = pieces.pop()
+        lines: list[bytes | None] = []
         for line in pieces:
             if self._dropping:
                 self._dropping = False
-                yield None
+                lines.append(None)
             elif len(line) > self.limit:
-                yield None
+                lines.append(None)
             elif line.strip():
-                yield line
+                lines.append(line)
         if len(self._rest) > self.limit:
             self._dropping = True
             self._rest = b""
+        return lines
 
 
 def _can_wait(descriptor: int) -> bool:
