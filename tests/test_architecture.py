@@ -91,3 +91,29 @@ def test_the_reply_to_initialize_costs_neither_core_nor_library_nor_anything_hea
     heavy = {"asyncio", "jsonschema_rs", "regex", "yaml", "rich", "mcp", "ctypes", "tomllib"}
     ours = {"workflowlookup.core.document", "workflowlookup.library.catalog", "workflowlookup.tools"}
     assert loaded & (heavy | ours) == set()
+
+
+def test_the_lookup_tools_load_nothing_of_runs():
+    script = (
+        "import json, sys\n"
+        "from workflowlookup.app import make_connection\n"
+        "from workflowlookup.settings import read_settings\n"
+        "connection = make_connection(read_settings({}, {}, directory='.'))\n"
+        "def ask(method, **params):\n"
+        "    message = {'jsonrpc': '2.0', 'id': 1, 'method': method, 'params': params}\n"
+        "    assert b'result' in connection.handle(json.dumps(message).encode())\n"
+        "ask('initialize', protocolVersion='2025-11-25', capabilities={})\n"
+        "ask('tools/list')\n"
+        "ask('workflow_list')\n"
+        "ask('workflow_get', id='bug-investigation')\n"
+        "ask('workflow_next', workflowId='bug-investigation', completedSteps=[])\n"
+        "ask('workflow_validate', workflowId='bug-investigation', stepId='reproduce', output='x')\n"
+        "print(*sys.modules)\n"
+    )
+    loaded = set(
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    )
+
+    ours = {name for name in loaded if name.startswith(("workflowlookup.runs", "workflowlookup.core.run"))}
+    assert ours | loaded & {"sqlite3", "psycopg", "secrets", "hashlib"} == set()
+    assert not {name for name in loaded if name.startswith("workflowlookup.tools.run_answers")}

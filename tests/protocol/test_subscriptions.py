@@ -151,7 +151,8 @@ def test_a_stream_that_announces_nothing_looks_at_nothing():
 
 
 @pytest.mark.parametrize(
-    "address", ["workflow://code-review", "run://", "runs://all", "RUN://one", "", "file:///etc/passwd"]
+    "address",
+    ["workflow://code-review", "run://", "runs://all", "RUN://one", "", "file:///etc/passwd", "run://" + "a" * 300],
 )
 def test_what_does_not_announce_its_changes_cannot_be_followed(address):
     client = Client()

@@ -413,3 +413,12 @@ def test_ids_of_runs_are_completed(runs):
     found = server.result("completion/complete", {"ref": ref, "argument": {"name": "id", "value": run_id[:3]}})
 
     assert found["completion"]["values"] == [run_id]
+
+
+def test_where_no_journal_can_be_opened_nobody_follows_and_everything_else_works(runs, tmp_path):
+    (tmp_path / "file").touch()
+    server = runs(WORKFLOWLOOKUP_JOURNAL=str(tmp_path / "file" / "runs.sqlite"))
+
+    assert server.error("resources/subscribe", {"uri": "runs://recent"})["code"] == -32006
+    assert server.error("resources/read", {"uri": "runs://recent"})["code"] == -32006
+    assert server.is_silent()

@@ -26,6 +26,7 @@ Answer = Mapping[str, Json]
 Call = TypeVar("Call")
 
 MAX_QUESTIONS: Final = 64
+MOST_LOGGED: Final = 500
 ACTIONS: Final = ("accept", "decline", "cancel")
 DISMISSED: Final[Answer] = {"action": "cancel"}
 """Nobody decided: what counts as the answer when none came that can be used."""
@@ -72,7 +73,7 @@ def elicitation(ask: "Ask") -> dict[str, Json]:
 def answer_in(response: jsonrpc.Response, ask: "Ask") -> Answer:
     """The answer that a response holds; an error, or what is no answer to the question, counts as dismissed."""
     if response.error:
-        log.info("the client could not ask: %s", response.error.decode())
+        log.info("the client could not ask: %s", response.error[:MOST_LOGGED].decode(errors="replace"))
         return DISMISSED
     try:
         return checked(msgspec.json.decode(response.result), ask)

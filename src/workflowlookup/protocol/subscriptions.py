@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 MAX_SUBSCRIPTIONS: Final = 64
 MAX_ADDRESSES: Final = 1_000
+MOST_ECHOED: Final = 100
 
 Listener = Callable[[str], None]
 
@@ -63,7 +64,8 @@ class Subscriptions:
 
     def subscribe(self, address: str) -> None:
         if not _can_be_followed(address):
-            raise InvalidParams(f"changes of '{address}' are not announced; subscribe to run://ID or runs://recent")
+            known = "subscribe to run://ID or runs://recent"
+            raise InvalidParams(f"changes of '{address[:MOST_ECHOED]}' are not announced; {known}")
         if len(self._addresses) >= MAX_ADDRESSES and address not in self._addresses:
             raise InvalidParams(f"at most {MAX_ADDRESSES:,} addresses are followed at once; unsubscribe from one first")
         self._begin()

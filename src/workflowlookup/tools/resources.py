@@ -23,6 +23,7 @@ RECENT_URI: Final = "runs://recent"
 SCHEMA_URI: Final = "workflow-schema://current"
 PAGE_SIZE: Final = 100
 MOST_RECENT: Final = 50
+MOST_ADDRESS: Final = 300
 
 _SCHEMA: Final[Mapping[str, Json]] = {
     "uri": SCHEMA_URI,
@@ -131,7 +132,7 @@ def recent_as_markdown(runs: "Sequence[Summary]") -> str:
 
 def changes(uri: str) -> bool:
     """Whether changes of what has this address are announced."""
-    return uri == RECENT_URI or (uri.startswith(RUN_SCHEME) and uri != RUN_SCHEME)
+    return uri == RECENT_URI or (uri.startswith(RUN_SCHEME) and len(RUN_SCHEME) < len(uri) <= MOST_ADDRESS)
 
 
 def addresses_of_run(run_id: str) -> tuple[str, ...]:

@@ -73,10 +73,8 @@ def _next_for_output(run: Run) -> str:
         left = "" if most is None else f" Attempts left: {most - run.attempts}."
         told = f"Mend what verdict says, then {submit} and the whole output again.{left}"
     elif run.current in run.answers:
-        said = f": {run.note}" if run.note else ""
-        told = (
-            f"A person did not agree to this step{said}. Do it again with that in mind, then {submit} and the output."
-        )
+        said = f': "{run.note}"' if run.note else "."
+        told = f"A person did not agree to this step{said} Do it again with that in mind, then {submit} and the output."
     else:
         told = f"Do what guidance.prompt says, then {submit} and the full output."
     ends = " or ".join(f"'{loop_id}'" for loop_id in loops_to_end(run))
