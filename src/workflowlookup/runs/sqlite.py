@@ -6,6 +6,7 @@ begun. Needs a local disk: SQLite's shared memory does not work over a network.
 """
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -29,6 +30,7 @@ _ADVICE: Final = {
     sqlite3.SQLITE_LOCKED: "Another process holds it for too long. Try again.",
     sqlite3.SQLITE_CANTOPEN: "Check that its directory is there and that you may write to it.",
 }
+_AS_SQLITE: Final = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQLITE_READONLY}
 _CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _SIDE_FILES: Final = ("", "-wal", "-shm")
 
@@ -78,12 +80,13 @@ class SqliteJournal(SqlJournal):
         except sqlite3.Error as problem:
             raise self._refusal(problem) from problem
         except OSError as problem:
-            raise self._storage_error(str(problem.strerror), _ADVICE[sqlite3.SQLITE_CANTOPEN]) from problem
+            code = _AS_SQLITE.get(problem.errno or 0, sqlite3.SQLITE_CANTOPEN)
+            raise self._storage_error(str(problem.strerror), _ADVICE[code]) from problem
 
     def _open(self) -> None:
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
         with self._alone():
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDONLY, 0o600))
             self._identity = _identity(self.path)
             self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
