@@ -106,7 +106,7 @@ class SqlJournal(ABC):
             event = _decode(body)
         except msgspec.MsgspecError as problem:
             told = f"Event {sequence} of run '{run_id}' cannot be read: {problem}."
-            raise StorageError(told, runId=run_id) from problem
+            raise StorageError(told, runId=run_id, details=told) from problem
         if isinstance(event, Started):
             ((document,),) = self.query("SELECT document FROM documents WHERE hash = ?", (event.hash,))
             event = msgspec.structs.replace(event, document=msgspec.Raw(document))

@@ -143,7 +143,8 @@ class SqliteJournal(SqlJournal):
             return aside
 
     def _storage_error(self, reason: str, advice: str) -> StorageError:
-        return StorageError(f"The journal of runs, {self.path}, cannot be used: {reason}. {advice}", path=self.path)
+        told = f"The journal of runs, {self.path}, cannot be used: {reason}. {advice}"
+        return StorageError(told, path=self.path, details=told)
 
 
 def _identity(path: str) -> object:
