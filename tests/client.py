@@ -29,7 +29,6 @@ class Server:
         directory: Path | None = None,
         environment: dict[str, str] | None = None,
         program: Sequence[str] = ("-m", "workflowlookup"),
-        user: int | None = None,
     ) -> None:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
         clean |= {"HOME": str(home)}
@@ -42,7 +41,6 @@ class Server:
             stderr=subprocess.PIPE,
             cwd=home,
             env=clean | (environment or {}),
-            user=user,
         )
         self._ids = itertools.count(1)
         self._unread = b""

@@ -21,11 +21,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         directory: Path | None = None,
         version: str | None = "2025-11-25",
         program: Sequence[str] = ("-m", "workflowlookup"),
-        user: int | None = None,
         **environment: str,
     ) -> Server:
         """`directory` holds the workflows, alone; without it the bundled ones are. `version` None: no handshake."""
-        server = Server(tmp_path, directory=directory, environment=environment, program=program, user=user)
+        server = Server(tmp_path, directory=directory, environment=environment, program=program)
         servers.append(server)
         if version:
             server.initialize(version)
