@@ -201,6 +201,17 @@ def test_a_damaged_journal_is_set_aside_by_a_name_that_is_told(serve, path, stor
     assert folded(RUN, read(str(path))).state == "completed"
 
 
+def test_every_damaged_journal_is_kept_however_fast_they_come(path, stored):
+    runs = Runs(SqliteJournal(str(path)))
+    for number in range(5):
+        path.write_bytes(b"garbage %d " % number * 1_000)
+        with pytest.raises(StorageError):
+            runs.summaries(Query())
+    runs.close()
+
+    assert {aside.read_bytes()[:9] for aside in asides(path)} == {b"garbage %d" % number for number in range(5)}
+
+
 def test_servers_that_meet_a_damaged_journal_at_once_set_it_aside_once(serve, path, stored):
     path.write_bytes(spoilt(stored, "a garbage header"))
     servers = [serve(path) for _ in range(4)]

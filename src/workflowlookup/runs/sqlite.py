@@ -8,6 +8,7 @@ begun. Needs a local disk: SQLite's shared memory does not work over a network.
 import contextlib
 import errno
 import fcntl
+import itertools
 import logging
 import os
 import sqlite3
@@ -93,9 +94,8 @@ class SqliteJournal(SqlJournal):
         with self._alone():
             with contextlib.suppress(FileExistsError):  # to open and close one would give up SQLite's locks on it
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
-            if not os.access(
-                self.path, os.W_OK
-            ):  # SQLite would leave files beside it that stay read-only when it does not
+            # SQLite would leave files beside a read-only one that stay read-only when it does not.
+            if not os.access(self.path, os.W_OK):
                 raise self._storage_error("it is read-only", _ADVICE[sqlite3.SQLITE_READONLY])
             self._identity = _identity(self.path)
             self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
@@ -151,7 +151,9 @@ class SqliteJournal(SqlJournal):
         with self._alone():
             if _identity(self.path) != self._identity:
                 return None
-            aside = f"{self.path}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+            name = f"{self.path}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+            names = (f"{name}-{number}" if number else name for number in itertools.count())
+            aside = next(name for name in names if not os.path.lexists(name))
             for suffix in _SIDE_FILES:
                 with contextlib.suppress(FileNotFoundError):
                     os.rename(self.path + suffix, aside + suffix)
