@@ -33,8 +33,8 @@ compat: $(VENV)/.installed  ## load and walk every document in CORPUS
 oracle: $(VENV)/.installed  ## ask what the reference was asked, in CASES, and compare
 	@$(BIN)/python tests/oracle.py $(CASES)
 
-soak: $(VENV)/.dev  ## the long fuzz runs
-	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py
+soak: $(VENV)/.dev  ## the long runs: fuzz, crashes, many at once
+	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs
 
 docs: $(VENV)/.installed  ## write the lists in docs/ anew from the code
 	@$(BIN)/python docs/generate.py

@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,20 @@ ENVELOPE = {
 class Server:
     """The process `workflowlookup serve`, away from the user's own home and settings."""
 
-    def __init__(self, home: Path, *, directory: Path | None = None, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        directory: Path | None = None,
+        environment: dict[str, str] | None = None,
+        program: Sequence[str] = ("-m", "workflowlookup"),
+    ) -> None:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
         clean |= {"HOME": str(home)}
         if directory is not None:
             clean |= {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "workflowlookup", "serve"],
+            [sys.executable, *program, "serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,6 +1,6 @@
 """Fixtures: a library on disk, and the real server over pipes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
     servers: list[Server] = []
 
     def start_server(
-        *, directory: Path | None = None, version: str | None = "2025-11-25", **environment: str
+        *,
+        directory: Path | None = None,
+        version: str | None = "2025-11-25",
+        program: Sequence[str] = ("-m", "workflowlookup"),
+        **environment: str,
     ) -> Server:
         """`directory` holds the workflows, alone; without it the bundled ones are. `version` None: no handshake."""
-        server = Server(tmp_path, directory=directory, environment=environment)
+        server = Server(tmp_path, directory=directory, environment=environment, program=program)
         servers.append(server)
         if version:
             server.initialize(version)

@@ -13,11 +13,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from make import document, loop, step
+from workflowlookup.core import advance
+from workflowlookup.core.advance import Moment
 from workflowlookup.core.conditions import evaluate
 from workflowlookup.core.document import build, is_sound
 from workflowlookup.core.guidance import filler, guide
 from workflowlookup.core.model import LoopStep
 from workflowlookup.core.navigation import join_instance, next_step, scope_of, split_instance
+from workflowlookup.core.run import State, fold
 from workflowlookup.core.syntax import parse_json, parse_yaml
 
 EXAMPLES = 2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 150
@@ -151,6 +154,35 @@ def test_a_walk_in_order_completes_and_replays_to_the_same_path(content, context
     assert len(path) <= limit(workflow.flow)
     assert walk(build(parse_json(json.dumps(content).encode())), context) == path
     assert [next_step(workflow, path[:length], context).instance_id for length in range(len(path))] == path
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(documents(), CONTEXTS)
+def test_a_run_goes_the_way_that_workflow_next_leads(content, context):
+    workflow = build(content)
+
+    assert list(run_through(workflow, context, dict).results) == walk(workflow, context)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(documents(), CONTEXTS, st.data())
+def test_a_run_whose_context_changes_ends_within_the_limits_and_leaves_every_loop(content, context, data):
+    workflow = build(content)
+    run = run_through(workflow, context, lambda: data.draw(CONTEXTS))
+
+    assert len(run.results) <= limit(workflow.flow)
+    assert run.iterating == {}
+
+
+def run_through(workflow, context, changes):
+    """A run that is completed, each output with changes of the context; folded anew it is the same."""
+    draft = advance.begin("r1", workflow, {}, context, Moment(time=1))
+    records = list(draft.records)
+    while (run := draft.run).state is State.WAITING:
+        draft = advance.submit(run, run.current, "done", changes(), Moment(time=2))
+        records += draft.records
+    assert fold("r1", records) == run
+    return run
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

@@ -1,12 +1,17 @@
 """The real command as a process: into pipes, and on a terminal."""
 
+import contextlib
 import fcntl
 import os
 import pty
+import re
+import select
+import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 
 TIMEOUT = 60.0
@@ -57,9 +62,70 @@ class Cli:
         os.close(ours)
         return process.wait(TIMEOUT), seen.decode().replace("\r\n", "\n")
 
+    def sit_down(self, *words: str, columns: int = 100, **environment: str) -> "Sitting":
+        """A person at a terminal, who reads before they type."""
+        return Sitting(self._command(words), self.directory, self._environment() | environment, columns)
+
     def _command(self, words: tuple[str, ...]) -> list[str]:
         return [sys.executable, "-m", "workflowlookup", *words]
 
     def _environment(self) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
         return clean | {"HOME": str(self.home), "TERM": "xterm-256color"}
+
+
+class Sitting:
+    """The command on a pseudo-terminal, with somebody in front of it."""
+
+    def __init__(self, command: list[str], directory: Path, environment: dict[str, str], columns: int) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        self._process = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=directory, env=environment, start_new_session=True
+        )
+        os.close(theirs)
+        self.seen = ""
+        self._read = 0
+
+    def see(self, text: str) -> "Sitting":
+        """Wait until this is on the screen, after what was waited for before."""
+        end = time.monotonic() + TIMEOUT / 3
+        while (found := self.seen.find(text, self._read)) < 0:
+            if not self._more(end):
+                self._process.kill()
+                self._process.wait()
+                raise AssertionError(f"{text!r} is not among {self.seen[self._read :]!r}")
+        self._read = found + len(text)
+        return self
+
+    def type(self, text: str) -> "Sitting":
+        os.write(self._ours, text.encode())
+        return self
+
+    def interrupt(self) -> "Sitting":
+        """What Ctrl-C does on a terminal; once more when it came in a moment in which `readline` misses it."""
+        for _ in range(5):
+            self._process.send_signal(signal.SIGINT)
+            if select.select([self._ours], [], [], 5)[0]:
+                break
+        return self
+
+    def leave(self) -> tuple[int, str]:
+        """The exit code, and all that was seen, without colours."""
+        while self._more(time.monotonic() + TIMEOUT):
+            pass
+        os.close(self._ours)
+        return self._process.wait(TIMEOUT), self.seen
+
+    def _more(self, end: float) -> bool:
+        data = b""
+        if select.select([self._ours], [], [], max(0.0, end - time.monotonic()))[0]:
+            with contextlib.suppress(OSError):  # how Linux says that the other side is closed
+                data = os.read(self._ours, 1 << 16)
+        self.seen = plain(self.seen + data.decode(errors="replace"))
+        return bool(data)
+
+
+def plain(text: str) -> str:
+    """Text as it is read: without colours and the like."""
+    return re.sub(r"\x1b(\[[0-9;?]*[A-Za-z]|[=>])", "", text).replace("\r\n", "\n").replace("\r", "")

@@ -390,6 +390,29 @@ def test_a_loop_that_is_left_says_why(fields, changes, why):
     assert left.why == why
 
 
+def test_a_loop_whose_own_condition_fails_is_left_with_all_inside_it():
+    inner = loop("inner", [step("look")], type="for", count=5)
+    outer = {**loop("outer", [inner], type="for", count=5), "runCondition": {"not": {"var": "enough"}}}
+    story = Story(document(outer, step("end"))).submit("look@1.1", enough=True)
+
+    left = [(event.loop_id, event.why) for event in story.events("loop-left")]
+    assert left == [("inner@1", "not true: not (enough is true)"), ("outer", "not true: not (enough is true)")]
+    assert (story.run.current, story.run.iterating) == ("end", {})
+
+
+def test_a_run_that_goes_back_to_an_earlier_step_returns_to_where_its_loop_was():
+    body = [step("look")]
+    before = step("rework", runCondition={"var": "broken"})
+    story = Story(document(before, loop("all", body, type="for", count=3)))
+
+    story.submit("look@1").submit("look@2", broken=True)
+    assert (story.run.current, story.run.iterating) == ("rework", {"all": 2})
+    story.submit("rework", broken=False)
+
+    assert story.run.current == "look@3"
+    assert len(story.events("loop-entered")) == 1
+
+
 def test_a_loop_without_a_condition_is_ended_by_its_id_and_only_such_a_loop():
     source = loop("again", [step("look")], type="while", conditionSource={"kind": "elsewhere"})
     story = Story(document(source, step("end"))).submit("look@1")

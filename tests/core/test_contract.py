@@ -72,10 +72,29 @@ def test_a_document_without_a_contract_needs_nothing():
     assert needs(document(step("one", runCondition={"not": {"var": "x"}}))) == []
 
 
-def test_a_malformed_context_schema_is_an_error_of_the_document():
-    (finding,) = check(document(contextSchema={"type": "nonsense"}))
+@pytest.mark.parametrize("field", ["contextSchema", "inputSchema"])
+def test_a_malformed_schema_of_the_context_or_the_input_is_an_error_of_the_document(field):
+    (finding,) = check(document(**{field: {"type": "nonsense"}}))
 
-    assert finding.message.startswith("The JSON Schema in 'contextSchema' is malformed")
+    assert finding.message.startswith(f"The JSON Schema in '{field}' is malformed")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (document(deadlineSeconds=0), "Field 'deadlineSeconds' must be greater than 0; found 0"),
+        (document(step("one", maxAttempts=0)), "Field 'maxAttempts' must be at least 1; found 0 in step 1 ('one')"),
+        (
+            document(step("one", whenExhausted="stop")),
+            "Field 'whenExhausted' must be one of 'fail', 'ask'; found 'stop' in step 1 ('one')",
+        ),
+    ],
+    ids=["deadline", "attempts", "exhausted"],
+)
+def test_limits_that_cannot_be_are_errors_of_the_document(content, message):
+    (finding,) = check(content)
+
+    assert finding.message == message
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,13 @@ SAMPLES = [
     *BUNDLED,
     document(
         step("one", runCondition=NESTED, requireConfirmation={"var": "risk", "equals": "high"}, guidance=["a"]),
-        loop("a-loop", [step("two", agentRole="You are careful.")], type="forEach", items="files", itemVar="file"),
+        loop(
+            "a-loop",
+            [step("two", agentRole="You are careful.", maxAttempts=2, whenExhausted="ask")],
+            type="forEach",
+            items="files",
+            itemVar="file",
+        ),
         loop("b-loop", [step("three")], type="while", condition={"not": {"var": "done"}}),
         step("four", validationCriteria={"or": [{"not": {"type": "contains", "value": "x", "message": "m"}}, "y"]}),
         category="review",

@@ -13,6 +13,10 @@ from workflowlookup.tools.registry import NOBODY, Handler
 def ask(handler: Handler, settings: Settings, **arguments: Any) -> dict[str, Any]:
     """A tool's answer as plain JSON values. Raises what the tool raises."""
     start_budget()
-    answer = handler(make_services(settings), arguments, NOBODY)
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
-    return plain
+    return plain(handler(make_services(settings), arguments, NOBODY))
+
+
+def plain(answer: object) -> dict[str, Any]:
+    """An answer as plain JSON values; some parts of it may be encoded already."""
+    decoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
+    return decoded

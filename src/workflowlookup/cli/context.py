@@ -7,19 +7,21 @@ import msgspec
 from workflowlookup.core.values import Json
 
 
-def add_context_argument(parser: argparse.ArgumentParser) -> None:
+def add_context_argument(
+    parser: argparse.ArgumentParser, flag: str = "--context", what: str = "a context variable"
+) -> None:
     """`options.context` becomes a list of names and values."""
     parser.add_argument(
-        "--context",
+        flag,
         metavar="NAME=VALUE",
         action="append",
-        type=_variable,
+        type=variable,
         default=[],
-        help="a context variable; the value is JSON, or text if it is not; may be repeated",
+        help=f"{what}; the value is JSON, or text if it is not; may be repeated",
     )
 
 
-def _variable(text: str) -> tuple[str, Json]:
+def variable(text: str) -> tuple[str, Json]:
     """The value is JSON, or text if it is not."""
     name, separator, value = text.partition("=")
     if not name or not separator:

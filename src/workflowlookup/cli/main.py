@@ -31,6 +31,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "list": ("list_", "list the workflows of the library"),
     "show": ("show", "show one workflow"),
     "next": ("next_", "show the step that comes next"),
+    "run": ("run", "go through a workflow step by step, or show what became of a run"),
+    "runs": ("runs", "list runs, the last started first"),
+    "confirm": ("confirm", "agree to the step of a run that waits for a person, or not"),
+    "cancel": ("cancel", "end a run that is not over"),
     "graph": ("graph", "draw the flow of a workflow: tree, Mermaid or SVG"),
     "diff": ("diff", "show what changed between two versions of a workflow"),
     "validate": ("validate", "check workflow documents"),
@@ -51,6 +55,7 @@ _EPILOG: Final = """\
 examples:
   workflowlookup list                          what there is
   workflowlookup show bug-investigation        what it is about, and its first step
+  workflowlookup run bug-investigation         go through it yourself, step by step
   workflowlookup install claude-code           add the server to Claude Code
   workflowlookup validate my-workflow.json     check a document of your own
   workflowlookup lint my-workflow.json         find dead steps, endless loops and the like

@@ -184,7 +184,22 @@ def write_bytes(data: bytes) -> None:
 
 def refuse(refusal: WorkflowLookupError) -> None:
     """Say on standard error why a tool would not answer, in the words of the command line."""
-    complain(refusal.explain().replace("Call workflow_list", "Run `workflowlookup list`"))
+    complain(as_command(refusal.explain()))
+
+
+_AS_COMMANDS: Final = {
+    "Call workflow_list": "Run `workflowlookup list`",
+    "Call workflow_runs to see them": "`workflowlookup runs` lists them",
+    "Start a new run with workflow_start": "Start a new one with `workflowlookup run`",
+    "Look at it with workflow_status": "Look at it with `workflowlookup run show`",
+}
+
+
+def as_command(text: str) -> str:
+    """What a tool advises, in the words of the command line."""
+    for tool, command in _AS_COMMANDS.items():
+        text = text.replace(tool, command)
+    return text
 
 
 def complain(text: str) -> None:

@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.conditions import describe
+from workflowlookup.core.conditions import describe, evaluate
 from workflowlookup.core.contract import MOST_MISFITS, refuse_misfits, unmet
 from workflowlookup.core.guidance import requires_confirmation
 from workflowlookup.core.model import Loop, Verdict, Workflow
-from workflowlookup.core.navigation import find_step, join_instance, next_step, scope_of, split_instance
+from workflowlookup.core.navigation import Next, find_step, join_instance, next_step, scope_of, split_instance
 from workflowlookup.core.run import (
     Cancelled,
     Completed,
@@ -194,11 +194,11 @@ def _accept(draft: Draft, accepted: OutputAccepted, changes: Context) -> None:
 def _go_on(draft: Draft) -> None:
     """Offer the step that comes next, or complete the run; and tell how the walk got there."""
     run = draft.run
-    found = next_step(run.workflow, run.results, run.context, run.lists)
+    found = next_step(run.workflow, run.passed, run.context, run.lists, run.iterating)
     for skip in found.skipped:
         if skip.step_id not in run.skipped:
             draft.add(StepSkipped(step_id=skip.step_id, condition=skip.condition))
-    for event in _loop_events(run, found.instance_id):
+    for event in _loop_events(run, found):
         draft.add(event)
     if found.step is None:
         draft.add(Completed(warnings=found.warnings))
@@ -223,17 +223,15 @@ def _offer_again(draft: Draft) -> None:
     draft.add(StepOffered(step_id=run.current, loop=run.loop, warnings=run.warnings))
 
 
-def _loop_events(run: Run, following: str) -> Iterator[Event]:
-    """What happens to loops between the current step and the one that follows."""
-    before, after = _loops(run.workflow, run.current), _loops(run.workflow, following)
-    for loop_id in reversed(before):
-        if loop_id not in after:
-            yield LoopLeft(loop_id=loop_id, why=_why_left(run, loop_id, before[loop_id]))
-    for loop_id, iteration in after.items():
-        if loop_id not in before:
+def _loop_events(run: Run, found: Next) -> Iterator[Event]:
+    """What happens to loops on the way to the step that comes next."""
+    for loop_id in found.left:
+        yield LoopLeft(loop_id=loop_id, why=_why_left(run, loop_id))
+    for loop_id, iteration in _loops(run.workflow, found.instance_id).items():
+        if loop_id not in run.iterating:
             total, items = _extent(run, loop_id)
             yield LoopEntered(loop_id=loop_id, iteration=iteration, total=total, items=items)
-        elif before[loop_id] != iteration:
+        elif run.iterating[loop_id] != iteration:
             yield LoopIterated(loop_id=loop_id, iteration=iteration)
 
 
@@ -260,10 +258,14 @@ def _extent(run: Run, loop_id: str) -> tuple[int | None, list[Json] | None]:
     return None, None
 
 
-def _why_left(run: Run, loop_id: str, iteration: int) -> str:
-    loop = _loop(run.workflow, loop_id)
+def _why_left(run: Run, loop_id: str) -> str:
+    loop, iteration = _loop(run.workflow, loop_id), run.iterating[loop_id]
     if loop_id in run.results:
         return "the agent ended it"
+    for around in (*_loops(run.workflow, loop_id), loop_id):
+        condition = find_step(run.workflow, around).run_condition  # type: ignore[union-attr]
+        if condition and not evaluate(condition, scope_of(run.workflow, around, run.context, run.lists)):
+            return f"not true: {describe(condition)}"
     if iteration >= loop.max_iterations:
         return f"it ran {_times(iteration)}, as often as it may"
     if loop.condition is not None:

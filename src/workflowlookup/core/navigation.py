@@ -41,6 +41,11 @@ Lists = Mapping[str, list[Json]]
 
 NO_LISTS: Final[Lists] = {}
 
+Iterating = Mapping[str, int]
+"""By the id of a loop, with the iterations around it: the iteration that it is in, where those before are settled."""
+
+NOT_ITERATING: Final[Iterating] = {}
+
 
 class LoopPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where in its innermost loop a step stands."""
@@ -70,6 +75,8 @@ class Next(msgspec.Struct, frozen=True):
     skipped: tuple[Skipped, ...]
     warnings: tuple[str, ...]
     completed: int
+    left: tuple[str, ...] = ()
+    """Of the loops that were iterating, those that are over, innermost first."""
 
 
 def split_instance(instance_id: str) -> tuple[str, Iterations]:
@@ -89,6 +96,13 @@ def find_step(workflow: Workflow, instance_id: str) -> Step | None:
     return workflow.steps.get(instance_id) or workflow.steps.get(split_instance(instance_id)[0])
 
 
+def is_inside(workflow: Workflow, instance_id: str, loop_id: str) -> bool:
+    """Whether an instance belongs to a loop, whichever the iteration; both ids with the iterations around them."""
+    step_id, iterations = split_instance(instance_id)
+    loop, outer = split_instance(loop_id)
+    return loop in workflow.enclosing[step_id] and iterations[: len(outer)] == outer
+
+
 def scope_of(workflow: Workflow, instance_id: str, context: Context, lists: Lists = NO_LISTS) -> Context:
     """The context with the variables of the loops around an instance: what conditions in its iteration see."""
     if "@" not in instance_id:
@@ -104,11 +118,20 @@ def scope_of(workflow: Workflow, instance_id: str, context: Context, lists: List
     return scope
 
 
-def next_step(workflow: Workflow, completed: Collection[str], context: Context, lists: Lists = NO_LISTS) -> Next:
-    """The first step that is not completed and whose condition holds."""
+def next_step(
+    workflow: Workflow,
+    completed: Collection[str],
+    context: Context,
+    lists: Lists = NO_LISTS,
+    iterating: Iterating = NOT_ITERATING,
+) -> Next:
+    """The first step that is not completed and whose condition holds.
+
+    Who remembers which loops are iterating need not name what was completed in their iterations before.
+    """
     if len(workflow.flow) == len(workflow.steps):  # no loops
         return _next_in_line(workflow, completed, context)
-    walk = _Walk(workflow, completed, lists)
+    walk = _Walk(workflow, completed, lists, iterating)
     found = next(walk.steps(workflow.flow, (), context, is_past=False), None)
     step, instance_id, scope, loop = found if found else (None, "", context, None)
     return Next(
@@ -119,6 +142,7 @@ def next_step(workflow: Workflow, completed: Collection[str], context: Context, 
         skipped=tuple(walk.skipped),
         warnings=tuple(walk.warnings),
         completed=walk.known,
+        left=tuple(walk.left),
     )
 
 
@@ -150,14 +174,17 @@ _Found = tuple[PromptStep, str, Context, LoopPosition | None]
 class _Walk:
     """One walk through a workflow; yields the instances that are left to do."""
 
-    def __init__(self, workflow: Workflow, completed: Collection[str], lists: Lists) -> None:
+    def __init__(self, workflow: Workflow, completed: Collection[str], lists: Lists, iterating: Iterating) -> None:
         self.skipped: list[Skipped] = []
         self.warnings: list[str] = []
+        self.left: list[str] = []
         self.known = 0
+        self._workflow = workflow
         self._lists = lists
+        self._iterating = iterating
         self._visits = 0
         self._completed: set[str] = set()
-        self._last_iteration: dict[tuple[str, Iterations], int] = {}
+        self._last_iteration = {split_instance(loop_id): iteration for loop_id, iteration in iterating.items()}
         self._credits: set[str] = set()
         unknown = [instance_id for instance_id in completed if not self._remember(workflow, instance_id)]
         if unknown:
@@ -195,6 +222,7 @@ class _Walk:
                 is_left = self._is_left(step, steps[index + 1 :], iterations)
                 if not is_left and self._runs(step, iterations, context, is_past=is_past):
                     yield from self._loop(step, iterations, context, is_past=is_past)
+                self._leave(step, iterations)
                 continue
             self._visits += 1
             instance_id = join_instance(step.id, iterations)
@@ -204,6 +232,13 @@ class _Walk:
                 self._credits.remove(step.id)
                 continue
             yield step, instance_id, context, position
+
+    def _leave(self, loop: LoopStep, outer: Iterations) -> None:
+        """Note that a loop is over, and what is inside of it, if they were iterating."""
+        loop_id = join_instance(loop.id, outer)
+        if loop_id in self._iterating:
+            inside = [other for other in self._iterating if is_inside(self._workflow, other, loop_id)]
+            self.left += [other for other in (*reversed(inside), loop_id) if other not in self.left]
 
     def _runs(self, step: Step, iterations: Iterations, context: Context, *, is_past: bool) -> bool:
         """Whether its condition holds; in an iteration that is past, what was skipped stays skipped."""
@@ -233,11 +268,12 @@ class _Walk:
 
     def _loop(self, step: LoopStep, outer: Iterations, context: Context, *, is_past: bool) -> Iterator[_Found]:
         loop = step.loop
-        items, total = self._extent(step, context, self._lists.get(join_instance(step.id, outer)))
+        instance_id = join_instance(step.id, outer)
+        items, total = self._extent(step, context, self._lists.get(instance_id))
         if total == 0:
             return
         last = self._last_iteration.get((step.id, outer), 0)
-        iteration = 0
+        iteration = self._iterating.get(instance_id, 1) - 1
         while (iteration := iteration + 1) <= loop.max_iterations:
             if not self._enters(step, iteration, last, total, context, is_past=is_past):
                 return

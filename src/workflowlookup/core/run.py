@@ -20,7 +20,7 @@ from workflowlookup.core.conditions import Condition
 from workflowlookup.core.contract import Need
 from workflowlookup.core.document import build
 from workflowlookup.core.model import PromptStep, Workflow
-from workflowlookup.core.navigation import Lists, LoopPosition, find_step, scope_of
+from workflowlookup.core.navigation import Iterating, Lists, LoopPosition, find_step, is_inside, scope_of
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import RunStateError
 
@@ -276,7 +276,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     results: Mapping[str, str] = {}
     """By completed step, in order: its output."""
     skipped: Mapping[str, Condition] = {}
+    passed: tuple[str, ...] = ()
+    """What counts as completed from here on: steps, but of loops only those of the iteration that they are in, and
+    loops that are over.
+    """
+    iterating: Iterating = {}
     lists: Lists = {}
+    """The lists of loops, as they were when each was entered."""
     asked: ConfirmationAsked | None = None
     asked_at: int = 0
     waited: int = 0
@@ -383,7 +389,8 @@ def _not_allowed(run_id: str, state: State, record: Record | None) -> RunStateEr
 def _accepted(run: Run, record: Record, event: OutputAccepted) -> dict[str, Any]:
     key = {"submissions": {**run.submissions, event.key: record.sequence}} if event.key else {}
     results = {**run.results, event.step_id: event.output}
-    return {"judged": event, "results": results, "attempts": 0, "note": "", **key}
+    passed = (*run.passed, event.step_id)
+    return {"judged": event, "results": results, "passed": passed, "attempts": 0, "note": "", **key}
 
 
 def _refused(run: Run, record: Record, event: OutputRefused) -> dict[str, Any]:
@@ -411,6 +418,7 @@ def _denied(run: Run, record: Record, event: ConfirmationDenied) -> dict[str, An
         "judged": None,
         "note": event.note,
         "results": _without(run.results, event.step_id),
+        "passed": tuple(step_id for step_id in run.passed if step_id != event.step_id),
         "submissions": _without(run.submissions, forgotten),
         **_answered(run, record, event),
     }
@@ -425,15 +433,28 @@ def _answered(run: Run, record: Record, event: ConfirmationGiven | ConfirmationD
 
 
 def _entered(run: Run, _: Record, event: LoopEntered) -> dict[str, Any]:
-    return {} if event.items is None else {"lists": {**run.lists, event.loop_id: event.items}}
+    fixed = {} if event.items is None else {"lists": {**run.lists, event.loop_id: event.items}}
+    return {"iterating": {**run.iterating, event.loop_id: event.iteration}, **fixed}
+
+
+def _iterated(run: Run, _: Record, event: LoopIterated) -> dict[str, Any]:
+    return {
+        "iterating": {**run.iterating, event.loop_id: event.iteration},
+        "passed": _passed_outside(run, event.loop_id),
+    }
+
+
+def _left(run: Run, _: Record, event: LoopLeft) -> dict[str, Any]:
+    passed = (*_passed_outside(run, event.loop_id), event.loop_id)
+    return {"iterating": _without(run.iterating, event.loop_id), "passed": tuple(dict.fromkeys(passed))}
+
+
+def _passed_outside(run: Run, loop_id: str) -> tuple[str, ...]:
+    return tuple(step_id for step_id in run.passed if not is_inside(run.workflow, step_id, loop_id))
 
 
 def _without(mapping: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return {name: value for name, value in mapping.items() if name != key} if key in mapping else mapping
-
-
-def _nothing(*_: object) -> dict[str, Any]:
-    return {}
 
 
 _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]]]] = {
@@ -446,8 +467,8 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     ConfirmationDenied: _denied,
     StepSkipped: lambda run, _, event: {"skipped": {**run.skipped, event.step_id: event.condition}},
     LoopEntered: _entered,
-    LoopIterated: _nothing,
-    LoopLeft: _nothing,
+    LoopIterated: _iterated,
+    LoopLeft: _left,
     Completed: lambda _, __, event: {"current": "", "loop": None, "warnings": event.warnings},
     Failed: lambda _, __, event: {"end": event},
     Cancelled: lambda _, __, event: {"end": event},

@@ -126,7 +126,8 @@ class PostgresJournal(SqlJournal):
         return self._storage_error(f"{reason}. {advice}", kind)
 
     def _storage_error(self, reason: str, kind: type[StorageError] = StorageError) -> StorageError:
-        return kind(f"The journal of runs, {_shown(self._url)}, cannot be used: {reason}.")
+        told = f"The journal of runs, {_shown(self._url)}, cannot be used: {reason}."
+        return kind(told, details=told)
 
 
 class _Statements:

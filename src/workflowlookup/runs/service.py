@@ -6,7 +6,7 @@ somebody was faster, and the call is decided anew. An answer is given only after
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -37,6 +37,8 @@ MOST_KEPT: Final = 64
 """How many runs are kept folded; the others are folded when they are asked for."""
 MOST_TRIES: Final = 5
 """How often a call is decided anew because somebody was faster."""
+PAGE: Final = 1_000
+"""How many runs are read at once where all are wanted."""
 CLOCK_SKEW: Final = 60_000
 """By how many milliseconds the clocks of those who share a journal may differ."""
 
@@ -74,7 +76,7 @@ class Runs:
         for _ in range(MOST_TRIES):
             if run_id is not None and self.journal.head(run_id) is not None:
                 return self._started_alike(run_id, workflow, given, context)
-            at = Moment(time=self._clock(), by=by)
+            at = _moment(self._clock(), by)
             start_budget()
             draft = advance.begin(run_id or self._new_id(), workflow, given, context, at)
             if self._store(0, draft):
@@ -167,6 +169,15 @@ class Runs:
             self.get(run_id)
         return self.journal.summaries(query)
 
+    def every(self, query: Query | None = None) -> Iterator[Summary]:
+        """All runs that fit, page by page, the last started first."""
+        query = msgspec.structs.replace(query or Query(), limit=PAGE)
+        while page := self.summaries(query):
+            yield from page
+            if len(page) < PAGE:
+                return
+            query = msgspec.structs.replace(query, after=(page[-1].started, page[-1].id))
+
     def recent(self, limit: int) -> list[Summary]:
         """The runs that were started last."""
         return self.summaries(Query(limit=limit))
@@ -219,7 +230,7 @@ class Runs:
         """Decide on the run as it is, and store what was decided; anew when somebody was faster."""
         for _ in range(MOST_TRIES):
             run = self._load(run_id)
-            at = Moment(time=max(self._clock(), run.updated), by=by)
+            at = _moment(max(self._clock(), run.updated), by)
             expired = advance.expire(run, Moment(time=at.time))
             if expired is not None:
                 self._store(run.sequence, expired)
@@ -298,6 +309,10 @@ class Watch:
     def close(self) -> None:
         """Follow no more."""
         self._runs.listeners.remove(self._note)
+
+
+def _moment(time: int, by: str) -> Moment:
+    return Moment(time=time, by=by.replace("\0", ""))  # which no text in PostgreSQL may hold
 
 
 def _not_found(run_id: str) -> RunNotFound:

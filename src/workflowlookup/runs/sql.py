@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from workflowlookup.core.run import NO_DOCUMENT, OVER, Event, Record, Started, kind_of
+from workflowlookup.core.run import NO_DOCUMENT, OVER, Event, Record, Started, hash_of, kind_of
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.journal import Conflict, Query, Summary
 
@@ -104,12 +104,13 @@ class SqlJournal(ABC):
     def _record(self, run_id: str, sequence: int, time: int, by: str, body: str) -> Record:
         try:
             event = _decode(body)
-        except msgspec.MsgspecError as problem:
-            told = f"Event {sequence} of run '{run_id}' cannot be read: {problem}."
-            raise StorageError(told, runId=run_id) from problem
+        except (msgspec.MsgspecError, TypeError) as problem:  # the latter for what is no text at all
+            raise _damaged(run_id, f"Event {sequence} of run '{run_id}' cannot be read: {problem}.") from problem
         if isinstance(event, Started):
-            ((document,),) = self.query("SELECT document FROM documents WHERE hash = ?", (event.hash,))
-            event = msgspec.structs.replace(event, document=msgspec.Raw(document))
+            found = self.query("SELECT document FROM documents WHERE hash = ?", (event.hash,))
+            if [hash_of(str(document).encode()) for (document,) in found] != [event.hash]:
+                raise _damaged(run_id, f"The document of run '{run_id}' is not what it was when the run was started.")
+            event = msgspec.structs.replace(event, document=msgspec.Raw(found[0][0]))
         return Record(sequence=sequence, time=time, by=by, event=event)
 
     def summaries(self, query: Query) -> list[Summary]:
@@ -144,6 +145,10 @@ class SqlJournal(ABC):
         with self.writing() as transaction:
             transaction.execute(f"DELETE FROM events WHERE run IN (SELECT id FROM runs WHERE {old})", (before,))  # noqa: S608
             return transaction.execute(f"DELETE FROM runs WHERE {old}", (before,)).rowcount  # noqa: S608
+
+
+def _damaged(run_id: str, told: str) -> StorageError:
+    return StorageError(told, runId=run_id, details=told)
 
 
 def _body(event: Event) -> str:

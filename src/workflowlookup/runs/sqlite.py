@@ -6,7 +6,9 @@ begun. Needs a local disk: SQLite's shared memory does not work over a network.
 """
 
 import contextlib
+import errno
 import fcntl
+import itertools
 import logging
 import os
 import sqlite3
@@ -27,8 +29,12 @@ _ADVICE: Final = {
     sqlite3.SQLITE_READONLY: "Make the file and its directory writable; the run goes on from where it is.",
     sqlite3.SQLITE_BUSY: "Another process holds it for too long. Try again.",
     sqlite3.SQLITE_LOCKED: "Another process holds it for too long. Try again.",
+    sqlite3.SQLITE_IOERR: "Check that its disk works and has room; the run goes on from where it is.",
     sqlite3.SQLITE_CANTOPEN: "Check that its directory is there and that you may write to it.",
 }
+_AS_SQLITE: Final = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQLITE_READONLY}
+_PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR_WRITE})
+"""What does a connection no harm: runs can still be read on it, where a new one would need room to be opened."""
 _CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _SIDE_FILES: Final = ("", "-wal", "-shm")
 
@@ -40,6 +46,7 @@ class SqliteJournal(SqlJournal):
         self.path = os.path.abspath(os.path.expanduser(path))
         self._connection: sqlite3.Connection | None = None
         self._identity: object = None
+        self._is_ready = False
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -75,26 +82,33 @@ class SqliteJournal(SqlJournal):
                 self.close()
                 self._open()
             yield self._connection  # type: ignore[misc]
-        except sqlite3.Error as problem:
+        except (sqlite3.Error, UnicodeDecodeError) as problem:
             raise self._refusal(problem) from problem
         except OSError as problem:
-            raise self._storage_error(str(problem.strerror), _ADVICE[sqlite3.SQLITE_CANTOPEN]) from problem
+            code = _AS_SQLITE.get(problem.errno or 0, sqlite3.SQLITE_CANTOPEN)
+            raise self._storage_error(str(problem.strerror), _ADVICE[code]) from problem
 
     def _open(self) -> None:
+        self._is_ready = False
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
         with self._alone():
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            with contextlib.suppress(FileExistsError):  # to open and close one would give up SQLite's locks on it
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
+            # SQLite would leave files beside a read-only one that stay read-only when it does not.
+            if not os.access(self.path, os.W_OK):
+                raise self._storage_error("it is read-only", _ADVICE[sqlite3.SQLITE_READONLY])
             self._identity = _identity(self.path)
             self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")
             self._migrate(self._connection)
+            self._is_ready = True
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > len(MIGRATIONS):
             self.close()
             raise self._storage_error("it was written by a newer version of workflowlookup", "Update this one.")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             connection.execute("BEGIN IMMEDIATE")
             for statement in script.split(";"):
@@ -114,9 +128,11 @@ class SqliteJournal(SqlJournal):
 
     # ── what goes wrong ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _refusal(self, problem: sqlite3.Error) -> StorageError:
-        """What the caller is told. The connection is given up: what was in its way may be gone the next time."""
-        code = getattr(problem, "sqlite_errorcode", 0) & 0xFF
+    def _refusal(self, problem: sqlite3.Error | UnicodeDecodeError) -> StorageError:
+        """What the caller is told. The connection is given up, unless what was in its way passes by itself."""
+        is_garbled = isinstance(problem, UnicodeDecodeError)  # the names of its tables
+        full_code = sqlite3.SQLITE_CORRUPT if is_garbled else getattr(problem, "sqlite_errorcode", 0)
+        code = full_code & 0xFF
         reason, advice = str(problem), _ADVICE.get(code, "Check its disk.")
         if code in _CORRUPT:
             aside = self._set_aside()
@@ -124,6 +140,8 @@ class SqliteJournal(SqlJournal):
             if aside:
                 reason += f" and is kept as {aside}"
                 log.error("%s: %s; a new journal is begun", self.path, reason)
+        if self._is_ready and full_code in _PASSING:
+            return self._storage_error(reason, advice)
         with contextlib.suppress(sqlite3.Error):
             self.close()  # only now: SQLite leaves the files of a database alone that is no longer where it was
         return self._storage_error(reason, advice)
@@ -133,14 +151,17 @@ class SqliteJournal(SqlJournal):
         with self._alone():
             if _identity(self.path) != self._identity:
                 return None
-            aside = f"{self.path}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+            name = f"{self.path}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+            names = (f"{name}-{number}" if number else name for number in itertools.count())
+            aside = next(name for name in names if not os.path.lexists(name))
             for suffix in _SIDE_FILES:
                 with contextlib.suppress(FileNotFoundError):
                     os.rename(self.path + suffix, aside + suffix)
             return aside
 
     def _storage_error(self, reason: str, advice: str) -> StorageError:
-        return StorageError(f"The journal of runs, {self.path}, cannot be used: {reason}. {advice}", path=self.path)
+        told = f"The journal of runs, {self.path}, cannot be used: {reason}. {advice}"
+        return StorageError(told, path=self.path, details=told)
 
 
 def _identity(path: str) -> object:

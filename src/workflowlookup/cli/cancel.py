@@ -1,0 +1,37 @@
+"""`workflowlookup cancel RUN`: ends a run that is not over, for good."""
+
+import argparse
+
+from workflowlookup.cli.answers import plain
+from workflowlookup.cli.journal import add_run_argument, find_run, open_services, person
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import write, write_json
+from workflowlookup.cli.run_view import ending
+from workflowlookup.settings import Settings
+from workflowlookup.tools.registry import NOBODY
+from workflowlookup.tools.run_answers import answer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run_argument(parser)
+    parser.add_argument("--reason", metavar="TEXT", default="", help="why, for those who read the run later")
+    parser.add_argument("--json", action="store_true", help="print the state of the run after it")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    services = open_services(settings)
+    cancelled = services.runs.cancel(find_run(services.runs, options.run), options.reason, by=person())
+    if options.json:
+        write_json(plain(answer(services, cancelled, NOBODY)))
+    else:
+        write(*ending(cancelled))
+    return 0
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup cancel 9f2c
+  workflowlookup cancel 9f2c --reason "The bug is fixed upstream.\"""",
+)

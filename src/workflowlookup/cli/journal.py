@@ -1,0 +1,126 @@
+"""The journal for commands: opened only where there is one, runs by the beginning of their ids, and the words around.
+
+A command that only looks makes no journal. A run may be named by the first characters of its id, as long as no other
+begins with them.
+"""
+
+import argparse
+import getpass
+import os
+import re
+import shlex
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from workflowlookup.app import make_services
+from workflowlookup.errors import RunNotFound
+from workflowlookup.settings import Settings, without_password
+
+if TYPE_CHECKING:
+    from workflowlookup.runs.service import Runs
+    from workflowlookup.tools.registry import Caller, Services
+
+MOST_NAMED: Final = 5
+"""How many runs a complaint names."""
+
+_UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def has_journal(settings: Settings) -> bool:
+    """Whether there may be runs; a database is there, whether or not it can be reached."""
+    return "://" in settings.journal or os.path.exists(os.path.expanduser(settings.journal))
+
+
+def open_services(settings: Settings) -> "Services":
+    """What the run tools need, for a command that asks about runs. Raises `RunNotFound` where there never was one."""
+    if not has_journal(settings):
+        place = without_password(settings.journal)
+        raise RunNotFound(f"There are no runs yet: no journal is at {place}. Start one with `workflowlookup run ID`.")
+    return make_services(settings)
+
+
+def find_run(runs: "Runs", name: str) -> str:
+    """The id of the run that is meant. Raises `RunNotFound`, naming those that come close."""
+    if runs.journal.head(name) is not None:
+        return name
+    ids = [summary.id for summary in runs.every()]
+    found = [run_id for run_id in ids if name and run_id.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        named = ", ".join(found[:MOST_NAMED]) + (", …" if len(found) > MOST_NAMED else "")
+        told = f"{len(found)} runs have an id that begins with '{name}': {named}. Give more of the one you mean."
+        raise RunNotFound(told, runId=name)
+    raise RunNotFound(f"There is no run '{name}'.{_nearest(name, ids)}", runId=name)
+
+
+def _nearest(name: str, ids: list[str]) -> str:
+    import difflib  # noqa: PLC0415 - only mistakes need it
+
+    close = difflib.get_close_matches(name, ids, n=3, cutoff=0.6)
+    meant = f" Did you mean {' or '.join(close)}?" if close else ""
+    return f"{meant} `workflowlookup runs` lists them." if ids else " There are none at all."
+
+
+def add_run_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="which run: its id, or as much of its beginning as is needed")
+
+
+def person() -> str:
+    """Who sits at the terminal, as the journal names them; empty when nobody knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""
+
+
+def the_person() -> "Caller":
+    """The one who gave the command, as the run tools see them."""
+    from workflowlookup.tools.registry import Caller  # noqa: PLC0415 - with the first run
+
+    return Caller(name=person())
+
+
+def command_line(settings: Settings, *words: str) -> str:
+    """A command that can be pasted; with the journal, when that was given as a flag."""
+    flags = ["--journal", settings.journal] if settings.origins["journal"] == "--journal" else []
+    return without_password(shlex.join(["workflowlookup", *words, *flags]))
+
+
+# ── times ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def age(text: str) -> int:
+    """`30d` in milliseconds, for argparse."""
+    found = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip().lower())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"'{text}' is not an age such as 90m, 12h, 30d or 4w")
+    return int(found[1]) * _UNITS[found[2]] * 1000
+
+
+def moment(text: str) -> str:
+    """A time in ISO 8601, from one, from a date, or from an age, for argparse."""
+    try:
+        when = datetime.fromtimestamp((now() - age(text)) / 1000, UTC)
+    except (argparse.ArgumentTypeError, OverflowError, ValueError, OSError):
+        try:
+            when = datetime.fromisoformat(text.strip())
+            when = when if when.tzinfo else when.astimezone()
+        except (OverflowError, ValueError, OSError):
+            told = f"'{text}' is neither a time such as 2026-11-16T09:30 or 2026-11-16, nor an age such as 12h or 30d"
+            raise argparse.ArgumentTypeError(told) from None
+    return when.isoformat()
+
+
+def ago(milliseconds: int, since: int | None = None) -> str:
+    """`5 min ago`: the largest unit that counts."""
+    seconds = max(0, (now() if since is None else since) - milliseconds) // 1000
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"

@@ -1,0 +1,133 @@
+"""Leads a person through a run: shows the step, takes the output, tells the verdict, asks for confirmation, goes on.
+
+Everything that is accepted is in the journal before the next step is shown, so the run can be left at any time.
+"""
+
+from workflowlookup.cli.entry import Entry, NoEditor, Source
+from workflowlookup.cli.journal import command_line, person
+from workflowlookup.cli.output import complain, refuse, write
+from workflowlookup.cli.run_view import (
+    standing,
+    write_end,
+    write_note,
+    write_question,
+    write_step,
+    write_verdict,
+)
+from workflowlookup.core.run import OutputRefused, Run, State, Waiting
+from workflowlookup.errors import InvalidParams, RunStateError
+from workflowlookup.runs.service import Runs
+from workflowlookup.settings import Settings
+
+
+class Leading:
+    """One sitting with a run."""
+
+    def __init__(self, runs: Runs, source: Source, settings: Settings, *, is_quiet: bool = False) -> None:
+        self._runs = runs
+        self._source = source
+        self._settings = settings
+        self._is_quiet = is_quiet
+        self._last = ""
+        self.was_refused = False
+
+    def lead(self, run: Run) -> Run:
+        """Go on until the run is over or left; the run as it is then."""
+        try:
+            return self._lead(run)
+        except KeyboardInterrupt:
+            write()
+            self._tell_how_to_resume(run)
+            raise
+
+    def _lead(self, run: Run) -> Run:
+        while not run.is_over:
+            is_step = run.waiting_for is Waiting.OUTPUT
+            if not (is_step and self.was_refused):  # after a refusal the person knows the step, and reads the verdict
+                self._show(run)
+            try:
+                moved = self._take_output(run) if is_step else self._take_word(run)
+            except NoEditor as problem:
+                complain(str(problem))
+                self.was_refused = True
+                moved = None
+            if moved is None:
+                break
+            run = moved
+            if self.was_refused and not self._source.tries_again:
+                break
+        if not self._is_quiet:
+            if run.is_over:
+                write_end(run)
+            self._tell_how_to_resume(run)
+        return run
+
+    def _show(self, run: Run) -> None:
+        if self._is_quiet:
+            return
+        if run.waiting_for is Waiting.OUTPUT:
+            write_step(run)
+            write_note(run)
+        else:
+            write_question(run)
+
+    def _take_output(self, run: Run) -> Run | None:
+        entry = self._source.entry(run, self._last)
+        if entry is None:
+            return None
+        try:
+            step = entry.ends_loop or run.current
+            moved = self._runs.submit(run.id, step, entry.output, entry.changes, by=person())
+        except (InvalidParams, RunStateError) as refusal:
+            return self._not_taken(run, entry, refusal)
+        self.was_refused = isinstance(moved.judged, OutputRefused)
+        self._last = entry.output if self.was_refused else ""
+        if not self._is_quiet:
+            write_verdict(moved)
+        return moved
+
+    def _not_taken(self, run: Run, entry: Entry, refusal: InvalidParams | RunStateError) -> Run:
+        """Variables that do not fit, or a run that somebody else moved meanwhile: nothing is recorded."""
+        if not self._source.tries_again:
+            raise refusal
+        refuse(refusal)
+        self._last = entry.output
+        now = self._runs.get(run.id)
+        self.was_refused = now.sequence == run.sequence
+        if self.was_refused:
+            complain("nothing was sent. :edit takes up what you wrote.")
+        return now
+
+    def _take_word(self, run: Run) -> Run | None:
+        said = self._source.agrees(run)
+        if said is None:
+            return None
+        agrees, note = said
+        tell_runs = self._runs.confirm if agrees else self._runs.deny
+        try:
+            moved = tell_runs(run.id, run.current, note=note, by=person())
+        except RunStateError as refusal:
+            refuse(refusal)  # somebody else was asked too, and was faster
+            moved = self._runs.get(run.id)
+        self.was_refused = False
+        self._last = ""
+        return moved
+
+    def _tell_how_to_resume(self, run: Run) -> None:
+        if self._is_quiet:
+            return
+        if run.is_over:
+            write((f"The report: {command_line(self._settings, 'run', 'show', run.id)}", "dim"))
+            return
+        now = self._runs.get(run.id)
+        write()
+        write(standing(now), " It is kept.")
+        if now.waiting_for is Waiting.CONFIRMATION:
+            confirm = command_line(self._settings, "confirm", run.id)
+            write("Confirm it with: ", (confirm, "bold"), "   (or with --deny)")
+        write("Go on with:      ", (command_line(self._settings, "run", "--resume", run.id), "bold"))
+
+
+def exit_code(run: Run, *, was_refused: bool) -> int:
+    """1 for a run that ended badly, and for an output that was refused where nobody could mend it."""
+    return int(was_refused or run.state in (State.FAILED, State.CANCELLED))

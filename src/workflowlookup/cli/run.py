@@ -1,0 +1,134 @@
+"""`workflowlookup run ID`: leads a person through a workflow; `run show RUN` tells what became of it.
+
+The run is one like those of agents, in the same journal: it can be left at any time and taken up again, here or there.
+"""
+
+import argparse
+import sys
+from typing import Final
+
+from workflowlookup.app import make_services
+from workflowlookup.cli.answers import plain
+from workflowlookup.cli.context import add_context_argument
+from workflowlookup.cli.entry import Editor, Given, Keyboard, Source, is_typed, read_file, read_pipe
+from workflowlookup.cli.journal import command_line, find_run, open_services, person
+from workflowlookup.cli.leading import Leading, exit_code
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import complain, write_hint, write_json, write_markdown
+from workflowlookup.cli.run_view import write_start
+from workflowlookup.cli.workflows import open_workflow
+from workflowlookup.core.report import report
+from workflowlookup.core.run import Run
+from workflowlookup.errors import InvalidParams, WorkflowNotFound
+from workflowlookup.settings import Settings
+from workflowlookup.tools import workflow_status
+from workflowlookup.tools.registry import NOBODY, Services
+from workflowlookup.tools.run_answers import answer
+
+SHOW: Final = "show"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", nargs="?", help="which workflow: an id, or the path of a document")
+    parser.add_argument("run", metavar="RUN", nargs="?", help="with `run show`: which run, by the beginning of its id")
+    parser.add_argument("--resume", metavar="RUN", help="go on with this run")
+    add_context_argument(
+        parser, what="a context variable for the start, or with --resume one that is set with the next output"
+    )
+    add_context_argument(parser, "--input", "a field of what the workflow asks for at the start")
+    parser.add_argument("--editor", action="store_true", help="write the outputs in $VISUAL or $EDITOR")
+    parser.add_argument(
+        "--output", metavar="FILE", help="submit this file as the output of the step; - is standard input, whole"
+    )
+    parser.add_argument("--json", action="store_true", help="ask nothing, and print the state of the run at the end")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    problem = _misused(options)
+    if problem:
+        complain(problem)
+        return 2
+    if options.id == SHOW:
+        return _show(options, settings)
+    services = open_services(settings) if options.resume else make_services(settings)
+    current = _resumed(services, options) if options.resume else _started(services, options, settings)
+    if not options.json:
+        write_start(current)
+        sys.stdout.flush()
+    source = _source(options)
+    leading = Leading(services.runs, source, settings, is_quiet=options.json)
+    current = leading.lead(current)
+    if options.json:
+        write_json(plain(answer(services, current, NOBODY)))
+    return exit_code(current, was_refused=leading.was_refused and not source.tries_again)
+
+
+def _misused(options: argparse.Namespace) -> str:
+    if options.id == SHOW and not options.run:
+        return "run show needs a run: workflowlookup run show RUN. `workflowlookup runs` lists them."
+    if options.id != SHOW and options.run:
+        return f"'{options.run}' is one word too many. Did you mean: workflowlookup run show {options.run}"
+    if bool(options.id) == bool(options.resume):
+        return "say what to run: workflowlookup run ID for a new run, or workflowlookup run --resume RUN"
+    if options.resume and options.input:
+        return "--input is for a new run; with --resume set variables with --context"
+    if options.editor and (options.output or options.json):
+        return "--editor cannot be used together with --output or --json"
+    return ""
+
+
+def _started(services: Services, options: argparse.Namespace, settings: Settings) -> Run:
+    try:
+        workflow = open_workflow(options.id, settings)
+    except WorkflowNotFound as refusal:
+        raise WorkflowNotFound(f"{refusal.remedy} Call workflow_list to see every id.", **refusal.data) from refusal
+    try:
+        return services.runs.start(workflow, dict(options.input), dict(options.context), by=person())
+    except InvalidParams as refusal:
+        told = f"{refusal.remedy}. Give it with --input NAME=VALUE or --context NAME=VALUE."
+        raise InvalidParams(told, **{k: v for k, v in refusal.data.items() if k != "details"}) from refusal
+
+
+def _resumed(services: Services, options: argparse.Namespace) -> Run:
+    return services.runs.get(find_run(services.runs, options.resume))
+
+
+def _source(options: argparse.Namespace) -> Source:
+    changes = dict(options.context) if options.resume else {}
+    if options.editor:
+        return Editor(changes)
+    if options.output:
+        return Given(lambda: [read_file(options.output)], changes)
+    if not is_typed():
+        return Given(read_pipe, changes)
+    if options.json:
+        return Given(list, changes)
+    return Keyboard(changes)
+
+
+# ── run show ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _show(options: argparse.Namespace, settings: Settings) -> int:
+    services = open_services(settings)
+    run_id = find_run(services.runs, options.run)
+    if options.json:
+        write_json(plain(workflow_status.handle(services, {"runId": run_id}, NOBODY)))
+        return 0
+    write_markdown(report(run_id, services.runs.history(run_id)).rstrip())
+    if not services.runs.get(run_id).is_over:
+        write_hint(f"Go on with: {command_line(settings, 'run', '--resume', run_id)}")
+    return 0
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup run bug-investigation                      step by step, in the terminal
+  workflowlookup run my-workflow --input ticket=BUG-7       with what it asks for
+  workflowlookup run bug-investigation --editor             outputs from your editor
+  workflowlookup run --resume 9f2c                          go on where you left
+  workflowlookup run --resume 9f2c < output.md              submit an output; a line with a single dot ends one
+  workflowlookup run show 9f2c                              status and report""",
+)

@@ -1,0 +1,178 @@
+"""What a person sees of a run: the step with its prompt, the verdict on an output, how far it is, how it ended.
+
+Prompts are Markdown and are laid out as such; outputs, notes and reasons were written by strangers and are shown as
+plain text without control characters.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from workflowlookup.cli.output import (
+    Piece,
+    as_command,
+    clean,
+    is_terminal,
+    width,
+    write,
+    write_heading,
+    write_list,
+    write_markdown,
+)
+from workflowlookup.core.advance import loops_to_end
+from workflowlookup.core.contract import unmet
+from workflowlookup.core.guidance import Guidance, guide
+from workflowlookup.core.navigation import Next
+from workflowlookup.core.run import Failed, OutputAccepted, OutputRefused, Run, State, Waiting
+from workflowlookup.tools.run_answers import question
+
+STYLES: Final[Mapping[str, str]] = {
+    State.QUEUED: "dim",
+    State.RUNNING: "cyan",
+    State.WAITING: "yellow",
+    State.COMPLETED: "green",
+    State.FAILED: "red",
+    State.CANCELLED: "dim",
+}
+
+BAR: Final = 30
+_BAR_CHARACTERS: Final = ("━", "─")
+_LISTS: Final = (
+    ("preconditions", "Before you start"),
+    ("clarification_prompts", "Questions to ask first"),
+    ("meta_guidance", "Throughout"),
+)
+
+
+def guidance_of(run: Run) -> Guidance:
+    """What the one who does the current step is told."""
+    found = Next(
+        step=run.step,
+        instance_id=run.current,
+        context=run.scope,
+        loop=run.loop,
+        skipped=(),
+        warnings=run.warnings,
+        completed=0,
+    )
+    return guide(run.workflow, found)
+
+
+def write_start(run: Run) -> None:
+    """What a person should know before the first step."""
+    workflow = run.workflow
+    write((workflow.name, "bold"), (f"  {workflow.id} · version {workflow.version} · run {run.id}", "dim"))
+    for field, title in _LISTS:
+        write_list(title, getattr(workflow, field))
+
+
+def write_step(run: Run) -> None:
+    """The current step, in full."""
+    guidance = guidance_of(run)
+    write()
+    write(*progress(run))
+    write()
+    write_markdown("\n\n".join(_markdown(run, guidance)))
+    write_list("The output must meet", guidance.criteria)
+    needs = unmet(run.workflow, run.step, run.scope, is_done=True)
+    write_list("To be set with it", [need.sentence() for need in needs])
+    write_list("Warnings", guidance.warnings)
+    for loop_id in loops_to_end(run)[-1:]:
+        write()
+        write(f"When nothing is left for the loop '{loop_id}' to do, end it instead (:end).")
+
+
+def _markdown(run: Run, guidance: Guidance) -> Iterator[str]:
+    yield f"# {run.step.title}"
+    iteration = f" · iteration {run.loop.iteration} of loop `{run.loop.id}`" if run.loop else ""
+    yield f"`{run.current}`{iteration}"
+    if run.current in run.answers and not isinstance(run.judged, OutputRefused):
+        yield "**A person did not agree to this step.**"
+    if guidance.requires_confirmation:
+        yield "**You will be asked to confirm this step.**"
+    yield guidance.prompt
+
+
+def write_note(run: Run) -> None:
+    """What the person said who did not agree."""
+    if run.note:
+        write(("They said: ", "yellow"), run.note)
+
+
+def write_verdict(run: Run) -> None:
+    """What was said of the last output."""
+    match run.judged:
+        case OutputAccepted():
+            write((f"{_sign('✓', '+')} accepted", "bold green"))
+        case OutputRefused(issues=issues, suggestions=suggestions):
+            most = run.step.max_attempts
+            attempt = f"attempt {run.attempts}" + ("" if most is None else f" of {most}")
+            write((f"{_sign('✗', '!')} refused", "bold red"), (f"  ({attempt})", "dim"))
+            for issue in issues:
+                write(("  - ", "red"), issue)
+            for suggestion in suggestions:
+                write(("    ", ""), (suggestion, "dim"))
+
+
+def write_question(run: Run) -> None:
+    """What a person is asked to agree to, with the output that it is about."""
+    asked, _, output = question(run).partition("\n\n")
+    write_heading(asked)
+    write_output(output.replace(f"run://{run.id}", f"`workflowlookup run show {run.id}`"))
+
+
+def write_output(text: str) -> None:
+    """An output as it is, set apart."""
+    for line in clean(text).splitlines():
+        write(("  │ ", "dim"), line)
+
+
+def write_end(run: Run) -> None:
+    """How the run ended."""
+    write()
+    write(*progress(run))
+    write(*ending(run))
+
+
+def ending(run: Run) -> Iterator[Piece]:
+    """`failed: …`, on one line."""
+    yield f"The run is {run.state}", f"bold {STYLES[run.state]}"
+    if isinstance(run.end, Failed):
+        yield as_command(f": {run.end.reason} {run.end.remedy}")
+    elif run.end is not None and run.end.reason:
+        yield f": {run.end.reason}"
+    else:
+        yield "."
+
+
+def standing(run: Run) -> str:
+    """What the run is waiting for, or how it ended, in a sentence."""
+    if run.waiting_for is Waiting.OUTPUT:
+        return f"The run waits for the output of step '{run.current}'."
+    if run.waiting_for is Waiting.CONFIRMATION:
+        return f"The run waits for a person to confirm step '{run.current}'."
+    return "".join(piece if isinstance(piece, str) else piece[0] for piece in ending(run))
+
+
+def progress(run: Run) -> Iterator[Piece]:
+    """A bar, as far as it is known how many steps there are."""
+    done, total = len(run.results), run.total
+    if total is None:
+        yield f"{done} done", "cyan"
+        return
+    if is_terminal() and total:
+        size = min(BAR, max(5, (width() or BAR) - 20))
+        filled = min(size, size * done // total)
+        yield _sign(_BAR_CHARACTERS[0], "#") * filled, "green"
+        yield _sign(_BAR_CHARACTERS[1], "-") * (size - filled), "dim"
+        yield "  "
+    yield f"{done} of {total} done", "cyan"
+
+
+def _sign(sign: str, plain: str) -> str:
+    """The sign, or a plain one on a terminal that lacks it."""
+    try:
+        sign.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return plain
+    return sign

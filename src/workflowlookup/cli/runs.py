@@ -1,0 +1,92 @@
+"""`workflowlookup runs`: a line for each run, the last started first."""
+
+import argparse
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from workflowlookup.cli.journal import ago, command_line, has_journal, moment
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import complain, width, write_hint, write_json, write_table
+from workflowlookup.settings import Settings
+
+STATES: Final = ("queued", "running", "waiting", "completed", "failed", "cancelled")
+COLUMNS: Final = ("run", "workflow", "state", "done", "started", "changed", "step")
+FEWER_COLUMNS: Final = ("run", "state", "done", "workflow")
+"""For a terminal on which all would leave no room."""
+
+NARROW: Final = 90
+MOST: Final = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state", choices=STATES, help="only runs in this state")
+    parser.add_argument("--workflow", metavar="ID", help="only runs of this workflow")
+    parser.add_argument("--since", metavar="TIME", type=moment, help="only runs started since: 2026-11-16, 12h, 30d")
+    parser.add_argument("--limit", metavar="N", type=_count, default=MOST, help=f"at most this many (default: {MOST})")
+    parser.add_argument("--json", action="store_true", help="print what the tool workflow_runs answers")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text[:10]) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 to 1,000,000")
+    return int(text)
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    answer = _asked(options, settings)
+    lines = answer["runs"]
+    if options.json:
+        write_json(answer)
+    elif lines:
+        columns = FEWER_COLUMNS if (width() or NARROW) < NARROW else COLUMNS
+        rows = [_row(line) for line in lines]
+        write_table(columns, [[row[column] for column in columns] for row in rows])
+        if "nextCursor" in answer:
+            complain(f"there are more: --limit {options.limit * 10} shows more of them")
+        write_hint(f"`{command_line(settings, 'run', 'show', lines[0]['runId'])}` tells what became of one.")
+    elif options.state or options.workflow or options.since:
+        complain("no run fits. Without --state, --workflow and --since you see them all.")
+    else:
+        complain("there are no runs yet. `workflowlookup run ID` starts one.")
+    return 0
+
+
+def _asked(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+    from workflowlookup.cli.answers import ask  # noqa: PLC0415 - not for `--help`
+    from workflowlookup.tools import workflow_runs  # noqa: PLC0415
+
+    if not has_journal(settings):
+        return {"runs": [], "next": "There are none. Call workflow_start."}
+    words = {"state": options.state, "workflowId": options.workflow, "since": options.since, "limit": options.limit}
+    return ask(workflow_runs.handle, settings, **words)
+
+
+def _row(line: Mapping[str, Any]) -> dict[str, str]:
+    progress = line["progress"]
+    person = " (person)" if line.get("waitingFor") == "confirmation" else ""
+    done = f"{progress['done']}/{progress['total']}" if "total" in progress else str(progress["done"])
+    return {
+        "run": line["runId"],
+        "workflow": line["workflowId"],
+        "state": f"{line['state']}{person}",
+        "done": done,
+        "started": _ago(line["started"]),
+        "changed": _ago(line["updated"]),
+        "step": line.get("step", ""),
+    }
+
+
+def _ago(time: str) -> str:
+    return ago(int(datetime.fromisoformat(time).timestamp() * 1000))
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup runs                                   the latest
+  workflowlookup runs --state waiting                   those that can be taken up
+  workflowlookup runs --workflow bug-investigation --since 7d
+  workflowlookup runs --state failed --json | jq -r '.runs[].runId'""",
+)

@@ -1,0 +1,41 @@
+"""`workflowlookup cancel`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import Cli
+
+from make import document, step, write
+
+
+@pytest.fixture(autouse=True)
+def _sample(project: Path) -> None:
+    write(project, document(step("only-step")))
+
+
+def start(cli: Cli, stdin: bytes = b"") -> str:
+    return str(json.loads(cli("run", "sample-workflow", "--json", stdin=stdin).stdout)["runId"])
+
+
+def test_a_run_is_ended_with_a_reason_and_again_is_the_same(cli: Cli) -> None:
+    run_id = start(cli)
+
+    first = cli("cancel", run_id[:7], "--reason", "Not \x1b[1mneeded.")
+    again = cli("cancel", run_id, "--reason", "Another reason.")
+
+    assert (first.returncode, first.stdout) == (0, "The run is cancelled: Not \ufffd[1mneeded.\n")
+    assert (again.returncode, again.stdout) == (0, first.stdout)
+
+
+def test_json_is_what_the_tool_answers(cli: Cli) -> None:
+    answer = json.loads(cli("cancel", start(cli), "--json").stdout)
+
+    assert (answer["state"], "reason" in answer) == ("cancelled", False)
+
+
+def test_a_run_that_is_over_is_not_cancelled(cli: Cli) -> None:
+    done = cli("cancel", start(cli, b"done"))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "The run is completed. Start a new one with `workflowlookup run`." in done.stderr

@@ -1,0 +1,107 @@
+"""`workflowlookup runs`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import Cli, plain
+
+from make import document, step, write
+
+
+@pytest.fixture(autouse=True)
+def _sample(project: Path) -> None:
+    write(project, document(step("first-step"), step("sign-off", requireConfirmation=True)))
+    write(project, document(step("only-step"), identifier="other-workflow"))
+
+
+def start(cli: Cli, workflow: str = "sample-workflow", stdin: bytes = b"") -> str:
+    return str(json.loads(cli("run", workflow, "--json", stdin=stdin).stdout)["runId"])
+
+
+def listed(cli: Cli, *words: str) -> list[str]:
+    return [run["runId"] for run in json.loads(cli("runs", "--json", *words).stdout)["runs"]]
+
+
+def test_a_line_for_each_run_the_last_started_first(cli: Cli) -> None:
+    first, second = start(cli), start(cli, "other-workflow", b"done")
+    third = start(cli, stdin=b"one\n.\ntwo")
+
+    done = cli("runs")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    heading, *lines = [line.split() for line in done.stdout.splitlines()]
+    assert heading == ["RUN", "WORKFLOW", "STATE", "DONE", "STARTED", "CHANGED", "STEP"]
+    assert [line[:3] for line in lines] == [
+        [third, "sample-workflow", "waiting"],
+        [second, "other-workflow", "completed"],
+        [first, "sample-workflow", "waiting"],
+    ]
+    assert "waiting (person)  2/2" in done.stdout
+
+
+def test_runs_are_filtered_by_state_workflow_and_time(cli: Cli) -> None:
+    waiting, completed = start(cli), start(cli, "other-workflow", b"done")
+
+    assert listed(cli, "--state", "completed") == [completed]
+    assert listed(cli, "--workflow", "sample-workflow") == [waiting]
+    assert listed(cli, "--since", "1h") == [completed, waiting]
+    assert listed(cli, "--since", "2999-01-01") == []
+
+
+def test_more_runs_than_wanted_are_told(cli: Cli) -> None:
+    start(cli)
+    newest = start(cli)
+
+    done = cli("runs", "--limit", "1")
+
+    assert done.stdout.count("sample-workflow") == 1
+    assert "there are more" in done.stderr
+    assert listed(cli, "--limit", "1") == [newest]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [((), "`workflowlookup run ID` starts one"), (("--state", "failed"), "no run fits")]
+)
+def test_no_runs_are_no_error(cli: Cli, words: tuple[str, ...], said: str) -> None:
+    done = cli("runs", *words)
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert said in done.stderr
+    assert listed(cli, *words) == []
+
+
+@pytest.mark.parametrize("words", [("--since", "yesterday"), ("--state", "lost"), ("--limit", "0"), ("--limit", "x")])
+def test_filters_that_mean_nothing_are_wrong_usage(cli: Cli, words: tuple[str, ...]) -> None:
+    assert cli("runs", *words).returncode == 2
+
+
+def test_a_narrow_terminal_gets_fewer_columns(cli: Cli) -> None:
+    run_id = start(cli)
+
+    code, seen = cli.on_terminal("runs", columns=60)
+
+    assert code == 0
+    assert run_id in seen
+    assert plain(seen).splitlines()[0].split() == ["run", "state", "done", "workflow"]
+    assert max(len(line) for line in plain(seen).splitlines()[:2]) <= 60
+
+
+def test_a_reader_who_leaves_early_is_no_error(cli: Cli) -> None:
+    start(cli)
+    command = f"{sys.executable} -m workflowlookup runs | true; exit ${{PIPESTATUS[0]}}"
+
+    done = subprocess.run(["bash", "-c", command], capture_output=True, cwd=cli.directory, check=False)
+
+    assert (done.returncode, done.stderr) in ((0, b""), (0, done.stderr if b"no runs" in done.stderr else b""))
+
+
+def test_a_journal_that_is_no_directory_to_write_to_is_told(cli: Cli) -> None:
+    (cli.directory / "file").write_text("")
+
+    done = cli("run", "sample-workflow", "--journal", "file/runs.sqlite")
+
+    assert done.returncode == 1
+    assert "Storage error" in done.stderr

@@ -1,0 +1,186 @@
+"""Any sequence of tool calls, by two processes in turn: the run is always one that the table allows, and its journal
+always folds to the same.
+"""
+
+import itertools
+import tempfile
+from pathlib import Path
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from make import document, loop, step, write
+from workflowlookup.core.run import TRANSITIONS, Completed, State, apply, fold
+from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.library.catalog import Catalog
+from workflowlookup.library.directory import DirectorySource
+from workflowlookup.runs.journal import Query, summarise
+from workflowlookup.runs.service import Runs
+from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.tools.registry import Ask, Caller, Registry, Services
+
+RULE = {"type": "contains", "value": "ok", "message": "Say ok."}
+INNER = loop("inner", [step("deep", runCondition={"var": "flag"})], type="for", count="times", maxIterations=3)
+DOCUMENTS = [
+    document(
+        step("one", validationCriteria=[RULE], maxAttempts=3, whenExhausted="ask"),
+        step("two", requireConfirmation={"var": "flag"}, runCondition={"var": "times", "gt": 0}),
+        loop("all", [step("look", produces=["flag"]), INNER], type="forEach", items="files"),
+        step("end", validationCriteria=[RULE], maxAttempts=2),
+        identifier="everything",
+        deadlineSeconds=10,
+    ),
+    document(
+        loop("again", [step("try-it", requireConfirmation=True)], type="until", condition={"var": "flag"}),
+        loop("source", [step("feed")], type="while", conditionSource={"kind": "elsewhere"}),
+        step("end"),
+        identifier="loops",
+        contextSchema={"properties": {"times": {"type": "integer"}}},
+    ),
+]
+STEPS = ["one", "two", "look@1", "deep@1.1", "end", "again", "source", "feed@1", "no-such-step"]
+CONTEXTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "flag": st.booleans(),
+        "times": st.sampled_from([0, 1, 2, "two", None]),
+        "files": st.sampled_from([[], ["a"], ["a", "b"], "none"]),
+    },
+)
+CALLS = st.one_of(
+    st.tuples(st.just("submit"), st.sampled_from(["ok", "no", " "]), CONTEXTS),
+    st.tuples(st.just("submit"), st.sampled_from(["ok"]), CONTEXTS),
+    st.tuples(st.just("astray"), st.sampled_from(STEPS), CONTEXTS),
+    st.tuples(st.just("relay"), st.booleans(), st.sampled_from(["", "a note"])),
+    st.tuples(st.just("again"), st.integers(0, 30), st.none()),
+    st.tuples(st.just("wait"), st.integers(0, 15_000), st.none()),
+    st.tuples(st.just("status"), st.none(), st.none()),
+    st.tuples(st.just("runs"), st.none(), st.none()),
+    st.tuples(st.just("start"), st.none(), st.none()),
+)
+FORMS = {"elicitation": {}}
+PERSONS = st.sampled_from(
+    [{"action": "accept", "content": {"confirmed": True}}, {"action": "decline"}, {"action": "cancel"}]
+)
+
+
+class World:
+    """Two processes on one journal, a clock, and the calls that were made."""
+
+    def __init__(self, directory):
+        for one in DOCUMENTS:
+            write(directory / "library", one)
+        self.now = 1_000_000
+        journals = [SqliteJournal(str(directory / "runs.sqlite")) for _ in range(2)]
+        ids = map("run-{}".format, itertools.count())
+        self.runs = [Runs(journal, clock=lambda: self.now, new_id=lambda: next(ids)) for journal in journals]
+        catalog = Catalog([DirectorySource("library", str(directory / "library"))])
+        self.registries = [
+            Registry(BUILTIN_TOOLS, Services(catalog=catalog, open_runs=lambda runs=runs: runs)) for runs in self.runs
+        ]
+        self.made = []
+
+    def call(self, tool, arguments, caller=None, answer=None):
+        """The answer of one of the processes in turn, or the refusal; a question is answered."""
+        registry = self.registries[len(self.made) % 2]
+        caller = caller or Caller()
+        self.made.append((tool, arguments))
+        try:
+            told = registry.call(registry.tools[tool], arguments, caller)
+            if isinstance(told, Ask):
+                told = registry.call(
+                    registry.tools[tool], arguments, Caller(capabilities=FORMS, answers={told.key: answer})
+                )
+        except WorkflowLookupError as refusal:
+            assert refusal.code in (-32005, -32003, -32602), refusal.explain()
+            return None
+        return msgspec.json.decode(msgspec.json.encode(told))
+
+    def close(self):
+        for runs in self.runs:
+            runs.close()
+
+
+def check(world, run_id):
+    one, other = (runs.get(run_id) for runs in world.runs)
+    records = world.runs[0].history(run_id)
+    assert one == other == fold(run_id, records) == fold(run_id, records)
+    assert [record.sequence for record in records] == list(range(1, len(records) + 1))
+    assert one.state is not State.RUNNING
+    place = (State.QUEUED, None)
+    run = None
+    for record in records:
+        run = fold(run_id, [record]) if run is None else apply(run, record)
+        place = TRANSITIONS[place][type(record.event)]
+        assert (run.state, run.waiting_for) == place
+    assert (one.state is State.COMPLETED) == isinstance(records[-1].event, Completed)
+    (line,) = [line for line in world.runs[1].summaries(Query()) if line.id == run_id]
+    assert line == summarise(one)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    workflow=st.sampled_from(["everything", "loops"]),
+    context=CONTEXTS,
+    calls=st.lists(CALLS, max_size=25),
+    forms=st.booleans(),
+    person=PERSONS,
+)
+def test_any_sequence_of_calls_leaves_the_run_where_the_table_allows(workflow, context, calls, forms, person):
+    with tempfile.TemporaryDirectory() as directory:
+        world = World(Path(directory))
+        caller = Caller(capabilities=FORMS if forms else {}, name="tests")
+        first = world.call("workflow_start", {"workflowId": workflow, "context": context, "runId": "mine"})
+        if first is None:  # the context did not fit
+            world.close()
+            return
+        for kind, what, more in calls:
+            now = world.call("workflow_status", {"runId": "mine"})
+            at = now["step"]["id"] if "step" in now else now.get("confirmation", {}).get("stepId", "end")
+            run = {"runId": "mine", "stepId": at}
+            if kind == "submit":
+                world.call("workflow_submit", {**run, "output": what, "context": more}, caller, person)
+            elif kind == "astray":
+                world.call("workflow_submit", {**run, "stepId": what, "output": "ok", "context": more}, caller, person)
+            elif kind == "relay":
+                world.call("workflow_submit", {**run, "confirmed": what, "note": more}, caller, person)
+            elif kind == "again":
+                world.call(*world.made[what % len(world.made)], caller, person)
+            elif kind == "wait":
+                world.now += what
+            elif kind == "status":
+                assert world.call("workflow_status", {"runId": "mine"}) == now
+            elif kind == "runs":
+                world.call("workflow_runs", {})
+            else:
+                world.call("workflow_start", {"workflowId": workflow, "context": context, "runId": "mine"})
+            check(world, "mine")
+        world.call("workflow_cancel", {"runId": "mine"})
+        check(world, "mine")
+        world.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(outputs=st.lists(st.tuples(st.sampled_from(["ok", "no"]), CONTEXTS), max_size=20), chosen=st.integers(0, 19))
+def test_any_submission_is_answered_alike_when_it_is_sent_again(outputs, chosen):
+    with tempfile.TemporaryDirectory() as directory:
+        world = World(Path(directory))
+        now = world.call(
+            "workflow_start", {"workflowId": "everything", "context": {"files": ["a"], "times": 0}, "runId": "mine"}
+        )
+        answers = {}
+        for output, changes in outputs:
+            if now is None or "step" not in now:
+                break
+            arguments = {"runId": "mine", "stepId": now["step"]["id"], "output": output, "context": changes}
+            told = world.call("workflow_submit", arguments)
+            if told is not None:
+                answers.setdefault(msgspec.json.encode(arguments, order="deterministic"), told)
+                now = world.call("workflow_status", {"runId": "mine"})
+        before = world.runs[0].get("mine").sequence
+        for arguments, told in answers.items():
+            assert world.call("workflow_submit", msgspec.json.decode(arguments)) == told
+        assert world.runs[0].get("mine").sequence == before
+        world.close()

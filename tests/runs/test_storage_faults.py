@@ -1,0 +1,307 @@
+"""Faults of storage: no room, no right to write, damage. Each is told with a remedy, and nothing is lost by it."""
+
+import os
+import random
+import resource
+import sqlite3
+import stat
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import journey
+from journey import RUN, calls, folded, read
+from make import document, step
+from workflowlookup.core.document import build
+from workflowlookup.errors import RunStateError, StorageError
+from workflowlookup.runs.journal import Query
+from workflowlookup.runs.service import Runs
+from workflowlookup.runs.sqlite import SqliteJournal
+
+PAGE = 4096
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data" / "runs.sqlite"
+
+
+def refusal(server, tool, arguments):
+    """What a refused call is told to do; by either road the same."""
+    error = server.error(tool, arguments)
+    assert error["code"] == -32006, error
+    told = server.call(tool, arguments)
+    assert told["isError"] is True
+    assert error["data"]["details"] in told["content"][0]["text"]
+    return error["data"]["details"]
+
+
+def status(server):
+    return server.result("workflow_status", {"runId": RUN})
+
+
+# ── no room ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def leave_room(server, size):
+    """Let the server write no file beyond a size; -1 lifts that."""
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limits of another process can be set on Linux only")
+@pytest.mark.parametrize("room", [0, 1_000, "what it has"])
+def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(serve, path, room):
+    server = serve(path)
+    answers = calls("completed")
+    for call in answers[:3]:
+        server.result(*call)
+    before = status(server)
+
+    leave_room(server, os.path.getsize(f"{path}-wal") if room == "what it has" else room)
+    for call in (answers[3], answers[3], journey.start("another"), ("workflow_cancel", {"runId": RUN})):
+        assert refusal(server, *call).endswith("has room; the run goes on from where it is.")
+    assert status(server) == before, "what is stored can be read"
+    assert server.result("workflow_list")["workflows"]
+    leave_room(server, -1)
+    for call in answers[3:]:
+        server.result(*call)
+
+    assert status(server)["state"] == "completed"
+    server.stop()
+    assert folded(RUN, read(str(path))).state == "completed"
+    assert read(str(path), "another") == []
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limits of another process can be set on Linux only")
+def test_a_disk_that_is_full_from_the_start_is_told_and_the_journal_begun_when_there_is_room(serve, path):
+    server = serve(path)
+    leave_room(server, 0)
+    for _ in range(2):
+        refusal(server, *journey.start())
+    leave_room(server, -1)
+
+    assert server.result(*journey.start())["state"] == "waiting"
+
+
+def test_a_database_that_may_not_grow_is_full(path):
+    runs = Runs(SqliteJournal(str(path)))
+    workflow = build(document())
+    run = runs.start(workflow, {}, {})
+    (pages,) = runs.journal.query("PRAGMA page_count")[0]
+    runs.journal.query(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StorageError, match=r"full\. Make room on its disk; the run goes on from where it is\."):
+        runs.submit(run.id, "first-step", "long " * 10_000, {})
+    assert runs.get(run.id) == run
+    runs.journal.query("PRAGMA max_page_count = 1000000")
+
+    assert runs.submit(run.id, "first-step", "long " * 10_000, {}).state == "completed"
+    runs.close()
+
+
+# ── no right to write ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+BOUND = str(Path(__file__).with_name("bound.py"))
+as_bound = pytest.mark.skipif(
+    os.geteuid() == 0 and sys.platform != "linux", reason="root is not bound by permissions, and cannot be here"
+)
+
+
+@as_bound
+def test_a_file_that_may_not_be_written_is_told_and_the_run_goes_on_when_it_may(serve, path):
+    server = serve(path, program=(BOUND,))
+    for call in calls("completed")[:3]:
+        server.result(*call)
+    server.close_input()
+    server.wait()
+    os.chmod(path, 0o400)
+
+    server = serve(path, program=(BOUND,))
+    assert "Make the file and its directory writable" in refusal(server, *calls("completed")[3])
+    os.chmod(path, 0o600)
+
+    assert server.result(*calls("completed")[3])["step"]["id"] == "review@2"
+
+
+@as_bound
+def test_a_directory_that_may_not_be_written_is_told_and_the_run_goes_on_when_it_may(serve, path):
+    path.parent.mkdir(mode=0o500)
+    server = serve(path, program=(BOUND,))
+    assert "that you may write to it" in refusal(server, *journey.start())
+    assert server.result("workflow_list")["workflows"]
+    os.chmod(path.parent, 0o700)
+
+    assert server.result(*journey.start())["state"] == "waiting"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+# ── damage ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def stored(serve, path):
+    """The content of a journal that a server left."""
+    server = serve(path)
+    for call in calls("completed"):
+        server.result(*call)
+    for number in range(20):
+        server.result(*journey.start(f"other-{number}", filler="x" * 1_000))
+    server.close_input()
+    server.wait()
+    return path.read_bytes()
+
+
+def spoilt(content, how):
+    garbage = random.Random(4).randbytes(len(content))
+    return {
+        "no database": b"garbage" * 1_000,
+        "a garbage header": garbage[:100] + content[100:],
+        "garbage in the middle": content[:PAGE] + garbage[PAGE : 12 * PAGE] + content[12 * PAGE :],
+        "garbage at the end": content[: 3 * PAGE] + garbage[3 * PAGE :],
+        "cut after a page": content[:PAGE],
+        "cut within a page": content[: len(content) // 2 + 7],
+        "cut within the header": content[:50],
+    }[how]
+
+
+DAMAGE = [
+    "no database",
+    "a garbage header",
+    "garbage in the middle",
+    "garbage at the end",
+    "cut after a page",
+    "cut within a page",
+    "cut within the header",
+]
+
+
+def asides(path):
+    return sorted(path.parent.glob("runs.sqlite.corrupt-*[0-9]"))
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_journal_is_set_aside_by_a_name_that_is_told(serve, path, stored, how):
+    path.write_bytes(spoilt(stored, how))
+    server = serve(path)
+
+    error = server.error("workflow_status", {"runId": RUN})
+    assert error["code"] == -32006
+    (aside,) = asides(path)
+    assert f"is kept as {aside}. A new journal is begun: try again." in error["data"]["details"]
+    assert aside.read_bytes() == spoilt(stored, how)
+    for call in calls("completed"):
+        server.result(*call)
+    server.close_input()
+    server.wait()
+
+    assert str(aside) in server.log()
+    assert asides(path) == [aside]
+    assert folded(RUN, read(str(path))).state == "completed"
+
+
+def test_every_damaged_journal_is_kept_however_fast_they_come(path, stored):
+    runs = Runs(SqliteJournal(str(path)))
+    for number in range(5):
+        path.write_bytes(b"garbage %d " % number * 1_000)
+        with pytest.raises(StorageError):
+            runs.summaries(Query())
+    runs.close()
+
+    assert {aside.read_bytes()[:9] for aside in asides(path)} == {b"garbage %d" % number for number in range(5)}
+
+
+def test_servers_that_meet_a_damaged_journal_at_once_set_it_aside_once(serve, path, stored):
+    path.write_bytes(spoilt(stored, "a garbage header"))
+    servers = [serve(path) for _ in range(4)]
+    replies = {}
+    together = threading.Barrier(len(servers))
+
+    def begin(number):
+        together.wait()
+        replies[number] = [servers[number].request(*journey.start(f"run-{number}")) for _ in range(2)]
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(len(servers))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    (aside,) = asides(path)
+    assert aside.read_bytes() == spoilt(stored, "a garbage header")
+    refused = [first["error"] for first, _ in replies.values() if "error" in first]
+    assert {error["code"] for error in refused} == {-32006}
+    assert any(str(aside) in error["data"]["details"] for error in refused)
+    for server in servers:
+        listed = server.result("workflow_runs")["runs"]
+        assert {run["runId"] for run in listed} == {f"run-{number}" for number in replies}, "all are in the new one"
+
+
+def test_a_directory_in_the_place_of_the_journal_is_told_and_left_alone(serve, path):
+    (path / "precious").mkdir(parents=True)
+    server = serve(path)
+
+    assert str(path) in refusal(server, *journey.start())
+
+    assert (path / "precious").is_dir()
+    assert asides(path) == []
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_a_journal_of_a_newer_version_is_not_touched(serve, path, stored, mode):
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.execute(f"PRAGMA journal_mode = {mode}")
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+    server = serve(path)
+
+    for call in (calls("completed")[0], ("workflow_runs", {})):
+        assert refusal(server, *call).endswith("it was written by a newer version of workflowlookup. Update this one.")
+    server.stop()
+
+    assert path.read_bytes() == before
+    assert asides(path) == []
+
+
+def damage(content, chance):
+    """A few bytes, a stretch, a page or the end are not what they were."""
+    data, at = bytearray(content), chance.randrange(len(content))
+    match chance.choice(["bytes", "stretch", "page", "end"]):
+        case "bytes":
+            for _ in range(chance.randint(1, 20)):
+                data[chance.randrange(len(data))] = chance.randrange(256)
+        case "stretch":
+            data[at : at + 300] = chance.randbytes(len(data[at : at + 300]))
+        case "page":
+            page = at // PAGE * PAGE
+            data[page : page + PAGE] = chance.choice([bytes(PAGE), b"\xff" * PAGE, chance.randbytes(PAGE)])
+        case "end":
+            del data[at:]
+    return bytes(data)
+
+
+def test_whatever_is_damaged_every_call_is_answered_or_refused_by_name(tmp_path, stored):
+    workflow = build(document(step("one"), step("two")))
+    for seed in range(3_000 if journey.IS_SOAK else 60):
+        path = tmp_path / str(seed) / "runs.sqlite"
+        path.parent.mkdir()
+        path.write_bytes(damage(stored, random.Random(seed)))
+        runs = Runs(SqliteJournal(str(path)))
+        refused = []
+        for call in (
+            lambda runs: runs.get(RUN),
+            lambda runs: runs.summaries(Query()),
+            lambda runs: runs.submit("other-3", "plan", "a long plan", {}),
+            lambda runs: runs.submit(RUN, "review@2", "looks bad", {}),
+            lambda runs: runs.cancel("other-4"),
+            lambda runs: runs.start(workflow, {}, {}, run_id="new"),
+        ):
+            try:
+                call(runs)
+            except (StorageError, RunStateError) as refusal:
+                refused.append(refusal)
+        runs.close()
+        assert len(asides(path)) <= len(refused)
