@@ -88,10 +88,10 @@ class World:
         caller = caller or Caller()
         self.made.append((tool, arguments))
         try:
-            told = registry.call(registry.tools[tool], arguments, caller)
+            told = registry.call(registry.tools[tool], arguments, caller, 0)
             if isinstance(told, Ask):
                 told = registry.call(
-                    registry.tools[tool], arguments, Caller(capabilities=FORMS, answers={told.key: answer})
+                    registry.tools[tool], arguments, Caller(capabilities=FORMS, answers={told.key: answer}), 0
                 )
         except WorkflowLookupError as refusal:
             assert refusal.code in (-32005, -32003, -32602), refusal.explain()

@@ -496,6 +496,7 @@ def build(document: Mapping[str, Json]) -> Workflow:
         flow=flow,
         steps=steps,
         enclosing=dict(_enclosing(flow, ())),
+        order=tuple(step.id for step in flow),
         ids=frozenset(steps),
         preconditions=tuple(document.get("preconditions", ())),
         clarification_prompts=tuple(document.get("clarificationPrompts", ())),

@@ -195,6 +195,8 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     flow: tuple[Step, ...]
     steps: Mapping[str, Step]
     enclosing: Mapping[str, tuple[str, ...]]
+    order: tuple[str, ...]
+    """The ids in `flow`."""
     ids: frozenset[str]
     preconditions: tuple[str, ...] = ()
     clarification_prompts: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ How a loop is walked, iteration by iteration:
 - A completed id without an iteration, from an older caller, counts for the earliest iteration that still lacks it.
 """
 
+import functools
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import Final, cast
 
 import msgspec
 
-from workflowlookup.core.conditions import Condition, describe, evaluate
+from workflowlookup.core.conditions import Condition, describe, evaluate, walk
 from workflowlookup.core.model import LoopStep, PromptStep, Step, Workflow
 from workflowlookup.core.schemas import show
 from workflowlookup.core.values import Context, Json, is_number, lookup
@@ -36,6 +37,7 @@ MOST_WORDS: Final = 500
 _INSTANCE: Final = re.compile(r"(?P<step>[^@]+)(?:@(?P<iterations>\d{1,9}(?:\.\d{1,9})*))?")
 
 Iterations = tuple[int, ...]
+Instance = tuple[str, Iterations]
 Lists = Mapping[str, list[Json]]
 """By the id of a loop, with the iterations around it: the list that it goes through, where that is fixed already."""
 
@@ -79,7 +81,8 @@ class Next(msgspec.Struct, frozen=True):
     """Of the loops that were iterating, those that are over, innermost first."""
 
 
-def split_instance(instance_id: str) -> tuple[str, Iterations]:
+@functools.lru_cache(maxsize=1 << 14)
+def split_instance(instance_id: str) -> Instance:
     """`review@2.3` is step `review`, iterations (2, 3); an id without `@` has none."""
     found = _INSTANCE.fullmatch(instance_id)
     if found is None or not found["iterations"]:
@@ -131,34 +134,35 @@ def next_step(
     """
     if len(workflow.flow) == len(workflow.steps):  # no loops
         return _next_in_line(workflow, completed, context)
-    walk = _Walk(workflow, completed, lists, iterating)
-    found = next(walk.steps(workflow.flow, (), context, is_past=False), None)
+    route = _Walk(workflow, completed, lists, iterating)
+    found = next(route.steps(workflow.flow, (), context, is_past=False), None)
     step, instance_id, scope, loop = found if found else (None, "", context, None)
     return Next(
         step=step,
         instance_id=instance_id,
         context=scope,
         loop=loop,
-        skipped=tuple(walk.skipped),
-        warnings=tuple(walk.warnings),
-        completed=walk.known,
-        left=tuple(walk.left),
+        skipped=tuple(route.skipped),
+        warnings=tuple(route.warnings),
+        completed=route.known,
+        left=tuple(route.left),
     )
 
 
 def _next_in_line(workflow: Workflow, completed: Collection[str], context: Context) -> Next:
     """The walk through a workflow without loops."""
     done = set(completed)
+    is_beginning = done.issuperset(workflow.order[: len(done)]) and len(done) <= len(workflow.order)
+    known = done if is_beginning or done <= workflow.ids else done & workflow.ids
     found: PromptStep | None = None
     skipped: list[Skipped] = []
-    for step in workflow.flow:
+    for step in workflow.flow[len(done) :] if is_beginning else workflow.flow:
         if step.id in done:
             continue
         if step.run_condition is None or evaluate(step.run_condition, context):
             found = cast("PromptStep", step)
             break
         skipped.append(Skipped(step_id=step.id, condition=step.run_condition))
-    known = done if done <= workflow.ids else done & workflow.ids
     warnings = () if known is done else (_ignored(id_ for id_ in completed if id_ not in known),)
     return Next(found, found.id if found else "", context, None, tuple(skipped), warnings, len(known))
 
@@ -183,7 +187,7 @@ class _Walk:
         self._lists = lists
         self._iterating = iterating
         self._visits = 0
-        self._completed: set[str] = set()
+        self._completed: set[Instance] = set()
         self._last_iteration = {split_instance(loop_id): iteration for loop_id, iteration in iterating.items()}
         self._credits: set[str] = set()
         unknown = [instance_id for instance_id in completed if not self._remember(workflow, instance_id)]
@@ -193,15 +197,15 @@ class _Walk:
     def _remember(self, workflow: Workflow, instance_id: str) -> bool:
         """Note a completed id; False when the workflow has no such step or iteration."""
         loops = workflow.enclosing.get(instance_id)
-        if loops is not None:
-            (self._credits if loops else self._completed).add(instance_id)
+        if loops:
+            self._credits.add(instance_id)
             self.known += 1
             return True
-        step_id, iterations = split_instance(instance_id)
+        instance = step_id, iterations = split_instance(instance_id)
         loops = workflow.enclosing.get(step_id)
-        if not loops or len(iterations) != len(loops) or 0 in iterations:
+        if loops is None or len(iterations) != len(loops) or 0 in iterations:
             return False
-        self._completed.add(join_instance(step_id, iterations))
+        self._completed.add(instance)
         self.known += 1
         for depth, loop_id in enumerate(loops):
             key = (loop_id, iterations[:depth])
@@ -225,13 +229,12 @@ class _Walk:
                 self._leave(step, iterations)
                 continue
             self._visits += 1
-            instance_id = join_instance(step.id, iterations)
-            if instance_id in self._completed or not self._runs(step, iterations, context, is_past=is_past):
+            if (step.id, iterations) in self._completed or not self._runs(step, iterations, context, is_past=is_past):
                 continue
             if step.id in self._credits:
                 self._credits.remove(step.id)
                 continue
-            yield step, instance_id, context, position
+            yield step, join_instance(step.id, iterations), context, position
 
     def _leave(self, loop: LoopStep, outer: Iterations) -> None:
         """Note that a loop is over, and what is inside of it, if they were iterating."""
@@ -241,17 +244,26 @@ class _Walk:
             self.left += [other for other in (*reversed(inside), loop_id) if other not in self.left]
 
     def _runs(self, step: Step, iterations: Iterations, context: Context, *, is_past: bool) -> bool:
-        """Whether its condition holds; in an iteration that is past, what was skipped stays skipped."""
+        """Whether its condition holds; in an iteration that is past, what was skipped stays skipped.
+
+        A condition on the loop's own variables never changes: where it holds now, it held when the iteration came.
+        """
         if step.run_condition is None:
             return True
         if evaluate(step.run_condition, context):
-            return not is_past or self._has_history(step, iterations)
+            return not is_past or self._has_history(step, iterations) or self._is_settled(step)
         self.skipped.append(Skipped(step_id=join_instance(step.id, iterations), condition=step.run_condition))
         return False
 
+    def _is_settled(self, step: Step) -> bool:
+        loops = [self._workflow.steps[loop_id].loop for loop_id in self._workflow.enclosing[step.id]]  # type: ignore[union-attr]
+        own = {name for loop in loops for name in (loop.iteration_var, loop.item_var, loop.index_var)}
+        asked = [part["var"] for part in walk(step.run_condition or {}) if "var" in part]
+        return all(name.partition(".")[0] in own for name in asked)
+
     def _is_left(self, loop: LoopStep, later: Sequence[Step], iterations: Iterations) -> bool:
         """Whether the loop's own id is completed, or anything after it at the same level."""
-        if join_instance(loop.id, iterations) in self._completed:
+        if (loop.id, iterations) in self._completed:
             return True
         if loop.id in self._credits:
             self._credits.remove(loop.id)
@@ -262,7 +274,7 @@ class _Walk:
         return True
 
     def _has_history(self, step: Step, iterations: Iterations) -> bool:
-        if join_instance(step.id, iterations) in self._completed or step.id in self._credits:
+        if (step.id, iterations) in self._completed or step.id in self._credits:
             return True
         return isinstance(step, LoopStep) and ((step.id, iterations) in self._last_iteration or self._has_credit(step))
 
@@ -283,6 +295,9 @@ class _Walk:
                 )
                 return
             self._visits += 1
+            inner = (*outer, iteration)
+            if self._is_done(step.body, inner):
+                continue
             variables: dict[str, Json] = {loop.iteration_var: iteration}
             position = LoopPosition(id=step.id, iteration=iteration)
             if items is not None:
@@ -293,13 +308,20 @@ class _Walk:
                 position = LoopPosition(id=step.id, iteration=iteration, total=total)
             yield from self.steps(
                 step.body,
-                (*outer, iteration),
+                inner,
                 {**context, **variables},
                 is_past=is_past or iteration < last,
                 position=position,
             )
         if self._enters(step, iteration, last, total, context, is_past=is_past):
             self.warnings.append(f"Loop '{step.id}' ended at its limit of {loop.max_iterations} iterations")
+
+    def _is_done(self, body: Sequence[Step], iterations: Iterations) -> bool:
+        for step in body:
+            if (step.id, iterations) not in self._completed:
+                return False
+            self._visits += 1
+        return True
 
     def _extent(self, step: LoopStep, context: Context, fixed: Json) -> tuple[list[Json] | None, int | None]:
         """The list of a `forEach`, and how many iterations are known beforehand; 0 skips the loop."""
