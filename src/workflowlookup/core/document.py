@@ -508,7 +508,7 @@ def build(document: Mapping[str, Json]) -> Workflow:
         deadline_seconds=document.get("deadlineSeconds"),
         producers=_producers(document),
         has_contract="contextSchema" in document
-        or any("requires" in step for _, step in walk_steps(document["steps"])),
+        or any(step.keys() & {"requires", "produces"} for _, step in walk_steps(document["steps"])),
     )
 
 
