@@ -46,7 +46,6 @@ def test_without_a_command_there_is_help(cli: Cli) -> None:
         pytest.param(["list", "--nonsense"], id="a flag that does not exist"),
         pytest.param(["show", "code-review", "--mode", "all"], id="a mode that does not exist"),
         pytest.param(["next", "code-review", "--context", "size"], id="a variable without a value"),
-        pytest.param(["validate"], id="nothing to validate"),
         pytest.param(["install", "emacs"], id="a client that is not known"),
         pytest.param(["install", "codex", "--scope", "project"], id="a scope that the client does not have"),
         pytest.param(["install", "codex", "--name", "a b"], id="a name that clients refuse"),

@@ -12,6 +12,7 @@ import msgspec
 
 from workflowlookup.app import make_catalog
 from workflowlookup.cli.output import shown_path
+from workflowlookup.cli.places import places_in
 from workflowlookup.cli.validate import Remark, check_file
 from workflowlookup.core.document import Finding, Severity, build
 from workflowlookup.core.fixtures import BadFixture, Case, Fixture, mistake, parse_fixture
@@ -102,7 +103,7 @@ class Workbench:
         documents: list[str] = []
         for path in paths:
             if os.path.isdir(path):
-                files = list(_files(path))
+                files = [file for place in places_in(path) for file in _files(place)]
                 suites += [self._suite(file) for file in files if file.endswith(FIXTURE_SUFFIXES)]
                 documents += [file for file in files if is_document_name(os.path.basename(file))]
             elif path.endswith(FIXTURE_SUFFIXES):

@@ -16,6 +16,7 @@ import msgspec
 
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import plural, shown_path, write, write_json
+from workflowlookup.cli.places import PATHS_HELP, hint_at, paths_or_project, places_in
 from workflowlookup.cli.positions import FINDERS, Place
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.schemas import dotted
@@ -71,7 +72,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "paths", metavar="PATH", nargs="+", help="a document, a directory of them, or - (standard input)"
+        "paths", metavar="PATH", nargs="*", help=f"a document, a directory of them, or - (stdin) {PATHS_HELP}"
     )
     parser.add_argument(
         "--format",
@@ -83,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, _: Settings) -> int:
     form = options.format or ("github" if os.environ.get("GITHUB_ACTIONS") == "true" else "text")
-    checked = check_all(options.paths, check)
+    checked = check_all(paths_or_project(options.paths), check)
     REPORTERS[form](checked)
     return int(any(item.has_problems for item in checked))
 
@@ -108,13 +109,16 @@ def _check_path(path: str, examine: Examine) -> Iterator[Checked]:
 
 def _check_directory(directory: str, examine: Examine) -> Iterator[Checked]:
     """The documents that the library would find there."""
-    source = DirectorySource("given", directory, required=True)
-    listing = source.scan(Listing(), (), Polling())  # one look: nothing is watched
-    for file in listing.files:
-        yield check_file(os.path.join(directory, os.path.relpath(file, source.root)), directory, examine)
-    if listing.refusal:
-        yield Checked(file=shown_path(directory), remarks=(_refused(listing.refusal, source.root),), is_document=False)
-    elif not listing.files:
+    is_empty = True
+    for place in places_in(directory):
+        source = DirectorySource("given", place, required=True)
+        listing = source.scan(Listing(), (), Polling())  # one look: nothing is watched
+        for file in listing.files:
+            yield check_file(os.path.join(place, os.path.relpath(file, source.root)), place, examine)
+        if listing.refusal:
+            yield Checked(file=shown_path(place), remarks=(_refused(listing.refusal, source.root),), is_document=False)
+        is_empty = is_empty and not listing.files and not listing.refusal
+    if is_empty:
         remark = Remark(
             severity=Severity.ERROR,
             message="No workflow document found",
@@ -152,7 +156,7 @@ def _read_input() -> bytes:
     try:
         data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if sys.stdin else b""
     except OSError as problem:
-        raise StorageError(f"Standard input cannot be read: {problem.strerror}.") from problem
+        raise StorageError(f"Standard input cannot be read: {problem.strerror}. Name a file instead.") from problem
     if len(data) > MAX_FILE_BYTES:
         raise SecurityError(f"Standard input is larger than {MAX_FILE_BYTES:,} bytes. Split the workflow.")
     return data
@@ -200,7 +204,7 @@ def _refused(refusal: WorkflowLookupError, path: str) -> Remark:
     return Remark(
         severity=Severity.ERROR,
         message=f"The file {reason}",
-        suggestion=remedy or "Check that the path is right and that you may read it",
+        suggestion=remedy or hint_at(path),
     )
 
 
@@ -281,6 +285,7 @@ COMMAND = Command(
     arguments=add_arguments,
     examples="""\
   workflowlookup validate my-workflow.json                         one document
-  workflowlookup validate .workflowlookup/workflows                every document in a directory
+  workflowlookup validate                                          the workflows of the project
+  workflowlookup validate flows                                    every document in a directory
   workflowlookup show bug-investigation --mode full --json | workflowlookup validate -""",
 )
