@@ -26,6 +26,15 @@ def test_every_command_has_help_with_two_examples_at_least(cli: Cli, name: str) 
     assert done.stdout.partition("examples:")[2].count(f"workflowlookup {name}") >= 2
 
 
+def test_only_the_server_lists_the_settings_and_every_command_takes_them(cli: Cli) -> None:
+    assert "--max-message-bytes VALUE" in cli("serve", "--help").stdout
+    for words in (["fmt", "--help"], ["graph", "--help"], ["graph"]):
+        done = cli(*words)
+        assert "--max-message-bytes" not in done.stdout + done.stderr
+    assert "`workflowlookup serve --help` lists them" in cli("fmt", "--help").stdout
+    assert cli("list", "--bundled", "false", "--json").stdout != cli("list", "--json").stdout
+
+
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in WITHOUT_DATA])
 def test_every_command_that_prints_data_has_json(cli: Cli, name: str) -> None:
     assert "--json" in cli(name, "--help").stdout
