@@ -117,12 +117,14 @@ def test_a_directory_without_documents_is_a_problem(cli: Cli, tmp_path: Path) ->
     ("text", "code", "said"),
     [
         (json.dumps(document()), 0, "1 document, no problems\n"),
-        ('{"id": ', 1, "-:1:8: error: JSON syntax error"),
+        ("\ufeff" + json.dumps(document(), indent="\t"), 0, "1 document, no problems\n"),
+        ('{"id": ', 1, "-:1:8: error: JSON syntax error: Unexpected end of JSON input\n"),
+        ("a: 1\na: 2\n", 1, "-:2:1: error: YAML syntax error: the field 'a' is written twice\n"),
         ("id: a-b-c\nname: N\ndescription: D\nsteps: 5\n", 1, "-:4:1: error: Field 'steps'"),
         ("", 1, "-:1:1: error: JSON syntax error: the document is empty"),
         (" " * 2_000_000, 1, "-: error: The file is larger than 1,048,576 bytes"),
     ],
-    ids=["sound", "broken json", "yaml", "nothing", "too much"],
+    ids=["sound", "with a mark", "broken json", "broken yaml", "yaml", "nothing", "too much"],
 )
 def test_standard_input_is_a_document_in_json_or_yaml(cli: Cli, text: str, code: int, said: str) -> None:
     done = cli("validate", "-", stdin=text.encode())

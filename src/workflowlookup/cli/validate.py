@@ -7,6 +7,7 @@ in the same way, and examines them by its own rules.
 """
 
 import argparse
+import codecs
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from workflowlookup.library.files import MAX_FILE_BYTES, PARSERS, read_bytes
 from workflowlookup.settings import Settings
 
 STANDARD_INPUT: Final = "-"
+_LEADING: Final = codecs.BOM_UTF8 + b" \t\r\n"
 
 Examine = Callable[[Json], Iterable[Finding]]
 """What there is to say about a document."""
@@ -149,7 +151,8 @@ def _check_input(examine: Examine) -> Checked:
         data = _read_input()
     except WorkflowLookupError as refusal:
         return Checked(file=STANDARD_INPUT, remarks=(_refused(refusal, "Standard input"),))
-    return _check_text(data, STANDARD_INPUT, ".json" if data.lstrip()[:1] in (b"{", b"[", b"") else ".yaml", examine)
+    extension = ".json" if data.lstrip(_LEADING)[:1] in (b"{", b"[", b"") else ".yaml"
+    return _check_text(data, STANDARD_INPUT, extension, examine)
 
 
 def _read_input() -> bytes:
@@ -168,7 +171,7 @@ def _check_text(data: bytes, file: str, extension: str, examine: Examine) -> Che
     except SyntaxProblem as problem:
         remark = Remark(
             severity=Severity.ERROR,
-            message=problem.message,
+            message=problem.reason,
             suggestion=problem.suggestions[0],
             line=problem.line,
             column=problem.column,

@@ -105,7 +105,7 @@ def _from_misfit(misfit: Misfit, document: Json) -> Finding:
         suggestion = f"Rename or remove unknown fields; {free if misfit.is_open else _known(misfit)}"
     elif not misfit.path:
         message = f"The document must be {misfit.expected}; found {misfit.found}"
-        suggestion = "Write the workflow as one JSON object with id, name, description and steps"
+        suggestion = "Write the workflow as one object with id, name, description and steps"
     else:
         subject = f"Field '{field}'" if field else "The step"
         message = f"{subject} must be {misfit.expected}; found {misfit.found}{at}"
