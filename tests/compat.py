@@ -217,8 +217,9 @@ class Walker:
             if loop_id == branch.step_id:
                 most = 1  # its own condition is looked at when it is entered
             domains[loop.iteration_var] = range(1, most + 1)
-            if loop.type == "forEach":
+            if loop.type in ("for", "forEach"):
                 domains[loop.index_var] = range(most)
+            if loop.type == "forEach":
                 domains[str(loop.items)] = [[f"item-{number}" for number in range(1, most + 1)]]
             elif isinstance(loop.count, str):
                 domains[loop.count] = range(1, most + 1)

@@ -441,6 +441,7 @@ NOT_FOUND = {
         "a loop's": repeat(
             "{{currentItem.name}} {{currentIndex}} {{currentIteration}} of files", type="forEach", items="files"
         ),
+        "the index of a for loop": repeat("{{currentIndex}}", type="for", count=2),
         "its own number": repeat(type="while", condition={"var": "currentIteration", "lt": 3}),
         "a literal": told("Write {{{{target}}."),
     },

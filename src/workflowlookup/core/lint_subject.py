@@ -140,11 +140,12 @@ def _declared(schema: Json) -> dict[str, Declared]:
 def _loop_variables(loop: Object, scope: Scope) -> dict[str, Declared]:
     most = loop["maxIterations"]
     variables = {counter(loop): whole_number(1, most)}
+    if loop["type"] in ("for", "forEach"):
+        variables[loop.get("indexVar", "currentIndex")] = whole_number(0, most - 1)
     if loop["type"] == "forEach":
         items = understood(declaration(loop["items"], scope).schema)
         item = items.get("items", True) if "prefixItems" not in items else True
         variables[loop.get("itemVar", "currentItem")] = Declared(item, always_set=True)
-        variables[loop.get("indexVar", "currentIndex")] = whole_number(0, most - 1)
     return variables
 
 
