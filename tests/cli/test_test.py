@@ -117,6 +117,26 @@ def test_coverage_can_be_demanded(cli: Cli, flow: Path, wanted: str, code: int) 
     assert ("67% of the steps were handed out (2 of 3); 67% are wanted" in done.stdout) is bool(code)
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("branches", "50% of the branches were taken (1 of 2); 100% are wanted"),
+        ("rules", "0% of the verdicts of rules were seen (0 of 2); 100% are wanted"),
+    ],
+)
+def test_coverage_of_branches_and_rules_can_be_demanded(cli: Cli, flow: Path, kind: str, said: str) -> None:
+    flow.write_text("cases: [{name: one, context: {broken: true}}]")
+    every = ("--min-coverage", "100", "--min-branches", "100", "--min-rules", "100")
+
+    alone, all_three = cli("test", "flows", f"--min-{kind}", "100"), cli("test", "flows", *every)
+    flow.write_text(PASSING)
+    passing = cli("test", "flows", *every)
+
+    assert (alone.returncode, all_three.returncode, passing.returncode) == (1, 1, 0)
+    assert f"sample-workflow: too little coverage: {said}\n" in alone.stdout
+    assert said in all_three.stdout
+
+
 def test_a_document_without_a_fixture_is_shown_and_counts_when_coverage_is_demanded(cli: Cli, flow: Path) -> None:
     flow.write_text(PASSING)
     write(flow.parent, document(identifier="other-flow"))

@@ -54,7 +54,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--update", action="store_true", help="write what came out into the fixtures, and show it")
     parser.add_argument(
-        "--min-coverage", metavar="PERCENT", type=_percent, default=0.0, help="fail when fewer steps are handed out"
+        "--min-coverage",
+        dest="min_steps",
+        metavar="PERCENT",
+        type=_percent,
+        default=0.0,
+        help="fail when fewer steps are handed out",
+    )
+    parser.add_argument(
+        "--min-branches",
+        metavar="PERCENT",
+        type=_percent,
+        default=0.0,
+        help="fail when fewer conditions are seen true and false",
+    )
+    parser.add_argument(
+        "--min-rules",
+        metavar="PERCENT",
+        type=_percent,
+        default=0.0,
+        help="fail when fewer rules are seen to pass and to fail",
     )
     parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML too")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -86,7 +105,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     suites = bench.load(paths)
     with _progress(sum(len(suite.cases) for suite in suites), is_quiet=options.json) as tick:
         suites = [suite.run(tick) for suite in suites]
-    shortfalls = dict(_shortfalls(bench.subjects, options.min_coverage))
+    wanted = {kind: getattr(options, f"min_{kind}") for kind in _COVERED}
+    shortfalls = dict(_shortfalls(bench.subjects, wanted))
     if options.junit:
         _write_file(options.junit, junit(suites, shortfalls))
     (_report_json if options.json else _report_text)(suites, bench.subjects, shortfalls)
@@ -112,12 +132,22 @@ def _progress(total: int, *, is_quiet: bool) -> Iterator[Callable[[], None]]:
         yield lambda: progress.advance(task)
 
 
-def _shortfalls(subjects: Sequence[Subject], wanted: float) -> Iterator[tuple[str, str]]:
+_COVERED: Final = {
+    "steps": "of the steps were handed out",
+    "branches": "of the branches were taken",
+    "rules": "of the verdicts of rules were seen",
+}
+
+
+def _shortfalls(subjects: Sequence[Subject], wanted: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     for subject in subjects:
-        seen, total = _count_steps(subject.coverage)
-        if 100 * seen < wanted * total:
-            text = f"{100 * seen / total:.0f}% of the steps were handed out ({seen} of {total}); {wanted:g}% are wanted"
-            yield subject.workflow.id, text
+        texts = [
+            f"{100 * seen / total:.0f}% {_COVERED[kind]} ({seen} of {total}); {wanted[kind]:g}% are wanted"
+            for kind, (seen, total) in _counts_of(subject.coverage).items()
+            if 100 * seen < wanted[kind] * total
+        ]
+        if texts:
+            yield subject.workflow.id, ". ".join(texts)
 
 
 def _write_file(path: str, data: bytes) -> None:
