@@ -74,6 +74,16 @@ def test_in_a_workflow_with_a_loop_the_steps_done_are_counted_without_a_total(cl
     assert "`work@2` · 1 step done\n" in second.stdout
 
 
+def test_a_variable_that_the_step_requires_is_named_once(cli: Cli, project: Path) -> None:
+    needy = step("needy", prompt="{{deadline}} for {{who}}", requires=["deadline"])
+    write(project, document(needy, identifier="with-a-contract"))
+
+    warnings = json.loads(cli("next", "with-a-contract", "--json").stdout)["warnings"]
+
+    assert warnings[0] == "These variables are not set in the context: who"
+    assert [warning.count("deadline") for warning in warnings] == [0, 1]
+
+
 def test_a_terminal_shows_the_criteria_and_the_command_that_follows(cli: Cli) -> None:
     code, seen = cli.on_terminal("next", "sample-workflow", "--context", "who=a friend", columns=200)
 

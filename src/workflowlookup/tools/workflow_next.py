@@ -7,7 +7,7 @@ import msgspec
 
 from workflowlookup.core.conditions import evaluate
 from workflowlookup.core.contract import forgotten, unmet
-from workflowlookup.core.guidance import Guidance, guide
+from workflowlookup.core.guidance import Guidance, guide, warn_of_unset
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import MOST_SKIPPED, Next, explain_skip, find_step, next_step
 from workflowlookup.core.schemas import suggest
@@ -76,7 +76,13 @@ def tell(workflow: Workflow, found: Next) -> dict[str, Json]:
     needs = unmet(workflow, step, found.context) if step is not None else ()
     if needs:
         reply["missing"] = needs
-        warnings = (*warnings, "The step needs more context: " + "; ".join(need.sentence() for need in needs))
+        needed = {need.variable for need in needs}
+        others = [name for name in told.unset if name.partition(".")[0] not in needed]
+        warnings = (
+            *found.warnings,
+            *warn_of_unset(others),
+            "The step needs more context: " + "; ".join(need.sentence() for need in needs),
+        )
     if warnings:
         reply["warnings"] = warnings
     return reply
