@@ -8,6 +8,8 @@ from make import document, loop, step
 from workflowlookup.core.document import Severity, build, check, is_sound
 from workflowlookup.core.syntax import SyntaxProblem, TooDeep, parse_json, parse_yaml
 
+RULE = {"type": "length", "min": 3, "message": "m"}
+
 
 def findings(content, severity=Severity.ERROR):
     return [finding.message for finding in check(content) if finding.severity is severity]
@@ -356,3 +358,40 @@ def test_a_yaml_error_is_told_whatever_ends_the_lines(end):
 
 def test_json_may_begin_with_a_byte_order_mark():
     assert parse_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        (
+            {"validationCriteria": [RULE, {"type": "regex", "pattern": "(", "message": "m"}]},
+            ("validationCriteria", 1, "pattern"),
+        ),
+        ({"validationCriteria": {"or": ["(", RULE]}}, ("validationCriteria", "or", 0)),
+        (
+            {"validationCriteria": [{"type": "schema", "schema": {"type": "text"}, "message": "m"}]},
+            ("validationCriteria", 0, "schema"),
+        ),
+        (
+            {"validationCriteria": [{**RULE, "condition": {"var": "n", "gt": "x"}}]},
+            ("validationCriteria", 0, "condition", "gt"),
+        ),
+        ({"runCondition": {"and": [{"var": "n", "matches": "("}]}}, ("runCondition", "and", 0, "matches")),
+    ],
+    ids=["pattern", "plain pattern", "schema", "condition of a rule", "pattern of a condition"],
+)
+def test_what_does_not_compile_is_found_in_its_own_place(fields, path):
+    (finding,) = check(document(step(**fields)))
+
+    assert finding.path == ("steps", 0, *path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (document(loop("again", [step()], type="untill", condition={"var": "x"})), "'untill' (did you mean 'until'?)"),
+        (document(step(validationCriteria=[{**RULE, "type": "lenght"}])), "'lenght' (did you mean 'length'?)"),
+    ],
+)
+def test_a_mistyped_value_comes_with_the_one_that_was_meant(content, words):
+    assert words in check(content)[0].message

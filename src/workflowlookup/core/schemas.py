@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 BACKTRACK_LIMIT: Final = 10_000
 MOST_NAMES_COMPARED: Final = 200
+LONGEST_TYPO: Final = 60
 WORKFLOW_SCHEMA_FILE: Final = __file__.removesuffix("schemas.py") + "workflow.schema.json"
 
 PathTo = tuple[str | int, ...]
@@ -168,7 +169,7 @@ def _misfit(error: Any, schema: Json) -> Misfit:
         path=path,
         keyword=keyword,
         expected=expected,
-        found=show(error.instance),
+        found=show(error.instance) + (_did_you_mean(error.instance, kind.options) if keyword == "enum" else ""),
         missing=missing,
         unknown=tuple(kind.unexpected) if is_unknown else (),
         known=tuple(broken.get("properties", ())) if is_unknown else (),
@@ -315,6 +316,12 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     known = known[:MOST_NAMES_COMPARED]
     close = difflib.get_close_matches(name.lower(), [item.lower() for item in known], n=1, cutoff=0.7)
     return next((item for item in known if close and item.lower() == close[0]), None)
+
+
+def _did_you_mean(value: Json, options: Sequence[Json]) -> str:
+    texts = [option for option in options if isinstance(option, str)]
+    meant = nearest(value, texts) if isinstance(value, str) and len(value) <= LONGEST_TYPO else None
+    return f" (did you mean '{meant}'?)" if meant else ""
 
 
 def suggest(name: str, known: Sequence[str]) -> str:
