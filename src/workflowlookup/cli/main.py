@@ -31,6 +31,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "list": ("list_", "list the workflows of the library"),
     "show": ("show", "show one workflow"),
     "next": ("next_", "show the step that comes next"),
+    "check": ("check", "judge an output by the criteria of a step"),
     "graph": ("graph", "draw the flow of a workflow: tree, Mermaid or SVG"),
     "diff": ("diff", "show what changed between two versions of a workflow"),
     "validate": ("validate", "check workflow documents"),
