@@ -368,6 +368,7 @@ COMMAND = Command(
     examples="""\
   workflowlookup test                                            the fixtures of this project
   workflowlookup test flows --min-coverage 100 --junit out.xml   in CI: every step, and a report
-  workflowlookup test --example my-flow > my-flow.test.yaml      a fixture to start from
-  workflowlookup test my-flow.test.yaml --update                 expect what comes out now""",
+  workflowlookup test my-flow.test.yaml --update                 expect what comes out now
+  workflowlookup test --example my-flow > .workflowlookup/workflows/my-flow.test.yaml
+                                                                 a fixture to start from""",
 )
