@@ -85,7 +85,7 @@ def test_a_difference_is_told_with_its_case_and_its_field(cli: Cli, flow: Path) 
 
     assert done.returncode == 1
     assert done.stdout.splitlines()[:8] == [
-        "flows/sample-workflow.test.yaml: failed: broken",
+        "flows/sample-workflow.test.yaml:3: failed: broken",
         "    steps: The path differs at step 2: expected 'report', got 'repair'",
         "        expected: look → report",
         "        got:      look → repair → report",
@@ -166,6 +166,7 @@ def test_json_has_everything(cli: Cli, flow: Path) -> None:
     assert [one.pop("field") for one in case.pop("differences")] == ["steps"]
     assert case == {
         "name": "one",
+        "line": 1,
         "passed": False,
         "steps": ["look", "report"],
         "complete": True,
@@ -413,6 +414,18 @@ def test_thousands_of_values_are_replaced_in_time() -> None:
     after = with_edits(text, ".yaml", {(f"k{number}",): ["b"] for number in range(2_000)})
 
     assert (after.count("- b\n"), time.process_time() - began < 10) == (2_000, True)
+
+
+def test_the_example_begins_with_what_the_contract_requires(cli: Cli, flow: Path) -> None:
+    schema = {"properties": {"due": {"type": "string", "format": "date"}}, "required": ["due", "found"]}
+    steps = [step("look", produces=["found"]), step("report", requires=["owner"])]
+    write(flow.parent, document(*steps, contextSchema=schema), "sample-workflow.json")
+
+    example = cli("test", "--example", "flows/sample-workflow.json")
+    flow.write_text(example.stdout)
+
+    assert parse_yaml(example.stdout.encode())["cases"][0]["context"] == {"due": "2026-01-31", "owner": "…"}
+    assert cli("test", "flows").returncode == 0
 
 
 @pytest.mark.parametrize("text", [FAILING.replace("\n", "\r\n"), "\ufeff" + FAILING], ids=["CRLF", "BOM"])

@@ -30,6 +30,7 @@ from workflowlookup.cli.validate import write_remarks
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.cli.yaml_layout import text_of
 from workflowlookup.core.conditions import walk
+from workflowlookup.core.contract import example_context
 from workflowlookup.core.fixtures import Case, Outputs
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.rehearsal import Coverage, Difference, Sides, conditions_of, mended, rehearse
@@ -233,7 +234,9 @@ def _report_text(suites: Sequence[Suite], subjects: Sequence[Subject], shortfall
         write_remarks(shown_path(suite.file), suite.problems)
         for ran in suite.ran:
             if not ran.has_passed:
-                write((shown_path(suite.file), "bold"), ": ", ("failed", "bold red"), ": ", ran.case.name)
+                write(
+                    (f"{shown_path(suite.file)}:{ran.line}", "bold"), ": ", ("failed", "bold red"), ": ", ran.case.name
+                )
                 for difference in ran.outcome.differences:
                     _write_difference(difference)
     if subjects:
@@ -307,6 +310,7 @@ def _report_json(suites: Sequence[Suite], subjects: Sequence[Subject], shortfall
             "cases": [
                 {
                     "name": ran.case.name,
+                    "line": ran.line,
                     "passed": ran.has_passed,
                     "differences": ran.outcome.differences,
                     "steps": ran.outcome.path,
@@ -340,12 +344,16 @@ def _report_json(suites: Sequence[Suite], subjects: Sequence[Subject], shortfall
 
 
 def _example(workflow: Workflow) -> str:
-    """A fixture that passes: the way of an agent who says little and sets nothing."""
+    """A fixture that passes: the way of an agent who says little and sets nothing but what must be there."""
     text = "Done."
     judged = [step.id for step in workflow.steps.values() if isinstance(step, PromptStep) and step.criteria is not None]
-    start = Case(name="nothing decided", outputs={step_id: Outputs(accept=(text,)) for step_id in judged[:1]})
+    start = Case(
+        name="nothing decided",
+        context=example_context(workflow),
+        outputs={step_id: Outputs(accept=(text,)) for step_id in judged[:1]},
+    )
     outcome = rehearse(workflow, start, Coverage(workflow))
-    case: dict[str, Json] = {"name": start.name, "context": {}}
+    case: dict[str, Json] = {"name": start.name, "context": start.context}
     for (field, *rest), value in mended(start, outcome).items():
         case[str(field)] = {rest[0]: value} if rest else value
     variables = {

@@ -72,6 +72,23 @@ def forgotten(workflow: Workflow, completed: Iterable[str], context: Context) ->
     }
 
 
+def misfitting(workflow: Workflow, variables: Context) -> tuple[Need, ...]:
+    """Those of the variables whose value does not fit the contract."""
+    return tuple(_need(workflow, str(misfit.path[0]), misfit) for misfit in _wrong(workflow, variables))
+
+
+def declared_variables(workflow: Workflow) -> list[str]:
+    return [*_schema(workflow).get("properties", {}), *workflow.producers]
+
+
+def example_context(workflow: Workflow) -> dict[str, Json]:
+    """A value for each variable that must be there at the start: required, and produced by no step."""
+    required = [name for step in workflow.steps.values() for name in step.requires]
+    names = dict.fromkeys((*_schema(workflow).get("required", ()), *required))
+    needs = [_need(workflow, name, None) for name in names if name not in workflow.producers]
+    return {need.variable: need.example["context"][need.variable] for need in needs}
+
+
 def _wanted(workflow: Workflow, step: PromptStep) -> Iterator[str]:
     """What the step and the loops around it require, and what the schema requires and no step produces."""
     yield from step.requires
