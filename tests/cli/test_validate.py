@@ -132,6 +132,15 @@ def test_standard_input_is_a_document_in_json_or_yaml(cli: Cli, text: str, code:
     assert (done.returncode, done.stdout[: len(said)]) == (code, said)
 
 
+def test_an_id_that_is_taken_is_blamed_on_the_file_that_is_not_named_after_it(cli: Cli, tmp_path: Path) -> None:
+    write(tmp_path / "flows", document(), "a-copy.json")
+    write(tmp_path / "flows", document())
+
+    done = cli("validate", "flows")
+
+    assert lines_of(done.stdout)[0].startswith("flows/a-copy.json:1:2: error: The id 'sample-workflow' is that of")
+
+
 def test_warnings_count_as_they_do_for_the_tool_and_notes_do_not(cli: Cli, tmp_path: Path) -> None:
     rule = {"type": "regex", "pattern": "(", "message": "m"}
     write(tmp_path, document(step(validationCriteria=[rule])), "warned.json")

@@ -10,7 +10,7 @@ import argparse
 import codecs
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -211,22 +211,29 @@ def _refused(refusal: WorkflowLookupError, path: str) -> Remark:
     )
 
 
-def _with_duplicates(checked: Iterable[Checked]) -> Iterator[Checked]:
-    first: dict[str, str] = {}
+def _with_duplicates(checked: Collection[Checked]) -> Iterator[Checked]:
+    """A copy is to blame for an id that is taken: the file that is not named after its id, else the later one."""
+    owners: dict[str, str] = {}
+    for item in sorted(checked, key=_is_named_otherwise):
+        owners.setdefault(item.id, item.file)
     for item in checked:
-        earlier = first.setdefault(item.id, item.file) if item.id else item.file
-        if earlier == item.file:
+        owner = owners[item.id] if item.id else item.file
+        if owner == item.file:
             yield item
             continue
         remark = Remark(
             severity=Severity.ERROR,
-            message=f"The id '{item.id}' is that of {earlier} too, and only one of them would be found",
+            message=f"The id '{item.id}' is that of {owner} too, and only one of them would be found",
             suggestion="Give every workflow an id of its own",
             path="id",
             line=item.id_place[0],
             column=item.id_place[1],
         )
         yield msgspec.structs.replace(item, remarks=(remark, *item.remarks))
+
+
+def _is_named_otherwise(item: Checked) -> bool:
+    return os.path.splitext(os.path.basename(item.file))[0] != item.id
 
 
 # ── report ──────────────────────────────────────────────────────────────────────────────────────────────────────
