@@ -1,6 +1,7 @@
 """A workflow that a command was given by its id, by the path of its document, or as it stood in a git revision.
 
-A path counts as the library would read it; `PATH@REV` and `ID@REV` ask git, so that `diff` compares with what was committed.
+A path counts as the library would read it; `PATH@REV` and `ID@REV` ask git, so that `diff` compares with what was
+committed.
 """
 
 import os
