@@ -24,7 +24,7 @@ from rich.markup import escape
 from rich.progress import track
 
 from workflowlookup.core.conditions import OPERATORS, Condition, evaluate, walk
-from workflowlookup.core.criteria import rules_of
+from workflowlookup.core.criteria import parse_criteria, rules_in
 from workflowlookup.core.document import Severity, build, check, walk_steps
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.model import LoopStep, PromptStep, Workflow
@@ -44,6 +44,11 @@ Object = dict[str, Any]
 # ── contexts that decide a condition ────────────────────────────────────────────────────────────────────────────
 
 _ABSENT = object()
+
+
+def rules_of(criteria: Any) -> list[Any]:
+    """Every rule of criteria, however deep."""
+    return [parse_criteria(rule) for _, rule in rules_in(criteria, ())]
 
 
 def solve(condition: Condition, *, domains: Mapping[str, Sequence[Any]] | None = None) -> Object | None:
@@ -217,8 +222,9 @@ class Walker:
             if loop_id == branch.step_id:
                 most = 1  # its own condition is looked at when it is entered
             domains[loop.iteration_var] = range(1, most + 1)
-            if loop.type == "forEach":
+            if loop.type in ("for", "forEach"):
                 domains[loop.index_var] = range(most)
+            if loop.type == "forEach":
                 domains[str(loop.items)] = [[f"item-{number}" for number in range(1, most + 1)]]
             elif isinstance(loop.count, str):
                 domains[loop.count] = range(1, most + 1)

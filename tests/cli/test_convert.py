@@ -89,7 +89,11 @@ def test_json_becomes_yaml_with_blocks_and_short_things_on_one_line(cli: Cli, tm
 
     done = cli("convert", "sample-workflow.json")
 
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", "Wrote sample-workflow.yaml.\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "Wrote sample-workflow.yaml.\n"
+        "Both files have the same id: remove sample-workflow.json when you are content, or use --replace.\n"
+    )
     assert (tmp_path / "sample-workflow.yaml").read_text() == (
         "id: sample-workflow\n"
         "name: Sample workflow\n"
@@ -147,6 +151,25 @@ def test_yaml_to_yaml_keeps_comments_and_order(cli: Cli, tmp_path: Path) -> None
     done = cli("convert", "flow.yml", "--to", "yaml", "--output", "-")
 
     assert (done.returncode, done.stdout) == (0, "name: N  # one\n# two\nid: abc\n")
+
+
+def test_replace_leaves_one_document_and_a_copy_of_the_other(cli: Cli, project: Path) -> None:
+    write(project, document())
+
+    done = cli("convert", str(project / "sample-workflow.json"), "--replace")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(file.name for file in project.iterdir()) == ["sample-workflow.json.bak", "sample-workflow.yaml"]
+    assert cli("validate").returncode == 0
+
+
+@pytest.mark.parametrize("output", ["-", "./sample-workflow.json"])
+def test_replace_needs_another_file(cli: Cli, tmp_path: Path, output: str) -> None:
+    write(tmp_path, document())
+
+    done = cli("convert", "sample-workflow.json", "--replace", "--force", "--output", output)
+
+    assert (done.returncode, done.stdout, (tmp_path / "sample-workflow.json").exists()) == (2, "", True)
 
 
 def test_a_file_that_is_there_is_replaced_only_by_force(cli: Cli, tmp_path: Path) -> None:

@@ -98,15 +98,26 @@ def test_what_cannot_be_compared_is_exit_code_2(cli: Cli, words: tuple[str, ...]
     assert done.stderr
 
 
-def test_a_revision_of_git_can_be_compared_with_what_is_there_now(cli: Cli) -> None:
-    def git(*words: str) -> None:
-        who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main")
-        subprocess.run(["git", *who, *words], cwd=cli.directory, check=True, capture_output=True)
+def commit(directory: Path, *paths: str) -> None:
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main")
+    for words in (("init",), ("add", *paths), ("commit", "-m", "first")):
+        subprocess.run(["git", *who, *words], cwd=directory, check=True, capture_output=True)
 
-    git("init")
-    git("add", "before.json")
-    git("commit", "-m", "first")
+
+def test_a_revision_of_git_can_be_compared_with_what_is_there_now(cli: Cli) -> None:
+    commit(cli.directory, "before.json")
     write(cli.directory, AFTER, "before.json")
 
+    assert cli("diff", "before.json").stdout.endswith("steps: 1 added, 2 changed\n")
     assert cli("diff", "before.json@HEAD", "before.json").stdout.endswith("steps: 1 added, 2 changed\n")
     assert cli("diff", "before.json@HEAD", "before.json@HEAD").returncode == 0
+
+
+def test_an_id_can_be_compared_with_itself_in_a_revision(cli: Cli, project: Path) -> None:
+    file = write(project, BEFORE)
+    commit(cli.directory, str(file))
+    write(project, AFTER)
+
+    for words in (("sample-workflow@HEAD", "sample-workflow"), ("sample-workflow",)):
+        assert cli("diff", *words).stdout.endswith("steps: 1 added, 2 changed\n")
+    assert "no-such-id" in cli("diff", "no-such-id@HEAD", "before.json").stderr

@@ -47,6 +47,8 @@ def test_a_context_marks_the_path(cli: Cli) -> None:
         "│   └── ✓ 3.2 ",
         "└── ✓ 4 ",
     ]
+    assert '2 Title big-only  big-only  passed over, not true: size equals "large" (size is "small")\n' in done.stdout
+    assert done.stdout.endswith("\n✓ taken, · passed over in this context\n")
 
 
 def test_a_context_that_a_loop_cannot_use_is_told(cli: Cli) -> None:
@@ -77,7 +79,7 @@ def test_json_has_nodes_with_their_parents_and_edges(cli: Cli) -> None:
     ]
     assert {"source": "big-only?", "target": "each", "label": "no"} in answer["edges"]
     assert answer["path"] == ["plan-it", "work@1", "check@1", "last"]
-    assert answer["nodes"][1]["because"] == 'not true: size equals "large"'
+    assert answer["nodes"][1]["because"] == 'not true: size equals "large" (size is not set)'
 
 
 def test_mermaid_and_svg_go_to_standard_output(cli: Cli) -> None:
@@ -110,6 +112,7 @@ def test_a_path_works_as_well_as_an_id(cli: Cli) -> None:
         (("no-such-id",), 1, "No workflow has the id"),
         (("./no-such.json",), 1, "No such file"),
         (("sample-workflow", "--output", "flow.txt"), 2, "--format svg"),
+        (("sample-workflow", "--output", "flow.png"), 2, "flow.png: pictures are SVG (flow.svg) or Mermaid (flow.mmd)"),
         (("sample-workflow", "--output", "no/such/flow.svg"), 1, "cannot be written"),
         (("sample-workflow", "--context", "files"), 2, "NAME=VALUE"),
     ],

@@ -1,29 +1,80 @@
-"""The commands of the authoring guide: each does what the page says, in a project that has the page's workflows."""
+"""The authoring guide as a reader follows it: each document is put where the page says, each command is run as printed."""
 
 import re
-import shlex
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from commands import Cli
 
-PAGE = (Path(__file__).parents[2] / "docs" / "authoring.md").read_text("utf-8")
-BLOCKS = [block.splitlines() for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)]
-ONE = ("diff ", "test .workflowlookup/workflows --min-coverage")
-"""They differ, and the page has fixtures for some of its workflows only: that is exit code 1."""
+Shell = Callable[[str], subprocess.CompletedProcess[str]]
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCKS = re.findall(r"```(yaml|console)\n(.*?)```", (DOCS / "authoring.md").read_text("utf-8"), re.DOTALL)
+DIFFERS = "$ workflowlookup diff "
+"""Its exit code is 1 when something changed, as the page says."""
 
 
-@pytest.mark.parametrize("lines", BLOCKS, ids=[block[0].removeprefix("$ workflowlookup ") for block in BLOCKS])
-def test_every_command_of_the_guide_works(cli: Cli, project: Path, lines: list[str]) -> None:
-    for text in re.findall(r"```yaml\n(id: .*?)```", PAGE, re.DOTALL):
-        name = text.partition("\n")[0].removeprefix("id: ")
-        (project / f"{name}.yaml").write_text(text)
-    for fixture in re.findall(r"```yaml\n(workflow: .*?)```", PAGE, re.DOTALL):
-        name = fixture.partition("\n")[0].removeprefix("workflow: ")
-        (project / f"{name}.test.yaml").write_text(fixture)
+def put(project: Path, text: str) -> None:
+    """A document or a fixture of the page, where a reader would put it."""
+    field, identifier = text.partition("\n")[0].split(": ")
+    (project / f"{identifier}{'.yaml' if field == 'id' else '.test.yaml'}").write_text(text)
 
-    for line in lines:
-        command = line.removeprefix("$ workflowlookup ").partition(" > ")[0]
-        done = cli(*shlex.split(command))
 
-        assert (done.returncode, done.stderr) == (int(command.startswith(ONE)), ""), (command, done.stdout)
+@pytest.fixture
+def shell(cli: Cli, tmp_path: Path) -> Shell:
+    """Runs a line that begins with `$` as a person would who has the command installed."""
+    bin_directory = tmp_path / "home" / "bin"
+    bin_directory.mkdir()
+    command = bin_directory / "workflowlookup"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m workflowlookup "$@"\n')
+    command.chmod(0o755)
+
+    def run(line: str) -> subprocess.CompletedProcess[str]:
+        environment = cli._environment()
+        environment["PATH"] = f"{bin_directory}:{environment['PATH']}"
+        return subprocess.run(
+            ["bash", "-c", line.removeprefix("$ ")],
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def test_who_follows_the_guide_from_top_to_bottom_meets_no_failure(shell: Shell, tmp_path: Path) -> None:
+    for kind, text in BLOCKS:
+        if kind == "yaml":
+            put(tmp_path / ".workflowlookup" / "workflows", text)
+            continue
+        for line in text.splitlines():
+            done = shell(line)
+            assert (done.returncode, done.stderr) == (int(line.startswith(DIFFERS)), ""), (line, done.stdout)
+
+
+def test_the_documents_of_the_guide_are_laid_out_and_lint_has_nothing_against_them(cli: Cli, project: Path) -> None:
+    for kind, text in BLOCKS:
+        if kind == "yaml":
+            put(project, text)
+
+    checks = [cli("fmt", "--check"), cli("lint"), cli("validate"), cli("test")]
+
+    assert [(done.returncode, done.stderr) for done in checks] == [(0, "")] * 4, [done.stdout for done in checks]
+
+
+def test_the_commands_of_the_page_about_lint_work_after_init(shell: Shell) -> None:
+    lines = [
+        line
+        for text in re.findall(r"```console\n(.*?)```", (DOCS / "lint.md").read_text("utf-8"), re.DOTALL)
+        for line in text.splitlines()
+    ]
+
+    codes = [shell(line).returncode for line in ["$ workflowlookup init", *lines]]
+
+    assert codes == [0] * (len(lines) + 1)
+    assert lines

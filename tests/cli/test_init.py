@@ -44,6 +44,16 @@ def test_it_writes_a_project_whose_example_passes_all_that_the_ci_job_runs(cli: 
     assert [cli(*command).returncode for command in commands] == [0, 0, 0, 0]
 
 
+def test_the_ci_job_says_what_to_put_for_an_index_that_lacks_the_package(cli: Cli, tmp_path: Path) -> None:
+    cli("init")
+
+    before = (
+        (tmp_path / ".workflowlookup/ci-example.yml").read_text().partition("- run: pip install workflowlookup\n")[0]
+    )
+    assert "If your package index does not have it" in before
+    assert "pip install git+https://" in before
+
+
 def test_vs_code_finds_the_schema_for_json_and_for_yaml(cli: Cli, tmp_path: Path) -> None:
     cli("init")
 

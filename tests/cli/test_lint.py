@@ -116,7 +116,7 @@ def test_the_budget_of_prompts_can_be_set(cli: Cli, tmp_path: Path) -> None:
     assert "WL006: The prompt of step 'first-step' takes about 125 tokens of 100" in tight.stdout
 
 
-@pytest.mark.parametrize("words", [[], ["--format", "xml", "x.json"]])
+@pytest.mark.parametrize("words", [["--max-prompt-tokens", "0"], ["--format", "xml", "x.json"]])
 def test_wrong_usage_is_told_apart(cli: Cli, words: list[str]) -> None:
     assert cli("lint", *words).returncode == 2
 

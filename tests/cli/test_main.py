@@ -26,6 +26,15 @@ def test_every_command_has_help_with_two_examples_at_least(cli: Cli, name: str) 
     assert done.stdout.partition("examples:")[2].count(f"workflowlookup {name}") >= 2
 
 
+def test_only_the_server_lists_the_settings_and_every_command_takes_them(cli: Cli) -> None:
+    assert "--max-message-bytes VALUE" in cli("serve", "--help").stdout
+    for words in (["fmt", "--help"], ["graph", "--help"], ["graph"]):
+        done = cli(*words)
+        assert "--max-message-bytes" not in done.stdout + done.stderr
+    assert "`workflowlookup serve --help` lists them" in cli("fmt", "--help").stdout
+    assert cli("list", "--bundled", "false", "--json").stdout != cli("list", "--json").stdout
+
+
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in WITHOUT_DATA])
 def test_every_command_that_prints_data_has_json(cli: Cli, name: str) -> None:
     assert "--json" in cli(name, "--help").stdout
@@ -46,7 +55,6 @@ def test_without_a_command_there_is_help(cli: Cli) -> None:
         pytest.param(["list", "--nonsense"], id="a flag that does not exist"),
         pytest.param(["show", "code-review", "--mode", "all"], id="a mode that does not exist"),
         pytest.param(["next", "code-review", "--context", "size"], id="a variable without a value"),
-        pytest.param(["validate"], id="nothing to validate"),
         pytest.param(["install", "emacs"], id="a client that is not known"),
         pytest.param(["install", "codex", "--scope", "project"], id="a scope that the client does not have"),
         pytest.param(["install", "codex", "--name", "a b"], id="a name that clients refuse"),

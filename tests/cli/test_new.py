@@ -55,13 +55,30 @@ def test_flags_say_it_all(cli: Cli, tmp_path: Path) -> None:
         ("go-on-2", "Go on"),
         ("pr-fen", "Prüfen"),
     ]
-    assert "  workflowlookup show abc --directories flows\n" in done.stdout
+    assert "  workflowlookup next abc --directories flows\n" in done.stdout
 
 
-@pytest.mark.parametrize(("words", "count"), [(["--steps", "2"], 2), (["--steps", "7"], 7), (["--step", "One"], 2)])
-def test_there_are_as_many_steps_as_asked_for_and_at_least_two(
-    cli: Cli, project: Path, words: list[str], count: int
-) -> None:
+def test_steps_that_were_named_are_all_handed_out_and_each_prompt_is_about_its_title(cli: Cli, project: Path) -> None:
+    cli("new", "triage", "--step", "Read the report", "--step", "Name the owner")
+
+    steps = json.loads((project / "triage.json").read_text())["steps"]
+    assert [one["prompt"].partition(".")[0] for one in steps] == ["Read the report", "Name the owner"]
+    assert walk(cli, "triage", "taskSize=small") == ["read-the-report", "name-the-owner"]
+    assert cli("lint").returncode == 0
+
+
+def test_the_command_for_a_fixture_that_it_shows_makes_one_that_passes(cli: Cli, project: Path) -> None:
+    shown = cli("new", "abc").stdout.splitlines()[-1]
+
+    command, _, path = shown.partition(" > ")
+    (cli.directory / path).write_text(cli(*command.split()[1:]).stdout)
+
+    assert path == ".workflowlookup/workflows/abc.test.yaml"
+    assert cli("test").returncode == 0
+
+
+@pytest.mark.parametrize(("words", "count"), [(["--steps", "2"], 2), (["--steps", "7"], 7), (["--step", "One"], 1)])
+def test_there_are_as_many_steps_as_asked_for(cli: Cli, project: Path, words: list[str], count: int) -> None:
     cli("new", "abc", *words)
 
     assert len(json.loads((project / "abc.json").read_text())["steps"]) == count
@@ -101,15 +118,21 @@ def test_nothing_is_written_that_would_not_load(cli: Cli, project: Path) -> None
     assert "nothing was written. Field 'name' must be at most 128 characters long" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["A b"], ["ab"], ["abc", "--steps", "1"], ["abc", "--steps", "2", "--step", "x"]])
+@pytest.mark.parametrize(
+    "words", [["A b"], ["ab"], ["abc", "--steps", "1"], ["abc", "--steps", "2", "--step", "x"], []]
+)
 def test_wrong_words_are_wrong_usage(cli: Cli, words: list[str]) -> None:
     assert cli("new", *words).returncode == 2
 
 
 def test_on_a_terminal_it_asks_for_what_is_missing(cli: Cli, project: Path) -> None:
-    code, seen = cli.on_terminal("new", "abc", "--description", "D", typed="My flow\nLook\nLeap\n\n")
+    typed = "A b\nabc\nYAML\nMy flow\nreview\nLook\nLeap\n\n"
 
-    document = json.loads((project / "abc.json").read_text())
+    code, seen = cli.on_terminal("new", "--description", "D", typed=typed)
+
+    document = yaml.safe_load((project / "abc.yaml").read_text())
+    assert "'A b' must be lower" in seen
+    assert document["category"] == "review"
     assert (code, document["name"], document["description"]) == (0, "My flow", "D")
     assert [step["title"] for step in document["steps"]] == ["Look", "Leap"]
     assert "Name [Abc]: " in seen
@@ -117,24 +140,25 @@ def test_on_a_terminal_it_asks_for_what_is_missing(cli: Cli, project: Path) -> N
 
 
 def test_who_answers_nothing_gets_the_defaults(cli: Cli, project: Path) -> None:
-    code, _ = cli.on_terminal("new", "my-flow", typed="\n\n\n")
+    code, _ = cli.on_terminal("new", "my-flow", typed="\n" * 5)
 
     document = json.loads((project / "my-flow.json").read_text())
     assert (code, document["name"], len(document["steps"])) == (0, "My flow", 3)
 
 
 def test_an_answer_that_is_too_long_is_asked_for_again(cli: Cli, project: Path) -> None:
-    code, seen = cli.on_terminal("new", "abc", "--steps", "2", typed=f"{'n' * 129}\nMy flow\n\n")
+    code, seen = cli.on_terminal("new", "abc", "--json", "--steps", "2", typed=f"{'n' * 129}\nMy flow\n\n\n")
 
     assert (code, json.loads((project / "abc.json").read_text())["name"]) == (0, "My flow")
     assert "At most 128 characters; these are 129.\nName [Abc]: " in seen
 
 
-def test_who_ends_the_input_gets_the_defaults_each_on_a_line_of_its_own(cli: Cli, project: Path) -> None:
-    code, seen = cli.on_terminal("new", "abc", typed="\x04\x04\x04")
+@pytest.mark.parametrize("typed", ["", "abc\n", "abc\n\n\n\n\nLook\n"])
+def test_who_ends_the_input_gets_nothing(cli: Cli, project: Path, typed: str) -> None:
+    code, seen = cli.on_terminal("new", typed=typed + "\x04")
 
-    assert (code, len(json.loads((project / "abc.json").read_text())["steps"])) == (0, 3)
-    assert "\nDescription [" in seen
+    assert (code, list(project.iterdir())) == (1, [])
+    assert seen.endswith("\nworkflowlookup: the input ended; nothing was written.\n")
 
 
 def test_bytes_that_are_no_text_are_refused(cli: Cli, project: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from commands import Cli
 
-from make import document, step, write
+from make import document, loop, step, write
 
 RULES = [{"type": "regex", "pattern": r"^\$ \S", "message": "Show the command."}]
 
@@ -62,6 +62,26 @@ def test_the_end_names_what_was_skipped(cli: Cli) -> None:
 
     assert done.stdout.startswith("# Workflow complete.\n\n1 of 1 steps are done\n")
     assert "- large-only: not true: " in done.stdout
+
+
+def test_in_a_workflow_with_a_loop_the_steps_done_are_counted_without_a_total(cli: Cli, project: Path) -> None:
+    write(project, document(loop("each", [step("work")], type="for", count=2), identifier="with-a-loop"))
+
+    first, second = cli("next", "with-a-loop"), cli("next", "with-a-loop", "--done", "work@1")
+
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert "`work@1` · 0 steps done\n" in first.stdout
+    assert "`work@2` · 1 step done\n" in second.stdout
+
+
+def test_a_variable_that_the_step_requires_is_named_once(cli: Cli, project: Path) -> None:
+    needy = step("needy", prompt="{{deadline}} for {{who}}", requires=["deadline"])
+    write(project, document(needy, identifier="with-a-contract"))
+
+    warnings = json.loads(cli("next", "with-a-contract", "--json").stdout)["warnings"]
+
+    assert warnings[0] == "These variables are not set in the context: who"
+    assert [warning.count("deadline") for warning in warnings] == [0, 1]
 
 
 def test_a_terminal_shows_the_criteria_and_the_command_that_follows(cli: Cli) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workflowlookup.cli.configuration import with_server
-from workflowlookup.cli.positions import Node, scan
+from workflowlookup.cli.positions import Node, json_finder, scan
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
@@ -54,3 +54,7 @@ def test_quotes_and_brackets_inside_text_do_not_confuse_the_scan() -> None:
     node = scan(text).members["b"].members[1].members["c"]
 
     assert text[node.at : node.end] == '"c": null'
+
+
+def test_a_byte_order_mark_moves_nothing():
+    assert json_finder(b'\xef\xbb\xbf{"a": 1,\n"b": 2}')(("b",)) == (2, 1)

@@ -70,10 +70,11 @@ def test_json_is_the_answer_of_the_tool_in_each_mode(cli: Cli, mode: str, fields
 
 @pytest.mark.usefixtures("sample")
 def test_a_terminal_lays_it_out_and_shows_what_looks_like_html(cli: Cli) -> None:
-    code, seen = cli.on_terminal("show", "sample-workflow", "--mode", "full")
+    code, seen = cli.on_terminal("show", "sample-workflow", "--mode", "full", columns=200)
 
     assert code == 0
     assert "\x1b[" in seen
     assert "## " not in seen
     assert "Read <file>." in seen
+    assert "`workflowlookup graph sample-workflow` outlines every step; " in seen
     assert "`workflowlookup next sample-workflow` shows what an agent is told first." in seen

@@ -85,7 +85,7 @@ def test_a_difference_is_told_with_its_case_and_its_field(cli: Cli, flow: Path) 
 
     assert done.returncode == 1
     assert done.stdout.splitlines()[:8] == [
-        "flows/sample-workflow.test.yaml: failed: broken",
+        "flows/sample-workflow.test.yaml:3: failed: broken",
         "    steps: The path differs at step 2: expected 'report', got 'repair'",
         "        expected: look → report",
         "        got:      look → repair → report",
@@ -117,6 +117,26 @@ def test_coverage_can_be_demanded(cli: Cli, flow: Path, wanted: str, code: int) 
     assert ("67% of the steps were handed out (2 of 3); 67% are wanted" in done.stdout) is bool(code)
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("branches", "50% of the branches were taken (1 of 2); 100% are wanted"),
+        ("rules", "0% of the verdicts of rules were seen (0 of 2); 100% are wanted"),
+    ],
+)
+def test_coverage_of_branches_and_rules_can_be_demanded(cli: Cli, flow: Path, kind: str, said: str) -> None:
+    flow.write_text("cases: [{name: one, context: {broken: true}}]")
+    every = ("--min-coverage", "100", "--min-branches", "100", "--min-rules", "100")
+
+    alone, all_three = cli("test", "flows", f"--min-{kind}", "100"), cli("test", "flows", *every)
+    flow.write_text(PASSING)
+    passing = cli("test", "flows", *every)
+
+    assert (alone.returncode, all_three.returncode, passing.returncode) == (1, 1, 0)
+    assert f"sample-workflow: too little coverage: {said}\n" in alone.stdout
+    assert said in all_three.stdout
+
+
 def test_a_document_without_a_fixture_is_shown_and_counts_when_coverage_is_demanded(cli: Cli, flow: Path) -> None:
     flow.write_text(PASSING)
     write(flow.parent, document(identifier="other-flow"))
@@ -146,6 +166,7 @@ def test_json_has_everything(cli: Cli, flow: Path) -> None:
     assert [one.pop("field") for one in case.pop("differences")] == ["steps"]
     assert case == {
         "name": "one",
+        "line": 1,
         "passed": False,
         "steps": ["look", "report"],
         "complete": True,
@@ -393,6 +414,18 @@ def test_thousands_of_values_are_replaced_in_time() -> None:
     after = with_edits(text, ".yaml", {(f"k{number}",): ["b"] for number in range(2_000)})
 
     assert (after.count("- b\n"), time.process_time() - began < 10) == (2_000, True)
+
+
+def test_the_example_begins_with_what_the_contract_requires(cli: Cli, flow: Path) -> None:
+    schema = {"properties": {"due": {"type": "string", "format": "date"}}, "required": ["due", "found"]}
+    steps = [step("look", produces=["found"]), step("report", requires=["owner"])]
+    write(flow.parent, document(*steps, contextSchema=schema), "sample-workflow.json")
+
+    example = cli("test", "--example", "flows/sample-workflow.json")
+    flow.write_text(example.stdout)
+
+    assert parse_yaml(example.stdout.encode())["cases"][0]["context"] == {"due": "2026-01-31", "owner": "…"}
+    assert cli("test", "flows").returncode == 0
 
 
 @pytest.mark.parametrize("text", [FAILING.replace("\n", "\r\n"), "\ufeff" + FAILING], ids=["CRLF", "BOM"])

@@ -117,17 +117,28 @@ def test_a_directory_without_documents_is_a_problem(cli: Cli, tmp_path: Path) ->
     ("text", "code", "said"),
     [
         (json.dumps(document()), 0, "1 document, no problems\n"),
-        ('{"id": ', 1, "-:1:8: error: JSON syntax error"),
+        ("\ufeff" + json.dumps(document(), indent="\t"), 0, "1 document, no problems\n"),
+        ('{"id": ', 1, "-:1:8: error: JSON syntax error: Unexpected end of JSON input\n"),
+        ("a: 1\na: 2\n", 1, "-:2:1: error: YAML syntax error: the field 'a' is written twice\n"),
         ("id: a-b-c\nname: N\ndescription: D\nsteps: 5\n", 1, "-:4:1: error: Field 'steps'"),
         ("", 1, "-:1:1: error: JSON syntax error: the document is empty"),
         (" " * 2_000_000, 1, "-: error: The file is larger than 1,048,576 bytes"),
     ],
-    ids=["sound", "broken json", "yaml", "nothing", "too much"],
+    ids=["sound", "with a mark", "broken json", "broken yaml", "yaml", "nothing", "too much"],
 )
 def test_standard_input_is_a_document_in_json_or_yaml(cli: Cli, text: str, code: int, said: str) -> None:
     done = cli("validate", "-", stdin=text.encode())
 
     assert (done.returncode, done.stdout[: len(said)]) == (code, said)
+
+
+def test_an_id_that_is_taken_is_blamed_on_the_file_that_is_not_named_after_it(cli: Cli, tmp_path: Path) -> None:
+    write(tmp_path / "flows", document(), "a-copy.json")
+    write(tmp_path / "flows", document())
+
+    done = cli("validate", "flows")
+
+    assert lines_of(done.stdout)[0].startswith("flows/a-copy.json:1:2: error: The id 'sample-workflow' is that of")
 
 
 def test_warnings_count_as_they_do_for_the_tool_and_notes_do_not(cli: Cli, tmp_path: Path) -> None:

@@ -35,8 +35,10 @@ class Watch:
         self._limit.start()
 
     def line(self) -> str:
-        """The next line without its time, which it must have."""
+        """The next line without its time, which it must have; what to do about it is left out."""
         line = self.process.stdout.readline()
+        while line.startswith("    "):
+            line = self.process.stdout.readline()
         assert re.match(r"\d\d:\d\d:\d\d ", line), (line, self.process.poll() and self.process.stderr.read())
         return line[9:].rstrip("\n")
 
@@ -80,6 +82,19 @@ def test_a_new_document_is_seen_and_the_others_are_not_told_again(watch: Watch, 
     assert watch.line() == ".workflowlookup/workflows/another.json: no problems"
 
 
+def test_a_fixture_is_run_when_it_is_saved(watch: Watch, project: Path) -> None:
+    said = [watch.line()]
+    fixture = project / "sample-workflow.test.yaml"
+    fixture.write_text("cases:\n  - name: usual\n    steps: [other]\n")
+    said.append(watch.line())
+    fixture.write_text("cases:\n  - name: usual\n    steps: [first-step]\n")
+    said.append(watch.line())
+
+    name = ".workflowlookup/workflows/sample-workflow.test.yaml"
+    assert said[1].startswith(f"{name}:2:1: error: Case 'usual' failed: steps: The path differs at step 1")
+    assert said[2] == f"{name}: no problems"
+
+
 def test_a_file_that_is_saved_by_putting_another_in_its_place_is_seen(cli: Cli, tmp_path: Path) -> None:
     file = write(tmp_path, SOUND)
     watch = Watch(cli, "sample-workflow.json")
@@ -105,8 +120,9 @@ def test_once_is_for_scripts(cli: Cli, project: Path, content: dict, code: int) 
 
     done = cli("watch", "--once")
 
-    assert (done.returncode, len(done.stdout.splitlines())) == (code, 1)
-    assert SAMPLE in done.stdout
+    first, *hint = done.stdout.splitlines()
+    assert (done.returncode, SAMPLE in first) == (code, True)
+    assert hint == ["    Make 'steps[0].title' text ('string'), for example \"Reproduce the bug\""][:code]
 
 
 def test_once_on_a_terminal_shows_what_to_do_as_well(cli: Cli, project: Path) -> None:

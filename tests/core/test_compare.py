@@ -219,3 +219,37 @@ def test_long_json_is_told_as_a_diff_of_what_changed():
     (change,) = section.changes
     assert (change.what, change.before, change.after) == ("contextSchema", "", "")
     assert [line for line in change.diff if line[0] in "+-"] == ['-      "type": "string"', '+      "type": "number"']
+
+
+def test_a_step_with_another_id_is_still_that_step():
+    before = document(step("one", title="Look"), step("two", prompt="Merge it."))
+    after = document(step("look", title="Look", runCondition=LARGE), step("merge", prompt="Merge it.", title="Merge"))
+
+    first, second = compared(before, after)
+
+    assert [(change.what, change.before, change.after) for change in first.changes] == [
+        ("id", "one", "look"),
+        ("prompt", "", ""),
+        ("condition", "", 'size equals "large"'),
+    ]
+    assert [(change.what, change.before, change.after) for change in second.changes] == [
+        ("id", "two", "merge"),
+        ("title", "Title two", "Merge"),
+    ]
+
+
+def test_the_body_of_a_loop_with_another_id_did_not_move():
+    before, after = (
+        document({**loop(name, [step("work")], type="for", count=2), "title": "Rounds"}) for name in ("again", "round")
+    )
+
+    (section,) = compared(before, after)
+
+    assert section.changes == (Change(kind=Kind.CHANGED, what="id", before="again", after="round"),)
+
+
+def test_a_step_with_other_words_is_another_step():
+    assert [section.kind for section in compared(document(step("one")), document(step("two")))] == [
+        Kind.ADDED,
+        Kind.REMOVED,
+    ]

@@ -7,6 +7,7 @@ from workflowlookup.core.contract import example_of, unmet
 from workflowlookup.core.document import build, check
 from workflowlookup.core.navigation import next_step
 from workflowlookup.core.schemas import compile_schema
+from workflowlookup.tools.workflow_next import answer
 
 SCHEMA = {
     "properties": {
@@ -139,4 +140,73 @@ def test_a_dotted_variable_is_told_with_the_type_of_its_part():
 
     assert needs(document(step("plan", requires=["task.size"]), contextSchema=schema)) == [
         "task.size is not set: expected one of 'small', 'large'"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        ({"type": "string", "format": "date"}, "tomorrow", "a valid date such as 2026-01-31"),
+        ({"type": "string", "pattern": "^OPS-[0-9]+$"}, "ops", "text that matches ^OPS-[0-9]+$"),
+        (
+            {"type": "string", "pattern": "^OPS-[0-9]+$", "examples": ["OPS-1"]},
+            "ops",
+            "text that matches ^OPS-[0-9]+$, such as 'OPS-1'",
+        ),
+        ({"type": ["string", "null"], "format": "date"}, "tomorrow", "a valid date such as 2026-01-31 or null"),
+    ],
+    ids=["format", "pattern", "pattern with an example", "or null"],
+)
+def test_text_of_a_form_is_expected_in_that_form_whether_it_is_wrong_or_missing(schema, value, expected):
+    workflow = document(step("plan", requires=["due"]), contextSchema={"properties": {"due": schema}})
+
+    assert needs(workflow) == [f"due is not set: expected {expected}"]
+    assert needs(workflow, context={"due": value}) == [
+        f"due is '{value}': expected {expected.removesuffix(' or null')}"
+    ]
+
+
+def test_what_is_wrong_is_told_by_the_keyword_that_it_does_not_meet():
+    schema = {"properties": {**SCHEMA["properties"], "task": {"type": "object", "required": ["size"]}}}
+    workflow = document(contextSchema=schema)
+
+    assert needs(workflow, context={"retries": 1, "files": ["a", 7], "task": {}}) == [
+        "retries is 1: expected at least 3: how often to try",
+        "files is wrong at files[1] (7): expected text ('string') there",
+        "task is without 'size': expected an object with 'size'",
+    ]
+
+
+RISKY = document(
+    step("assess", produces=["risk"]), step("careful", runCondition={"var": "risk", "equals": "high"}), step("merge")
+)
+
+
+def warnings(workflow, completed, context=None):
+    built = build(workflow)
+    return answer(built, next_step(built, completed, context or {}), completed).get("warnings", [])
+
+
+def test_a_completed_step_whose_variable_is_not_set_is_warned_of():
+    forgotten = "Step 'assess' is completed, but 'risk', which it produces, is not set: expected "
+    declared = {**RISKY, "contextSchema": {"properties": {"risk": {"enum": ["low", "high"]}}}}
+
+    assert warnings(RISKY, ["assess"]) == [forgotten + "any value"]
+    assert warnings(declared, ["assess", "merge"]) == [forgotten + "one of 'low', 'high'"]
+    assert warnings(RISKY, ["assess"], {"risk": "low"}) == warnings(RISKY, []) == []
+
+
+def test_a_forgotten_variable_of_a_loop_is_warned_of_once():
+    workflow = document(loop("each", [step("mend", produces=["green"])], type="for", count=3))
+
+    assert warnings(workflow, ["mend@1", "mend@2"]) == [
+        "Step 'mend' is completed, but 'green', which it produces, is not set: expected any value"
+    ]
+
+
+def test_a_forgotten_variable_that_the_step_requires_is_told_once():
+    workflow = document(step("assess", produces=["risk"]), step("merge", requires=["risk"]))
+
+    assert warnings(workflow, ["assess"]) == [
+        "The step needs more context: risk is not set: expected any value (step 'assess' produces it)"
     ]

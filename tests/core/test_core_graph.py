@@ -110,7 +110,7 @@ def test_a_context_marks_what_is_taken_and_why_the_rest_is_skipped():
 
     assert found.path == ("any",)
     assert states(found) == {"big": (State.SKIPPED, 0), "any": (State.TAKEN, 1)}
-    assert found.flow[0].because == 'not true: size equals "large"'
+    assert found.flow[0].because == 'not true: size equals "large" (size is "small")'
 
 
 def test_loops_count_their_iterations_and_their_bodies_how_often_they_were_met():
@@ -127,7 +127,7 @@ def test_loops_count_their_iterations_and_their_bodies_how_often_they_were_met()
         "work": (State.TAKEN, 6),
         "last": (State.TAKEN, 1),
     }
-    assert found.flow[0].body[0].because == "not true: i equals 1"
+    assert found.flow[0].body[0].because == "not true: i equals 1 (i is 2)"
 
 
 def test_a_loop_that_is_not_entered_skips_its_body_and_says_so():

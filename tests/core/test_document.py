@@ -8,6 +8,8 @@ from make import document, loop, step
 from workflowlookup.core.document import Severity, build, check, is_sound
 from workflowlookup.core.syntax import SyntaxProblem, TooDeep, parse_json, parse_yaml
 
+RULE = {"type": "length", "min": 3, "message": "m"}
+
 
 def findings(content, severity=Severity.ERROR):
     return [finding.message for finding in check(content) if finding.severity is severity]
@@ -298,3 +300,98 @@ def test_json_and_yaml_of_a_document_mean_the_same():
     content = document(step("one", runCondition={"var": "n", "gt": 3}), step("two", requireConfirmation=True))
 
     assert parse_yaml(json.dumps(content).encode()) == parse_json(json.dumps(content).encode()) == content
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("a: 1\nsteps:\n\t- id: x\n", (3, 1), "Indent with spaces"),
+        ("a:\n  - id: x\n\ttitle: y\n", (3, 1), "Indent with spaces"),
+        (
+            "a: 1\ntitle: {{table}} x\n",
+            (2, 18),
+            "Put text that begins with '{' in quotes, as in title: \"{{table}} x\"",
+        ),
+        ("a: 1\ntitle: {{table}}\n", (2, 9), "Put text that begins with '{' in quotes"),
+        ("- [a] b\n", (1, 7), "Put text that begins with '[' in quotes"),
+        ("a: @x\n", (1, 4), "Put text that begins with '@' in quotes"),
+        ("a: *x y\n", (1, 7), "Put text that begins with '*' in quotes"),
+        ("a: !important x\n", (1, 4), "Put text that begins with '!' in quotes"),
+        ("- title: Announce: the end\n", (1, 18), "Put text that holds ': ' in quotes"),
+        ("a: 1\n  b: 2\n", (2, 4), "Check the indentation"),
+        ('a: 1\nb: "open\nc: 3\n', (2, 4), "Close the quote that opens at line 2, column 4"),
+        ("title: 'Don't'\nb: 1\n", (1, 13), "The text ends at the second ': write ' within it as ''"),
+        ('title: "a" b\n', (1, 12), 'The text ends at the second ": write " within it as \\"'),
+        (
+            "id: a\nname: b\nid: c\n",
+            (3, 1),
+            "Remove one of the two, or rename it; the first stands at line 1, column 1",
+        ),
+        ("a: [1, 2\nb: 3\n", (2, 2), "Close the bracket that opens at line 1, column 4"),
+        ("a: | text\n", (1, 6), "Begin the text on a line of its own below '|'"),
+        ('a: "\\d"\n', (1, 5), "Use single quotes"),
+        ("a: 1\nfoo\nb: 2\n", (2, 1), "Check the indentation"),
+        ("a: 1\n---\nb: 2\n", (2, 1), "Keep one document in a file"),
+    ],
+)
+def test_a_yaml_error_comes_with_its_place_and_its_own_remedy(text, place, words):
+    with pytest.raises(SyntaxProblem) as caught:
+        parse_yaml(text.encode())
+
+    problem = caught.value
+    assert (problem.line, problem.column) == place
+    assert words in problem.suggestions[0]
+    assert problem.message == f"{problem.reason} at line {place[0]}, column {place[1]}"
+
+
+@pytest.mark.parametrize("text", [b"", b"# to do\n", b"---\n...\n", b"\xef\xbb\xbf\n"])
+def test_a_yaml_document_without_content_is_empty(text):
+    with pytest.raises(SyntaxProblem, match="YAML syntax error: the document is empty"):
+        parse_yaml(text)
+
+
+@pytest.mark.parametrize("end", ["\r", "\x85", "\u2028"])
+def test_a_yaml_error_is_told_whatever_ends_the_lines(end):
+    with pytest.raises(SyntaxProblem, match="syntax error"):
+        parse_yaml(f"a: 1{end}b: 'c{end}'d".encode())
+
+
+def test_json_may_begin_with_a_byte_order_mark():
+    assert parse_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        (
+            {"validationCriteria": [RULE, {"type": "regex", "pattern": "(", "message": "m"}]},
+            ("validationCriteria", 1, "pattern"),
+        ),
+        ({"validationCriteria": {"or": ["(", RULE]}}, ("validationCriteria", "or", 0)),
+        (
+            {"validationCriteria": [{"type": "schema", "schema": {"type": "text"}, "message": "m"}]},
+            ("validationCriteria", 0, "schema"),
+        ),
+        (
+            {"validationCriteria": [{**RULE, "condition": {"var": "n", "gt": "x"}}]},
+            ("validationCriteria", 0, "condition", "gt"),
+        ),
+        ({"runCondition": {"and": [{"var": "n", "matches": "("}]}}, ("runCondition", "and", 0, "matches")),
+    ],
+    ids=["pattern", "plain pattern", "schema", "condition of a rule", "pattern of a condition"],
+)
+def test_what_does_not_compile_is_found_in_its_own_place(fields, path):
+    (finding,) = check(document(step(**fields)))
+
+    assert finding.path == ("steps", 0, *path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (document(loop("again", [step()], type="untill", condition={"var": "x"})), "'untill' (did you mean 'until'?)"),
+        (document(step(validationCriteria=[{**RULE, "type": "lenght"}])), "'lenght' (did you mean 'length'?)"),
+    ],
+)
+def test_a_mistyped_value_comes_with_the_one_that_was_meant(content, words):
+    assert words in check(content)[0].message

@@ -194,6 +194,7 @@ def repeat(body="Check it.", **fields):
 
 
 WHEN = {"var": "size", "equals": "S"}
+RISK = {"properties": {"risk": {"enum": ["low", "medium", "high"]}}}
 
 FOUND = {
     "WL001": {
@@ -397,10 +398,11 @@ FOUND = {
         ),
     },
     "WL009": {
-        "a pattern": (judged(TEXT, {"or": [regex("("), TEXT]}), "steps.0.validationCriteria.1.or.0"),
+        "a pattern": (judged(TEXT, {"or": [regex("("), TEXT]}), "steps.0.validationCriteria.1.or.0.pattern"),
         "a plain pattern": (judged("("), "steps.0.validationCriteria.0"),
-        "a schema": (judged(fits({"type": "text"})), "steps.0.validationCriteria.0"),
-        "not well-formed": (judged({"type": "contains", "message": "m"}), "steps.0.validationCriteria"),
+        "a schema": (judged(fits({"type": "text"})), "steps.0.validationCriteria.0.schema"),
+        "not well-formed": (judged({"type": "contains", "message": "m"}), "steps.0.validationCriteria.0"),
+        "a type that there is not": (judged(TEXT, contains("x", type="contain")), "steps.0.validationCriteria.1.type"),
     },
 }
 
@@ -441,6 +443,7 @@ NOT_FOUND = {
         "a loop's": repeat(
             "{{currentItem.name}} {{currentIndex}} {{currentIteration}} of files", type="forEach", items="files"
         ),
+        "the index of a for loop": repeat("{{currentIndex}}", type="for", count=2),
         "its own number": repeat(type="while", condition={"var": "currentIteration", "lt": 3}),
         "a literal": told("Write {{{{target}}."),
     },
@@ -638,3 +641,38 @@ def test_the_budget_of_prompts_is_the_caller_s():
 )
 def test_a_schema_that_nothing_fits(schema, fits_nothing):
     assert bool(unfittable(schema)) is fits_nothing
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "words"),
+    [
+        (agreed(step(runCondition={"var": "cuont", "gt": 1})), "WL003", "Variable 'cuont' (did you mean 'count'?)"),
+        (agreed(step(prompt="Look at {{coutn}}.")), "WL003", "Variable 'coutn' (did you mean 'count'?)"),
+        (
+            document(step(prompt="Pass `risk`."), step("second", runCondition={"var": "risc"})),
+            "WL003",
+            "Variable 'risc' (did you mean 'risk'?)",
+        ),
+        (
+            document(step(runCondition={"var": "risk", "equals": "hgih"}), contextSchema=RISK),
+            "WL001",
+            "(risk equals \"hgih\"); did you mean 'high' for 'hgih'?",
+        ),
+        (
+            document(step(requireConfirmation={"var": "risk", "in": ["hgih", "medum"]}), contextSchema=RISK),
+            "WL002",
+            "in step 'first-step'; did you mean 'high' for 'hgih', 'medium' for 'medum'?",
+        ),
+    ],
+    ids=["in a condition", "in a template", "of a prompt", "a value", "several values"],
+)
+def test_what_was_probably_meant_is_told(content, code, words):
+    (found,) = [finding for finding in lint(content) if finding.code == code]
+
+    assert words in found.message
+
+
+def test_a_mistyped_variable_need_not_be_declared():
+    (found,) = [finding for finding in lint(agreed(step(prompt="{{coutn}}"))) if finding.code == "WL003"]
+
+    assert found.suggestion.startswith("Write 'count' if that is the variable; else name it")

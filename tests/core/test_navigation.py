@@ -36,7 +36,7 @@ def test_the_scope_of_an_instance_is_that_of_its_iterations():
         "files": ["a", "b"],
         "currentIteration": 2,
         "file": "b",
-        "currentIndex": 1,
+        "currentIndex": 0,
         "round": 1,
     }
     assert scope_of(workflow, "leaf", context) == context

@@ -339,3 +339,22 @@ def test_a_malformed_fixture_is_refused_with_the_case_and_the_field(value: Any, 
         parse_fixture(value)
 
     assert [finding.message for finding in refused.value.findings] == [problem]
+
+
+def test_a_variable_or_a_value_that_the_contract_does_not_have_is_told() -> None:
+    schema = {"properties": {"risk": {"enum": ["low", "high"]}}}
+    workflow = document(step("assess", produces=["risk", "owner.name"]), step("merge"), contextSchema=schema)
+
+    told = differences(workflow, context={"risc": "low"}, after={"assess": {"risk": "hgih", "owner": "me"}})
+
+    assert told == [
+        ("context.risc", "The workflow has no variable 'risc' (did you mean 'risk'?)"),
+        (
+            "after.assess.risk",
+            "risk is 'hgih' (did you mean 'high'?): expected one of 'low', 'high' (step 'assess' produces it)",
+        ),
+    ]
+
+
+def test_without_a_contract_any_variable_may_be_set() -> None:
+    assert differences(BRANCHES, context={"anything": 1}) == []

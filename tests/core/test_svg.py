@@ -127,7 +127,7 @@ def test_it_has_a_name_and_each_node_a_tooltip_with_the_reason_of_a_skip():
     assert titles == [
         "Sample workflow",
         'size equals "large"',
-        'Title one\none\nskipped: not true: size equals "large"',
+        'Title one\none\nskipped: not true: size equals "large" (size is not set)',
     ]
 
 
@@ -136,6 +136,14 @@ def test_the_path_taken_and_what_is_skipped_are_classes():
 
     nodes = [element.get("class") for element in root.iter(f"{NS}g") if element.get("class")]
     assert nodes == ["node skipped", "node taken"]
+
+
+def test_the_subtitle_counts_the_steps_of_the_document_and_the_repetitions_apart():
+    steps = [step("one", runCondition=LARGE), loop("each", [step("two")], type="for", count=3)]
+
+    subtitles = [element.text for element in picture(*steps, context={}).iter(f"{NS}text")]
+
+    assert "1 of 2 steps taken in this context, 3 with repetitions" in " ".join(filter(None, subtitles))
 
 
 def test_a_huge_condition_is_cut_and_its_tooltip_is_whole():

@@ -96,7 +96,7 @@ MISTAKES = [
     (
         "a type that is nearly that of a loop",
         step(type="Loop"),
-        "Field 'type' must be one of 'standard', 'loop', 'parallel'; found 'Loop' in step 1 ('first-step')",
+        "Field 'type' must be one of 'standard', 'loop', 'parallel'; found 'Loop' (did you mean 'loop'?) in step 1 ('first-step')",
         "Make 'steps[0].type' one of 'standard', 'loop', 'parallel'",
     ),
     (

@@ -188,6 +188,13 @@ def test_a_broken_document_is_left_out_and_its_id_says_what_is_wrong(catalog, li
         catalog.get("no-json")
 
 
+def test_a_document_with_a_byte_order_mark_is_found(catalog, library):
+    path = write(library, document())
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+
+    assert catalog.get("sample-workflow").id == "sample-workflow"
+
+
 def test_a_mended_document_is_back(catalog, library):
     (library / "sample-workflow.json").write_text("{")
     with pytest.raises(InvalidWorkflow):

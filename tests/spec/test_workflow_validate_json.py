@@ -174,6 +174,22 @@ def test_a_document_that_misses_the_schema_is_told_what_is_wrong_where_and_what_
     assert verdict["valid"] is False
 
 
+@pytest.mark.parametrize(
+    ("text", "is_yaml"),
+    [
+        ("id: abc\nname: N\n", True),
+        ("# mine\n\n---\nid: abc\n", True),
+        ('{"id": "abc", name: 5}', False),
+        ("[1, 2", False),
+    ],
+)
+def test_yaml_is_told_apart_from_json_with_a_mistake(ask: Ask, text: str, is_yaml: bool) -> None:
+    verdict = judge(ask, text)
+
+    assert not verdict["valid"]
+    assert any("takes only JSON" in line for line in verdict["suggestions"]) is is_yaml
+
+
 @pytest.mark.spec("001/workflow_validate_json/issues", "001/workflow_validate_json/suggestions")
 def test_everything_that_is_wrong_is_told_at_once(ask: Ask) -> None:
     verdict = judge(ask, {"id": "test-workflow", "name": "", "steps": [{"id": "x"}], "unknown": 1})

@@ -9,9 +9,10 @@ from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.fmt import formatted_yaml
 from workflowlookup.cli.layout import CannotLayOut, encoded, json_text, refuse_repeats
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import complain, plural, shown_path, write, write_bytes, write_hint
+from workflowlookup.cli.output import complain, plural, shown_path, write, write_bytes
 from workflowlookup.cli.yaml_layout import comments_of, tree_of, yaml_text
 from workflowlookup.core.values import Json
+from workflowlookup.errors import StorageError
 from workflowlookup.library.files import parse_document, read_bytes
 from workflowlookup.settings import Settings
 
@@ -35,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", metavar="FILE", help="where to; - is standard output (default: beside the document)"
     )
     parser.add_argument("--force", action="store_true", help="replace the file if there is one")
+    parser.add_argument(
+        "--replace", action="store_true", help="leave one document: the one that was read is kept as .bak"
+    )
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:
@@ -46,6 +50,9 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     is_yaml = extension != ".json"
     form = options.to or ("json" if is_yaml else "yaml")
     output = options.output or f"{stem}.{form}"
+    if options.replace and (output == STANDARD_OUTPUT or os.path.realpath(output) == os.path.realpath(path)):
+        complain("--replace needs another file to write to.")
+        return 2
     data, _signature = read_bytes(path, os.path.dirname(os.path.realpath(path)))
     document = parse_document(data, path)
     text = data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -70,9 +77,20 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         return 1
     replace_text(output, before, result)
     write((f"Wrote {shown_path(output)}.", "green"))
-    if os.path.dirname(os.path.abspath(output)) == os.path.dirname(os.path.abspath(path)):
-        write_hint(f"Both files have the same id: remove {shown_path(path)} when you are content.")
+    if options.replace:
+        _put_aside(path)
+    elif os.path.realpath(output) != os.path.realpath(path):
+        write(f"Both files have the same id: remove {shown_path(path)} when you are content, or use --replace.")
     return 0
+
+
+def _put_aside(path: str) -> None:
+    copy = f"{path}.bak"
+    try:
+        os.replace(path, copy)
+    except OSError as problem:
+        raise StorageError(f"{path} cannot be renamed: {problem.strerror}.", file=path) from problem
+    write(f"{shown_path(path)} is now {shown_path(copy)}, which the library does not read.")
 
 
 def _tell_dropped(count: int) -> None:
@@ -85,6 +103,7 @@ COMMAND = Command(
     arguments=add_arguments,
     examples="""\
   workflowlookup convert my-workflow.json                       writes my-workflow.yaml
+  workflowlookup convert my-workflow.json --replace             and puts my-workflow.json aside
   workflowlookup convert my-workflow.yaml --output -            JSON on standard output
   workflowlookup convert old.yml --to yaml --output new.yaml    the same form, laid out anew; comments stay""",
 )

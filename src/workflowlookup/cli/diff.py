@@ -22,16 +22,19 @@ _SIGNS: Final[Mapping[Kind, tuple[str, str]]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    what = "an id, the path of a document, or PATH@REV for a git revision"
+    what = "an id, the path of a document, or either with @REV for a git revision"
     parser.add_argument("before", metavar="A", help=f"the older version: {what}")
-    parser.add_argument("after", metavar="B", help="the newer version, likewise")
+    parser.add_argument(
+        "after", metavar="B", nargs="?", help="the newer version, likewise; without it, A is compared with A@HEAD"
+    )
     parser.add_argument("--json", action="store_true", help="print the changes as JSON")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
     """0 when they are the same, 1 when they differ, 2 when one of them cannot be read: as `diff` has it."""
+    names = (options.before, options.after) if options.after else (f"{options.before}@HEAD", options.before)
     try:
-        before, after = (open_workflow(name, settings) for name in (options.before, options.after))
+        before, after = (open_workflow(name, settings) for name in names)
     except WorkflowLookupError as refusal:
         refuse(refusal)
         return 2
@@ -93,5 +96,6 @@ COMMAND = Command(
     examples="""\
   workflowlookup diff old.json new.json                       two documents
   workflowlookup diff bug-investigation my-bugs.yaml          the library's and your own
-  workflowlookup diff my-bugs.yaml@HEAD my-bugs.yaml          what is not committed yet""",
+  workflowlookup diff my-bugs.yaml                            what is not committed yet
+  workflowlookup diff my-bugs@main my-bugs                    the same id in a git revision, and now""",
 )

@@ -9,6 +9,7 @@ from workflowlookup.cli.configuration import replace_text
 from workflowlookup.cli.layout import CannotLayOut, encoded, json_text, ordered, refuse_repeats
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, plural, refuse, shown_path, write, write_diff
+from workflowlookup.cli.places import PATHS_HELP, hint_at, paths_or_project, places_in
 from workflowlookup.cli.yaml_layout import comments_of, follow, has_anchors, read_tree, yaml_text
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StorageError, WorkflowLookupError
@@ -19,7 +20,7 @@ from workflowlookup.settings import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", metavar="PATH", nargs="+", help="a document, or a directory of them")
+    parser.add_argument("paths", metavar="PATH", nargs="*", help=f"a document, or a directory of them {PATHS_HELP}")
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if something would change")
     parser.add_argument("--diff", action="store_true", help="write nothing; show what would change")
 
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, _: Settings) -> int:
     is_dry = options.check or options.diff
     changed = failed = total = 0
-    for path, root in _documents(options.paths):
+    for path, root in _documents(paths_or_project(options.paths)):
         total += 1
         try:
             data, _signature = read_bytes(path, root)
@@ -47,6 +48,8 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         except WorkflowLookupError as refusal:  # the other documents do not suffer
             failed += 1
             refuse(refusal)
+            if not os.path.lexists(path):
+                complain(hint_at(path))
     verb = "would change" if is_dry else "formatted"
     write(f"{plural(total, 'document')}, ", (f"{changed} {verb}", "yellow" if changed else "green"))
     return int(failed > 0 or (options.check and changed > 0))
@@ -56,12 +59,14 @@ def _documents(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Each document with the directory that it must lie in. Raises our refusals."""
     for path in paths:
         if os.path.isdir(path):
-            listing = DirectorySource("given", path, required=True).scan(Listing(), (), Polling())
-            if listing.refusal:
-                raise listing.refusal
-            yield from (
-                (os.path.join(path, os.path.relpath(file, os.path.abspath(path))), path) for file in listing.files
-            )
+            for place in places_in(path):
+                listing = DirectorySource("given", place, required=True).scan(Listing(), (), Polling())
+                if listing.refusal:
+                    raise listing.refusal
+                yield from (
+                    (os.path.join(place, os.path.relpath(file, os.path.abspath(place))), place)
+                    for file in listing.files
+                )
         elif os.path.exists(path) and not is_document_name(os.path.basename(path)):
             raise StorageError(f"{path} is not a workflow document, by its name.", file=path)
         else:
@@ -92,7 +97,7 @@ COMMAND = Command(
     run=run,
     arguments=add_arguments,
     examples="""\
-  workflowlookup fmt .workflowlookup/workflows            every document of the project
-  workflowlookup fmt --check .workflowlookup/workflows    for CI: exit code 1 if something would change
-  workflowlookup fmt --diff my-workflow.yaml              what would change""",
+  workflowlookup fmt                             every document of the project
+  workflowlookup fmt --check                     for CI: exit code 1 if something would change
+  workflowlookup fmt --diff my-workflow.yaml     what would change""",
 )

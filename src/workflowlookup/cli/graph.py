@@ -48,8 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
     form = options.format or _BY_SUFFIX.get(os.path.splitext(options.output or "")[1], "tree")
-    if options.output and (form == "tree" or options.json):
-        complain("--output takes a picture: add --format svg or --format mermaid")
+    if options.output and options.json:
+        complain("--json goes to standard output: leave --output out")
+        return 2
+    if options.output and form == "tree":
+        complain(
+            f"{shown_path(options.output)}: pictures are SVG (flow.svg) or Mermaid (flow.mmd). "
+            "Choose such a name, or add --format svg or --format mermaid; a browser turns SVG into other forms."
+        )
         return 2
     start_budget()
     graph = draw(open_workflow(options.workflow, settings), dict(options.context) if options.context else None)
@@ -57,6 +63,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         write_json(as_json(graph))
     elif form == "tree":
         write_tree(as_tree(graph))
+        if graph.path is not None:
+            write((f"{_SIGNS[State.TAKEN][0]}taken, {_SIGNS[State.SKIPPED][0]}passed over in this context", "dim"))
         write_list("Warnings", graph.warnings)
         write_hint(f"`workflowlookup graph {options.workflow} --output flow.svg` draws a picture of it.")
     elif options.output:
@@ -114,10 +122,14 @@ def _pieces(node: Node) -> Iterator[Piece]:
     yield f"{node.number} ", "dim"
     yield " ".join(node.title.split()), "dim" if is_skipped else "bold" if node.kind is Kind.LOOP else ""
     yield f"  {node.id}", "dim" if is_skipped else "cyan"
-    if node.condition:
-        yield f"  if {node.condition}", "dim" if is_skipped else "yellow"
+    if node.condition and not is_skipped:
+        yield f"  if {node.condition}", "yellow"
     if facts := "; ".join(node.facts()):
         yield f"  ({facts})", "dim" if is_skipped else "blue"
+    if is_skipped:
+        yield f"  passed over{node.because and ', '}{node.because}", "yellow" if node.because else "dim"
+    elif node.because:
+        yield f"  passed over at times, {node.because}", "dim"
 
 
 COMMAND = Command(

@@ -12,7 +12,7 @@ from typing import Final
 from workflowlookup.cli.configuration import NotEditable, NotReadable, json_section, read_text, replace_text, with_added
 from workflowlookup.cli.convert import written
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.new import PROJECT_DIRECTORY, SCHEMA_NAME, example
+from workflowlookup.cli.new import PROJECT_DIRECTORY, SCHEMA_NAME, branching, document_of
 from workflowlookup.cli.output import complain, shown_path, write, write_hint
 from workflowlookup.core.model import DEFAULT_CATEGORY
 from workflowlookup.core.schemas import workflow_schema_text
@@ -44,6 +44,8 @@ jobs:
       - uses: actions/setup-python@v5
         with:
           python-version: "3.13"
+      # If your package index does not have it, put a place that does: pip install git+https://HOST/OWNER/REPOSITORY,
+      # or, for a copy of its source in this repository, pip install ./path/to/the/copy
       - run: pip install workflowlookup
       - run: workflowlookup validate .workflowlookup/workflows
       - run: workflowlookup lint .workflowlookup/workflows
@@ -95,12 +97,12 @@ def _files(*, yaml: bool) -> Iterator[tuple[str, str]]:
     if name not in found and any(is_document_name(other) for other in found):
         write("left out ", (os.path.join(PROJECT_DIRECTORY, name), "bold"), ": there are workflows already")
         return
-    document = example(
+    document = document_of(
         EXAMPLE_ID,
         "Example workflow",
         "Shows what a workflow has: prompts, a condition on a variable, and criteria. Make it your own, or remove it.",
         DEFAULT_CATEGORY,
-        ["Understand the task", "Plan the work", "Do the work"],
+        branching(["Understand the task", "Plan the work", "Do the work"]),
         has_schema=True,
     )
     yield os.path.join(PROJECT_DIRECTORY, name), written(document, form)

@@ -29,7 +29,7 @@ def junit(suites: Sequence[Suite], shortfalls: Mapping[str, str]) -> bytes:
             cases.append(_case(shown_path(suite.file), "the fixture can be run", 0, error=error))
         _add(root, shown_path(suite.file), cases)
     if shortfalls:
-        _add(root, "coverage", [_case(id_, "coverage of steps", 0, failure=text) for id_, text in shortfalls.items()])
+        _add(root, "coverage", [_case(id_, "coverage", 0, failure=text) for id_, text in shortfalls.items()])
     for name in ("tests", "failures", "errors"):
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
     root.set("time", f"{sum(float(suite.get('time', '0')) for suite in root):.3f}")

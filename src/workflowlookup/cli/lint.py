@@ -16,6 +16,7 @@ from workflowlookup import __version__
 from workflowlookup.cli import validate
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import write_json
+from workflowlookup.cli.places import PATHS_HELP, paths_or_project
 from workflowlookup.cli.validate import Checked, Remark, check_all
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.lint import CHECKS, MAX_PROMPT_TOKENS, SWITCH, lint
@@ -28,7 +29,7 @@ INVALID: Final = "WL000"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "paths", metavar="PATH", nargs="+", help="a document, a directory of them, or - (standard input)"
+        "paths", metavar="PATH", nargs="*", help=f"a document, a directory of them, or - (stdin) {PATHS_HELP}"
     )
     parser.add_argument(
         "--max-prompt-tokens",
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         errors = [finding for finding in check(document) if finding.severity is Severity.ERROR]
         return errors or lint(document, max_prompt_tokens=options.max_prompt_tokens, heed_off=not options.all)
 
-    checked = [_with_codes(item) for item in check_all(options.paths, examine)]
+    checked = [_with_codes(item) for item in check_all(paths_or_project(options.paths), examine)]
     form = options.format or ("github" if os.environ.get("GITHUB_ACTIONS") == "true" else "text")
     REPORTERS[form](checked)
     return int(any(item.has_problems for item in checked))
@@ -131,6 +132,7 @@ COMMAND = Command(
     arguments=add_arguments,
     examples="""\
   workflowlookup lint my-workflow.json                   one document
+  workflowlookup lint                                    the workflows of the project
   workflowlookup lint --format sarif .workflowlookup     a directory, for code scanning
   workflowlookup lint --all downloaded.yaml              a stranger's, with what it switches off
 

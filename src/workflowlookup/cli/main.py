@@ -31,6 +31,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "list": ("list_", "list the workflows of the library"),
     "show": ("show", "show one workflow"),
     "next": ("next_", "show the step that comes next"),
+    "check": ("check", "judge an output by the criteria of a step"),
     "run": ("run", "go through a workflow step by step, or show what became of a run"),
     "runs": ("runs", "list runs, the last started first"),
     "confirm": ("confirm", "agree to the step of a run that waits for a person, or not"),
@@ -141,20 +142,24 @@ def _parser(words: Sequence[str], chosen: str | None) -> argparse.ArgumentParser
         )
         if command:
             command.arguments(subparser)
-            _add_settings(subparser)
+            _add_settings(subparser, are_listed=name == "serve")
     return parser
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "settings", "also as WORKFLOWLOOKUP_NAME in the environment, or in workflowlookup.toml"
-    )
-    group.add_argument("--config", metavar="FILE", help="read settings from this file")
+def _add_settings(parser: argparse.ArgumentParser, *, are_listed: bool) -> None:
+    """Every command takes every setting; one lists them, so that the others show what is their own."""
+    where = "also as WORKFLOWLOOKUP_NAME in the environment, or in workflowlookup.toml"
+    others = "as for the server, such as --directories DIR: `workflowlookup serve --help` lists them"
+    group = parser.add_argument_group("settings", where if are_listed else others)
+    config = "read settings from this file" if are_listed else argparse.SUPPRESS
+    group.add_argument("--config", metavar="FILE", help=config)
     for setting in SETTINGS:
         shown = os.pathsep.join(setting.default) if isinstance(setting.default, tuple) else setting.default
         group.add_argument(
             f"--{setting.name.replace('_', '-')}",
             dest=setting.name,
             metavar="VALUE",
-            help=f"{setting.help} (default: {str(shown).lower() if shown != '' else 'none'})",
+            help=f"{setting.help} (default: {str(shown).lower() if shown != '' else 'none'})"
+            if are_listed
+            else argparse.SUPPRESS,
         )

@@ -1,6 +1,6 @@
 """`workflowlookup new ID`: a workflow to start from, which is sound, runs, and shows what a good one has.
 
-On a terminal it asks for what the flags leave open; elsewhere it takes the defaults.
+On a terminal it asks for what the flags leave open; elsewhere it takes the defaults. Who ends the input gets nothing.
 """
 
 import argparse
@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from workflowlookup.cli.configuration import read_text, replace_text
@@ -20,29 +20,36 @@ from workflowlookup.core.document import Severity, check
 from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
 from workflowlookup.core.schemas import workflow_schema
 from workflowlookup.core.values import Json
-from workflowlookup.library.files import DOCUMENT_SUFFIXES
+from workflowlookup.library.files import DOCUMENT_SUFFIXES, FIXTURE_SUFFIXES
 from workflowlookup.settings import Settings
 
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
 SCHEMA_NAME: Final = "workflow.schema.json"
+FORMS: Final = ("json", "yaml")
 _TITLES: Final = ("Understand the task", "Plan the work", "Do the work", "Check the result")
 _USUAL: Final = 3
 _MOST: Final = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", type=_identifier, help="what agents and people ask for it by")
+    parser.add_argument("id", metavar="ID", nargs="?", type=_identifier, help="what agents and people ask for it by")
     parser.add_argument("--name", help="what people read in a list")
     parser.add_argument("--description", help="what it achieves and when to use it; agents choose by this text")
-    parser.add_argument(
-        "--category", default=DEFAULT_CATEGORY, help=f"a word to group by (default: {DEFAULT_CATEGORY})"
-    )
+    parser.add_argument("--category", help=f"a word to group by (default: {DEFAULT_CATEGORY})")
     steps = parser.add_mutually_exclusive_group()
     steps.add_argument("--steps", metavar="N", type=_count, help=f"how many steps, at least 2 (default: {_USUAL})")
     steps.add_argument(
         "--step", metavar="TITLE", action="append", help="the title of a step; give it for each, in order"
     )
-    parser.add_argument("--yaml", action="store_true", help="write YAML, in which long prompts are easier to edit")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--yaml",
+        dest="form",
+        action="store_const",
+        const="yaml",
+        help="write YAML, in which long prompts are easier to edit",
+    )
+    form.add_argument("--json", dest="form", action="store_const", const="json", help="write JSON (default)")
     parser.add_argument(
         "--directory", metavar="DIR", default=PROJECT_DIRECTORY, help=f"where to (default: {PROJECT_DIRECTORY})"
     )
@@ -65,17 +72,33 @@ def _count(text: str) -> int:
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:
-    stem = os.path.join(options.directory, options.id)
-    path = stem + (".yaml" if options.yaml else ".json")
+    is_asking = is_terminal() and sys.stdin is not None and sys.stdin.isatty()
+    if options.id is None and not is_asking:
+        complain("an ID is needed, as in `workflowlookup new release-notes`")
+        return 2
+    try:
+        return _write_new(options, is_asking=is_asking)
+    except EOFError:
+        write()
+        complain("the input ended; nothing was written.")
+        return 1
+
+
+def _write_new(options: argparse.Namespace, *, is_asking: bool) -> int:
+    """Ask, write, and say what comes next; the exit code. Raises `EOFError` when the answers end."""
+    identifier = options.id or _ask_id()
+    form = options.form or (_ask_form() if is_asking else FORMS[0])
+    stem = os.path.join(options.directory, identifier)
+    path = f"{stem}.{form}"
     taken = next((stem + suffix for suffix in DOCUMENT_SUFFIXES if os.path.lexists(stem + suffix)), None)
     if taken is not None and not (options.force and taken == path):
         remedy = "Add --force to replace it, or take another id." if taken == path else "Remove it, or take another id."
         complain(f"{shown_path(taken)} exists. {remedy}")
         return 1
-    document = _asked_for(options)
+    document = _asked_for(identifier, options, is_asking=is_asking)
     errors = [finding.message for finding in check(document) if finding.severity is Severity.ERROR]
     try:
-        text = written(document, "yaml" if options.yaml else "json")
+        text = written(document, form)
     except CannotLayOut:  # bytes from the command line or the terminal that are not text
         errors.append("The words must be UTF-8 text")
     if errors:
@@ -85,52 +108,62 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     where = [] if options.directory == PROJECT_DIRECTORY else ["--directories", options.directory]
     write((f"Wrote {shown_path(path)}.", "green"))
     write("Next: put your own words into the prompts and the messages of the criteria. Then:")
-    for words in (["watch", path], ["show", options.id, *where], ["next", options.id, *where]):
+    for words in (["watch", path], ["graph", identifier, *where], ["next", identifier, *where]):
         write(("  workflowlookup " + shlex.join(words), "bold"))
+    write("And a fixture to test it with:")
+    fixture = f"{shlex.join(['test', '--example', identifier, *where])} > {shlex.quote(stem + FIXTURE_SUFFIXES[0])}"
+    write(("  workflowlookup " + fixture, "bold"))
     return 0
 
 
 # ── ask ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _asked_for(options: argparse.Namespace) -> Json:
-    is_asking = is_terminal() and sys.stdin is not None and sys.stdin.isatty()
-    usual_name = options.id.strip("-._").replace("-", " ").replace("_", " ").capitalize() or options.id
+def _asked_for(identifier: str, options: argparse.Namespace, *, is_asking: bool) -> Json:
     schema = workflow_schema()
-    most = {name: schema["properties"][name]["maxLength"] for name in ("name", "description")}
-    name = options.name or (_ask("Name", usual_name, most["name"]) if is_asking else usual_name)
-    usual = f"Leads an agent through '{name}' step by step."
-    description = options.description or (_ask("Description", usual, most["description"]) if is_asking else usual)
-    titles = options.step or (
-        _ask_titles(schema["$defs"]["title"]["maxLength"])
-        if is_asking and options.steps is None
-        else _usual_titles(options.steps or _USUAL)
-    )
+
+    def answer(field: str, usual: str) -> str:
+        most = schema["properties"][field]["maxLength"]
+        return getattr(options, field) or (is_asking and _line(f"{field.capitalize()} [{usual}]: ", most)) or usual
+
+    name = answer("name", identifier.strip("-._").replace("-", " ").replace("_", " ").capitalize() or identifier)
+    description = answer("description", f"Leads an agent through '{name}' step by step.")
+    category = answer("category", DEFAULT_CATEGORY)
+    titles = options.step
+    if not titles and is_asking and options.steps is None:
+        titles = _ask_titles(schema["$defs"]["title"]["maxLength"])
     has_schema = os.path.exists(os.path.join(options.directory, "..", SCHEMA_NAME))
-    return example(options.id, name, description, options.category, titles, has_schema=has_schema)
+    flow = straight(titles) if titles else branching(_usual_titles(options.steps or _USUAL))
+    return document_of(identifier, name, description, category, flow, has_schema=has_schema)
 
 
-def _ask(question: str, usual: str, most: int) -> str:
-    return _line(f"{question} [{clean(usual)}]: ", most) or usual
+def _ask_id() -> str:
+    while True:
+        try:
+            return _identifier(_line("Id, such as release-notes: ", workflow_schema()["$defs"]["id"]["maxLength"]))
+        except argparse.ArgumentTypeError as reason:
+            write(str(reason))
+
+
+def _ask_form() -> str:
+    while (form := _line(f"Format, {' or '.join(FORMS)} [{FORMS[0]}]: ", 10).lower() or FORMS[0]) not in FORMS:
+        pass
+    return form
 
 
 def _ask_titles(most: int) -> Sequence[str]:
-    usual = _usual_titles(_USUAL)
-    write(f"Titles of the steps; an empty line ends the list. Without any: {', '.join(usual)}.")
+    """The titles of the steps, or none for the usual ones."""
+    write(f"Titles of the steps; an empty line ends the list. Without any: {', '.join(_usual_titles(_USUAL))}.")
     titles: list[str] = []
     while len(titles) < _MOST and (title := _line(f"Step {len(titles) + 1}: ", most)):
         titles.append(title)
-    return titles or usual
+    return titles
 
 
 def _line(question: str, most: int) -> str:
-    """What a person types, asked for again when it is too long; nothing at the end of the input."""
-    try:
-        while len(line := input(question).strip()) > most:
-            write(f"At most {most} characters; these are {len(line)}.")
-    except EOFError:
-        write()
-        return ""
+    """What a person types, asked for again when it is too long. Raises `EOFError` at the end of the input."""
+    while len(line := input(clean(question)).strip()) > most:
+        write(f"At most {most} characters; these are {len(line)}.")
     return line
 
 
@@ -141,11 +174,29 @@ def _usual_titles(count: int) -> Sequence[str]:
 # ── the document ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def example(  # noqa: PLR0913 - the fields of a document
-    identifier: str, name: str, description: str, category: str, titles: Sequence[str], *, has_schema: bool
+def document_of(  # noqa: PLR0913 - the fields of a document
+    identifier: str, name: str, description: str, category: str, flow: Mapping[str, Json], *, has_schema: bool
 ) -> Json:
-    """A workflow whose second step is for large tasks only, and whose criteria say what they miss."""
-    titles = [*titles, *_TITLES[1:2]][: max(2, len(titles))]
+    """A workflow with the steps of `straight` or `branching`."""
+    return {
+        **({"$schema": f"../{SCHEMA_NAME}"} if has_schema else {}),
+        "id": identifier,
+        "name": name,
+        "description": description,
+        "version": DEFAULT_VERSION,
+        "category": category,
+        **flow,
+    }
+
+
+def straight(titles: Sequence[str]) -> Mapping[str, Json]:
+    """A step for each title, one after the other."""
+    ids = list(_ids(titles))
+    return {"steps": [_plain_step(*pair, is_last=pair[0] == ids[-1]) for pair in zip(ids, titles, strict=True)]}
+
+
+def branching(titles: Sequence[str]) -> Mapping[str, Json]:
+    """Two steps or more, the first of which decides whether the second is worth its time."""
     ids = list(_ids(titles))
     first = {
         "id": ids[0],
@@ -167,22 +218,16 @@ def example(  # noqa: PLR0913 - the fields of a document
             {"type": "length", "message": "Say what is asked for, what is given, and when it is done.", "min": 100},
         ],
     }
-    others = [_later_step(*pair, is_last=pair[0] == ids[-1]) for pair in zip(ids[1:], titles[1:], strict=True)]
+    _, second, *others = straight(titles)["steps"]
     condition = {"var": "taskSize", "not_equals": "small"}
-    others[0] = {"id": ids[1], "title": titles[1], "runCondition": condition} | others[0]
+    second = {"id": ids[1], "title": titles[1], "runCondition": condition} | second
     return {
-        **({"$schema": f"../{SCHEMA_NAME}"} if has_schema else {}),
-        "id": identifier,
-        "name": name,
-        "description": description,
-        "version": DEFAULT_VERSION,
-        "category": category,
         "contextSchema": {"properties": {"taskSize": {"enum": ["small", "large"]}}},
-        "steps": [first, *others],
+        "steps": [first, second, *others],
     }
 
 
-def _later_step(identifier: str, title: str, *, is_last: bool) -> dict[str, Json]:
+def _plain_step(identifier: str, title: str, *, is_last: bool) -> dict[str, Json]:
     ending = (
         "Close with a section `Result`: what is done, and what is left." if is_last else "Close with what comes next."
     )
@@ -223,6 +268,7 @@ COMMAND = Command(
     run=run,
     arguments=add_arguments,
     examples="""\
+  workflowlookup new                                asks for everything
   workflowlookup new release-notes                  asks for the rest
   workflowlookup new release-notes --yaml --steps 4
   workflowlookup new release-notes --name "Release notes" --step "Collect the changes" --step "Write them up\"""",

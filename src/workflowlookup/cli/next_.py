@@ -10,7 +10,7 @@ import msgspec
 from workflowlookup.cli.answers import ask
 from workflowlookup.cli.context import add_context_argument
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import write_hint, write_json, write_list, write_markdown
+from workflowlookup.cli.output import plural, write_hint, write_json, write_list, write_markdown
 from workflowlookup.settings import Settings
 from workflowlookup.tools import workflow_next
 
@@ -56,7 +56,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 def as_markdown(answer: Mapping[str, Any]) -> Iterator[str]:
     """What stands before the criteria in an answer of `workflow_next`."""
     step, guidance, progress = answer["step"], answer["guidance"], answer["progress"]
-    done = f"{progress['completed']} of {progress['total']} steps are done"
+    count, total = progress["completed"], progress.get("total")  # no total: loops decide it on the way
+    done = f"{plural(count, 'step')} done" if total is None else f"{count} of {total} steps are done"
     if step:
         yield f"# {step['title']}"
         yield f"`{step['id']}` · {done}"

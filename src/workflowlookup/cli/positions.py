@@ -58,7 +58,7 @@ def _node(tokens: _Tokens, first: re.Match[str], at: int) -> Node:
 
 
 def json_finder(data: bytes) -> Finder:
-    text = data.decode()
+    text = data.decode("utf-8-sig")
     root = scan(text)
     lines = [0, *(found.end() for found in re.finditer("\n", text))]
 

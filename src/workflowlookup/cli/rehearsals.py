@@ -12,6 +12,8 @@ import msgspec
 
 from workflowlookup.app import make_catalog
 from workflowlookup.cli.output import shown_path
+from workflowlookup.cli.places import places_in
+from workflowlookup.cli.positions import FINDERS
 from workflowlookup.cli.validate import Remark, check_file
 from workflowlookup.core.document import Finding, Severity, build
 from workflowlookup.core.fixtures import BadFixture, Case, Fixture, mistake, parse_fixture
@@ -50,6 +52,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     case: Case
     outcome: Rehearsal
     seconds: float
+    line: int
 
     @property
     def has_passed(self) -> bool:
@@ -62,6 +65,8 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     subject: Subject | None = None
     cases: tuple[Case, ...] = ()
+    lines: tuple[int, ...] = ()
+    """Where each case begins."""
     problems: tuple[Remark, ...] = ()
     ran: tuple[Ran, ...] = ()
 
@@ -76,10 +81,10 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     def _run(self, tick: Callable[[], None]) -> Iterator[Ran]:
         if self.subject is None:
             return
-        for case in self.cases:
+        for case, line in zip(self.cases, self.lines, strict=True):
             began = time.perf_counter()
             outcome = rehearse(self.subject.workflow, case, self.subject.coverage)
-            yield Ran(case=case, outcome=outcome, seconds=time.perf_counter() - began)
+            yield Ran(case=case, outcome=outcome, seconds=time.perf_counter() - began, line=line)
             tick()
 
 
@@ -102,7 +107,7 @@ class Workbench:
         documents: list[str] = []
         for path in paths:
             if os.path.isdir(path):
-                files = list(_files(path))
+                files = [file for place in places_in(path) for file in _files(place)]
                 suites += [self._suite(file) for file in files if file.endswith(FIXTURE_SUFFIXES)]
                 documents += [file for file in files if is_document_name(os.path.basename(file))]
             elif path.endswith(FIXTURE_SUFFIXES):
@@ -159,7 +164,8 @@ class Workbench:
             return ()
 
         checked = check_file(file, os.path.dirname(os.path.realpath(file)), examine)
-        return msgspec.structs.replace(suite, problems=checked.remarks)
+        lines = tuple(_lines_of(suite.cases, file)) if suite.cases else ()
+        return msgspec.structs.replace(suite, problems=checked.remarks, lines=lines)
 
     def _subject_of(self, fixture: Fixture, file: str) -> Subject:
         if fixture.workflow:
@@ -187,6 +193,12 @@ class Workbench:
     def _keep(self, path: str, workflow: Workflow) -> Subject:
         subject = Subject(file=shown_path(path), workflow=workflow, coverage=Coverage(workflow))
         return self._subjects.setdefault(os.path.realpath(path), subject)
+
+
+def _lines_of(cases: Sequence[Case], file: str) -> Iterator[int]:
+    data, _ = read_bytes(file, os.path.dirname(os.path.realpath(file)))
+    find = FINDERS[os.path.splitext(file)[1]](data)
+    yield from (find(("cases", index))[0] for index in range(len(cases)))
 
 
 def stem_of(file: str) -> str:

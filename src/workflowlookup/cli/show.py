@@ -35,7 +35,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         write_json(answer)
         return 0
     write_markdown("\n\n".join(as_markdown(answer)))
-    write_hint(f"`workflowlookup next {options.id}` shows what an agent is told first.")
+    write_hint(
+        f"`workflowlookup graph {options.id}` outlines every step; "
+        f"`workflowlookup next {options.id}` shows what an agent is told first."
+    )
     return 0
 
 

@@ -30,6 +30,7 @@ from workflowlookup.cli.validate import write_remarks
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.cli.yaml_layout import text_of
 from workflowlookup.core.conditions import walk
+from workflowlookup.core.contract import example_context
 from workflowlookup.core.fixtures import Case, Outputs
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.rehearsal import Coverage, Difference, Sides, conditions_of, mended, rehearse
@@ -54,7 +55,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--update", action="store_true", help="write what came out into the fixtures, and show it")
     parser.add_argument(
-        "--min-coverage", metavar="PERCENT", type=_percent, default=0.0, help="fail when fewer steps are handed out"
+        "--min-coverage",
+        dest="min_steps",
+        metavar="PERCENT",
+        type=_percent,
+        default=0.0,
+        help="fail when fewer steps are handed out",
+    )
+    parser.add_argument(
+        "--min-branches",
+        metavar="PERCENT",
+        type=_percent,
+        default=0.0,
+        help="fail when fewer conditions are seen true and false",
+    )
+    parser.add_argument(
+        "--min-rules",
+        metavar="PERCENT",
+        type=_percent,
+        default=0.0,
+        help="fail when fewer rules are seen to pass and to fail",
     )
     parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML too")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -86,7 +106,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     suites = bench.load(paths)
     with _progress(sum(len(suite.cases) for suite in suites), is_quiet=options.json) as tick:
         suites = [suite.run(tick) for suite in suites]
-    shortfalls = dict(_shortfalls(bench.subjects, options.min_coverage))
+    wanted = {kind: getattr(options, f"min_{kind}") for kind in _COVERED}
+    shortfalls = dict(_shortfalls(bench.subjects, wanted))
     if options.junit:
         _write_file(options.junit, junit(suites, shortfalls))
     (_report_json if options.json else _report_text)(suites, bench.subjects, shortfalls)
@@ -112,12 +133,22 @@ def _progress(total: int, *, is_quiet: bool) -> Iterator[Callable[[], None]]:
         yield lambda: progress.advance(task)
 
 
-def _shortfalls(subjects: Sequence[Subject], wanted: float) -> Iterator[tuple[str, str]]:
+_COVERED: Final = {
+    "steps": "of the steps were handed out",
+    "branches": "of the branches were taken",
+    "rules": "of the verdicts of rules were seen",
+}
+
+
+def _shortfalls(subjects: Sequence[Subject], wanted: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     for subject in subjects:
-        seen, total = _count_steps(subject.coverage)
-        if 100 * seen < wanted * total:
-            text = f"{100 * seen / total:.0f}% of the steps were handed out ({seen} of {total}); {wanted:g}% are wanted"
-            yield subject.workflow.id, text
+        texts = [
+            f"{100 * seen / total:.0f}% {_COVERED[kind]} ({seen} of {total}); {wanted[kind]:g}% are wanted"
+            for kind, (seen, total) in _counts_of(subject.coverage).items()
+            if 100 * seen < wanted[kind] * total
+        ]
+        if texts:
+            yield subject.workflow.id, ". ".join(texts)
 
 
 def _write_file(path: str, data: bytes) -> None:
@@ -203,7 +234,9 @@ def _report_text(suites: Sequence[Suite], subjects: Sequence[Subject], shortfall
         write_remarks(shown_path(suite.file), suite.problems)
         for ran in suite.ran:
             if not ran.has_passed:
-                write((shown_path(suite.file), "bold"), ": ", ("failed", "bold red"), ": ", ran.case.name)
+                write(
+                    (f"{shown_path(suite.file)}:{ran.line}", "bold"), ": ", ("failed", "bold red"), ": ", ran.case.name
+                )
                 for difference in ran.outcome.differences:
                     _write_difference(difference)
     if subjects:
@@ -277,6 +310,7 @@ def _report_json(suites: Sequence[Suite], subjects: Sequence[Subject], shortfall
             "cases": [
                 {
                     "name": ran.case.name,
+                    "line": ran.line,
                     "passed": ran.has_passed,
                     "differences": ran.outcome.differences,
                     "steps": ran.outcome.path,
@@ -310,12 +344,16 @@ def _report_json(suites: Sequence[Suite], subjects: Sequence[Subject], shortfall
 
 
 def _example(workflow: Workflow) -> str:
-    """A fixture that passes: the way of an agent who says little and sets nothing."""
+    """A fixture that passes: the way of an agent who says little and sets nothing but what must be there."""
     text = "Done."
     judged = [step.id for step in workflow.steps.values() if isinstance(step, PromptStep) and step.criteria is not None]
-    start = Case(name="nothing decided", outputs={step_id: Outputs(accept=(text,)) for step_id in judged[:1]})
+    start = Case(
+        name="nothing decided",
+        context=example_context(workflow),
+        outputs={step_id: Outputs(accept=(text,)) for step_id in judged[:1]},
+    )
     outcome = rehearse(workflow, start, Coverage(workflow))
-    case: dict[str, Json] = {"name": start.name, "context": {}}
+    case: dict[str, Json] = {"name": start.name, "context": start.context}
     for (field, *rest), value in mended(start, outcome).items():
         case[str(field)] = {rest[0]: value} if rest else value
     variables = {
@@ -338,6 +376,7 @@ COMMAND = Command(
     examples="""\
   workflowlookup test                                            the fixtures of this project
   workflowlookup test flows --min-coverage 100 --junit out.xml   in CI: every step, and a report
-  workflowlookup test --example my-flow > my-flow.test.yaml      a fixture to start from
-  workflowlookup test my-flow.test.yaml --update                 expect what comes out now""",
+  workflowlookup test my-flow.test.yaml --update                 expect what comes out now
+  workflowlookup test --example my-flow > .workflowlookup/workflows/my-flow.test.yaml
+                                                                 a fixture to start from""",
 )

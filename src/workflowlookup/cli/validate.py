@@ -7,15 +7,17 @@ in the same way, and examines them by its own rules.
 """
 
 import argparse
+import codecs
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import plural, shown_path, write, write_json
+from workflowlookup.cli.places import PATHS_HELP, hint_at, paths_or_project, places_in
 from workflowlookup.cli.positions import FINDERS, Place
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.schemas import dotted
@@ -28,6 +30,7 @@ from workflowlookup.library.files import MAX_FILE_BYTES, PARSERS, read_bytes
 from workflowlookup.settings import Settings
 
 STANDARD_INPUT: Final = "-"
+_LEADING: Final = codecs.BOM_UTF8 + b" \t\r\n"
 
 Examine = Callable[[Json], Iterable[Finding]]
 """What there is to say about a document."""
@@ -71,7 +74,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "paths", metavar="PATH", nargs="+", help="a document, a directory of them, or - (standard input)"
+        "paths", metavar="PATH", nargs="*", help=f"a document, a directory of them, or - (stdin) {PATHS_HELP}"
     )
     parser.add_argument(
         "--format",
@@ -83,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, _: Settings) -> int:
     form = options.format or ("github" if os.environ.get("GITHUB_ACTIONS") == "true" else "text")
-    checked = check_all(options.paths, check)
+    checked = check_all(paths_or_project(options.paths), check)
     REPORTERS[form](checked)
     return int(any(item.has_problems for item in checked))
 
@@ -108,13 +111,16 @@ def _check_path(path: str, examine: Examine) -> Iterator[Checked]:
 
 def _check_directory(directory: str, examine: Examine) -> Iterator[Checked]:
     """The documents that the library would find there."""
-    source = DirectorySource("given", directory, required=True)
-    listing = source.scan(Listing(), (), Polling())  # one look: nothing is watched
-    for file in listing.files:
-        yield check_file(os.path.join(directory, os.path.relpath(file, source.root)), directory, examine)
-    if listing.refusal:
-        yield Checked(file=shown_path(directory), remarks=(_refused(listing.refusal, source.root),), is_document=False)
-    elif not listing.files:
+    is_empty = True
+    for place in places_in(directory):
+        source = DirectorySource("given", place, required=True)
+        listing = source.scan(Listing(), (), Polling())  # one look: nothing is watched
+        for file in listing.files:
+            yield check_file(os.path.join(place, os.path.relpath(file, source.root)), place, examine)
+        if listing.refusal:
+            yield Checked(file=shown_path(place), remarks=(_refused(listing.refusal, source.root),), is_document=False)
+        is_empty = is_empty and not listing.files and not listing.refusal
+    if is_empty:
         remark = Remark(
             severity=Severity.ERROR,
             message="No workflow document found",
@@ -145,14 +151,15 @@ def _check_input(examine: Examine) -> Checked:
         data = _read_input()
     except WorkflowLookupError as refusal:
         return Checked(file=STANDARD_INPUT, remarks=(_refused(refusal, "Standard input"),))
-    return _check_text(data, STANDARD_INPUT, ".json" if data.lstrip()[:1] in (b"{", b"[", b"") else ".yaml", examine)
+    extension = ".json" if data.lstrip(_LEADING)[:1] in (b"{", b"[", b"") else ".yaml"
+    return _check_text(data, STANDARD_INPUT, extension, examine)
 
 
 def _read_input() -> bytes:
     try:
         data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if sys.stdin else b""
     except OSError as problem:
-        raise StorageError(f"Standard input cannot be read: {problem.strerror}.") from problem
+        raise StorageError(f"Standard input cannot be read: {problem.strerror}. Name a file instead.") from problem
     if len(data) > MAX_FILE_BYTES:
         raise SecurityError(f"Standard input is larger than {MAX_FILE_BYTES:,} bytes. Split the workflow.")
     return data
@@ -164,7 +171,7 @@ def _check_text(data: bytes, file: str, extension: str, examine: Examine) -> Che
     except SyntaxProblem as problem:
         remark = Remark(
             severity=Severity.ERROR,
-            message=problem.message,
+            message=problem.reason,
             suggestion=problem.suggestions[0],
             line=problem.line,
             column=problem.column,
@@ -200,26 +207,33 @@ def _refused(refusal: WorkflowLookupError, path: str) -> Remark:
     return Remark(
         severity=Severity.ERROR,
         message=f"The file {reason}",
-        suggestion=remedy or "Check that the path is right and that you may read it",
+        suggestion=remedy or hint_at(path),
     )
 
 
-def _with_duplicates(checked: Iterable[Checked]) -> Iterator[Checked]:
-    first: dict[str, str] = {}
+def _with_duplicates(checked: Collection[Checked]) -> Iterator[Checked]:
+    """A copy is to blame for an id that is taken: the file that is not named after its id, else the later one."""
+    owners: dict[str, str] = {}
+    for item in sorted(checked, key=_is_named_otherwise):
+        owners.setdefault(item.id, item.file)
     for item in checked:
-        earlier = first.setdefault(item.id, item.file) if item.id else item.file
-        if earlier == item.file:
+        owner = owners[item.id] if item.id else item.file
+        if owner == item.file:
             yield item
             continue
         remark = Remark(
             severity=Severity.ERROR,
-            message=f"The id '{item.id}' is that of {earlier} too, and only one of them would be found",
+            message=f"The id '{item.id}' is that of {owner} too, and only one of them would be found",
             suggestion="Give every workflow an id of its own",
             path="id",
             line=item.id_place[0],
             column=item.id_place[1],
         )
         yield msgspec.structs.replace(item, remarks=(remark, *item.remarks))
+
+
+def _is_named_otherwise(item: Checked) -> bool:
+    return os.path.splitext(os.path.basename(item.file))[0] != item.id
 
 
 # ── report ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -281,6 +295,7 @@ COMMAND = Command(
     arguments=add_arguments,
     examples="""\
   workflowlookup validate my-workflow.json                         one document
-  workflowlookup validate .workflowlookup/workflows                every document in a directory
+  workflowlookup validate                                          the workflows of the project
+  workflowlookup validate flows                                    every document in a directory
   workflowlookup show bug-investigation --mode full --json | workflowlookup validate -""",
 )

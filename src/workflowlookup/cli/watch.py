@@ -1,6 +1,7 @@
 """`workflowlookup watch PATH…`: checks documents whenever they are saved, for a window beside the editor.
 
-A terminal shows the state of all documents, drawn anew; a pipe gets a line for each finding in what was saved.
+Fixtures are run as well. A terminal shows the state of all documents, drawn anew; a pipe gets each finding in what was
+saved, with what to do about it on a line below.
 """
 
 import argparse
@@ -13,10 +14,11 @@ from typing import Final
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.new import PROJECT_DIRECTORY
 from workflowlookup.cli.output import complain, is_terminal, plural, shown_path, write
-from workflowlookup.cli.validate import REPORTERS, Checked, check_all
+from workflowlookup.cli.rehearsals import Suite, Workbench
+from workflowlookup.cli.validate import REPORTERS, Checked, Remark, check_all
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.values import Json
-from workflowlookup.library.files import is_document_name
+from workflowlookup.library.files import FIXTURE_SUFFIXES, is_document_name
 from workflowlookup.settings import Settings
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
@@ -33,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="look once; exit code 1 if there are problems")
 
 
-def run(options: argparse.Namespace, _: Settings) -> int:
+def run(options: argparse.Namespace, settings: Settings) -> int:
     paths: Sequence[str] = options.paths or [PROJECT_DIRECTORY]
     missing = next((path for path in paths if not os.path.exists(path)), None)
     if missing is not None:
@@ -41,19 +43,43 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         complain(f"{shown_path(missing)} does not exist. {remedy}")
         return 1
     if options.once:
-        checked = check_all(paths, examine)
+        checked = _look(paths, settings)
         REPORTERS["text"](checked) if is_terminal() else _write_lines(checked)
         return int(any(item.has_problems for item in checked))
     try:
         before: dict[str, Checked] = {}
         for saved in _saves(paths):
-            checked = check_all(paths, examine)
+            checked = _look(paths, settings)
             fresh = [item for item in checked if _is_fresh(item, before, saved)]
             before = {item.file: item for item in checked}
             _redraw(checked) if is_terminal() else _write_lines(fresh)
     except KeyboardInterrupt:
         pass  # how one leaves
     return 0
+
+
+def _look(paths: Sequence[str], settings: Settings) -> list[Checked]:
+    """The documents, examined, and their fixtures, run."""
+    suites = Workbench(settings).load(paths)
+    return [
+        *check_all([path for path in paths if not path.endswith(FIXTURE_SUFFIXES)], examine),
+        *(_rehearsed(suite) for suite in suites if suite.file.endswith(FIXTURE_SUFFIXES)),
+    ]
+
+
+def _rehearsed(suite: Suite) -> Checked:
+    failures = [
+        Remark(
+            severity=Severity.ERROR,
+            message=f"Case '{ran.case.name}' failed: {difference.field}: {difference.message}",
+            suggestion="Mend the workflow, or the case if it expects too much",
+            line=ran.line,
+            column=1,
+        )
+        for ran in suite.run(lambda: None).ran
+        for difference in ran.outcome.differences
+    ]
+    return Checked(file=shown_path(suite.file), remarks=(*suite.problems, *failures))
 
 
 def examine(document: Json) -> Iterable[Finding]:
@@ -75,10 +101,12 @@ def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
 
     directories = [os.path.realpath(path) for path in paths if os.path.isdir(path)]
     files = {os.path.realpath(path) for path in paths} - {*directories}
+    files |= {os.path.splitext(file)[0] + suffix for file in files for suffix in FIXTURE_SUFFIXES}
 
     def is_ours(_: object, path: str) -> bool:
         is_below = any(path.startswith(directory + os.sep) for directory in directories)
-        return path in files or (is_below and is_document_name(os.path.basename(path)))
+        is_named_so = is_document_name(os.path.basename(path)) or path.endswith(FIXTURE_SUFFIXES)
+        return path in files or (is_below and is_named_so)
 
     watched = {*directories, *map(os.path.dirname, files)}
     while True:
@@ -127,6 +155,7 @@ def _write_lines(checked: Sequence[Checked]) -> None:
         for remark in item.remarks:
             place = f":{remark.line}:{remark.column}" if remark.line else ""
             write(f"{now} {item.file}{place}: {remark.severity.value}: {' '.join(remark.sentence.split())}")
+            write(f"    {remark.suggestion}")
         if not item.remarks:
             write(f"{now} {item.file}: no problems")
     print(end="", flush=True)

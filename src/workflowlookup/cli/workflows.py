@@ -1,6 +1,7 @@
 """A workflow that a command was given by its id, by the path of its document, or as it stood in a git revision.
 
-A path counts as the library would read it; `PATH@REV` asks git, so that `diff` compares with what was committed.
+A path counts as the library would read it; `PATH@REV` and `ID@REV` ask git, so that `diff` compares with what was
+committed.
 """
 
 import os
@@ -24,7 +25,12 @@ def open_workflow(name: str, settings: Settings) -> Workflow:
         return _parse(_from_git(path, revision), path)
     if name.endswith(DOCUMENT_SUFFIXES) or os.path.basename(name) != name:
         return _parse(read_bytes(name, os.path.dirname(os.path.realpath(name)))[0], name)
-    return make_catalog(settings).get(name)
+    catalog = make_catalog(settings)
+    if not path:
+        return catalog.get(name)
+    catalog.get(path)
+    file = catalog.snapshot().entries[path].file.path
+    return _parse(_from_git(file, revision), file)
 
 
 def _parse(data: bytes, path: str) -> Workflow:

@@ -1,6 +1,7 @@
 """What changed between two versions of a workflow, as an author would tell it: steps, conditions, criteria, words.
 
-Steps are the same when their ids are. A change is said in words where there are words for it (conditions, loops,
+Steps are the same when their ids are; one that is gone and a new one with its title or its prompt are one step with
+another id. A change is said in words where there are words for it (conditions, loops,
 confirmation, criteria), as a diff where it is text, and as JSON otherwise, so that no change of a field is left out.
 """
 
@@ -61,15 +62,21 @@ def _sections(before: Workflow, after: Workflow) -> Iterator[Section]:
     if own:
         yield Section(kind=Kind.CHANGED, changes=own)
     old, new = _raw_steps(before), _raw_steps(after)
-    old_places, new_places = _places(before), _places(after)
-    moved = _moved(before, after)
+    renamed = _renamed(old, new)
+    old = {renamed.get(step_id, step_id): step for step_id, step in old.items()}
+    old_loops = {
+        renamed.get(step_id, step_id): tuple(renamed.get(loop, loop) for loop in loops)
+        for step_id, loops in before.enclosing.items()
+    }
+    old_places, new_places = _places(old_loops), _places(after.enclosing)
+    moved = _moved(old_loops, after.enclosing)
     moves = dict(_moves(moved, old_places, new_places))
     for step_id, place in new_places.items():
         title = after.steps[step_id].title
         if step_id not in old:
             yield Section(kind=Kind.ADDED, step=step_id, title=title, place=place)
             continue
-        changes = list(_step_changes(before, after, step_id, old[step_id], new[step_id]))
+        changes = list(_step_changes(before, after, old[step_id], new[step_id]))
         kind = Kind.CHANGED if changes else Kind.MOVED
         if step_id in moves:
             changes.insert(0, moves[step_id])
@@ -87,11 +94,32 @@ def _raw_steps(workflow: Workflow) -> dict[str, Mapping[str, Json]]:
     return {step["id"]: step for _, step in walk_steps(workflow.document["steps"])}
 
 
-def _places(workflow: Workflow) -> dict[str, str]:
+def _renamed(old: Mapping[str, Mapping[str, Json]], new: Mapping[str, Mapping[str, Json]]) -> dict[str, str]:
+    """By the id of a step that is gone: the id that it has now."""
+    come = [step for step_id, step in new.items() if step_id not in old]
+    renamed: dict[str, str] = {}
+    for step_id in (step_id for step_id in old if step_id not in new):
+        same = next((step for step in come if _is_same_but_for_its_id(old[step_id], step)), None)
+        if same:
+            come.remove(same)
+            renamed[step_id] = same["id"]
+    return renamed
+
+
+def _is_same_but_for_its_id(old: Mapping[str, Json], new: Mapping[str, Json]) -> bool:
+    has_same_words = any(key in old and old[key] == new.get(key) for key in ("title", "prompt"))
+    return has_same_words and ("loop" in old) is ("loop" in new)
+
+
+Enclosing = Mapping[str, tuple[str, ...]]
+"""By step, in the order of the flow: the loops around it."""
+
+
+def _places(enclosing: Enclosing) -> dict[str, str]:
     """Where each step stands, in words and in the order of the flow: `after plan, in loop each-file`."""
     last: dict[tuple[str, ...], str] = {}
     places: dict[str, str] = {}
-    for step_id, loops in workflow.enclosing.items():
+    for step_id, loops in enclosing.items():
         where = f"after {last[loops]}" if loops in last else "at the start"
         places[step_id] = f"{where} of loop {loops[-1]}" if loops and loops not in last else where
         if loops and loops in last:
@@ -100,14 +128,14 @@ def _places(workflow: Workflow) -> dict[str, str]:
     return places
 
 
-def _moved(before: Workflow, after: Workflow) -> set[str]:
+def _moved(before: Enclosing, after: Enclosing) -> set[str]:
     """The steps that stand in another loop, or in another order among those that stayed."""
-    common = [step_id for step_id in before.enclosing if step_id in after.enclosing]
-    moved = {step_id for step_id in common if before.enclosing[step_id][-1:] != after.enclosing[step_id][-1:]}
-    for loop in {before.enclosing[step_id][-1:] for step_id in common}:
-        stayed = {step_id for step_id in common if before.enclosing[step_id][-1:] == loop} - moved
-        old = [step_id for step_id in before.enclosing if step_id in stayed]
-        new = [step_id for step_id in after.enclosing if step_id in stayed]
+    common = [step_id for step_id in before if step_id in after]
+    moved = {step_id for step_id in common if before[step_id][-1:] != after[step_id][-1:]}
+    for loop in {before[step_id][-1:] for step_id in common}:
+        stayed = {step_id for step_id in common if before[step_id][-1:] == loop} - moved
+        old = [step_id for step_id in before if step_id in stayed]
+        new = [step_id for step_id in after if step_id in stayed]
         rank = {step_id: position for position, step_id in enumerate(old)}
         in_order = _longest_rise([rank[step_id] for step_id in new])
         moved |= stayed - {old[position] for position in in_order}
@@ -155,10 +183,10 @@ def _fields(old: Mapping[str, Json], new: Mapping[str, Json], tellers: Mapping[s
 
 
 def _step_changes(
-    before: Workflow, after: Workflow, step_id: str, old: Mapping[str, Json], new: Mapping[str, Json]
+    before: Workflow, after: Workflow, old: Mapping[str, Json], new: Mapping[str, Json]
 ) -> Iterator[Change]:
     yield from _fields(old, new, _STEP_FIELDS)
-    left, right = before.steps[step_id], after.steps[step_id]
+    left, right = before.steps[old["id"]], after.steps[new["id"]]
     if isinstance(left, LoopStep) or isinstance(right, LoopStep):
         return
     if not json_equal(old.get("validationCriteria"), new.get("validationCriteria")):

@@ -4,19 +4,32 @@ A workflow may declare `contextSchema`, a JSON Schema of the context; a step `re
 variables. `workflow_next` tells the caller what is unmet beside the step; a run refuses to go on without it.
 """
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from workflowlookup.core.model import PromptStep, Workflow
-from workflowlookup.core.schemas import BadSchema, compile_schema, compile_schema_text, expected_by, misfits
+from workflowlookup.core.navigation import find_step
+from workflowlookup.core.schemas import (
+    EXAMPLES_BY_FORMAT,
+    BadSchema,
+    Misfit,
+    compile_schema,
+    compile_schema_text,
+    dotted,
+    expected_by,
+    misfits,
+    with_description,
+)
 from workflowlookup.core.values import Context, Json, is_number, lookup
 from workflowlookup.core.verdicts import Declared, declaration
 from workflowlookup.errors import InvalidParams
 
 MOST_MISFITS: Final = 5
+MOST_FORGOTTEN: Final = 20
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -44,8 +57,36 @@ def unmet(workflow: Workflow, step: PromptStep, context: Context, *, is_done: bo
     if not workflow.has_contract and not produces:
         return ()
     missing = [name for name in (*_wanted(workflow, step), *produces) if lookup(context, name) is None]
-    wrong = dict(_wrong(workflow, context))
+    wrong = {str(misfit.path[0]): misfit for misfit in _wrong(workflow, context)}
     return tuple(_need(workflow, name, wrong.get(name)) for name in dict.fromkeys((*missing, *wrong)))
+
+
+def forgotten(workflow: Workflow, completed: Iterable[str], context: Context) -> dict[str, str]:
+    """By variable that a completed step produces and the context lacks: a sentence that says so."""
+    steps = [step for instance_id in completed if (step := find_step(workflow, instance_id)) is not None]
+    unset = {name: step.id for step in steps for name in step.produces if lookup(context, name) is None}
+    return {
+        name: f"Step '{step_id}' is completed, but '{name}', which it produces, is not set: "
+        f"expected {_need(workflow, name, None).expected}"
+        for name, step_id in itertools.islice(unset.items(), MOST_FORGOTTEN)
+    }
+
+
+def misfitting(workflow: Workflow, variables: Context) -> tuple[Need, ...]:
+    """Those of the variables whose value does not fit the contract."""
+    return tuple(_need(workflow, str(misfit.path[0]), misfit) for misfit in _wrong(workflow, variables))
+
+
+def declared_variables(workflow: Workflow) -> list[str]:
+    return [*_schema(workflow).get("properties", {}), *workflow.producers]
+
+
+def example_context(workflow: Workflow) -> dict[str, Json]:
+    """A value for each variable that must be there at the start: required, and produced by no step."""
+    required = [name for step in workflow.steps.values() for name in step.requires]
+    names = dict.fromkeys((*_schema(workflow).get("required", ()), *required))
+    needs = [_need(workflow, name, None) for name in names if name not in workflow.producers]
+    return {need.variable: need.example["context"][need.variable] for need in needs}
 
 
 def _wanted(workflow: Workflow, step: PromptStep) -> Iterator[str]:
@@ -56,18 +97,14 @@ def _wanted(workflow: Workflow, step: PromptStep) -> Iterator[str]:
     yield from (name for name in _schema(workflow).get("required", ()) if name not in workflow.producers)
 
 
-def _wrong(workflow: Workflow, context: Context) -> Iterator[tuple[str, str]]:
-    """Variables whose value does not fit the schema, with what was found."""
+def _wrong(workflow: Workflow, context: Context) -> Iterator[Misfit]:
+    """Where the value of a variable does not fit the schema."""
     if not workflow.context_schema:
         return
     validator = compile_schema_text(bytes(workflow.context_schema))
     if validator.is_valid(context):
         return
-    for misfit in misfits(validator, context):
-        if misfit.path and not misfit.missing:
-            yield str(misfit.path[0]), misfit.found
-        elif misfit.path:
-            yield str(misfit.path[0]), f"without '{misfit.missing}'"
+    yield from (misfit for misfit in misfits(validator, context, _schema(workflow)) if misfit.path)
 
 
 def refuse_misfits(workflow: Workflow, context: Context, changes: Context) -> None:
@@ -87,16 +124,27 @@ def refuse_misfits(workflow: Workflow, context: Context, changes: Context) -> No
         raise InvalidParams("; ".join(found[:MOST_MISFITS]))
 
 
-def _need(workflow: Workflow, name: str, found: str | None) -> Need:
+def _need(workflow: Workflow, name: str, misfit: Misfit | None) -> Need:
     known = {key: Declared(schema) for key, schema in _schema(workflow).get("properties", {}).items()}
     schema = declaration(name, known).schema
     return Need(
         variable=name,
-        expected=expected_by(schema),
+        expected=expected_by(schema) if misfit is None else _expected(misfit, schema),
         example={"context": {name: example_of(schema)}},
         produced_by=workflow.producers.get(name, msgspec.UNSET),
-        found=msgspec.UNSET if found is None else found,
+        found=msgspec.UNSET if misfit is None else _found(misfit),
     )
+
+
+def _expected(misfit: Misfit, schema: Json) -> str:
+    """What the keyword wants that was not met; of a part of the variable, without the words about the whole."""
+    return with_description(misfit.expected, schema) if len(misfit.path) == 1 else f"{misfit.expected} there"
+
+
+def _found(misfit: Misfit) -> str:
+    if misfit.missing:
+        return f"without '{misfit.missing}'"
+    return misfit.found if len(misfit.path) == 1 else f"wrong at {dotted(misfit.path)} ({misfit.found})"
 
 
 def _schema(workflow: Workflow) -> Mapping[str, Any]:
@@ -110,19 +158,6 @@ MOST_REPEATED: Final = 100
 MOST_BRANCHES: Final = 2
 DEEPEST: Final = 4
 """Branches multiply with every level, and schemas are written by strangers."""
-
-_BY_FORMAT: Final[Mapping[str, str]] = {
-    "date": "2026-01-31",
-    "time": "09:00:00Z",
-    "date-time": "2026-01-31T09:00:00Z",
-    "duration": "P1D",
-    "email": "someone@example.org",
-    "hostname": "example.org",
-    "ipv4": "192.0.2.1",
-    "ipv6": "2001:db8::1",
-    "uri": "https://example.org/",
-    "uuid": "00000000-0000-4000-8000-000000000000",
-}
 
 
 def example_of(schema: Json, depth: int = 0) -> Json:
@@ -149,7 +184,11 @@ def _candidates(schema: Mapping[str, Json], depth: int) -> Iterator[Json]:
     for kind in kinds if isinstance(kinds, list) else [kinds]:
         match kind:
             case "string":
-                yield from (_BY_FORMAT.get(schema.get("format", ""), "…"), "…" * _at_least(schema, "minLength"), "")
+                yield from (
+                    EXAMPLES_BY_FORMAT.get(schema.get("format", ""), "…"),
+                    "…" * _at_least(schema, "minLength"),
+                    "",
+                )
             case "integer" | "number":
                 yield from _numbers(schema)
             case "boolean":

@@ -5,7 +5,7 @@ judging that step is refused.
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,11 +19,18 @@ from workflowlookup.core.model import (
     Malformed,
     Not,
     RegexRule,
-    Rule,
     SchemaRule,
 )
 from workflowlookup.core.patterns import BadPattern, compile_pattern
-from workflowlookup.core.schemas import BadSchema, compile_schema, compile_schema_text, misfits, workflow_schema
+from workflowlookup.core.schemas import (
+    BadSchema,
+    Misfit,
+    PathTo,
+    compile_schema,
+    compile_schema_text,
+    misfits,
+    workflow_schema,
+)
 from workflowlookup.core.values import Json
 
 if TYPE_CHECKING:
@@ -36,11 +43,14 @@ def parse_criteria(data: Json) -> Criterion | None:
     """The criteria of a step; None when there are none."""
     if data is None or data == []:
         return None
-    validator = _criteria_validator()
-    if validator.is_valid(data):
+    if _criteria_validator().is_valid(data):
         return _group(data)
-    schema = _criteria_schema()
-    return Malformed(reason="; ".join(misfit.sentence() for misfit in misfits(validator, data, schema)))
+    return Malformed(reason="; ".join(misfit.sentence() for misfit in misfits_in(data)))
+
+
+def misfits_in(data: Json) -> Iterator[Misfit]:
+    """Every place where criteria are not well-formed."""
+    return misfits(_criteria_validator(), data, _criteria_schema())
 
 
 def _criteria_schema() -> dict[str, Json]:
@@ -69,28 +79,31 @@ def _group(data: Json) -> Criterion:
     return msgspec.convert(data, ContainsRule | RegexRule | LengthRule | SchemaRule, strict=False)
 
 
-def rules_of(data: Json) -> Iterator[Rule]:
-    """Every rule of well-formed criteria, however deep."""
-    waiting = [parse_criteria(data)]
+def rules_in(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, Json]]:
+    """The rules of criteria, however deep, each with its place; none of criteria that are not well-formed."""
+    waiting = [] if isinstance(parse_criteria(criteria), Malformed | None) else [(path, criteria)]
     while waiting:
-        match waiting.pop(0):
-            case AllOf(parts=parts) | AnyOf(parts=parts):
-                waiting[:0] = parts
-            case Not(part=part):
-                waiting.insert(0, part)
-            case ContainsRule() | RegexRule() | LengthRule() | SchemaRule() as rule:
-                yield rule
+        at, part = waiting.pop(0)
+        group = next((key for key in ("and", "or", "not") if key in part), "") if isinstance(part, Mapping) else ""
+        if isinstance(part, list):
+            waiting[:0] = [((*at, index), item) for index, item in enumerate(part)]
+        elif group:
+            waiting.insert(0, ((*at, group), part[group]))
+        else:
+            yield at, part
 
 
-def flaw_of(rule: Rule) -> str:
-    """Why a well-formed rule still cannot be judged; nothing when it can."""
-    try:
-        if isinstance(rule, RegexRule):
-            compile_pattern(rule.pattern, rule.flags)
-        elif isinstance(rule, SchemaRule):
-            compile_schema_text(bytes(rule.schema))
-    except BadPattern as problem:
-        return f"The pattern '{rule.pattern}' does not compile ({problem})"  # type: ignore[union-attr]
-    except BadSchema as problem:
-        return f"The JSON Schema of a rule is malformed ({problem})"
-    return ""
+def flaws_in(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, str]]:
+    """Why well-formed rules still cannot be judged, each reason with its place."""
+    for at, data in rules_in(criteria, path):
+        rule = _group(data)
+        try:
+            if isinstance(rule, RegexRule):
+                compile_pattern(rule.pattern, rule.flags)
+            elif isinstance(rule, SchemaRule):
+                compile_schema_text(bytes(rule.schema))
+        except BadPattern as problem:
+            place = (*at, "pattern") if isinstance(data, Mapping) else at
+            yield place, f"The pattern '{rule.pattern}' does not compile ({problem})"  # type: ignore[union-attr]
+        except BadSchema as problem:
+            yield (*at, "schema"), f"The JSON Schema of a rule is malformed ({problem})"

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core.conditions import ORDERINGS, Condition, walk
-from workflowlookup.core.criteria import flaw_of, parse_criteria, rules_of
+from workflowlookup.core.criteria import flaws_in, parse_criteria, rules_in
 from workflowlookup.core.guidance import requirements_of
 from workflowlookup.core.model import (
     DEFAULT_CATEGORY,
@@ -105,7 +105,7 @@ def _from_misfit(misfit: Misfit, document: Json) -> Finding:
         suggestion = f"Rename or remove unknown fields; {free if misfit.is_open else _known(misfit)}"
     elif not misfit.path:
         message = f"The document must be {misfit.expected}; found {misfit.found}"
-        suggestion = "Write the workflow as one JSON object with id, name, description and steps"
+        suggestion = "Write the workflow as one object with id, name, description and steps"
     else:
         subject = f"Field '{field}'" if field else "The step"
         message = f"{subject} must be {misfit.expected}; found {misfit.found}{at}"
@@ -385,34 +385,40 @@ def _conditions(document: Mapping[str, Json]) -> Iterator[Finding]:
 
 
 def _impossible_parts(document: Mapping[str, Json], path: PathTo, condition: Condition) -> Iterator[Finding]:
-    for part in _needed(condition):
+    for at, part in _needed(condition, path):
         for key in ORDERINGS & part.keys():
             if as_number(part[key]) is None:
-                yield _never(path, f"'{key}' compares with '{part[key]}', which is not a number", document)
+                yield _never((*at, key), f"'{key}' compares with '{part[key]}', which is not a number", document)
         if part.get("in") == []:
-            yield _never(path, "'in' has an empty list", document)
+            yield _never((*at, "in"), "'in' has an empty list", document)
         if part.get("or") == []:
-            yield _never(path, "'or' has no alternatives", document)
+            yield _never((*at, "or"), "'or' has no alternatives", document)
         if "matches" in part:
             try:
                 compile_pattern(part["matches"], "i")
             except BadPattern as problem:
-                yield _never(path, f"the pattern of 'matches' does not compile ({problem})", document)
+                reason = f"the pattern of 'matches' does not compile ({problem})"
+                yield _never((*at, "matches"), reason, document, "Mend the pattern")
 
 
-def _needed(condition: Condition) -> Iterator[Condition]:
+def _needed(condition: Condition, path: PathTo) -> Iterator[tuple[PathTo, Condition]]:
     """The condition and the parts of it that must hold for it to hold."""
-    yield condition
-    for part in condition.get("and", ()):
-        yield from _needed(part)
+    yield path, condition
+    for index, part in enumerate(condition.get("and", ())):
+        yield from _needed(part, (*path, "and", index))
 
 
-def _never(path: PathTo, reason: str, document: Json) -> Finding:
+def _never(
+    path: PathTo,
+    reason: str,
+    document: Json,
+    remedy: str = "Compare with a value of the type that the variable has",
+) -> Finding:
     return Finding(
         severity=Severity.WARNING,
         path=path,
         message=f"The condition can never hold: {reason} {_where(document, path)}".rstrip(),
-        suggestion="Compare with a value of the type that the variable has",
+        suggestion=remedy,
     )
 
 
@@ -431,16 +437,15 @@ def _all_conditions(document: Mapping[str, Json]) -> Iterator[tuple[PathTo, Cond
         for index, delegation in enumerate(step.get("parallelDelegations", ())):
             if "runCondition" in delegation:
                 yield (*path, "parallelDelegations", index, "runCondition"), delegation["runCondition"]
-        for rule in rules_of(step.get("validationCriteria")):
-            if rule.condition:
-                yield (*path, "validationCriteria"), rule.condition
+        for at, rule in rules_in(step.get("validationCriteria"), (*path, "validationCriteria")):
+            if isinstance(rule, Mapping) and "condition" in rule:
+                yield (*at, "condition"), rule["condition"]
 
 
 def _criteria(document: Mapping[str, Json]) -> Iterator[Finding]:
     """Rules that are well-formed as JSON and still cannot be judged."""
     for path, step in walk_steps(document["steps"]):
-        at = (*path, "validationCriteria")
-        for flaw in filter(None, map(flaw_of, rules_of(step.get("validationCriteria")))):
+        for at, flaw in flaws_in(step.get("validationCriteria"), (*path, "validationCriteria")):
             yield Finding(
                 severity=Severity.WARNING,
                 path=at,
@@ -509,7 +514,7 @@ def build(document: Mapping[str, Json]) -> Workflow:
         deadline_seconds=document.get("deadlineSeconds"),
         producers=_producers(document),
         has_contract="contextSchema" in document
-        or any("requires" in step for _, step in walk_steps(document["steps"])),
+        or any(step.keys() & {"requires", "produces"} for _, step in walk_steps(document["steps"])),
     )
 
 

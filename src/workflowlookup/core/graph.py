@@ -12,13 +12,17 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from workflowlookup.core.conditions import Condition, describe
+from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.model import Loop, LoopStep, Step, Workflow
-from workflowlookup.core.navigation import Skipped, explain_skip, next_step, split_instance
-from workflowlookup.core.values import Context
+from workflowlookup.core.navigation import Skipped, explain_skip, next_step, scope_of, split_instance
+from workflowlookup.core.values import Context, Json, lookup
 
 MOST_INSTANCES: Final = 1000
 """How many step instances are walked to mark the path taken."""
+
+MOST_VARIABLES: Final = 4
+MOST_VALUE: Final = 40
+"""How much of a context is told as the reason why a step is passed over."""
 
 START: Final = "(start)"
 END: Final = "(end)"
@@ -220,15 +224,31 @@ class _Route:
         self.warnings: tuple[str, ...] = ()
         self.is_whole = False
 
-    def pass_over(self, skipped: Sequence[Skipped]) -> None:
+    def pass_over(self, skipped: Sequence[Skipped], workflow: Workflow, context: Context) -> None:
         for skip in skipped:
             step_id, _ = split_instance(skip.step_id)
             if step_id not in self.because:
-                self.because[step_id] = explain_skip(skip)["because"]
+                known = _known(skip.condition, scope_of(workflow, skip.step_id, context))
+                self.because[step_id] = explain_skip(skip)["because"] + (f" ({known})" if known else "")
 
     def knows(self, step_id: str) -> bool:
         """Whether it is known what becomes of a step."""
         return self.is_whole or self.times[step_id] > 0 or step_id in self.because
+
+
+def _known(condition: Condition, scope: Context) -> str:
+    """What the variables of a condition are: `size is "small", owner is not set`."""
+    values = {part["var"]: lookup(scope, part["var"]) for part in walk(condition) if "var" in part}
+    words = [
+        f"{name} is {'not set' if value is None else _brief(value)}"
+        for name, value in list(values.items())[:MOST_VARIABLES]
+    ]
+    return ", ".join(words + ["…"] * (len(values) > MOST_VARIABLES))
+
+
+def _brief(value: Json) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}…"
 
 
 def _walk_through(workflow: Workflow, context: Context) -> _Route:
@@ -236,12 +256,12 @@ def _walk_through(workflow: Workflow, context: Context) -> _Route:
     route = _Route()
     found = next_step(workflow, (), context)
     warnings = dict.fromkeys(found.warnings)
-    route.pass_over(found.skipped)
+    route.pass_over(found.skipped, workflow, context)
     while found.step is not None and len(route.path) < MOST_INSTANCES:
         route.path.append(found.instance_id)
         found = next_step(workflow, route.path, context)
         warnings |= dict.fromkeys(found.warnings)  # each time: a loop that was left is not looked into again
-        route.pass_over(found.skipped)
+        route.pass_over(found.skipped, workflow, context)
     rounds: set[tuple[str, tuple[int, ...]]] = set()
     for instance_id in route.path:
         step_id, iterations = split_instance(instance_id)

@@ -5,7 +5,7 @@ as it was written and is named in the warnings.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -51,6 +51,8 @@ class Guidance(msgspec.Struct, frozen=True, kw_only=True):
     requires_confirmation: bool
     criteria: tuple[str, ...]
     warnings: tuple[str, ...]
+    unset: tuple[str, ...] = ()
+    """The variables of templates that are not set; the warnings name them."""
 
 
 def guide(workflow: Workflow, found: Next) -> Guidance:
@@ -63,10 +65,7 @@ def guide(workflow: Workflow, found: Next) -> Guidance:
     unset: dict[str, None] = {}
     fill = filler(found.context, unset)
     view = view_step(step, found, fill)
-    warnings = found.warnings
     prompt = compose(workflow, step, found, view, fill)
-    if unset:
-        warnings = (*warnings, f"These variables are not set in the context: {', '.join(unset)}")
     return Guidance(
         step=view,
         prompt=prompt,
@@ -77,8 +76,13 @@ def guide(workflow: Workflow, found: Next) -> Guidance:
             for requirement in step.requirements
             if requirement.condition is None or evaluate(requirement.condition, found.context)
         ),
-        warnings=warnings,
+        warnings=(*found.warnings, *warn_of_unset(unset)),
+        unset=tuple(unset),
     )
+
+
+def warn_of_unset(names: Collection[str]) -> tuple[str, ...]:
+    return (f"These variables are not set in the context: {', '.join(names)}",) if names else ()
 
 
 # ── templates ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.conditions import Condition, describe
+from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.contradictions import contradictions
-from workflowlookup.core.criteria import flaw_of, parse_criteria, rules_of
+from workflowlookup.core.criteria import flaws_in, misfits_in
 from workflowlookup.core.document import Finding, Severity
 from workflowlookup.core.guidance import compose, filler, view_step
 from workflowlookup.core.injection import suspicions
@@ -26,15 +26,14 @@ from workflowlookup.core.lint_subject import (
     counter,
     head_of,
     numbered,
-    rules_in,
     texts_in,
     variables_in,
     whole_number,
 )
-from workflowlookup.core.model import Malformed, PromptStep, Workflow
+from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import Next
 from workflowlookup.core.patterns import start_budget
-from workflowlookup.core.schemas import PathTo, show
+from workflowlookup.core.schemas import PathTo, nearest, show, suggest
 from workflowlookup.core.values import Json, is_number
 from workflowlookup.core.verdicts import Scope, declaration, possible_values, verdict
 
@@ -82,7 +81,8 @@ def _dead_steps(subject: Subject) -> Found:
             if verdict(condition, subject.scope(place.loops)) is False:
                 yield (
                     (*place.path, "runCondition"),
-                    f"{what} '{place.id}' is never reached: its condition can never hold ({describe(condition)})",
+                    f"{what} '{place.id}' is never reached: its condition can never hold ({describe(condition)})"
+                    + _mistyped(condition, subject.scope(place.loops)),
                     "Mend the condition or the contract that rules it out, or remove the step",
                 )
         if "loop" in place.step and (why := _never_entered(place.step["loop"], subject.scope(place.loops))):
@@ -91,6 +91,18 @@ def _dead_steps(subject: Subject) -> Found:
                 f"The body of loop '{place.id}' is never reached: {why}",
                 "Mend the loop, or remove it with its body",
             )
+
+
+def _mistyped(condition: Condition, scope: Scope) -> str:
+    """The values that the author probably meant, of variables that the contract lists values for."""
+    meant: dict[str, str | None] = {}
+    for part in walk(condition):
+        values = possible_values(declaration(part["var"], scope), ()) if "var" in part else None
+        listed = [value for value, is_exact in values or () if is_exact and isinstance(value, str)]
+        written = [value for value in (part.get("equals"), *part.get("in", ())) if isinstance(value, str)]
+        meant |= {value: nearest(value, listed) for value in written if value not in listed}
+    pairs = ", ".join(f"'{right}' for '{wrong}'" for wrong, right in meant.items() if right)
+    return f"; did you mean {pairs}?" if pairs else ""
 
 
 def _never_entered(loop: Object, scope: Scope) -> str:
@@ -125,14 +137,14 @@ def _constant_conditions(subject: Subject) -> Found:
         for path, condition in subject.conditions(place):
             for at, part, truth in _constants(condition, path, scope):
                 if truth or at != (*place.path, "runCondition"):  # the other case is a dead step
-                    yield _constant(at, part, truth, place)
+                    yield _constant(at, part, truth, place, scope)
         loop = place.step.get("loop", {})
         if "condition" in loop:
             inner = _at_the_end(loop, scope)
             for at, part, truth in _constants(loop["condition"], (*place.path, "loop", "condition"), inner):
                 runs_once = truth and loop["type"] == "until"
                 if part is not loop["condition"] or runs_once:  # else it never starts or never ends
-                    yield _constant(at, part, truth, place)
+                    yield _constant(at, part, truth, place, inner)
 
 
 def _constants(condition: Condition, path: PathTo, scope: Scope) -> Iterator[tuple[PathTo, Condition, bool]]:
@@ -148,10 +160,17 @@ def _constants(condition: Condition, path: PathTo, scope: Scope) -> Iterator[tup
         yield from _constants(condition["not"], (*path, "not"), scope)
 
 
-def _constant(path: PathTo, condition: Condition, truth: bool, place: Place) -> tuple[PathTo, str, str]:  # noqa: FBT001
+def _constant(
+    path: PathTo,
+    condition: Condition,
+    truth: bool,  # noqa: FBT001
+    place: Place,
+    scope: Scope,
+) -> tuple[PathTo, str, str]:
     return (
         path,
-        f"The condition {'always' if truth else 'never'} holds ({describe(condition)}) in step '{place.id}'",
+        f"The condition {'always' if truth else 'never'} holds ({describe(condition)}) in step '{place.id}'"
+        + _mistyped(condition, scope),
         "Compare with values that the variable can have, or remove what does not decide anything",
     )
 
@@ -164,15 +183,20 @@ def _unproduced_variables(subject: Subject) -> Found:
         for path, name in _uses(subject, place):
             head = head_of(name)
             loops = (*place.loops, place.step) if path[len(place.path)] == "loop" else place.loops
-            if head in told or {name, head} & known or {name, head} & subject.scope(loops).keys():
+            scope = subject.scope(loops)
+            if head in told or {name, head} & known or {name, head} & scope.keys():
                 continue
             if subject.prose.mentions(head, quoted=subject.has_contract):
                 continue
             told.add(head)
+            names = sorted({*known, *scope}) + sorted(subject.prose.quoted_words)
+            meant = nearest(head, names)
             yield (
                 path,
-                f"Variable '{head}' is used in step '{place.id}' and nothing produces it",
-                f"Name it in 'produces' of the step that sets it or in 'contextSchema', or have a prompt set `{head}`",
+                f"Variable {suggest(head, names)} is used in step '{place.id}' and nothing produces it",
+                (f"Write '{meant}' if that is the variable; else name" if meant else "Name")
+                + " it in 'produces' of the step that sets it or in 'contextSchema', "
+                + f"or have a prompt set `{head}`",
             )
 
 
@@ -302,14 +326,12 @@ def _visible(text: str) -> str:
 def _broken_rules(subject: Subject) -> Found:
     remedy = "Mend the rule: until then the output of this step cannot be judged"
     for place in subject.places:
-        criteria, path = place.step.get("validationCriteria"), (*place.path, "validationCriteria")
-        parsed = parse_criteria(criteria)
-        if isinstance(parsed, Malformed):
-            yield path, f"The criteria of step '{place.id}' are not well-formed: {parsed.reason}", remedy
-            continue
-        for at, data in rules_in(criteria, path):
-            for flaw in filter(None, map(flaw_of, rules_of(data))):
-                yield at, f"{flaw} in step '{place.id}'", remedy
+        criteria, path = place.step.get("validationCriteria") or [], (*place.path, "validationCriteria")
+        for misfit in misfits_in(criteria):
+            why = f"The criteria of step '{place.id}' are not well-formed: {misfit.sentence()}"
+            yield (*path, *misfit.path, *misfit.unknown[:1]), why, remedy
+        for at, flaw in flaws_in(criteria, path):
+            yield at, f"{flaw} in step '{place.id}'", remedy
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

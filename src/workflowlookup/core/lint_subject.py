@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from workflowlookup.core.conditions import Condition, walk
-from workflowlookup.core.criteria import parse_criteria
+from workflowlookup.core.criteria import rules_in
 from workflowlookup.core.document import build, walk_steps
-from workflowlookup.core.model import Malformed, Workflow
+from workflowlookup.core.model import Workflow
 from workflowlookup.core.schemas import PathTo
 from workflowlookup.core.values import Json
 from workflowlookup.core.verdicts import Declared, Scope, declaration, understood
@@ -140,11 +140,12 @@ def _declared(schema: Json) -> dict[str, Declared]:
 def _loop_variables(loop: Object, scope: Scope) -> dict[str, Declared]:
     most = loop["maxIterations"]
     variables = {counter(loop): whole_number(1, most)}
+    if loop["type"] in ("for", "forEach"):
+        variables[loop.get("indexVar", "currentIndex")] = whole_number(0, most - 1)
     if loop["type"] == "forEach":
         items = understood(declaration(loop["items"], scope).schema)
         item = items.get("items", True) if "prefixItems" not in items else True
         variables[loop.get("itemVar", "currentItem")] = Declared(item, always_set=True)
-        variables[loop.get("indexVar", "currentIndex")] = whole_number(0, most - 1)
     return variables
 
 
@@ -154,20 +155,6 @@ def whole_number(least: int, most: int) -> Declared:
 
 def counter(loop: Object) -> str:
     return str(loop.get("iterationVar", "currentIteration"))
-
-
-def rules_in(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, Json]]:
-    """The rules of criteria, each with its place; none of criteria that are not well-formed."""
-    waiting = [] if isinstance(parse_criteria(criteria), Malformed | None) else [(path, criteria)]
-    while waiting:
-        at, part = waiting.pop(0)
-        group = next((key for key in ("and", "or", "not") if key in part), "") if isinstance(part, Mapping) else ""
-        if isinstance(part, list):
-            waiting[:0] = numbered(at, part)
-        elif group:
-            waiting.insert(0, ((*at, group), part[group]))
-        else:
-            yield at, part
 
 
 _FREE_NAMES: Final = frozenset({"outputRequired", "properties", "args", "variables"})
@@ -203,15 +190,17 @@ _QUOTED_WORD: Final = re.compile(r"[`'\"](?:context\.)?([\w$]+)")
 class Prose:
     """What nodes of a document tell, without templates: they use a variable and do not set it."""
 
+    quoted_words: frozenset[str]
+
     def __init__(self, *nodes: Json) -> None:
         told = (text for node in nodes for path, text in texts_in(node) if not _NOT_PROSE.intersection(path))
         self._text = "\n".join(_TEMPLATE.sub(" ", text) for text in told)
         self._words = frozenset(_WORD.findall(self._text))
-        self._quoted_words = frozenset(_QUOTED_WORD.findall(self._text))
+        self.quoted_words = frozenset(_QUOTED_WORD.findall(self._text))
 
     def mentions(self, name: str, *, quoted: bool = False) -> bool:
         if _WORD.fullmatch(name):
-            return name in (self._quoted_words if quoted else self._words)
+            return name in (self.quoted_words if quoted else self._words)
         before = r"[`'\"](?:context\.)?" if quoted else r"(?<![\w$])"
         return name in self._text and re.search(rf"{before}{re.escape(name)}(?![\w$])", self._text) is not None
 

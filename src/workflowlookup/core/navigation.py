@@ -116,7 +116,9 @@ def scope_of(workflow: Workflow, instance_id: str, context: Context, lists: List
         loop, iteration = workflow.steps[loop_id].loop, iterations[depth]  # type: ignore[union-attr]
         items = lists.get(join_instance(loop_id, iterations[:depth])) or lookup(scope, loop.items or "")
         scope[loop.iteration_var] = iteration
-        if isinstance(items, list) and 0 < iteration <= len(items):
+        if loop.type == "for":
+            scope[loop.index_var] = iteration - 1
+        elif isinstance(items, list) and 0 < iteration <= len(items):
             scope |= {loop.item_var: items[iteration - 1], loop.index_var: iteration - 1}
     return scope
 
@@ -305,6 +307,7 @@ class _Walk:
                 variables |= {loop.item_var: item, loop.index_var: index}
                 position = LoopPosition(id=step.id, iteration=iteration, item=item, index=index, total=len(items))
             elif total is not None:
+                variables[loop.index_var] = iteration - 1
                 position = LoopPosition(id=step.id, iteration=iteration, total=total)
             yield from self.steps(
                 step.body,

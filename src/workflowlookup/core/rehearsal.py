@@ -5,12 +5,14 @@ which steps were handed out, which conditions were seen true and false, and whic
 what the fixture would have to expect. No files here: `core.fixtures` has the format, `cli.test_` the command.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from workflowlookup.core.conditions import Condition, describe, evaluate
+from workflowlookup.core.contract import declared_variables, misfitting
 from workflowlookup.core.fixtures import NOTHING, Case, Outputs, Refused
 from workflowlookup.core.guidance import describe_criterion, guide
 from workflowlookup.core.model import (
@@ -176,6 +178,8 @@ def _iterations_around(workflow: Workflow, instance_id: str) -> list[tuple[str, 
 
 def _differences(workflow: Workflow, case: Case, outcome: Rehearsal) -> Iterator[Difference]:
     yield from _unknown_names(workflow, case)
+    if workflow.has_contract:
+        yield from _unknown_variables(workflow, case)
     if len(outcome.path) >= MAX_PATH and not outcome.is_complete:
         message = f"The path is longer than {MAX_PATH:,} steps and was given up; does a loop never end?"
         yield Difference(field="steps", message=f"{message} It ended with {_arrows(outcome.path[-3:])}")
@@ -214,6 +218,21 @@ def _unknown_names(workflow: Workflow, case: Case) -> Iterator[Difference]:
         if name not in loops:
             message = f"The workflow has no loop {suggest(name, loops)}"
             yield Difference(field=f"iterations.{name}", message=message)
+
+
+def _unknown_variables(workflow: Workflow, case: Case) -> Iterator[Difference]:
+    """Variables that the workflow has nowhere, and values that its contract excludes."""
+    words = set(_WORD.findall(msgspec.json.encode(workflow.document).decode()))
+    for field, variables in (("context", case.context), *((f"after.{key}", case.after[key]) for key in case.after)):
+        for name in variables:
+            if words.isdisjoint(_WORD.findall(name)):
+                message = f"The workflow has no variable {suggest(name, declared_variables(workflow))}"
+                yield Difference(field=f"{field}.{name}", message=message)
+        for need in misfitting(workflow, variables):
+            yield Difference(field=f"{field}.{need.variable}", message=need.sentence())
+
+
+_WORD: Final = re.compile(r"[\w$]+")
 
 
 def _path_difference(expected: Sequence[str], actual: Sequence[str]) -> str:

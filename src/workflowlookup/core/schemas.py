@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 BACKTRACK_LIMIT: Final = 10_000
 MOST_NAMES_COMPARED: Final = 200
+LONGEST_TYPO: Final = 60
 WORKFLOW_SCHEMA_FILE: Final = __file__.removesuffix("schemas.py") + "workflow.schema.json"
 
 PathTo = tuple[str | int, ...]
@@ -158,14 +159,17 @@ def _misfit(error: Any, schema: Json) -> Misfit:
     is_unknown = keyword in ("additionalProperties", "unevaluatedProperties")
     examples = broken.get("examples")
     expect = _EXPECTED.get(keyword)
-    expected = expect(kind) if expect else f"such that: {error.message}"
     if keyword == "pattern" and "patternErrorMessage" in broken:
         expected = str(broken["patternErrorMessage"]).removeprefix("Must be ")
+    elif keyword == "pattern":
+        expected = _matching(getattr(kind, "pattern", "the pattern, within reason"), examples)
+    else:
+        expected = expect(kind) if expect else f"such that: {error.message}"
     return Misfit(
         path=path,
         keyword=keyword,
         expected=expected,
-        found=show(error.instance),
+        found=show(error.instance) + (_did_you_mean(error.instance, kind.options) if keyword == "enum" else ""),
         missing=missing,
         unknown=tuple(kind.unexpected) if is_unknown else (),
         known=tuple(broken.get("properties", ())) if is_unknown else (),
@@ -209,12 +213,35 @@ _TYPE_WORDS: Final = {
     "null": "null",
 }
 
+EXAMPLES_BY_FORMAT: Final[Mapping[str, str]] = {
+    "date": "2026-01-31",
+    "time": "09:00:00Z",
+    "date-time": "2026-01-31T09:00:00Z",
+    "duration": "P1D",
+    "email": "someone@example.org",
+    "hostname": "example.org",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "uri": "https://example.org/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+}
+
+
+def _in_format(name: str) -> str:
+    example = EXAMPLES_BY_FORMAT.get(name)
+    return f"a valid {name} such as {example}" if example else f"a valid {name}"
+
+
+def _matching(pattern: str, examples: Json) -> str:
+    example = f", such as {show(examples[0])}" if isinstance(examples, list) and examples else ""
+    return f"text that matches {pattern}{example}"
+
+
 _EXPECTED: Final[Mapping[str, Callable[[Any], str]]] = {
     "type": lambda kind: " or ".join(_TYPE_WORDS.get(name, name) for name in kind.types),
     "enum": lambda kind: f"one of {', '.join(show(option) for option in kind.options if option is not None)}",
     "const": lambda kind: show(kind.expected_value),
-    "pattern": lambda kind: f"text that matches {getattr(kind, 'pattern', 'the pattern, within reason')}",
-    "format": lambda kind: f"a valid {kind.format}",
+    "format": lambda kind: _in_format(kind.format),
     "minLength": lambda kind: f"at least {_counted(kind.limit, 'character')} long",
     "maxLength": lambda kind: f"at most {_counted(kind.limit, 'character')} long",
     "minimum": lambda kind: f"at least {kind.limit}",
@@ -242,8 +269,21 @@ def expected_by(schema: Json) -> str:
         return f"one of {', '.join(show(option) for option in schema['enum'])}"
     kinds = schema.get("type")
     names = kinds if isinstance(kinds, list) else [kinds] if kinds else []
-    words = " or ".join(_TYPE_WORDS.get(name, str(name)) for name in names) or "any value"
-    description = schema.get("description")
+    words = " or ".join(
+        _form_of_text(schema) if name == "string" else _TYPE_WORDS.get(name, str(name)) for name in names
+    )
+    return with_description(words or "any value", schema)
+
+
+def _form_of_text(schema: Mapping[str, Json]) -> str:
+    if isinstance(schema.get("format"), str):
+        return _in_format(schema["format"])
+    return _matching(schema["pattern"], schema.get("examples")) if "pattern" in schema else _TYPE_WORDS["string"]
+
+
+def with_description(words: str, schema: Json) -> str:
+    """What is expected, and what the author of the schema says that it is for."""
+    description = schema.get("description") if isinstance(schema, Mapping) else None
     return f"{words}: {description}" if isinstance(description, str) else words
 
 
@@ -276,6 +316,12 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     known = known[:MOST_NAMES_COMPARED]
     close = difflib.get_close_matches(name.lower(), [item.lower() for item in known], n=1, cutoff=0.7)
     return next((item for item in known if close and item.lower() == close[0]), None)
+
+
+def _did_you_mean(value: Json, options: Sequence[Json]) -> str:
+    texts = [option for option in options if isinstance(option, str)]
+    meant = nearest(value, texts) if isinstance(value, str) and len(value) <= LONGEST_TYPO else None
+    return f" (did you mean '{meant}'?)" if meant else ""
 
 
 def suggest(name: str, known: Sequence[str]) -> str:

@@ -109,10 +109,12 @@ class _Picture:
     def _header(self, y: int) -> int:
         graph, left, room = self._graph, MARGIN - self._half, 2 * (self._half - MARGIN)
         y = self._text("name", left, y, wrap(graph.name, 20, room, bold=True), room)
-        count = sum(node.kind is not Kind.LOOP for node in graph.nodes())
-        facts = [graph.id, f"version {graph.version}", _plural(count, "step")]
+        steps = [node for node in graph.nodes() if node.kind is not Kind.LOOP]
+        facts = [graph.id, f"version {graph.version}", _plural(len(steps), "step")]
         if graph.path is not None:
-            facts.append(f"{_plural(len(graph.path), 'step')} taken in this context")
+            taken = sum(node.times > 0 for node in steps)
+            repeats = f", {len(graph.path)} with repetitions" if len(graph.path) > taken else ""
+            facts[-1] = f"{taken} of {_plural(len(steps), 'step')} taken in this context{repeats}"
         y = self._text("meta", left, y + 4, wrap(" · ".join(facts), 12, room))
         for warning in graph.warnings:
             y = self._text("meta", left, y + 2, wrap(warning, 12, room, MOST_LINES))

@@ -4,6 +4,7 @@ Documents are hostile until checked: nesting is bounded, YAML is read as JSON ty
 aliases may not blow up. Size is the caller's to check, before the text is in memory.
 """
 
+import codecs
 import functools
 import json
 import math
@@ -13,17 +14,20 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core.values import Json, deeper_than
+from workflowlookup.core.yaml_hints import hint
 
 MAX_NESTING: Final = 64
 MAX_YAML_NODES: Final = 100_000
+_WHEN_EMPTY: Final = "Write the workflow, or start from an example"
 
 
 class SyntaxProblem(ValueError):
     """The text is not a document: where, why, and what to do about it."""
 
-    def __init__(self, message: str, *suggestions: str, line: int = 1, column: int = 1) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, reason: str, *suggestions: str, where: str = "", line: int = 1, column: int = 1) -> None:
+        self.reason = reason
+        self.message = f"{reason} at {where}" if where else reason
+        super().__init__(self.message)
         self.suggestions = suggestions
         self.line = line
         self.column = column
@@ -40,9 +44,10 @@ class TooDeep(SyntaxProblem):
 
 
 def parse_json(text: bytes) -> Json:
-    """The JSON value. Raises `SyntaxProblem` with line, column and the likely fix."""
+    """The JSON value, with or without a byte order mark. Raises `SyntaxProblem` with the place and the likely fix."""
+    text = text.removeprefix(codecs.BOM_UTF8)
     if not text.strip():
-        raise SyntaxProblem("JSON syntax error: the document is empty", "Write the workflow, or start from an example")
+        raise SyntaxProblem("JSON syntax error: the document is empty", _WHEN_EMPTY)
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
@@ -61,8 +66,9 @@ def _may_be_deep(text: bytes) -> bool:
 def _not_utf8(text: bytes, position: int) -> SyntaxProblem:
     line, column = place(text, position)
     return SyntaxProblem(
-        f"The text is not UTF-8: bad byte at line {line}, column {column}",
+        "The text is not UTF-8: bad byte",
         "Save the file as UTF-8",
+        where=f"line {line}, column {column}",
         line=line,
         column=column,
     )
@@ -89,9 +95,10 @@ def _json_problem(text: bytes, fallback: str) -> SyntaxProblem:
         fix = "Use only what JSON has: numbers that fit a double, true, false, null, and text in valid Unicode"
     line, column = string.count("\n", 0, position) + 1, position - (string.rfind("\n", 0, position) + 1) + 1
     return SyntaxProblem(
-        f"JSON syntax error: {reason} at position {position} (line {line}, column {column})",
+        f"JSON syntax error: {reason}",
         fix,
         "Validate JSON syntax using a JSON validator or formatter",
+        where=f"position {position} (line {line}, column {column})",
         line=line,
         column=column,
     )
@@ -159,14 +166,7 @@ def parse_yaml(text: bytes) -> Json:
         _refuse_deep_yaml(text)
         value = yaml.load(text, Loader=_json_loader())  # noqa: S506 - a safe loader, narrowed to JSON types
     except yaml.MarkedYAMLError as problem:
-        mark = problem.problem_mark or problem.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise SyntaxProblem(
-            f"YAML syntax error: {problem.problem or problem.context} at line {line}, column {column}",
-            "Check the indentation and the quotes around this place; long text goes after '|'",
-            line=line,
-            column=column,
-        ) from None
+        raise _yaml_problem(text, problem) from None
     except SyntaxProblem:
         raise
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as problem:
@@ -174,6 +174,8 @@ def parse_yaml(text: bytes) -> Json:
         raise SyntaxProblem(f"YAML syntax error: {reason}", "Save the file as UTF-8 text, without tags") from None
     except RecursionError:
         raise TooDeep from None
+    if value is None and not _NO_CONTENT.sub(b"", text).strip():
+        raise SyntaxProblem("YAML syntax error: the document is empty", _WHEN_EMPTY)
     if _count_nodes(value, {}) > MAX_YAML_NODES:
         raise SyntaxProblem(
             f"The document has more than {MAX_YAML_NODES:,} values once its aliases are expanded", "Use fewer aliases"
@@ -181,6 +183,27 @@ def parse_yaml(text: bytes) -> Json:
     if deeper_than(value, MAX_NESTING):
         raise TooDeep
     return value
+
+
+_NO_CONTENT: Final = re.compile(rb"#.*|^---|^\.\.\.|\xef\xbb\xbf", re.MULTILINE)
+
+
+def _yaml_problem(text: bytes, error: Any) -> SyntaxProblem:
+    words, mark, opened = error.problem or error.context, error.problem_mark or error.context_mark, error.context_mark
+    if "end of stream" in words and "quoted" in (error.context or ""):
+        words, mark = "the quote is never closed", opened  # where the text ends tells nothing
+    elif "another document" in words:
+        words = "found another document"
+    elif "expected ':'" in words:
+        mark = opened
+    row, column = (mark.line, mark.column) if mark else (0, 0)
+    return SyntaxProblem(
+        f"YAML syntax error: {words}",
+        hint(words, text.decode(errors="replace"), (row, column), (opened.line, opened.column) if opened else None),
+        where=f"line {row + 1}, column {column + 1}",
+        line=row + 1,
+        column=column + 1,
+    )
 
 
 def _refuse_deep_yaml(text: bytes) -> None:
@@ -232,19 +255,24 @@ def _json_loader() -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Json]:  # noqa: FBT001, FBT002 - PyYAML's
             merged: dict[str, Json] = {}
             mapping: dict[str, Json] = {}
+            marks: dict[str, Any] = {}
             for key_node, value_node in node.value:
                 if key_node.tag == "tag:yaml.org,2002:merge":
                     value = self.construct_object(value_node, deep=True)
                     for part in reversed(value) if isinstance(value, list) else (value,):
                         merged |= part
                     continue
+                if not isinstance(key_node, yaml.ScalarNode):
+                    problem = "a list or an object stands where the name of a field is expected"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
                 key = self.construct_object(key_node, deep=deep)
                 if not isinstance(key, str):
                     key = str(key_node.value)
                 if key in mapping:
                     raise yaml.constructor.ConstructorError(
-                        None, None, f"the field '{key}' is written twice", key_node.start_mark
+                        None, marks[key], f"the field '{key}' is written twice", key_node.start_mark
                     )
+                marks[key] = key_node.start_mark
                 mapping[key] = self.construct_object(value_node, deep=deep)
             return merged | mapping
 

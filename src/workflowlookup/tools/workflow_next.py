@@ -1,13 +1,13 @@
 """`workflow_next`: the next step for a caller who tells what is completed and what is known."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from workflowlookup.core.conditions import evaluate
-from workflowlookup.core.contract import unmet
-from workflowlookup.core.guidance import Guidance, guide
+from workflowlookup.core.contract import forgotten, unmet
+from workflowlookup.core.guidance import Guidance, guide, warn_of_unset
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import MOST_SKIPPED, Next, explain_skip, find_step, next_step
 from workflowlookup.core.schemas import suggest
@@ -38,7 +38,7 @@ def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Resul
     if current is not None and find_step(workflow, current) is None:
         raise step_not_found(workflow, current)
     found = next_step(workflow, arguments["completedSteps"], arguments.get("context") or {})
-    return _ready(workflow, found) or answer(workflow, found)
+    return _ready(workflow, found) or answer(workflow, found, arguments["completedSteps"])
 
 
 def _ready(workflow: Workflow, found: Next) -> msgspec.Raw | None:
@@ -49,15 +49,21 @@ def _ready(workflow: Workflow, found: Next) -> msgspec.Raw | None:
     key = (step.id, *[evaluate(told, found.context) for told in step.told_by]) if step.told_by else step.id
     head = workflow.memo.get(key)
     if head is None:
-        head = workflow.memo[key] = _encode({**answer(workflow, found), "progress": 0}).removesuffix(b"0}")
+        head = workflow.memo[key] = _encode({**answer(workflow, found, ()), "progress": 0}).removesuffix(b"0}")
     return msgspec.Raw(b"".join((head, _encode(_progress(workflow, found)), b"}")))
 
 
-def answer(workflow: Workflow, found: Next) -> dict[str, Json]:
+def answer(workflow: Workflow, found: Next, completed: Iterable[str]) -> dict[str, Json]:
     is_complete = found.step is None
     reply = {**tell(workflow, found), "isComplete": is_complete, "progress": _progress(workflow, found)}
     if is_complete and found.skipped:
         reply["skipped"] = [explain_skip(skip) for skip in found.skipped[:MOST_SKIPPED]]
+    if workflow.has_contract:
+        told = {need.variable for need in reply.get("missing", ())}
+        unset = forgotten(workflow, completed, found.context)
+        warnings = [*reply.get("warnings", ()), *(unset[name] for name in unset if name not in told)]
+        if warnings:
+            reply["warnings"] = warnings
     return reply
 
 
@@ -70,7 +76,13 @@ def tell(workflow: Workflow, found: Next) -> dict[str, Json]:
     needs = unmet(workflow, step, found.context) if step is not None else ()
     if needs:
         reply["missing"] = needs
-        warnings = (*warnings, "The step needs more context: " + "; ".join(need.sentence() for need in needs))
+        needed = {need.variable for need in needs}
+        others = [name for name in told.unset if name.partition(".")[0] not in needed]
+        warnings = (
+            *found.warnings,
+            *warn_of_unset(others),
+            "The step needs more context: " + "; ".join(need.sentence() for need in needs),
+        )
     if warnings:
         reply["warnings"] = warnings
     return reply

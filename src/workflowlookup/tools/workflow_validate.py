@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from workflowlookup.core.model import PromptStep
+from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
 from workflowlookup.core.validation import judge
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.tools.registry import (
     VERDICT_SCHEMA,
@@ -27,13 +27,17 @@ _VALID: Final[Mapping[str, Json]] = {"valid": True, "issues": [], "suggestions":
 
 def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
     workflow = find_workflow(services, arguments["workflowId"])
-    wanted = arguments["stepId"]
+    return judge_output(workflow, arguments["stepId"], arguments["output"], arguments.get("context") or {})
+
+
+def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -> Mapping[str, Json]:
+    """What an output is told. Raises `StepNotFound`, or what keeps the criteria from being applied."""
     step = find_step(workflow, wanted)
     if step is None:
         raise step_not_found(workflow, wanted)
     criteria = step.criteria if isinstance(step, PromptStep) else None
     try:
-        verdict = judge(criteria, arguments["output"], scope_of(workflow, wanted, arguments.get("context") or {}))
+        verdict = judge(criteria, output, scope_of(workflow, wanted, known))
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         raise type(refusal)(refusal.remedy, workflowId=workflow.id, stepId=wanted, **refusal.data) from refusal
     issues = verdict.issues

@@ -1,7 +1,8 @@
 """`workflow_validate_json`: what is wrong with the text of a workflow document, and how to mend it."""
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
@@ -9,6 +10,13 @@ from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
 from workflowlookup.library.files import MAX_FILE_BYTES
 from workflowlookup.tools.registry import VERDICT_SCHEMA, Caller, Services, Tool, arguments_schema
+
+YAML_REMEDY: Final = (
+    "This looks like YAML, and this tool takes only JSON: send the document as JSON, "
+    "or save it and run `workflowlookup validate FILE`"
+)
+_YAML: Final = re.compile(r"(?:#.*\n|---\s|%YAML.*\n|\s)*[\w$-]+[ \t]*:(?:\s|$)")
+"""How a YAML document begins, after comments and markers: with a name and a colon, without a bracket."""
 
 
 def handle(_: Services, arguments: Mapping[str, Any], __: Caller) -> Mapping[str, Json]:
@@ -21,7 +29,8 @@ def handle(_: Services, arguments: Mapping[str, Any], __: Caller) -> Mapping[str
     try:
         document = parse_json(data)
     except SyntaxProblem as problem:
-        return _verdict([problem.message], list(problem.suggestions))
+        remedies = [YAML_REMEDY] if _YAML.match(text) else list(problem.suggestions)
+        return _verdict([problem.message], remedies)
     return verdict(check(document))
 
 
@@ -46,7 +55,7 @@ TOOL = Tool(
     title="Validate a workflow document",
     description=(
         "Validates workflow JSON content directly: syntax with line and column, the schema in plain words, duplicate "
-        "ids, references that lead nowhere. Use it while you write a workflow."
+        "ids, references that lead nowhere. Use it while you write a workflow; it takes JSON only, not YAML."
     ),
     input_schema=arguments_schema(
         {

@@ -1,0 +1,76 @@
+"""`workflowlookup check ID STEP`: what the criteria of a step say about one output, as the tool `workflow_validate`."""
+
+import argparse
+import sys
+from typing import Final
+
+from workflowlookup.cli.context import add_context_argument
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import complain, is_terminal, shown_path, write, write_json, write_list
+from workflowlookup.cli.workflows import open_workflow
+from workflowlookup.core.model import PromptStep
+from workflowlookup.core.navigation import find_step
+from workflowlookup.core.patterns import start_budget
+from workflowlookup.errors import StorageError
+from workflowlookup.settings import Settings
+from workflowlookup.tools.workflow_validate import judge_output
+
+STANDARD_INPUT: Final = "-"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("workflow", metavar="ID_OR_PATH", help="which workflow: an id, or the path of a document")
+    parser.add_argument("step", metavar="STEP", help="the id of the step, in a loop with its iteration (review@2)")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", default=STANDARD_INPUT, help="the output; - is standard input (default)"
+    )
+    add_context_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print what the tool workflow_validate answers")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    workflow = open_workflow(options.workflow, settings)
+    output = _read(options.file).removesuffix("\n")  # editors and shells add it, agents do not
+    if not output:
+        complain("the output is empty.")
+        return 1
+    start_budget()
+    verdict = judge_output(workflow, options.step, output, dict(options.context))
+    step = find_step(workflow, options.step)
+    if options.json:
+        write_json(verdict)
+    elif not verdict["valid"]:
+        write((options.step, "bold"), ": ", ("refused", "bold red"))
+        write_list("Issues", verdict["issues"])
+        write_list("Suggestions", verdict["suggestions"])
+    elif isinstance(step, PromptStep) and step.criteria is not None:
+        write((options.step, "bold"), ": ", ("accepted", "green"))
+    else:
+        write((options.step, "bold"), ": ", ("accepted", "yellow"), ", as any output is: there are no criteria")
+    return int(not verdict["valid"])
+
+
+def _read(path: str) -> str:
+    try:
+        if path != STANDARD_INPUT:
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+        if sys.stdin is None:
+            return ""
+        if is_terminal() and sys.stdin.isatty():
+            write(("Type or paste the output; Ctrl-D on a line of its own ends it.", "dim"))
+        return sys.stdin.buffer.read().decode()
+    except OSError as problem:
+        raise StorageError(f"{shown_path(path)} cannot be read: {problem.strerror}.", file=path) from problem
+    except UnicodeDecodeError as problem:
+        raise StorageError(f"{shown_path(path)} is not UTF-8 text.", file=path) from problem
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup check bug-investigation reproduce output.md      what a file would be told
+  echo "It crashes." | workflowlookup check bug-investigation reproduce
+  workflowlookup check my-workflow.yaml plan draft.md --context taskSize=large""",
+)

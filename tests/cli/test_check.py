@@ -1,0 +1,74 @@
+"""`workflowlookup check`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import Cli
+
+from make import document, step, write
+
+RULES = [
+    {"type": "length", "min": 5, "max": 10, "message": "Five to ten characters."},
+    {"type": "contains", "value": "ok", "message": "Say ok.", "condition": {"var": "size", "equals": "large"}},
+]
+
+
+@pytest.fixture(autouse=True)
+def _sample(project: Path) -> None:
+    write(project, document(step("plan", validationCriteria=RULES), step("free")))
+
+
+def test_an_output_that_passes_is_accepted_without_the_line_break_that_editors_add(cli: Cli) -> None:
+    (cli.directory / "output.md").write_text("0123456789\n")
+
+    by_file, by_pipe = cli("check", "sample-workflow", "plan", "output.md"), cli("check", "sample-workflow", "plan")
+    piped = cli("check", "sample-workflow", "plan", "-", stdin=b"0123456789\n")
+
+    assert [(done.returncode, done.stdout) for done in (by_file, piped)] == [(0, "plan: accepted\n")] * 2
+    assert (by_pipe.returncode, by_pipe.stderr) == (1, "workflowlookup: the output is empty.\n")
+
+
+def test_one_that_does_not_is_told_the_issues_in_its_context(cli: Cli) -> None:
+    done = cli("check", "sample-workflow", "plan", "--context", "size=large", stdin=b"no")
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith(
+        "plan: refused\n\n## Issues\n\n- Five to ten characters.\n- Say ok.\n\n## Suggestions\n"
+    )
+
+
+def test_json_is_the_answer_of_the_tool(cli: Cli) -> None:
+    done = cli("check", "sample-workflow", "plan", "--json", stdin=b"fine words")
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"valid": True, "issues": [], "suggestions": []})
+
+
+def test_a_step_without_criteria_accepts_and_says_why(cli: Cli) -> None:
+    done = cli("check", ".workflowlookup/workflows/sample-workflow.json", "free", stdin=b"x")
+
+    assert (done.returncode, done.stdout) == (0, "free: accepted, as any output is: there are no criteria\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "said"),
+    [
+        (("no-such", "plan"), b"x", "No workflow has the id"),
+        (("sample-workflow", "plna"), b"x", "did you mean 'plan'?"),
+        (("sample-workflow", "plan", "no.md"), b"", "no.md cannot be read: No such file"),
+        (("sample-workflow", "plan"), b"\xff", "is not UTF-8 text"),
+    ],
+)
+def test_what_cannot_be_judged_is_said(cli: Cli, words: tuple[str, ...], stdin: bytes, said: str) -> None:
+    done = cli("check", *words, stdin=stdin)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr
+
+
+def test_on_a_terminal_it_says_how_to_end(cli: Cli) -> None:
+    code, seen = cli.on_terminal("check", "sample-workflow", "plan", typed="fine\nok\n\x04")
+
+    assert code == 0
+    assert "Ctrl-D" in seen
+    assert "accepted" in seen
