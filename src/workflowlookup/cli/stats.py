@@ -1,4 +1,4 @@
-"""`workflowlookup stats [ID]`: how runs of each version of a workflow went, step by step. Nothing leaves the machine."""
+"""`workflowlookup stats [ID]`: how runs of each version of a workflow went, by step. Nothing leaves the machine."""
 
 import argparse
 from collections.abc import Sequence

@@ -201,7 +201,7 @@ class Runs:
             return True
         if list(records) == self.journal.read(run_id):
             return False
-        told = f"There is a run '{run_id}' already, with other events. Export and delete that one first."
+        told = f"There is a run '{run_id}' already, with other events. Take this one into another journal."
         raise RunStateError(told, runId=run_id)
 
     def adopt(self, run_id: str, records: Sequence[Record]) -> Run:
