@@ -158,6 +158,11 @@ class Peer:
         kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
         return int(kib) * 1024 / 1e6
 
+    def cpu_ms(self) -> float:
+        """Processor time that all threads have used so far, in milliseconds, as finely as the kernel counts it."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * 1e3 / os.sysconf("SC_CLK_TCK")
+
     def close(self) -> None:
         """End the input, wait for the process to leave by itself, and kill it if it does not."""
         process = self._process

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import log
-from statistics import linear_regression, median
+from statistics import linear_regression, mean, median, quantiles
 from typing import Final
 
 from rich.box import SIMPLE_HEAD
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from client import Pace
 from growth import LONG, SMALL
+from runs import BARE_COMMITS, EMPTY, EVENTS, FILLED, IDLE_SECONDS, RunFigures
 
 Series = Mapping[str, Sequence[float]]
 
@@ -33,6 +35,10 @@ FIRST_LIST_OF_LOOP: Final = 2.5
 LATER_LIST_OF_LOOP: Final = 1.0  # nobody who opens the files again can be faster than the bare loop
 MEMORY_MB: Final = 40.0
 LONG_OF_SMALL: Final = 3.0  # 500 steps, all but one of them completed
+PACE_OF_COMMITS: Final = 0.3
+FILLED_OF_EMPTY: Final = 1.5  # a call on a journal of many runs, of one on an empty journal
+WAITING_MB: Final = 5.0
+IDLE_CPU_MS: Final = 10.0  # the least that the kernel counts
 GROWTH: Final = 1.1  # the exponent of cost by completed steps; 1 is linear, and clocks are not perfect
 
 
@@ -45,6 +51,7 @@ class Figures:
     lists_ms: Mapping[str, Series]  # library; "first", "second" and, where there are files to read, "loop"
     memory_mb: Mapping[str, Series]  # library, contestant
     growth_us: Mapping[str, Mapping[int, Sequence[float]]]  # document, completed steps
+    runs: RunFigures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +81,8 @@ class Report:
         self._lists(figures.lists_ms)
         self._memory(figures.memory_mb)
         self._growth(figures.growth_us)
+        self._runs(figures.runs)
+        self._waiting(figures.runs)
         missed = [
             f"{check.what} ({check.value:.2f}, target {check.limit:.2f})" for check in self.checks if not check.met
         ]
@@ -194,6 +203,55 @@ class Report:
                     exponent = self._at_most(f"growth of {label}", slope, GROWTH)
                 table.add_row(label, f"{completed:,}", f"{cost:,.1f}", ratio, exponent)
             table.add_section()
+        self._console.print(table)
+
+    def _runs(self, runs: RunFigures) -> None:
+        filled = f"{runs.waiting:,} runs, {runs.waiting * EVENTS:,} events"
+        table = _table(
+            f"Runs: durable calls beside bare commits of SQLite with as many bytes; the filled journal has {filled}",
+            (
+                "",
+                f"{BARE_COMMITS}\nper s  p99 µs",
+                f"{EMPTY}\nper s  p99 µs",
+                f"of {BARE_COMMITS}, per s\n≥ {PACE_OF_COMMITS}",
+                f"p99 of {BARE_COMMITS} by ours\n≥ {PACE_OF_COMMITS}",
+                f"{FILLED}\nper s  p99 µs",
+                f"by empty\n≤ {FILLED_OF_EMPTY}",
+            ),
+        )
+        for tool, contestants in runs.took_us.items():
+            speed = {name: 1e6 / median(map(mean, rounds)) for name, rounds in contestants.items()}
+            p99 = {name: quantiles(chain(*rounds), n=100)[98] for name, rounds in contestants.items()}
+            cells = {name: f"{speed[name]:,.0f} {p99[name]:6,.0f}" for name in contestants}
+            of_bare, of_p99 = speed[EMPTY] / speed[BARE_COMMITS], p99[BARE_COMMITS] / p99[EMPTY]
+            table.add_row(
+                tool,
+                cells[BARE_COMMITS],
+                cells[EMPTY],
+                self._at_least(f"{tool} / {BARE_COMMITS}", of_bare, PACE_OF_COMMITS),
+                self._at_least(f"p99 of {BARE_COMMITS} / {tool}", of_p99, PACE_OF_COMMITS),
+                cells[FILLED],
+                self._at_most(f"{tool}, {FILLED} / {EMPTY}", speed[EMPTY] / speed[FILLED], FILLED_OF_EMPTY),
+            )
+        self._console.print(table)
+
+    def _waiting(self, runs: RunFigures) -> None:
+        table = _table(
+            f"What {runs.waiting:,} waiting runs cost a server that has nothing to do",
+            (
+                "",
+                "memory MB",
+                f"more than empty\n≤ {WAITING_MB:.0f}",
+                f"CPU ms in {IDLE_SECONDS:.0f} s\n≤ {IDLE_CPU_MS:.0f}",
+            ),
+        )
+        for name in (EMPTY, FILLED):
+            more, idle = "", f"{runs.idle_cpu_ms[name]:.0f}"
+            if name == FILLED:
+                extra = runs.memory_mb[FILLED] - runs.memory_mb[EMPTY]
+                more = self._at_most(f"memory of {runs.waiting:,} waiting runs", extra, WAITING_MB)
+                idle = self._at_most(f"idle CPU of {runs.waiting:,} waiting runs", runs.idle_cpu_ms[name], IDLE_CPU_MS)
+            table.add_row(name, f"{runs.memory_mb[name]:.1f}", more, idle)
         self._console.print(table)
 
 

@@ -24,6 +24,7 @@ from rich.console import Console
 
 import documents
 import growth
+import runs
 from client import BrokenServer, Pace, Peer, Request, direct_calls, tool_calls
 from report import BARE, BUNDLED, CAT, DIRECT, OURS, SDK, THOUSAND, THROUGH_CALL, Figures, Report
 
@@ -58,10 +59,30 @@ class Effort:
     calls: int
     seconds: float  # the most that one series of calls may take
     growth_rounds: int
+    run_rounds: int
+    waiting_runs: int
 
 
-FULL: Final = Effort(cold_rounds=21, list_rounds=9, call_rounds=5, calls=2_000, seconds=1.0, growth_rounds=7)
-QUICK: Final = Effort(cold_rounds=5, list_rounds=2, call_rounds=2, calls=200, seconds=0.15, growth_rounds=3)
+FULL: Final = Effort(
+    cold_rounds=21,
+    list_rounds=9,
+    call_rounds=5,
+    calls=2_000,
+    seconds=1.0,
+    growth_rounds=7,
+    run_rounds=40,
+    waiting_runs=10_000,
+)
+QUICK: Final = Effort(
+    cold_rounds=5,
+    list_rounds=2,
+    call_rounds=2,
+    calls=200,
+    seconds=0.15,
+    growth_rounds=3,
+    run_rounds=10,
+    waiting_runs=1_000,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +207,16 @@ class Bench:
                 peer.ask(point.question)  # a refusal is not worth measuring
             return growth.measure(peer, effort.growth_rounds, effort.calls // 10, effort.seconds / 5)
 
+    def runs(self, effort: Effort) -> runs.RunFigures:
+        """What it costs to keep runs, beside bare commits to the same disk."""
+        directory = self._scratch / "runs"
+        library = directory / "library"
+        library.mkdir(parents=True)
+        (library / "measured-run.json").write_text(documents.encode(runs.WORKFLOW), encoding="utf-8")
+        environment = self._environment | {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(library)}
+        waiting, rounds = effort.waiting_runs, effort.run_rounds
+        return runs.measure(self._server, environment, directory, waiting=waiting, rounds=rounds)
+
     def _library(self, label: str, count: int) -> Library:
         environment, directory = self._environment, None
         if count:
@@ -291,10 +322,12 @@ def main() -> int:
             calls, memory = bench.calls(effort)
             _tell("growth")
             grown = bench.growth(effort)
+            _tell("runs")
+            kept = bench.runs(effort)
     except BrokenServer as problem:
         print(f"broken server: {problem}", file=sys.stderr)
         return 1
-    figures = Figures(cold_ms=cold, calls=calls, lists_ms=lists, memory_mb=memory, growth_us=grown)
+    figures = Figures(cold_ms=cold, calls=calls, lists_ms=lists, memory_mb=memory, growth_us=grown, runs=kept)
     report = Report(console)
     report.show(figures)
     if options.json:

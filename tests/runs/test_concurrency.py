@@ -2,6 +2,7 @@
 
 import collections
 import random
+import signal
 import threading
 
 import pytest
@@ -46,13 +47,20 @@ def all_at_once(work, number):
 class Client:
     """An agent with a server of its own, that takes up whatever run is not over, and notes what it is told."""
 
-    def __init__(self, name, server):
-        self.name, self.server = name, server
+    def __init__(self, name, start_server):
+        self.name, self._start_server = name, start_server
+        self.server = start_server()
+        self._chance = random.Random(name)
+        self.deaths = 0
         self.accepted, self.refused, self.confirmed = {}, [], []
 
     def advance(self, run_id):
         """One step further, if nobody is faster; whether the run is over."""
-        status = self.server.result("workflow_status", {"runId": run_id})
+        reply = self.request("workflow_status", {"runId": run_id})
+        if "error" in reply:
+            assert reply["error"]["message"] == "Run not found", "another one will begin it"
+            return False
+        status = reply["result"]
         if status["state"] != "waiting":
             assert status["state"] == "completed", status
             return True
@@ -68,9 +76,12 @@ class Client:
             self.accepted[run_id, step_id] = output
         return False
 
+    def request(self, tool, arguments):
+        return self.server.request(tool, arguments)
+
     def _send(self, arguments):
         """Whether it counted; when not, it must have been refused by name."""
-        reply = self.server.request("workflow_submit", arguments)
+        reply = self.request("workflow_submit", arguments)
         if "error" not in reply:
             return True
         assert reply["error"]["code"] == -32005, reply
@@ -79,35 +90,57 @@ class Client:
         return False
 
 
+class Unlucky(Client):
+    """One whose server is killed now and then in the middle of a call, which is then sent again to a new one."""
+
+    def request(self, tool, arguments):
+        reply = None
+        while reply is None:
+            killer = threading.Timer(self._chance.uniform(0, 0.004), self.server.process.kill)
+            is_doomed = tool != "workflow_status" and self._chance.random() < 0.1
+            if is_doomed:
+                killer.start()
+            try:
+                reply = self.server.request(tool, arguments)
+            except (AssertionError, BrokenPipeError):
+                assert self.server.process.wait() == -signal.SIGKILL, self.server.log()
+            if is_doomed:
+                killer.join()
+                self.server.stop()
+                self.server = self._start_server()
+                self.deaths += 1
+        return reply
+
+
 @pytest.fixture
-def clients(serve, place, library):
+def clients(serve, place, library, request):
     write(library, FLOW)
-    servers = [serve(place) for _ in range(CLIENTS)]
-    return [Client(f"client-{number}", server) for number, server in enumerate(servers)]
+    kind = getattr(request, "param", Client)
+    return [kind(f"client-{number}", lambda: serve(place)) for number in range(CLIENTS)]
 
 
+@pytest.mark.parametrize("clients", [Client, Unlucky], indirect=True, ids=["undisturbed", "with kills"])
 def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients, place):
-    names = [f"run-{number}" for number in range(RUNS)]
+    is_unlucky = isinstance(clients[0], Unlucky)
+    names = [f"run-{number}" for number in range(RUNS // 4 if is_unlucky else RUNS)]
 
     def work(index):
         client, chance = clients[index], random.Random(index)
         for run_id in names[index::CLIENTS]:
-            client.server.result(*journey.start(run_id, "sample-workflow"))
+            assert client.request(*journey.start(run_id, "sample-workflow"))["result"]["runId"] == run_id
         mine = names[:]
         for _ in range(1_000 * RUNS):
             if not mine:
                 return
             run_id = mine[chance.randrange(min(4, len(mine)))]  # the front is where they meet
-            reply = client.server.request("workflow_status", {"runId": run_id})
-            if "error" in reply:  # not begun yet
-                assert reply["error"]["message"] == "Run not found"
-            elif client.advance(run_id):
+            if client.advance(run_id):
                 mine.remove(run_id)
         raise AssertionError(f"{mine} never ended")
 
     all_at_once(work, CLIENTS)
 
     assert any(client.refused for client in clients), "they met"
+    assert any(client.deaths for client in clients) == is_unlucky
     told = collections.Counter(key for client in clients for key in client.accepted)
     assert told == {(run_id, step_id): 1 for run_id in names for step_id in STEPS}, "of the answers to a step one wins"
     accepted = {key: output for client in clients for key, output in client.accepted.items()}

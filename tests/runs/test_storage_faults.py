@@ -42,6 +42,15 @@ def status(server):
     return server.result("workflow_status", {"runId": RUN})
 
 
+def test_nothing_is_stored_before_the_first_run_is_touched(serve, path):
+    server = serve(path)
+    server.result("tools/list")
+    server.result("workflow_list")
+    server.result("workflow_next", {"workflowId": "everything", "completedSteps": []})
+
+    assert not path.parent.exists()
+
+
 # ── no room ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -48,7 +48,7 @@ def submitted(server, run, step_id, output="good enough", **arguments):
 
 
 TWO = document(step("one", validationCriteria=LONG), step("two"))
-HELD = document(step("one", requireConfirmation=True), step("two"))
+HELD = document(step("one", title="Title {{name}}", requireConfirmation=True), step("two"))
 
 
 def test_a_run_from_its_start_to_its_end(serve):
@@ -219,7 +219,7 @@ def relayed(server, run, step_id="one", **said):
 
 def test_an_agent_relays_what_the_person_said(serve):
     server = serve(HELD)
-    run = started(server)
+    run = started(server, context={"name": "one"})
     held = submitted(server, run, "one")
 
     assert (held["waitingFor"], "step" in held) == ("confirmation", False)

@@ -113,6 +113,7 @@ _SIGNS: Final[Mapping[State | None, tuple[str, str]]] = {
     None: ("", ""),
     State.TAKEN: ("✓ ", "green"),
     State.SKIPPED: ("· ", "dim"),
+    State.WAITING: ("→ ", "yellow"),
 }
 
 

@@ -19,7 +19,7 @@ from workflowlookup.settings import Settings, without_password
 
 if TYPE_CHECKING:
     from workflowlookup.runs.service import Runs
-    from workflowlookup.tools.registry import Caller, Services
+    from workflowlookup.tools.registry import Services
 
 MOST_NAMED: Final = 5
 """How many runs a complaint names."""
@@ -75,13 +75,6 @@ def person() -> str:
         return ""
 
 
-def the_person() -> "Caller":
-    """The one who gave the command, as the run tools see them."""
-    from workflowlookup.tools.registry import Caller  # noqa: PLC0415 - with the first run
-
-    return Caller(name=person())
-
-
 def command_line(settings: Settings, *words: str) -> str:
     """A command that can be pasted; with the journal, when that was given as a flag."""
     flags = ["--journal", settings.journal] if settings.origins["journal"] == "--journal" else []
@@ -117,9 +110,14 @@ def moment(text: str) -> str:
     return when.isoformat()
 
 
-def ago(milliseconds: int, since: int | None = None) -> str:
+def milliseconds(time: str) -> int:
+    """A time in ISO 8601, as the journal has it."""
+    return int(datetime.fromisoformat(time).timestamp() * 1000)
+
+
+def ago(then: int) -> str:
     """`5 min ago`: the largest unit that counts."""
-    seconds = max(0, (now() if since is None else since) - milliseconds) // 1000
+    seconds = max(0, now() - then) // 1000
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds // size} {unit} ago"

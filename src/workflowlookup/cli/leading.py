@@ -15,7 +15,7 @@ from workflowlookup.cli.run_view import (
     write_verdict,
 )
 from workflowlookup.core.run import OutputRefused, Run, State, Waiting
-from workflowlookup.errors import InvalidParams, RunStateError
+from workflowlookup.errors import InvalidParams, RunStateError, StorageError, WorkflowLookupError
 from workflowlookup.runs.service import Runs
 from workflowlookup.settings import Settings
 
@@ -78,7 +78,7 @@ class Leading:
         try:
             step = entry.ends_loop or run.current
             moved = self._runs.submit(run.id, step, entry.output, entry.changes, by=person())
-        except (InvalidParams, RunStateError) as refusal:
+        except (InvalidParams, RunStateError, StorageError) as refusal:
             return self._not_taken(run, entry, refusal)
         self.was_refused = isinstance(moved.judged, OutputRefused)
         self._last = entry.output if self.was_refused else ""
@@ -86,13 +86,13 @@ class Leading:
             write_verdict(moved)
         return moved
 
-    def _not_taken(self, run: Run, entry: Entry, refusal: InvalidParams | RunStateError) -> Run:
-        """Variables that do not fit, or a run that somebody else moved meanwhile: nothing is recorded."""
+    def _not_taken(self, run: Run, entry: Entry, refusal: WorkflowLookupError) -> Run:
+        """Variables that do not fit, a run that somebody else moved, a full disk: what was written is not lost."""
         if not self._source.tries_again:
             raise refusal
         refuse(refusal)
         self._last = entry.output
-        now = self._runs.get(run.id)
+        now = run if isinstance(refusal, StorageError) else self._runs.get(run.id)
         self.was_refused = now.sequence == run.sequence
         if self.was_refused:
             complain("nothing was sent. :edit takes up what you wrote.")

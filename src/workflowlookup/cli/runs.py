@@ -2,10 +2,9 @@
 
 import argparse
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
-from workflowlookup.cli.journal import ago, command_line, has_journal, moment
+from workflowlookup.cli.journal import ago, command_line, has_journal, milliseconds, moment
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, width, write_hint, write_json, write_table
 from workflowlookup.settings import Settings
@@ -71,14 +70,10 @@ def _row(line: Mapping[str, Any]) -> dict[str, str]:
         "workflow": line["workflowId"],
         "state": f"{line['state']}{person}",
         "done": done,
-        "started": _ago(line["started"]),
-        "changed": _ago(line["updated"]),
+        "started": ago(milliseconds(line["started"])),
+        "changed": ago(milliseconds(line["updated"])),
         "step": line.get("step", ""),
     }
-
-
-def _ago(time: str) -> str:
-    return ago(int(datetime.fromisoformat(time).timestamp() * 1000))
 
 
 COMMAND = Command(

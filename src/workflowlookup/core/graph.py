@@ -41,6 +41,7 @@ class State(StrEnum):
 
     TAKEN = "taken"
     SKIPPED = "skipped"
+    WAITING = "waiting"
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -120,6 +121,25 @@ def draw(workflow: Workflow, context: Context | None = None) -> Graph:
     )
 
 
+def draw_path(
+    workflow: Workflow, path: Sequence[str], skipped: Sequence[Skipped], waiting: str, *, is_whole: bool
+) -> Graph:
+    """The graph with the way that a run took: what it did, what it passed over, the step that it waits at."""
+    route = _Route()
+    route.path = list(path)
+    route.pass_over(skipped)
+    route.count(workflow)
+    route.waiting, _ = split_instance(waiting)
+    route.is_whole = is_whole
+    return Graph(
+        id=workflow.id,
+        name=workflow.name,
+        version=workflow.version,
+        flow=tuple(_nodes(workflow.flow, route, "", "")),
+        path=tuple(path),
+    )
+
+
 # ── in words ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -169,7 +189,7 @@ def _nodes(steps: Sequence[Step], route: "_Route", parent: str, prefix: str) -> 
             parent=parent,
             condition=in_words(step.run_condition) if step.run_condition else "",
             confirmation="" if isinstance(step, LoopStep) else describe_confirmation(step.require_confirmation),
-            state=(State.TAKEN if times else State.SKIPPED) if route.knows(step.id) else None,
+            state=route.state_of(step.id),
             times=times,
             because=route.because.get(step.id, ""),
         )
@@ -223,6 +243,22 @@ class _Route:
         self.because: dict[str, str] = {}
         self.warnings: tuple[str, ...] = ()
         self.is_whole = False
+        self.waiting = ""
+
+    def count(self, workflow: Workflow) -> None:
+        """How often each step was handed out, and each loop went round."""
+        rounds: set[tuple[str, tuple[int, ...]]] = set()
+        for instance_id in self.path:
+            step_id, iterations = split_instance(instance_id)
+            self.times[step_id] += 1
+            loops = workflow.enclosing[step_id]
+            rounds.update((loop_id, iterations[: depth + 1]) for depth, loop_id in enumerate(loops))
+        self.times.update(loop_id for loop_id, _ in rounds)
+
+    def state_of(self, step_id: str) -> State | None:
+        if step_id == self.waiting:
+            return State.WAITING
+        return (State.TAKEN if self.times[step_id] else State.SKIPPED) if self.knows(step_id) else None
 
     def pass_over(self, skipped: Sequence[Skipped], workflow: Workflow, context: Context) -> None:
         for skip in skipped:
@@ -262,13 +298,7 @@ def _walk_through(workflow: Workflow, context: Context) -> _Route:
         found = next_step(workflow, route.path, context)
         warnings |= dict.fromkeys(found.warnings)  # each time: a loop that was left is not looked into again
         route.pass_over(found.skipped, workflow, context)
-    rounds: set[tuple[str, tuple[int, ...]]] = set()
-    for instance_id in route.path:
-        step_id, iterations = split_instance(instance_id)
-        route.times[step_id] += 1
-        loops = workflow.enclosing[step_id]
-        rounds.update((loop_id, iterations[: depth + 1]) for depth, loop_id in enumerate(loops))
-    route.times.update(loop_id for loop_id, _ in rounds)
+    route.count(workflow)
     route.is_whole = found.step is None
     if not route.is_whole:
         warnings[f"The walk was cut after {MOST_INSTANCES:,} steps; the rest is not marked"] = None

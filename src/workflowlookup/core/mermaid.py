@@ -21,6 +21,8 @@ _STYLES: Final = (
     "classDef taken fill:#dcf5e7,stroke:#1a7f4b,stroke-width:2px,color:#0b3d24",
     "classDef skipped fill:#f6f6f6,stroke:#b0b0b0,stroke-dasharray:4 4,color:#8a8a8a",
 )
+_WAITING: Final = "classDef waiting fill:#fff4d6,stroke:#b07a00,stroke-width:2px,color:#4d3600"
+"""Only for runs: of a workflow nothing waits."""
 
 _SPECIAL: Final = re.compile(r"""["#$%&*+;<>@\[\\\]^`{|}~]""")
 _UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
@@ -52,6 +54,8 @@ def _lines(graph: Graph) -> Iterator[str]:
         yield f"  {names[edge.source]} {arrow}{label} {names[edge.target]}"
     yield from (f"  {style}" for style in _STYLES)
     nodes = list(graph.nodes())
+    if any(node.state is State.WAITING for node in nodes):
+        yield f"  {_WAITING}"
     yield from _mark("question", [names[f"{node.id}?"] for node in nodes if node.condition])
     for state in State:
         yield from _mark(state, [names[node.id] for node in nodes if node.state is state])

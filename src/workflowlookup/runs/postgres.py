@@ -114,7 +114,7 @@ class PostgresJournal(SqlJournal):
             if version > len(MIGRATIONS):
                 raise self._storage_error("it was written by a newer version of workflowlookup. Update this one")
             for script in MIGRATIONS[version:]:
-                connection.execute(script.encode())
+                connection.execute(script.replace("WITHOUT ROWID", "").encode())
             if version < len(MIGRATIONS):
                 connection.execute("UPDATE meta SET version = %s", (len(MIGRATIONS),))
 

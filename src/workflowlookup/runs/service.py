@@ -13,7 +13,6 @@ import msgspec
 
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Draft, Moment
-from workflowlookup.core.document import is_sound
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import (
@@ -26,11 +25,11 @@ from workflowlookup.core.run import (
     Waiting,
     apply,
     fold,
-    hash_of,
     submission_key,
 )
 from workflowlookup.core.values import Context
 from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError
+from workflowlookup.runs.foreign import refuse_foreign
 from workflowlookup.runs.journal import Conflict, Journal, Query, Summary, summarise
 
 MOST_KEPT: Final = 64
@@ -192,13 +191,22 @@ class Runs:
 
     # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────
 
+    def take_in(self, run_id: str, records: Sequence[Record]) -> bool:
+        """Whether a run from elsewhere was new here; the same run again changes nothing.
+
+        Raises `InvalidParams` and `RunStateError` when it is no run, or when there is another of its id.
+        """
+        if self.journal.head(run_id) is None:
+            self.adopt(run_id, records)
+            return True
+        if list(records) == self.journal.read(run_id):
+            return False
+        told = f"There is a run '{run_id}' already, with other events. Take this one into another journal."
+        raise RunStateError(told, runId=run_id)
+
     def adopt(self, run_id: str, records: Sequence[Record]) -> Run:
         """Take in a run from elsewhere. Raises `InvalidParams` or `RunStateError` when that cannot be."""
-        started = records[0].event if records else None
-        if isinstance(started, Started):
-            document = bytes(started.document)
-            if hash_of(document) != started.hash or not is_sound(msgspec.json.decode(document)):
-                raise InvalidParams(f"the document of run '{run_id}' is not what it was when the run was started")
+        refuse_foreign(run_id, records)
         run = fold(run_id, records)
         if run.state is State.RUNNING:
             raise InvalidParams(f"the records of run '{run_id}' end in the middle of a call")

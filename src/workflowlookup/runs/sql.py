@@ -22,19 +22,20 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         id TEXT PRIMARY KEY, workflow_id TEXT NOT NULL, version TEXT NOT NULL, hash TEXT NOT NULL,
         started BIGINT NOT NULL, updated BIGINT NOT NULL, state TEXT NOT NULL, waiting_for TEXT, step TEXT NOT NULL,
         done BIGINT NOT NULL, total BIGINT, deadline BIGINT, sequence BIGINT NOT NULL
-    );
+    ) WITHOUT ROWID;
     CREATE INDEX runs_by_start ON runs (started, id);
     CREATE INDEX runs_by_workflow ON runs (workflow_id, started, id);
     CREATE INDEX runs_by_deadline ON runs (deadline) WHERE deadline IS NOT NULL;
     CREATE TABLE events (
         run TEXT NOT NULL, sequence BIGINT NOT NULL, time BIGINT NOT NULL, who TEXT NOT NULL, kind TEXT NOT NULL,
         body TEXT NOT NULL, PRIMARY KEY (run, sequence)
-    );
+    ) WITHOUT ROWID;
     """,
 )
 """How the tables came to be: each entry leads from one version to the next. Entries are added, never changed.
 
-There is no index over what most appends change: each index that an append touches is one more page to be synced.
+There is no index over what most appends change: each index that an append touches is one more page to be synced. For
+the same reason rows lie in their primary key, `WITHOUT ROWID`, where a database has that.
 """
 
 _COLUMNS: Final = ", ".join(Summary.__struct_fields__)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from workflowlookup.core.advance import loops_to_end
+from workflowlookup.core.guidance import filler
 from workflowlookup.core.navigation import MOST_SKIPPED, Next, Skipped, explain_skip
 from workflowlookup.core.run import Failed, OutputAccepted, OutputRefused, Run, State, Waiting
 from workflowlookup.core.values import Json
@@ -33,7 +34,7 @@ def answer(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
         reply |= _step(run)
         reply["next"] = _next_for_output(run)
     elif run.waiting_for is Waiting.CONFIRMATION:
-        reply["confirmation"] = {"stepId": run.current, "title": run.step.title, "question": question(run)}
+        reply["confirmation"] = {"stepId": run.current, "title": _title(run), "question": question(run)}
         reply["next"] = _next_for_confirmation(services, run, caller)
     else:
         reply |= _end(run)
@@ -152,10 +153,14 @@ def question(run: Run) -> str:
     """What a person is asked, with what it is about."""
     output = run.judged.output if run.judged else ""
     shown = output if len(output) <= MOST_SHOWN else f"{output[:MOST_SHOWN]}… (the rest is in run://{run.id})"
-    name = f"Step '{run.step.title}' of '{run.workflow.name}'"
+    name = f"Step '{_title(run)}' of '{run.workflow.name}'"
     if isinstance(run.judged, OutputRefused):
         issues = " ".join(run.judged.issues)
         return (
             f"{name} was refused as often as it may be: {issues} Accept it as it is? If not, the run fails.\n\n{shown}"
         )
     return f"{name} is done. Do you agree, so that the run goes on?\n\n{shown}"
+
+
+def _title(run: Run) -> str:
+    return filler(run.scope, {})(run.step.title)

@@ -1,0 +1,92 @@
+"""`workflowlookup export RUN`: the journal of a run as JSON lines, or its report as Markdown."""
+
+import argparse
+import os
+from collections.abc import Iterator
+
+import msgspec
+
+from workflowlookup.cli.journal import find_run, open_services
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import clean, complain, is_terminal, plural, shown_path, write, write_bytes
+from workflowlookup.core.report import report
+from workflowlookup.core.run import Event, Record
+from workflowlookup.runs.service import Runs
+from workflowlookup.settings import Settings
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A record of a run, as it is exchanged."""
+
+    run_id: str
+    sequence: int
+    time: int
+    by: str = ""
+    event: Event
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", help="which runs: ids, or as much of their beginning as is needed"
+    )
+    parser.add_argument("--markdown", action="store_true", help="the report, for people (default: JSON lines)")
+    parser.add_argument("--json", action="store_true", help="JSON lines, an event each: what `import` reads (default)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    if options.markdown and options.json:
+        complain("--markdown and --json cannot be used together")
+        return 2
+    runs = open_services(settings).runs
+    ids = list(dict.fromkeys(find_run(runs, name) for name in options.runs))
+    parts = _reports(runs, ids) if options.markdown else _lines(runs, ids)
+    if options.output:
+        return _save(parts, options.output, len(ids))
+    for part in parts:
+        write_bytes(clean(part).encode() if is_terminal() else part.encode())
+    return 0
+
+
+def _reports(runs: Runs, ids: list[str]) -> Iterator[str]:
+    for run_id in ids:
+        yield report(run_id, runs.history(run_id))
+
+
+def _lines(runs: Runs, ids: list[str]) -> Iterator[str]:
+    for run_id in ids:
+        yield "".join(as_line(run_id, record) for record in runs.history(run_id))
+
+
+def as_line(run_id: str, record: Record) -> str:
+    line = Line(run_id=run_id, sequence=record.sequence, time=record.time, by=record.by, event=record.event)
+    return msgspec.json.encode(line).decode() + "\n"
+
+
+def _save(parts: Iterator[str], path: str, count: int) -> int:
+    """Whole or not at all; outputs may be private, so only the owner can read a new file."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(
+            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", newline="\n"
+        ) as file:
+            file.writelines(parts)
+        os.replace(temporary, path)
+    except OSError as problem:
+        complain(f"{shown_path(path)} cannot be written: {problem.strerror}")
+        return 1
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+    write(f"Wrote {plural(count, 'run')} to {shown_path(path)}")
+    return 0
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup export 9f2c -o run.jsonl         every event, to keep or to import elsewhere
+  workflowlookup export 9f2c --markdown           a report for people
+  workflowlookup export 9f2c | jq -r '.event.event'""",
+)

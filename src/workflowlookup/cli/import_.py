@@ -1,0 +1,92 @@
+"""`workflowlookup import FILE`: takes in runs that were exported, here or on another machine."""
+
+import argparse
+import sys
+
+import msgspec
+
+from workflowlookup.app import make_services
+from workflowlookup.cli.export import Line
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import complain, plural, refuse, write, write_json
+from workflowlookup.core.run import Event, Record, Started
+from workflowlookup.errors import InvalidParams, StorageError, WorkflowLookupError
+from workflowlookup.settings import Settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="JSON lines, as `workflowlookup export` writes them; - is a pipe")
+    parser.add_argument("--json", action="store_true", help="print which runs were taken in")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    found = _parse(_read(options.file), options.file)
+    if not found:
+        complain(f"{options.file} holds no events; `workflowlookup export RUN -o FILE` writes them")
+        return 1
+    runs = make_services(settings).runs
+    outcome: dict[str, list[str]] = {"imported": [], "unchanged": [], "refused": []}
+    for run_id, records in found.items():
+        try:
+            outcome["imported" if runs.take_in(run_id, records) else "unchanged"].append(run_id)
+        except StorageError:
+            raise  # the journal, not the run: no other will fare better
+        except WorkflowLookupError as refusal:
+            refuse(refusal)
+            outcome["refused"].append(run_id)
+    if options.json:
+        write_json(outcome)
+    else:
+        _tell(outcome)
+    return int(bool(outcome["refused"]))
+
+
+def _tell(outcome: dict[str, list[str]]) -> None:
+    if outcome["imported"]:
+        write(f"Imported {plural(len(outcome['imported']), 'run')}: {', '.join(outcome['imported'])}")
+    if outcome["unchanged"]:
+        write(f"Already there: {', '.join(outcome['unchanged'])}")
+
+
+def _read(path: str) -> bytes:
+    try:
+        if path == "-":
+            return b"" if sys.stdin is None else sys.stdin.buffer.read()
+        with open(path, "rb") as stream:
+            return stream.read()
+    except OSError as problem:
+        raise StorageError(f"{path} cannot be read: {problem.strerror}.", file=path) from problem
+
+
+def _parse(data: bytes, path: str) -> dict[str, list[Record]]:
+    """By run, in the order of the file. Raises `InvalidParams` with the line that is wrong."""
+    decoder = msgspec.json.Decoder(Line)
+    found: dict[str, list[Record]] = {}
+    for number, text in enumerate(data.split(b"\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            line = decoder.decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+            told = f"{path}, line {number}: {str(problem).rstrip('.')}. Every line is an event that `export` wrote"
+            raise InvalidParams(told) from None
+        record = Record(sequence=line.sequence, time=line.time, by=line.by, event=_compact(line.event))
+        found.setdefault(line.run_id, []).append(record)
+    return found
+
+
+def _compact(event: Event) -> Event:
+    """The document as a journal has it, also when another program has laid it out anew on the way."""
+    if not isinstance(event, Started):
+        return event
+    document = msgspec.json.encode(msgspec.json.decode(event.document))
+    return msgspec.structs.replace(event, document=msgspec.Raw(document))
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup import run.jsonl                           take in what was exported
+  ssh server workflowlookup export 9f2c | workflowlookup import -""",
+)

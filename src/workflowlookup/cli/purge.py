@@ -1,0 +1,76 @@
+"""`workflowlookup purge --older-than AGE`: forgets finished runs; those that wait are never touched."""
+
+import argparse
+from typing import Final
+
+from workflowlookup.app import make_services
+from workflowlookup.cli.entry import ask_yes_or_no, is_typed
+from workflowlookup.cli.journal import age, ago, has_journal, now
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import complain, plural, write, write_json, write_table
+from workflowlookup.core.run import OVER
+from workflowlookup.runs.journal import Summary
+from workflowlookup.settings import Settings
+
+MOST_SHOWN: Final = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--older-than",
+        metavar="AGE",
+        type=age,
+        required=True,
+        help="runs that ended longer ago than this: 12h, 30d, 4w",
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be forgotten, and forget nothing")
+    parser.add_argument("--json", action="store_true", help="print which runs; needs --yes or --dry-run")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    is_asked = not (options.yes or options.dry_run)
+    if is_asked and (options.json or not is_typed()):
+        complain("nothing was forgotten: nobody can be asked here. Add --yes to forget them, --dry-run to see them.")
+        return 2
+    before = now() - options.older_than
+    old = _old(settings, before)
+    if not options.json:
+        _show(old)
+    if old and is_asked and not ask_yes_or_no(f"Forget {'it' if len(old) == 1 else 'them'} for good?"):
+        write("Nothing was forgotten.")
+        return 0
+    purged = 0 if options.dry_run or not old else make_services(settings).runs.purge(before)
+    if options.json:
+        write_json({"purged": purged, "runs": [one.id for one in old]})
+    elif purged:
+        write(f"Forgot {plural(purged, 'run')}.")
+    return 0
+
+
+def _old(settings: Settings, before: int) -> list[Summary]:
+    if not has_journal(settings):
+        return []
+    every = make_services(settings).runs.every()
+    return [summary for summary in every if summary.state in OVER and summary.updated < before]
+
+
+def _show(old: list[Summary]) -> None:
+    if not old:
+        write("No finished run is that old.")
+        return
+    rows = [(one.id, one.workflow_id, one.state, ago(one.updated)) for one in old[:MOST_SHOWN]]
+    write_table(("run", "workflow", "state", "ended"), rows)
+    if len(old) > MOST_SHOWN:
+        write(f"… and {len(old) - MOST_SHOWN:,} more")
+    write(f"{plural(len(old), 'finished run')} in all.")
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup purge --older-than 30d --dry-run     what would go
+  workflowlookup purge --older-than 30d               show it, ask, forget it
+  workflowlookup purge --older-than 4w --yes          from a timer""",
+)

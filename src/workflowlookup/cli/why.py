@@ -1,0 +1,139 @@
+"""`workflowlookup why RUN`: why each step ran, was skipped or waits; `why ID --context …` without a run."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from workflowlookup.app import make_services
+from workflowlookup.cli.context import add_context_argument
+from workflowlookup.cli.journal import find_run, has_journal
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import clean, complain, is_terminal, write, write_bytes, write_json, write_list
+from workflowlookup.cli.workflows import open_workflow
+from workflowlookup.core.graph import Graph, draw, draw_path
+from workflowlookup.core.mermaid import as_mermaid
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.run import Run, Waiting
+from workflowlookup.core.why import NO_CONDITION, Explanation, Fate, Reason, explain_context, explain_run
+from workflowlookup.errors import RunNotFound, WorkflowNotFound
+from workflowlookup.settings import Settings
+
+_SIGNS: Final[Mapping[Fate, tuple[str, str]]] = {
+    Fate.RAN: ("✓", "green"),
+    Fate.WAITS: ("→", "bold yellow"),
+    Fate.SKIPPED: ("·", "dim"),
+    Fate.WOULD_RUN: ("○", "cyan"),
+    Fate.WOULD_BE_SKIPPED: ("·", "dim"),
+    Fate.NOT_REACHED: ("-", "dim"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "subject", metavar="RUN_OR_ID", help="a run, by the beginning of its id; or a workflow, by its id or path"
+    )
+    add_context_argument(parser, what="a context variable: tell what would happen to a new run")
+    parser.add_argument("--json", action="store_true", help="print the steps with all that decided")
+    parser.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart with the way marked")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    if options.json and options.mermaid:
+        complain("--json and --mermaid cannot be used together")
+        return 2
+    start_budget()
+    subject = _find(options.subject, settings, is_workflow=bool(options.context))
+    if isinstance(subject, Workflow):
+        return _tell_workflow(subject, dict(options.context), options)
+    records = make_services(settings).runs.history(subject.id)
+    told = explain_run(subject, records)
+    if options.mermaid:
+        waiting = "" if subject.is_over else subject.current
+        whole = subject.is_over and subject.end is None
+        _write_mermaid(draw_path(subject.workflow, told.path, told.skipped, waiting, is_whole=whole))
+    elif options.json:
+        facts = {"runId": subject.id, "state": subject.state}
+        write_json({**_head(subject.workflow), **facts, "steps": told.steps, "warnings": told.warnings})
+    else:
+        state = f"{subject.state}{' for a person' if subject.waiting_for is Waiting.CONFIRMATION else ''}"
+        _write(subject.workflow, f" · run {subject.id} · {state}", told)
+    return 0
+
+
+def _tell_workflow(workflow: Workflow, context: dict[str, Any], options: argparse.Namespace) -> int:
+    if options.mermaid:
+        _write_mermaid(draw(workflow, context))
+        return 0
+    told = explain_context(workflow, context)
+    if options.json:
+        write_json({**_head(workflow), "context": context, "steps": told.steps, "warnings": told.warnings})
+    else:
+        _write(workflow, "", told)
+    return 0
+
+
+def _find(name: str, settings: Settings, *, is_workflow: bool) -> Run | Workflow:
+    """The run of this very id, else the workflow, else the run whose id begins so."""
+    runs = make_services(settings).runs if has_journal(settings) and not is_workflow else None
+    if runs is not None and runs.journal.head(name) is not None:
+        return runs.get(name)
+    try:
+        return open_workflow(name, settings)
+    except WorkflowNotFound as refusal:
+        if runs is None:
+            told = f"{refusal.remedy} Call workflow_list to see every id."
+            raise WorkflowNotFound(told, **refusal.data) from refusal
+        try:
+            return runs.get(find_run(runs, name))
+        except RunNotFound as problem:
+            told = f"{problem.remedy} Nor is there a workflow of this id: `workflowlookup list` has them."
+            raise RunNotFound(told, runId=name) from refusal
+
+
+def _head(workflow: Workflow) -> dict[str, str]:
+    return {"workflowId": workflow.id, "version": workflow.version}
+
+
+def _write_mermaid(graph: Graph) -> None:
+    text = as_mermaid(graph)
+    write_bytes((clean(text) if is_terminal() else text).encode())
+
+
+# ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _write(workflow: Workflow, more: str, told: Explanation) -> None:
+    write((workflow.name, "bold"), (f"  {workflow.id} · version {workflow.version}{more}", "dim"))
+    for reason in told.steps:
+        sign, style = _SIGNS[reason.fate]
+        indent = "  " * reason.depth
+        write()
+        title = " ".join(reason.title.split())
+        write(indent, (f"{sign} ", style), (reason.id, "cyan"), f"  {title}: ", (reason.fate, style))
+        for line in _lines(reason):
+            write(indent, "    ", line)
+    write_list("Warnings", told.warnings)
+
+
+def _lines(reason: Reason) -> Iterator[str]:
+    if reason.because and (reason.because != NO_CONDITION or reason.fate is not Fate.NOT_REACHED):
+        yield " ".join(reason.because.split())
+    seen = dict.fromkeys(check.sentence() for check in reason.checks)
+    if seen:
+        yield f"here {', '.join(seen)}"
+    if reason.refused:
+        times = "once" if reason.refused == 1 else f"{reason.refused} times"
+        yield f"refused {times}: {' '.join(' '.join(reason.issues).split())}"
+    if reason.confirmation:
+        yield " ".join(reason.confirmation.split())
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup why 9f2c                                         what decided over each step of a run
+  workflowlookup why bug-investigation --context bugKind=hidden   what would happen to a new one
+  workflowlookup why 9f2c --mermaid > run.mmd                     a picture with the way marked""",
+)

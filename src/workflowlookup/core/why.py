@@ -1,0 +1,356 @@
+"""Why each step ran, was skipped or waits: the condition that decided, and the values that it saw at the time.
+
+For a run the journal tells: what was true when a step was offered or passed over is what counts, not what is true now.
+What lies ahead is told for the context as it is. Without a run everything lies ahead.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from workflowlookup.core.conditions import OPERATORS, Condition, describe, evaluate
+from workflowlookup.core.graph import MOST_INSTANCES, in_words
+from workflowlookup.core.model import LoopStep, Step, Workflow
+from workflowlookup.core.navigation import NO_LISTS, Lists, Skipped, find_step, next_step, scope_of, split_instance
+from workflowlookup.core.run import (
+    ConfirmationAsked,
+    ConfirmationDenied,
+    ConfirmationGiven,
+    ContextChanged,
+    LoopEntered,
+    LoopLeft,
+    OutputAccepted,
+    OutputRefused,
+    Record,
+    Run,
+    Started,
+    State,
+    StepOffered,
+    StepSkipped,
+    Waiting,
+)
+from workflowlookup.core.values import Context, Json, lookup
+
+MOST_VALUE: Final = 100
+NO_CONDITION: Final = "it has no condition"
+
+
+class Fate(StrEnum):
+    """What became of a step, or will as things stand."""
+
+    RAN = "ran"
+    WAITS = "waits"
+    SKIPPED = "skipped"
+    WOULD_RUN = "would run"
+    WOULD_BE_SKIPPED = "would be skipped"
+    NOT_REACHED = "not reached"
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a condition that decided, and the value that it saw; null is also what is not set."""
+
+    says: str
+    holds: bool
+    variable: str
+    value: Json
+
+    def sentence(self) -> str:
+        """`size is "small"`."""
+        return f"{self.variable} is {'not set' if self.value is None else brief(self.value)}"
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A step, in a loop each time it came up, with its fate and why."""
+
+    id: str
+    title: str
+    fate: Fate
+    because: str
+    depth: int = 0
+    """How many loops are around it."""
+    checks: tuple[Check, ...] = ()
+    refused: int = 0
+    issues: tuple[str, ...] = ()
+    """What the rules said of the output that was refused last."""
+    confirmation: str = ""
+    """What a person said, and whether we have only the agent's word for it."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Every step of a workflow, in the order of the document."""
+
+    steps: tuple[Reason, ...]
+    path: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def explain_run(run: Run, records: Sequence[Record]) -> Explanation:
+    """Why the run took the way that it took, and what lies ahead of it."""
+    found = _from_journal(run, records)
+    skipped = [Skipped(step_id=step, condition=condition) for step, condition in run.skipped.items()]
+    warnings = run.warnings
+    if not run.is_over:
+        done = [*run.results, *([] if run.current in run.results else [run.current])]
+        ahead = _Ahead(run.workflow, run.context, run.lists)
+        ahead.go(done)
+        found |= {step: told for step, told in ahead.reasons.items() if _is_news(told, found.get(step))}
+        warnings = tuple(dict.fromkeys([*warnings, *ahead.warnings]))
+    rest = _over(run) if run.is_over else ""
+    path = [step for step in run.results if not isinstance(find_step(run.workflow, step), LoopStep)]
+    if run.waiting_for is Waiting.OUTPUT:
+        path.append(run.current)
+    return Explanation(
+        steps=tuple(_in_order(run.workflow, found, _Extent(run.context, run.lists), rest)),
+        path=tuple(path),
+        skipped=tuple(skipped),
+        warnings=warnings,
+    )
+
+
+def _is_news(ahead: Reason, before: Reason | None) -> bool:
+    """What was passed over is passed over, unless the context has changed its fate since."""
+    return before is None or (before.fate is Fate.SKIPPED and ahead.fate is Fate.WOULD_RUN)
+
+
+def explain_context(workflow: Workflow, context: Context) -> Explanation:
+    """Which steps would run in a context, and why."""
+    ahead = _Ahead(workflow, context, NO_LISTS)
+    path = ahead.go([])
+    return Explanation(
+        steps=tuple(_in_order(workflow, ahead.reasons, _Extent(context, NO_LISTS), "")),
+        path=tuple(path),
+        skipped=tuple(ahead.skipped),
+        warnings=tuple(ahead.warnings),
+    )
+
+
+def brief(value: Json) -> str:
+    """A value as JSON; of a long one the beginning."""
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= MOST_VALUE else text[:MOST_VALUE] + "…"
+
+
+# ── what decided ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decided_by(condition: Condition, scope: Context) -> tuple[Check, ...]:
+    """The parts of a condition that made it come out as it did."""
+    return tuple(_decisive(condition, scope))
+
+
+def _decisive(condition: Condition, scope: Context) -> Iterator[Check]:
+    parts = list(_conjuncts(condition))
+    wrong = next((part for part in parts if not evaluate(part, scope)), None)
+    for part in parts if wrong is None else [wrong]:
+        if "or" in part:
+            right = next((one for one in part["or"] if evaluate(one, scope)), None)
+            for one in part["or"] if right is None else [right]:
+                yield from _decisive(one, scope)
+        elif "not" in part:
+            yield from _decisive(part["not"], scope)
+        elif "var" in part:
+            name = part["var"]
+            value = scope[name] if name in scope else lookup(scope, name)
+            yield Check(says=describe(part), holds=evaluate(part, scope), variable=name, value=value)
+
+
+def _conjuncts(condition: Condition) -> Iterator[Condition]:
+    """Conditions that hold together exactly when this one does: variables, alternatives and opposites."""
+    if condition.get("var") is not None:
+        yield {key: value for key, value in condition.items() if key == "var" or key in OPERATORS}
+    for part in condition.get("and", ()):
+        yield from _conjuncts(part)
+    yield from ({key: condition[key]} for key in ("or", "not") if key in condition)
+
+
+def _judged(step: Step, scope: Context, *, is_run: bool) -> tuple[str, tuple[Check, ...]]:
+    """Why a step was offered, or passed over, in words and in particular."""
+    if not step.run_condition:
+        return NO_CONDITION, ()
+    words = in_words(step.run_condition)
+    return f"{'true' if is_run else 'not true'}: {words}", decided_by(step.run_condition, scope)
+
+
+# ── what happened ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:
+    """By instance, in the order in which they came up."""
+    found: dict[str, Reason] = {}
+    context: Context = {}
+    for record in records:
+        match record.event:
+            case Started(context=given):
+                context = given
+            case ContextChanged(changes=changes):
+                context = {**context, **changes}
+            case StepOffered(step_id=step_id) if step_id not in found or found[step_id].fate is Fate.SKIPPED:
+                found[step_id] = _told(run, step_id, context, Fate.NOT_REACHED)
+            case StepSkipped(step_id=step_id):
+                found[step_id] = _told(run, step_id, context, Fate.SKIPPED)
+            case LoopEntered(loop_id=loop_id):
+                found[loop_id] = _told(run, loop_id, context, Fate.RAN)
+            case LoopLeft(loop_id=loop_id, why=why) if loop_id in found:
+                found[loop_id] = replace(found[loop_id], because=f"{found[loop_id].because}; left: {why}")
+            case OutputAccepted(step_id=step_id) if step_id in found:
+                found[step_id] = replace(found[step_id], fate=Fate.RAN)
+            case OutputRefused(step_id=step_id, issues=issues) if step_id in found:
+                told = found[step_id]
+                found[step_id] = replace(told, refused=told.refused + 1, issues=issues)
+            case ConfirmationAsked(step_id=step_id) if step_id in found:
+                found[step_id] = replace(found[step_id], confirmation="a person was asked")
+            case ConfirmationGiven(step_id=step_id) | ConfirmationDenied(step_id=step_id) if step_id in found:
+                found[step_id] = _answered(found[step_id], record)
+    if run.current in found:
+        found[run.current] = _last(run, found[run.current])
+    return found
+
+
+def _told(run: Run, step_id: str, context: Context, fate: Fate) -> Reason:
+    return _reason(run.workflow, step_id, scope_of(run.workflow, step_id, context, run.lists), fate)
+
+
+def _reason(workflow: Workflow, step_id: str, scope: Context, fate: Fate) -> Reason:
+    step: Step = find_step(workflow, step_id)  # type: ignore[assignment]
+    because, checks = _judged(step, scope, is_run=fate not in (Fate.SKIPPED, Fate.WOULD_BE_SKIPPED))
+    depth = len(workflow.enclosing[step.id])
+    return Reason(id=step_id, title=step.title, fate=fate, because=because, depth=depth, checks=checks)
+
+
+def _answered(told: Reason, record: Record) -> Reason:
+    event = record.event
+    if not isinstance(event, (ConfirmationGiven, ConfirmationDenied)):
+        return told
+    who = f" by {record.by}" if record.by else ""
+    word = "confirmed" if isinstance(event, ConfirmationGiven) else "not confirmed"
+    relayed = ", by the word of the agent" if event.relayed else ""
+    note = f": {event.note}" if event.note else ""
+    return replace(told, confirmation=f"{word}{who}{relayed}{note}")
+
+
+def _last(run: Run, told: Reason) -> Reason:
+    """The step that was offered last: the run waits at it, or ended there."""
+    if not run.is_over:
+        what = "a person's word" if run.waiting_for is Waiting.CONFIRMATION else "its output"
+        return replace(told, fate=Fate.WAITS, because=f"{told.because}; it waits for {what}")
+    if told.fate is Fate.NOT_REACHED:
+        return replace(told, because=f"{told.because}; it was offered, and not done")
+    return told
+
+
+def _over(run: Run) -> str:
+    """Why what was not reached was not."""
+    if run.state is State.COMPLETED:
+        return "the way did not lead here"
+    reason = f": {run.end.reason}" if run.end and run.end.reason else ""
+    return f"the run was {run.state} before{reason}"
+
+
+# ── what lies ahead ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Ahead:
+    """The walk that follows when the context stays as it is."""
+
+    def __init__(self, workflow: Workflow, context: Context, lists: Lists) -> None:
+        self._workflow = workflow
+        self._context = context
+        self._lists = lists
+        self.reasons: dict[str, Reason] = {}
+        self.skipped: list[Skipped] = []
+        self.warnings: list[str] = []
+
+    def go(self, done: Sequence[str]) -> list[str]:
+        """Complete whatever comes next until nothing does; the instances, in order."""
+        completed = list(done)
+        while len(completed) - len(done) < MOST_INSTANCES:
+            found = next_step(self._workflow, completed, self._context, self._lists)
+            for warning in found.warnings:
+                if warning not in self.warnings:
+                    self.warnings.append(warning)
+            for skip in found.skipped:
+                if skip.step_id not in self.reasons:
+                    self.skipped.append(skip)
+                    scope = scope_of(self._workflow, skip.step_id, self._context, self._lists)
+                    self._note(skip.step_id, scope, Fate.WOULD_BE_SKIPPED)
+            if found.step is None:
+                break
+            self._note(found.instance_id, found.context, Fate.WOULD_RUN)
+            completed.append(found.instance_id)
+        else:
+            self.warnings.append(f"Only the first {MOST_INSTANCES:,} steps ahead are told")
+        return completed[len(done) :]
+
+    def _note(self, step_id: str, scope: Context, fate: Fate) -> None:
+        self.reasons[step_id] = _reason(self._workflow, step_id, scope, fate)
+
+
+# ── all of it, in order ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Extent:
+    """How often loops go round, as far as that is known."""
+
+    def __init__(self, context: Context, lists: Lists) -> None:
+        self._context = context
+        self._lists = lists
+
+    def of(self, step: LoopStep) -> tuple[str, tuple[Check, ...]]:
+        """What decides over a loop, and the values."""
+        loop = step.loop
+        if loop.condition is not None:
+            scope = {**self._context, loop.iteration_var: 1}
+            return f"it repeats {loop.type} {in_words(loop.condition)}", decided_by(loop.condition, scope)
+        name = loop.items if loop.type == "forEach" else loop.count
+        if not isinstance(name, str):
+            return ("it repeats until the agent ends it" if name is None else f"it repeats {name} times"), ()
+        value = self._lists.get(step.id) or lookup(self._context, name)
+        count = _counted(len(value)) if isinstance(value, list) else "not set" if value is None else brief(value)
+        return f"it repeats for {name}, which is {count}", ()
+
+
+def _counted(number: int) -> str:
+    return "a list of 1" if number == 1 else f"a list of {number}"
+
+
+def _in_order(workflow: Workflow, found: Mapping[str, Reason], extent: _Extent, rest: str) -> Iterator[Reason]:
+    instances: dict[str, list[Reason]] = {}
+    for instance_id, reason in found.items():
+        instances.setdefault(split_instance(instance_id)[0], []).append(reason)
+    for step in _steps(workflow.flow):
+        depth = len(workflow.enclosing[step.id])
+        known = instances.get(step.id, [])
+        if isinstance(step, LoopStep):
+            yield from _loop(step, known, instances, extent, depth)
+        elif known:
+            yield from known
+        else:
+            because = "its loop was not entered" if depth else rest
+            yield Reason(id=step.id, title=step.title, fate=Fate.NOT_REACHED, because=because, depth=depth)
+
+
+def _loop(
+    step: LoopStep, known: list[Reason], instances: Mapping[str, list[Reason]], extent: _Extent, depth: int
+) -> Iterator[Reason]:
+    """A loop: as the journal tells it; or as its body does, which is all that a walk ahead knows."""
+    how, checks = extent.of(step)
+    if known:
+        for reason in known:
+            is_run = reason.fate is Fate.RAN
+            yield replace(reason, because=f"{reason.because}; {how}") if is_run else reason
+        return
+    inside = [reason for inner in _steps(step.body) for reason in instances.get(inner.id, ())]
+    is_entered = any(reason.fate is not Fate.NOT_REACHED for reason in inside)
+    fate = Fate.WOULD_RUN if is_entered else Fate.NOT_REACHED
+    yield Reason(id=step.id, title=step.title, fate=fate, because=how, depth=depth, checks=checks)
+
+
+def _steps(steps: Sequence[Step]) -> Iterator[Step]:
+    for step in steps:
+        yield step
+        if isinstance(step, LoopStep):
+            yield from _steps(step.body)

@@ -1,0 +1,161 @@
+"""`workflowlookup export` and `import`."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Cli
+
+from make import document, loop, step, write
+
+RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
+
+
+@pytest.fixture(autouse=True)
+def _sample(project: Path) -> None:
+    each = loop("each", [step("work")], type="forEach", items="files")
+    steps = (step("triage", validationCriteria=RULES), each, step("sign-off", requireConfirmation=True))
+    write(project, document(*steps, name="Größe"))
+
+
+@pytest.fixture
+def held(cli: Cli) -> str:
+    words = ("run", "sample-workflow", "--context", "files=[1, 2]", "--json")
+    run_id = str(json.loads(cli(*words, stdin=b"no").stdout)["runId"])
+    cli("run", "--resume", run_id, stdin="done \x9b0m\n.\none\n.\ntwo\n.\nSigned.".encode())
+    return run_id
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_journal_is_a_line_an_event(cli: Cli, held: str) -> None:
+    done = cli("export", held[:6])
+
+    events = lines(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {event["runId"] for event in events} == {held}
+    assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
+    assert [event["event"]["event"] for event in events][:4] == [
+        "started",
+        "step-offered",
+        "output-refused",
+        "step-offered",
+    ]
+    assert events[0]["event"]["document"]["name"] == "Größe"
+
+
+def test_what_was_exported_is_imported_elsewhere_and_goes_on_there(cli: Cli, held: str) -> None:
+    cli("export", held, "-o", "run.jsonl")
+
+    done = cli("import", "run.jsonl", "--journal", "other.sqlite")
+    again = cli("import", "run.jsonl", "--journal", "other.sqlite", "--json")
+
+    assert (done.returncode, done.stdout) == (0, f"Imported 1 run: {held}\n")
+    assert json.loads(again.stdout) == {"imported": [], "unchanged": [held], "refused": []}
+    assert cli("export", held, "--journal", "other.sqlite").stdout == cli("export", held).stdout
+    assert "The run is completed" in cli("confirm", held, "--journal", "other.sqlite").stdout
+
+
+def test_an_import_from_a_pipe_of_several_runs(cli: Cli, held: str) -> None:
+    other = str(json.loads(cli("run", "sample-workflow", "--json").stdout)["runId"])
+    exported = cli("export", held, other).stdout.encode()
+
+    done = cli("import", "-", "--journal", "other.sqlite", stdin=exported)
+
+    assert done.stdout == f"Imported 2 runs: {held}, {other}\n"
+
+
+def test_a_run_that_is_there_with_other_events_is_refused_and_stays(cli: Cli, held: str) -> None:
+    cli("export", held, "-o", "run.jsonl")
+    cli("cancel", held)
+    before = cli("export", held).stdout
+
+    done = cli("import", "run.jsonl")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"There is a run '{held}' already, with other events." in done.stderr
+    assert cli("export", held).stdout == before
+
+
+def test_the_report_is_for_people(cli: Cli, held: str) -> None:
+    done = cli("export", held, "--markdown", "--output", "report.md")
+
+    assert (done.returncode, done.stdout) == (0, "Wrote 1 run to report.md\n")
+    file = cli.directory / "report.md"
+    assert file.read_text("utf-8").startswith("# Größe\n\nRun `")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_control_characters_do_not_reach_the_terminal(cli: Cli, held: str) -> None:
+    for words in (("export", held), ("export", held, "--markdown")):
+        code, seen = cli.on_terminal(*words)
+
+        assert (code, "\x9b" in seen) == (0, False)
+
+
+def altered(text: str, **changes: Any) -> bytes:
+    """The journal with the last event changed."""
+    *kept, last = lines(text)
+    return "".join(json.dumps(line) + "\n" for line in (*kept, {**last, **changes})).encode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param({"sequence": 99}, "not written by this server", id="a gap"),
+        pytest.param({"time": -1}, "a time that cannot be", id="a time before time"),
+        pytest.param({"time": 10**18}, "a time that cannot be", id="a time after time"),
+        pytest.param({"event": {"event": "danced"}}, "line ", id="no event of ours"),
+        pytest.param({"event": {"event": "step-offered", "stepId": "no-such"}}, "is about a step", id="no such step"),
+        pytest.param(
+            {"event": {"event": "confirmation-asked", "stepId": "triage"}}, "is about a step", id="not its turn"
+        ),
+        pytest.param(
+            {"event": {"event": "loop-left", "loopId": "each", "why": ""}}, "middle of a call", id="unfinished"
+        ),
+        pytest.param({"event": {"event": "completed"}, "runId": "../x"}, "", id="an id that is none"),
+    ],
+)
+def test_a_journal_that_no_server_wrote_is_refused(cli: Cli, held: str, changes: dict[str, Any], said: str) -> None:
+    text = cli("export", held).stdout
+
+    done = cli("import", "-", "--journal", "other.sqlite", stdin=altered(text, **changes))
+
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_document_that_was_changed_is_refused(cli: Cli, held: str) -> None:
+    text = cli("export", held).stdout.replace("Do triage.", "Do harm.")
+
+    done = cli("import", "-", "--journal", "other.sqlite", stdin=text.encode())
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is not what it was when the run was started" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("export", "abc"), 1, "no runs yet"),
+        (("export", "abc", "--markdown", "--json"), 2, "together"),
+        (("import", "no-such-file"), 1, "cannot be read"),
+        (("import", "-"), 1, "holds no events"),
+    ],
+)
+def test_what_cannot_be_done_is_said(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
+    done = cli(*words)
+
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_told(cli: Cli, held: str) -> None:
+    done = cli("export", held, "-o", "no/such/run.jsonl")
+
+    assert (done.returncode, "cannot be written" in done.stderr) == (1, True)

@@ -1,0 +1,98 @@
+"""`workflowlookup stats`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Cli, plain
+
+from make import document, loop, step, write
+
+RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
+STEPS = (
+    step("triage", validationCriteria=RULES),
+    step("large-only", runCondition={"var": "size", "equals": "large"}),
+    loop("each", [step("work")], type="for", count=2),
+    step("sign-off", requireConfirmation=True),
+)
+
+
+@pytest.fixture(autouse=True)
+def _sample(project: Path) -> None:
+    write(project, document(*STEPS))
+
+
+@pytest.fixture
+def runs(cli: Cli) -> None:
+    """One that is refused twice and then completed, one that is cancelled at work, one of another version."""
+    start = ("run", "sample-workflow", "--json")
+    first = str(json.loads(cli(*start, stdin=b"no").stdout)["runId"])
+    cli("run", "--resume", first, stdin=b"never")
+    cli("run", "--resume", first, stdin=b"done\n.\none\n.\ntwo\n.\nSigned.")
+    cli("confirm", first)
+    second = str(json.loads(cli(*start, "--context", "size=large", stdin=b"done\n.\nlarge").stdout)["runId"])
+    cli("cancel", second)
+    write(cli.directory / ".workflowlookup" / "workflows", document(*STEPS, version="2.0.0"))
+    cli(*start)
+
+
+def figures(cli: Cli, *words: str) -> list[dict[str, Any]]:
+    return list(json.loads(cli("stats", "--json", *words).stdout)["workflows"])
+
+
+@pytest.mark.usefixtures("runs")
+def test_each_version_has_its_figures(cli: Cli) -> None:
+    newer, older = figures(cli, "sample-workflow")
+
+    assert (newer["version"], newer["states"]) == ("2.0.0", {"waiting": 1})
+    assert (older["version"], older["runs"], older["states"]) == ("1.0.0", 2, {"completed": 1, "cancelled": 1})
+    steps = {one.pop("id"): one for one in older["steps"]}
+    for one in steps.values():
+        one.pop("title"), one.pop("medianTime", 0), one.pop("slowTime", 0)
+    assert steps == {
+        "triage": {"reached": 2, "done": 2, "refused": 2, "tries": 2.0},
+        "large-only": {"reached": 1, "skipped": 1, "done": 1, "tries": 1.0},
+        "work": {"depth": 1, "reached": 3, "done": 2, "tries": 1.0, "stopped": 1},
+        "sign-off": {"reached": 1, "done": 1, "tries": 1.0},
+    }
+    assert newer["steps"][0]["waiting"] == 1
+
+
+@pytest.mark.usefixtures("runs")
+def test_the_table_has_a_row_a_step(cli: Cli) -> None:
+    done = cli("stats")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "sample-workflow 1.0.0: 2 runs (1 cancelled, 1 completed; usually " in done.stdout
+    assert [line.split()[:5] for line in done.stdout.splitlines() if line.startswith("triage")][1] == [
+        "triage",
+        "2",
+        "-",
+        "2",
+        "2",
+    ]
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_narrow_terminal_gets_fewer_columns(cli: Cli) -> None:
+    code, seen = cli.on_terminal("stats", columns=50)
+
+    assert code == 0
+    assert ["step", "reached", "refused", "time", "stopped"] in [line.split() for line in plain(seen).splitlines()]
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_workflow_that_was_never_run_is_told_with_one_that_was(cli: Cli) -> None:
+    done = cli("stats", "sample-workflw")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "did you mean 'sample-workflow'?" in done.stderr
+
+
+def test_no_runs_are_no_error(cli: Cli) -> None:
+    done = cli("stats")
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "`workflowlookup run ID` starts one" in done.stderr
+    assert figures(cli) == []

@@ -1,0 +1,136 @@
+"""`workflowlookup why`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import Cli
+
+from make import document, step, write
+
+RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
+
+
+@pytest.fixture(autouse=True)
+def _sample(project: Path) -> None:
+    steps = (
+        step("triage", validationCriteria=RULES),
+        step("large-only", runCondition={"var": "size", "equals": "large"}),
+        step("sign-off", requireConfirmation=True),
+        step("last-step"),
+    )
+    write(project, document(*steps))
+
+
+@pytest.fixture
+def held(cli: Cli) -> str:
+    """A run that was refused once, skipped a step and waits for a person."""
+    words = ("--context", "size=small\x1b[2J", "--json")
+    run_id = str(json.loads(cli("run", "sample-workflow", *words, stdin=b"no").stdout)["runId"])
+    cli("run", "--resume", run_id, stdin=b"done\n.\nSigned.")
+    return run_id
+
+
+def test_each_step_of_a_run_is_told_with_what_decided(cli: Cli, held: str) -> None:
+    done = cli("why", held[:6])
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"Sample workflow  sample-workflow · version 1.0.0 · run {held} · waiting for a person",
+        "",
+        "✓ triage  Title triage: ran",
+        "    it has no condition",
+        "    refused once: Say that it is done.",
+        "",
+        "· large-only  Title large-only: skipped",
+        '    not true: size equals "large"',
+        '    here size is "small\\u001b[2J"',
+        "",
+        "→ sign-off  Title sign-off: waits",
+        "    it has no condition; it waits for a person's word",
+        "    a person was asked",
+        "",
+        "○ last-step  Title last-step: would run",
+        "    it has no condition",
+    ]
+
+
+def test_a_workflow_is_told_for_a_context(cli: Cli) -> None:
+    answer = json.loads(cli("why", "sample-workflow", "--context", "size=large", "--json").stdout)
+
+    assert answer["context"] == {"size": "large"}
+    assert answer["steps"][1] == {
+        "id": "large-only",
+        "title": "Title large-only",
+        "fate": "would run",
+        "because": 'true: size equals "large"',
+        "checks": [{"says": 'size equals "large"', "holds": True, "variable": "size", "value": "large"}],
+    }
+
+
+def test_a_workflow_needs_neither_context_nor_journal(cli: Cli) -> None:
+    done = cli("why", "sample-workflow")
+
+    assert "· large-only  Title large-only: would be skipped" in done.stdout
+    assert "here size is not set" in done.stdout
+
+
+def test_json_of_a_run_names_it_and_its_state(cli: Cli, held: str) -> None:
+    answer = json.loads(cli("why", held, "--json").stdout)
+
+    assert (answer["runId"], answer["state"], answer["workflowId"]) == (held, "waiting", "sample-workflow")
+    assert [one["fate"] for one in answer["steps"]] == ["ran", "skipped", "waits", "would run"]
+
+
+def test_mermaid_marks_what_was_taken_skipped_and_waits(cli: Cli, held: str) -> None:
+    of_run, of_context = cli("why", held, "--mermaid").stdout, cli("why", "sample-workflow", "--mermaid").stdout
+
+    assert [line.strip() for line in of_run.splitlines() if line.startswith("  class ")] == [
+        "class q2 question",
+        "class s1 taken",
+        "class s2 skipped",
+        "class s3 waiting",
+    ]
+    assert "class s1,s3,s4 taken" in of_context
+
+
+def test_a_finished_run_is_told_as_a_whole(cli: Cli, held: str) -> None:
+    cli("confirm", held, "--note", "Go on.")
+    cli("run", "--resume", held, stdin=b"The end.")
+
+    done = cli("why", held)
+
+    assert "✓ last-step  Title last-step: ran" in done.stdout
+    assert ": Go on." in done.stdout
+    assert "class s1,s3,s4 taken" in cli("why", held, "--mermaid").stdout
+
+
+def test_a_terminal_shows_colours_and_no_control_characters(cli: Cli, held: str) -> None:
+    code, seen = cli.on_terminal("why", held, columns=40)
+
+    assert code == 0
+    assert "\x1b[32m" in seen
+    assert "\x1b[2J" not in seen
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("no-such-thing",), 1, "Run `workflowlookup list`"),
+        (("no-such-thing", "--context", "a=1"), 1, "No workflow has the id"),
+        (("sample-workflow", "--json", "--mermaid"), 2, "together"),
+    ],
+)
+def test_what_cannot_be_done_is_said(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
+    done = cli("why", *words)
+
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+
+
+def test_with_a_journal_what_is_neither_run_nor_workflow_is_told_as_both(cli: Cli, held: str) -> None:
+    done = cli("why", held[:-1] + "zz")
+
+    assert done.returncode == 1
+    assert f"Did you mean {held}?" in done.stderr
+    assert "Nor is there a workflow of this id" in done.stderr
