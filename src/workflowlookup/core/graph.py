@@ -5,7 +5,7 @@ passed over and why. The renderers (`mermaid`, `svg`, the tree of the command li
 """
 
 import collections
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -127,7 +127,7 @@ def draw_path(
     """The graph with the way that a run took: what it did, what it passed over, the step that it waits at."""
     route = _Route()
     route.path = list(path)
-    route.pass_over(skipped)
+    route.pass_over(skipped, lambda _: "")  # the values are not what they were
     route.count(workflow)
     route.waiting, _ = split_instance(waiting)
     route.is_whole = is_whole
@@ -260,12 +260,13 @@ class _Route:
             return State.WAITING
         return (State.TAKEN if self.times[step_id] else State.SKIPPED) if self.knows(step_id) else None
 
-    def pass_over(self, skipped: Sequence[Skipped], workflow: Workflow, context: Context) -> None:
+    def pass_over(self, skipped: Sequence[Skipped], known: Callable[[Skipped], str]) -> None:
+        """Note why steps were passed over, with what is known of the values that decided."""
         for skip in skipped:
             step_id, _ = split_instance(skip.step_id)
             if step_id not in self.because:
-                known = _known(skip.condition, scope_of(workflow, skip.step_id, context))
-                self.because[step_id] = explain_skip(skip)["because"] + (f" ({known})" if known else "")
+                values = known(skip)
+                self.because[step_id] = explain_skip(skip)["because"] + (f" ({values})" if values else "")
 
     def knows(self, step_id: str) -> bool:
         """Whether it is known what becomes of a step."""
@@ -289,15 +290,19 @@ def _brief(value: Json) -> str:
 
 def _walk_through(workflow: Workflow, context: Context) -> _Route:
     """Complete whatever comes next until nothing does, or the bound is met."""
+
+    def known(skip: Skipped) -> str:
+        return _known(skip.condition, scope_of(workflow, skip.step_id, context))
+
     route = _Route()
     found = next_step(workflow, (), context)
     warnings = dict.fromkeys(found.warnings)
-    route.pass_over(found.skipped, workflow, context)
+    route.pass_over(found.skipped, known)
     while found.step is not None and len(route.path) < MOST_INSTANCES:
         route.path.append(found.instance_id)
         found = next_step(workflow, route.path, context)
         warnings |= dict.fromkeys(found.warnings)  # each time: a loop that was left is not looked into again
-        route.pass_over(found.skipped, workflow, context)
+        route.pass_over(found.skipped, known)
     route.count(workflow)
     route.is_whole = found.step is None
     if not route.is_whole:
