@@ -119,6 +119,26 @@ def test_a_person_who_does_not_agree_sees_the_step_again_with_the_reason(cli: Cl
     assert sitting.type("\x04").leave()[0] == 0
 
 
+def test_a_run_that_somebody_else_ended_meanwhile_is_told(cli: Cli) -> None:
+    sitting = cli.sit_down("run", "sample-workflow").see("> ")
+    run_id = json.loads(cli("runs", "--json").stdout)["runs"][0]["runId"]
+    cli("cancel", run_id, "--reason", "No need.")
+
+    code, _ = sitting.type("done\n.\n").see("Run state error").see("The run is cancelled: No need.").leave()
+
+    assert code == 1
+
+
+def test_a_database_serves_as_well_as_a_file(cli: Cli, database: str) -> None:
+    run_id = str(start(cli, "--journal", database, stdin="done")["runId"])
+
+    sitting = cli.sit_down("run", "--resume", run_id[:6], "--journal", database).see("1 of 3 done").see("> ")
+    sitting.type("Signed.\n.\n").see("[l]eave").type("y\n").see("last-step").see("> ").type(":leave\n")
+
+    assert sitting.see("It is kept").leave()[0] == 0
+    assert f"There is no run '{run_id}x'" in cli("why", f"{run_id}x", "--journal", database).stderr
+
+
 def test_a_narrow_terminal_that_wants_no_colour_gets_none(cli: Cli) -> None:
     code, seen = cli.on_terminal("run", "sample-workflow", typed=":leave\n", columns=30, NO_COLOR="1")
 

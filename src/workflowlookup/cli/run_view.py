@@ -59,10 +59,10 @@ def guidance_of(run: Run) -> Guidance:
 
 
 def write_start(run: Run) -> None:
-    """What a person should know before the first step."""
+    """Which run it is; and what a person should know before the first step."""
     workflow = run.workflow
     write((workflow.name, "bold"), (f"  {workflow.id} · version {workflow.version} · run {run.id}", "dim"))
-    for field, title in _LISTS:
+    for field, title in _LISTS if not run.results else ():
         write_list(title, getattr(workflow, field))
 
 

@@ -81,7 +81,7 @@ def _row(step: StepFigures, columns: Sequence[str]) -> list[str]:
         "reached": _count(step.reached),
         "skipped": _count(step.skipped),
         "refused": _count(step.refused),
-        "tries": "" if step.tries is None else f"{step.tries:g}",
+        "tries": "-" if step.tries is None else f"{step.tries:g}",
         "time": _time(step.median_time),
         "slow": _time(step.slow_time),
         "waiting": _count(step.waiting),

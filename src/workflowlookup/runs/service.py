@@ -28,7 +28,7 @@ from workflowlookup.core.run import (
     submission_key,
 )
 from workflowlookup.core.values import Context
-from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError
+from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.runs.foreign import refuse_foreign
 from workflowlookup.runs.journal import Conflict, Journal, Query, Summary, summarise
 
@@ -235,17 +235,30 @@ class Runs:
     # ── between the journal and the fold ────────────────────────────────────────────────────────────────────────
 
     def _move(self, run_id: str, by: str, decide: Callable[[Run, Moment], Draft | Run]) -> Run:
-        """Decide on the run as it is, and store what was decided; anew when somebody was faster."""
+        """Decide on the run as it is, and store what was decided; anew when somebody was faster.
+
+        A run that is kept is taken as it is at first: the journal refuses what builds on an old one, and what is not
+        stored counts only when the run is still the same.
+        """
+        kept = self._kept.get(run_id)
         for _ in range(MOST_TRIES):
-            run = self._load(run_id)
+            run, is_kept = kept or self._load(run_id), kept is not None
+            kept = None
             at = _moment(max(self._clock(), run.updated), by)
             expired = advance.expire(run, Moment(time=at.time))
             if expired is not None:
                 self._store(run.sequence, expired)
                 continue
             start_budget()
-            decided = decide(run, at)
+            try:
+                decided = decide(run, at)
+            except WorkflowLookupError:
+                if is_kept and self.journal.head(run_id) != run.sequence:
+                    continue
+                raise
             if isinstance(decided, Run):
+                if is_kept and self.journal.head(run_id) != run.sequence:
+                    continue
                 return decided
             if self._store(run.sequence, decided):
                 return decided.run
