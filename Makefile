@@ -16,7 +16,7 @@ demo: $(VENV)/.installed  ## install into .venv and show a real session
 
 test: $(VENV)/.dev  ## install what the tests need and run them all, with the checks
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: $(VENV)/.dev  ## ruff, ruff format, mypy --strict, import direction
 	@$(BIN)/ruff check .

@@ -174,7 +174,7 @@ def test_a_document_that_misses_the_schema_is_told_what_is_wrong_where_and_what_
     assert verdict["valid"] is False
 
 
-@pytest.mark.spec("001/workflow_validate_json/no-storage")
+@pytest.mark.spec("001/workflow_validate_json/syntax")
 @pytest.mark.parametrize(
     ("text", "is_yaml"),
     [
