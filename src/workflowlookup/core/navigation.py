@@ -14,9 +14,8 @@ How a loop is walked, iteration by iteration:
 """
 
 import functools
-import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -33,6 +32,7 @@ MOST_SKIPPED: Final = 100
 """How many skipped instances are told: enough to explain a path, few enough to be sent."""
 
 MOST_WORDS: Final = 500
+MOST_NAMED: Final = 20
 
 _INSTANCE: Final = re.compile(r"(?P<step>[^@]+)(?:@(?P<iterations>\d{1,9}(?:\.\d{1,9})*))?")
 
@@ -153,7 +153,7 @@ def next_step(
 
 def _next_in_line(workflow: Workflow, completed: Collection[str], context: Context) -> Next:
     """The walk through a workflow without loops."""
-    done = set(completed)
+    done = completed if isinstance(completed, set) else set(completed)
     is_beginning = done.issuperset(workflow.order[: len(done)]) and len(done) <= len(workflow.order)
     known = done if is_beginning or done <= workflow.ids else done & workflow.ids
     found: PromptStep | None = None
@@ -165,12 +165,14 @@ def _next_in_line(workflow: Workflow, completed: Collection[str], context: Conte
             found = cast("PromptStep", step)
             break
         skipped.append(Skipped(step_id=step.id, condition=step.run_condition))
-    warnings = () if known is done else (_ignored(id_ for id_ in completed if id_ not in known),)
+    warnings = () if known is done else (_ignored([id_ for id_ in completed if id_ not in known], completed),)
     return Next(found, found.id if found else "", context, None, tuple(skipped), warnings, len(known))
 
 
-def _ignored(unknown: Iterable[str]) -> str:
-    names = ", ".join(itertools.islice(unknown, 20))
+def _ignored(unknown: Sequence[str], completed: Collection[str]) -> str:
+    """What to say of ids that the workflow does not have, in the order in which they came; a set has none."""
+    in_order = sorted(unknown) if isinstance(completed, set) else unknown
+    names = ", ".join(in_order[:MOST_NAMED])
     return f"Ignored ids in completedSteps that this workflow does not have: {names}"
 
 
@@ -194,7 +196,7 @@ class _Walk:
         self._credits: set[str] = set()
         unknown = [instance_id for instance_id in completed if not self._remember(workflow, instance_id)]
         if unknown:
-            self.warnings.append(_ignored(unknown))
+            self.warnings.append(_ignored(unknown, completed))
 
     def _remember(self, workflow: Workflow, instance_id: str) -> bool:
         """Note a completed id; False when the workflow has no such step or iteration."""

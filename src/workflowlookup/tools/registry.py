@@ -180,31 +180,41 @@ class Registry:
         validator = self._validators.get(tool.name)
         if validator is None:
             validator = self._validators[tool.name] = compile_schema(tool.input_schema)
-        is_long = size > LONG_MESSAGE
-        if not (self._long_fit(validator, arguments) if is_long else validator.is_valid(arguments)):
-            raise InvalidParams("; ".join(misfit.sentence() for misfit in _misfits(validator, arguments, tool)))
-        if is_long:
-            for name in ("context", "input"):
-                _check_size(arguments, name)
+        if size > LONG_MESSAGE:
+            return self._checked_long(tool, validator, arguments)
+        if not validator.is_valid(arguments):
+            raise _misfit(validator, arguments, tool)
         return arguments  # type: ignore[no-any-return]
 
-    def _long_fit(self, validator: "jsonschema_rs.Validator", arguments: Json) -> bool:
-        """Whether long arguments fit; ids that did before are not looked at again, for they come with every step."""
+    def _checked_long(self, tool: Tool, validator: "jsonschema_rs.Validator", arguments: Json) -> Mapping[str, Any]:
+        """As above; ids that fitted before, and come with every step, are given on as a set without a further look."""
         completed = arguments.get("completedSteps")
-        if not isinstance(completed, list):
-            return bool(validator.is_valid(arguments))
-        try:
-            ids = set(completed)
-        except TypeError:  # lists and objects are no ids
-            return False
-        if len(ids) == len(completed) and ids <= self._known_ids:
-            return bool(validator.is_valid({**arguments, "completedSteps": []}))
-        if not validator.is_valid(arguments):
-            return False
-        if len(self._known_ids) > MOST_KNOWN_IDS:
-            self._known_ids.clear()
-        self._known_ids |= ids
-        return True
+        ids = _distinct(completed) if isinstance(completed, list) else None
+        is_known = ids is not None and ids <= self._known_ids
+        if not validator.is_valid({**arguments, "completedSteps": []} if is_known else arguments):
+            raise _misfit(validator, arguments, tool)
+        for name in ("context", "input"):
+            _check_size(arguments, name)
+        if ids is None:
+            return arguments  # type: ignore[no-any-return]
+        if not is_known:
+            if len(self._known_ids) > MOST_KNOWN_IDS:
+                self._known_ids.clear()
+            self._known_ids |= ids
+        return {**arguments, "completedSteps": ids}
+
+
+def _distinct(values: list[Json]) -> set[Json] | None:
+    """The values as a set; None when one comes twice, or is a list or an object."""
+    try:
+        found = set(values)
+    except TypeError:
+        return None
+    return found if len(found) == len(values) else None
+
+
+def _misfit(validator: "jsonschema_rs.Validator", arguments: Json, tool: Tool) -> InvalidParams:
+    return InvalidParams("; ".join(misfit.sentence() for misfit in _misfits(validator, arguments, tool)))
 
 
 def _misfits(validator: "jsonschema_rs.Validator", arguments: Json, tool: Tool) -> Iterable[Misfit]:
