@@ -45,7 +45,13 @@ class Client:
         self._ids = itertools.count(1)
         self._started = time.perf_counter()
         self._process = subprocess.Popen(
-            [*COMMAND, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory, text=True, bufsize=1
+            [*COMMAND, "serve"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=directory,
+            env={**os.environ, "WORKFLOWLOOKUP_JOURNAL": str(Path(directory) / "runs.sqlite")},
+            text=True,
+            bufsize=1,
         )
 
     def ask(self, method: str, params: dict[str, Any] | None = None) -> Any:
@@ -64,6 +70,13 @@ class Client:
 
     def call(self, tool: str, **arguments: Any) -> Any:
         return self.ask("tools/call", {"name": tool, "arguments": arguments})["structuredContent"]
+
+    def initialize(self) -> Any:
+        return self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(10)
 
     def close(self) -> int:
         self.ask("shutdown")
@@ -113,12 +126,17 @@ def show_verdict(output: str, verdict: dict[str, Any]) -> None:
         out.print(Padding(Text(f"• {issue}", style="red"), (0, 6)))
 
 
-def lead(client: Client) -> list[str]:
-    """Follow the workflow to its end: the first output is lazy and refused, then every one is accepted."""
+def story() -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the agent knows, and by step what it hands in."""
     cases = yaml.safe_load(FIXTURE.read_text("utf-8"))["cases"]
-    context = cases[0]["context"]
     outputs = {step_id: given for case in cases for step_id, given in case.get("outputs", {}).items()}
     outputs["root-cause"]["accept"] = [ROOT_CAUSE]
+    return cases[0]["context"], outputs
+
+
+def lead(client: Client) -> list[str]:
+    """Follow the workflow to its end: the first output is lazy and refused, then every one is accepted."""
+    context, outputs = story()
     completed: list[str] = []
     while True:
         reply = client.call("workflow_next", workflowId=WORKFLOW, completedSteps=completed, context=context)
@@ -133,6 +151,27 @@ def lead(client: Client) -> list[str]:
             )
             show_verdict(output, verdict)
         completed.append(step_id)
+
+
+def hold(client: Client, directory: str) -> Client:
+    """Start a run, try to skip to its end, kill the server, and go on with another: the same run, the same step."""
+    context, outputs = story()
+    run = client.call("workflow_start", workflowId=WORKFLOW, context=context)
+    first = run["step"]["id"]
+    out.print(f"\n  [bold]run {run['runId']}[/] waits for the output of '{first}'; the agent tries to skip to the fix:")
+    skipped = client.call("workflow_submit", runId=run["runId"], stepId="fix", output=outputs["fix"]["accept"][0])
+    out.print(
+        Padding(
+            f"[bold red]✗ {skipped['code']} {skipped['message']}[/]: expected {skipped['data']['expected']}", (0, 4)
+        )
+    )
+    client.kill()
+    out.print("\n  [bold red]kill -9[/], and a new server on the same journal:")
+    client = Client(directory)
+    client.initialize()
+    going_on = client.call("workflow_submit", runId=run["runId"], stepId=first, output=outputs[first]["accept"][0])
+    out.print(Padding(f"[bold green]✓ accepted[/], next is '{going_on['step']['id']}': {going_on['next']}", (0, 4)))
+    return client
 
 
 def show_install() -> None:
@@ -153,7 +192,7 @@ def main() -> int:
         }
         discovered = client.ask("server/discover", {"_meta": meta})
         started = (time.perf_counter() - began) * 1e3
-        initialized = client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+        initialized = client.initialize()
         tools = client.ask("tools/list")["tools"]
         out.print(
             f"\n  [bold]{initialized['serverInfo']['name']} {initialized['serverInfo']['version']}[/] was up and had "
@@ -165,10 +204,12 @@ def main() -> int:
         title(3, f"Following '{WORKFLOW}', one step at a time")
         completed = lead(client)
         out.print(f"\n  [bold green]Workflow complete:[/] {' → '.join(completed)}")
-        title(4, "Goodbye")
+        title(4, "A run: the server holds the state, and no step can be skipped or lost")
+        client = hold(client, directory)
+        title(5, "Goodbye")
         code = client.close()
         out.print(f"  the server left with exit code {code}")
-    title(5, "Add it to your client")
+    title(6, "Add it to your client")
     show_install()
     out.print(f"\n  Next: [bold]{os.path.join('.venv', 'bin', 'workflowlookup')} doctor[/], and README.md.\n")
     return code
