@@ -87,7 +87,7 @@ def test_a_run_from_its_start_to_its_end(serve):
         "state": "completed",
         "progress": {"done": 2, "total": 2},
         "verdict": {"valid": True, "issues": [], "suggestions": []},
-        "next": "The run is complete: tell the user the outcome. workflow_status has every result.",
+        "next": "The run is complete: tell the user the outcome. workflow_status has the results.",
     }
 
 
@@ -286,6 +286,12 @@ def test_a_person_is_asked_through_a_client_that_can_show_a_form(start, library)
     assert declined["step"]["id"] == "one"
     dismissed = answered(server, asked(server, run, output="best"), action="cancel")
     assert dismissed["waitingFor"] == "confirmation"
+    status = server.result("workflow_status", {"runId": run["runId"]})
+    for told in (dismissed, status):
+        assert told["next"] == (
+            f"The person has not answered. Call workflow_submit with runId '{run['runId']}', stepId 'one' and confirmed "
+            f"true to show them the form again, or have them run `workflowlookup confirm {run['runId']}` (or with --deny)."
+        )
     question = asked(server, run, confirmed=True)
     assert answered(server, question, action="accept", content={"confirmed": True})["step"]["id"] == "two"
     params = {"runId": run["runId"], "stepId": "one", "output": "best"}

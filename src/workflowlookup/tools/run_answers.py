@@ -85,7 +85,10 @@ def _next_for_output(run: Run) -> str:
 def _next_for_confirmation(services: Services, run: Run, caller: Caller) -> str:
     command = f"`workflowlookup confirm {run.id}` (or with --deny)"
     if may_ask(services, caller):
-        return f"The person has not answered. Send the same call again to ask once more, or have them run {command}."
+        return (
+            f"The person has not answered. Call workflow_submit with runId '{run.id}', stepId '{run.current}' and "
+            f"confirmed true to show them the form again, or have them run {command}."
+        )
     if services.confirmation == "person":
         return f"Have the person run {command} in a terminal, then call workflow_status with runId '{run.id}'."
     return (
@@ -100,7 +103,7 @@ def _end(run: Run) -> dict[str, Json]:
         if run.skipped:
             skips = list(run.skipped.items())[:MOST_SKIPPED]
             reply["skipped"] = [explain_skip(Skipped(step_id=step, condition=why)) for step, why in skips]
-        return {**reply, "next": "The run is complete: tell the user the outcome. workflow_status has every result."}
+        return {**reply, "next": "The run is complete: tell the user the outcome. workflow_status has the results."}
     if isinstance(run.end, Failed):
         error = {"reason": run.end.reason, "remedy": run.end.remedy}
         return {"error": error, "next": f"The run failed: tell the user why. {run.end.remedy}"}
