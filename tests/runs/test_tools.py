@@ -112,6 +112,18 @@ def test_step_and_guidance_are_those_of_workflow_next(serve):
     assert run["step"]["loop"] == {"id": "all", "iteration": 2, "item": "b.py", "index": 1, "total": 2}
 
 
+def test_the_schemas_of_run_tools_speak_of_runs_only():
+    run_tools = [tool.describe() for tool in BUILTIN_TOOLS if "runId" in tool.input_schema["properties"]]
+
+    assert [tool["name"] for tool in run_tools] == [
+        "workflow_start",
+        "workflow_submit",
+        "workflow_status",
+        "workflow_cancel",
+    ]
+    assert "completedSteps" not in json.dumps(run_tools, default=dict)
+
+
 def test_a_run_outlives_its_server_and_is_taken_up_by_another(serve, start, library):
     server = serve(TWO)
     run = submitted(server, started(server), "one")
