@@ -141,9 +141,11 @@ def test_the_same_submission_is_answered_alike_and_recorded_once(serve):
     arguments = {"output": "good enough", "context": {"a": 1, "b": 2}}
     first = submitted(server, run, "one", **arguments)
     submitted(server, run, "two")
+    status = server.result("workflow_status", {"runId": run["runId"]})
 
     assert submitted(server, run, "one", **arguments) == first
     assert submitted(server, run, "one", output="good enough", context={"b": 2, "a": 1}) == first
+    assert server.result("workflow_status", {"runId": run["runId"]}) == status
 
 
 def test_a_run_keeps_its_document_whatever_becomes_of_the_file(serve, library):
@@ -317,6 +319,26 @@ def test_where_the_agent_relays_the_person_is_not_asked(start, library):
 
     assert submitted(server, run, "one")["waitingFor"] == "confirmation"
     assert relayed(server, run, confirmed=True)["step"]["id"] == "two"
+
+
+@pytest.mark.parametrize("setting", ["auto", "person"])
+def test_the_report_tells_a_word_by_form_from_one_that_was_relayed(start, library, setting):
+    write(library, HELD)
+    asking, without_forms = with_forms(start, library, WORKFLOWLOOKUP_CONFIRMATION=setting), start(directory=library)
+    by_form, by_agent = started(asking), started(without_forms)
+    answered(asking, asked(asking, by_form, output="done"), action="accept", content={"confirmed": True})
+    submitted(without_forms, by_agent, "one")
+    relayed(without_forms, by_agent, confirmed=True)
+
+    form_line, agent_line = (_confirmed_in_report(without_forms, run) for run in (by_form, by_agent))
+
+    assert re.fullmatch(r"Confirmed \+\S+ s by forms", form_line)
+    assert re.fullmatch(r"Confirmed \+\S+ s by tests, by the word of the agent", agent_line)
+
+
+def _confirmed_in_report(server, run):
+    report = server.result("resources/read", {"uri": f"run://{run['runId']}"})["contents"][0]["text"]
+    return next(line for line in report.splitlines() if line.startswith("Confirmed"))
 
 
 def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve):
