@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from workflowlookup.core.advance import loops_to_end
 from workflowlookup.core.guidance import filler
-from workflowlookup.core.navigation import MOST_SKIPPED, Next, Skipped, explain_skip
+from workflowlookup.core.navigation import MOST_SKIPPED, Skipped, explain_skip
 from workflowlookup.core.run import Failed, OutputAccepted, OutputRefused, Run, State, Waiting
 from workflowlookup.core.values import Json
 from workflowlookup.tools.registry import Ask, Caller, Services
@@ -52,16 +52,7 @@ def _verdict(run: Run) -> dict[str, Json]:
 
 
 def _step(run: Run) -> dict[str, Json]:
-    found = Next(
-        step=run.step,
-        instance_id=run.current,
-        context=run.scope,
-        loop=run.loop,
-        skipped=(),
-        warnings=run.warnings,
-        completed=0,
-    )
-    told = tell(run.workflow, found)
+    told = tell(run.workflow, run.offered)
     if isinstance(run.judged, OutputRefused):
         told.pop("missing", None)  # the refusal has named them, with those that the step should have produced
     return told
