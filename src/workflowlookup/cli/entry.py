@@ -321,7 +321,7 @@ def edited(run: Run, text: str) -> str:
 def _reminder(run: Run) -> Iterator[str]:
     """What the output is for, below the line."""
     guidance = guide(run.workflow, run.offered)
-    yield f"# {clean(run.step.title)}"
+    yield f"# {clean(guidance.step['title'])}"
     if isinstance(run.judged, OutputRefused):
         yield "\nIt was refused:"
         yield from (f"- {clean(issue)}" for issue in run.judged.issues)

@@ -68,7 +68,7 @@ def write_step(run: Run) -> None:
 
 
 def _markdown(run: Run, guidance: Guidance) -> Iterator[str]:
-    yield f"# {run.step.title}"
+    yield f"# {guidance.step['title']}"
     iteration = f" · iteration {run.loop.iteration} of loop `{run.loop.id}`" if run.loop else ""
     yield f"`{run.current}`{iteration}"
     if run.current in run.answers and not isinstance(run.judged, OutputRefused):
