@@ -36,7 +36,7 @@ from workflowlookup.core.run import (
     Waiting,
     fold,
 )
-from workflowlookup.core.values import Context, Json, lookup
+from workflowlookup.core.values import Context, brief, lookup
 
 MOST_EVENTS: Final = 2_000
 FIRST_EVENTS: Final = 200
@@ -46,7 +46,6 @@ MOST_IN_ALL: Final = 1_000_000
 MOST_ON_A_LINE: Final = 500
 MOST_ROWS: Final = 200
 MOST_VARIABLES: Final = 5
-MOST_VALUE: Final = 100
 
 
 def report(run_id: str, records: Sequence[Record]) -> str:
@@ -332,10 +331,5 @@ def _relayed(event: ConfirmationGiven | ConfirmationDenied) -> str:
 def _values(condition: Condition, scope: Context) -> str:
     """What the variables of a condition were."""
     names = dict.fromkeys(part["var"] for part in walk(condition) if "var" in part)
-    known = [f"{code(name)} is {code(_brief(lookup(scope, name)))}" for name in list(names)[:MOST_VARIABLES]]
+    known = [f"{code(name)} is {code(brief(lookup(scope, name)))}" for name in list(names)[:MOST_VARIABLES]]
     return f" ({', '.join(known)})" if known else ""
-
-
-def _brief(value: Json) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= MOST_VALUE else text[:MOST_VALUE] + "…"

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.model import LoopStep, Step, Workflow
+from workflowlookup.core.model import LoopStep, Workflow
 from workflowlookup.core.navigation import split_instance
 from workflowlookup.core.run import (
     OVER,
@@ -129,7 +129,9 @@ class Tally:
         )
 
     def _steps(self, workflow: Workflow) -> Iterator[StepFigures]:
-        for step in _in_order(workflow.flow):
+        for step in workflow.every_step:
+            if isinstance(step, LoopStep) and step.run_condition is None:
+                continue  # nothing decides over it: its body tells all
             count, times = self._counts.get(step.id, Counter[str]()), sorted(self._times.get(step.id, ()))
             done, refused = count["done"], count["refused"]
             yield StepFigures(
@@ -149,13 +151,3 @@ def _plain(step_id: str) -> str:
 
 def _median(values: Sequence[int]) -> int | None:
     return int(statistics.median(values)) if values else None
-
-
-def _in_order(steps: Sequence[Step]) -> Iterator[Step]:
-    for step in steps:
-        if isinstance(step, LoopStep):
-            if step.run_condition is not None:
-                yield step
-            yield from _in_order(step.body)
-        else:
-            yield step
