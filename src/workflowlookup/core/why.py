@@ -222,7 +222,8 @@ def _answered(told: Reason, record: Record) -> Reason:
     word = "confirmed" if isinstance(event, ConfirmationGiven) else "not confirmed"
     relayed = ", by the word of the agent" if event.relayed else ""
     note = f": {event.note}" if event.note else ""
-    return replace(told, confirmation=f"{word}{who}{relayed}{note}")
+    fate = told.fate if isinstance(event, ConfirmationGiven) else Fate.NOT_REACHED
+    return replace(told, fate=fate, confirmation=f"{word}{who}{relayed}{note}")
 
 
 def _last(run: Run, told: Reason) -> Reason:
