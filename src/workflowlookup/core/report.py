@@ -5,6 +5,7 @@ whose fence they cannot close, or on one line with everything escaped that Markd
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -158,10 +159,11 @@ _WAITING_FOR: Final[Mapping[Waiting | None, str]] = {
 def _steps(run: Run, records: Sequence[Record]) -> Iterator[str]:
     """The steps that were reached or skipped: what became of each, how often it was tried, how long it took."""
     times = _times_of_steps(records)
-    refused: dict[str, int] = {}
-    for record in records:
-        if isinstance(record.event, OutputRefused):
-            refused[record.event.step_id] = refused.get(record.event.step_id, 0) + 1
+    tries = Counter(
+        record.event.step_id
+        for record in records
+        if isinstance(record.event, OutputRefused | OutputAccepted) and record.event.key  # not one taken as it is
+    )
     rows = []
     for step_id, (offered, done) in times.items():
         if step_id in run.results:
@@ -170,8 +172,7 @@ def _steps(run: Run, records: Sequence[Record]) -> Iterator[str]:
             fate, took = str(run.state), ""
         else:
             fate, took = "not done", ""
-        tries = refused.get(step_id, 0) + (step_id in run.results)
-        rows.append(f"| {_titled(run.workflow, step_id)} | {fate} | {tries} | {took} |")
+        rows.append(f"| {_titled(run.workflow, step_id)} | {fate} | {tries[step_id]} | {took} |")
     rows += [f"| {_titled(run.workflow, step_id)} | skipped | | |" for step_id in run.skipped if step_id not in times]
     if not rows:
         return
