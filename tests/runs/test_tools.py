@@ -7,7 +7,9 @@ import jsonschema_rs
 import pytest
 
 from make import document, loop, step, write
+from workflowlookup.core.run import State
 from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.tools.run_schemas import STATES
 
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]
 OUTPUT_SCHEMAS = {tool.name: jsonschema_rs.validator_for(tool.describe()["outputSchema"]) for tool in BUILTIN_TOOLS}
@@ -122,6 +124,7 @@ def test_the_schemas_of_run_tools_speak_of_runs_only():
         "workflow_cancel",
     ]
     assert "completedSteps" not in json.dumps(run_tools, default=dict)
+    assert list(State) == STATES
 
 
 def test_a_run_outlives_its_server_and_is_taken_up_by_another(serve, start, library):
