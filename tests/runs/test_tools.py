@@ -184,6 +184,26 @@ def test_status_tells_what_happened_and_what_came_of_it(serve):
     assert status["resultsCut"] == f"Read the resource run://{run['runId']} for all of it."
 
 
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(7, dict.fromkeys(range(11, 31), 7)), (3_000, dict.fromkeys(range(27, 31), 2_001))],
+    ids=["twenty short ones", "four long ones"],
+)
+def test_status_shows_of_the_latest_results_what_a_model_wants_to_read(serve, size, shown):
+    names = [f"step-{number}" for number in range(1, 31)]
+    server = serve(document(*map(step, names)))
+    run = started(server)
+    for name in names:
+        submitted(server, run, name, "x" * size)
+
+    status = server.result("workflow_status", {"runId": run["runId"]})
+
+    assert "resultsCut" in status
+    assert {name: len(text) for name, text in status["results"].items()} == {
+        f"step-{number}": length for number, length in shown.items()
+    }
+
+
 def test_a_start_with_an_id_of_ones_own_can_be_repeated(serve):
     server = serve(TWO)
     first = started(server, runId="mine", input={"a": 1})
