@@ -410,6 +410,22 @@ def test_runs_are_listed_in_pages_the_last_started_first(serve):
     assert server.result("workflow_runs", {"until": "2020-01-01"})["runs"] == []
 
 
+def test_the_list_of_runs_says_what_to_do_next(serve):
+    server = serve(TWO)
+
+    def told(**arguments):
+        return server.result("workflow_runs", arguments)["next"]
+
+    assert told() == "There are none. Call workflow_start."
+    for _ in range(2):
+        started(server)
+    assert told() == "Call workflow_status with a runId to take up a run."
+    assert told(limit=1) == (
+        "Call workflow_status with a runId to take up a run. There are more: pass nextCursor as cursor."
+    )
+    assert told(state="failed") == "None fits. Leave out a filter to see more, or call workflow_start."
+
+
 @pytest.mark.parametrize(
     ("arguments", "details"),
     [
