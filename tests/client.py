@@ -102,7 +102,7 @@ class Server:
         line, _, self._unread = self._unread.partition(b"\n")
         return json.loads(line)
 
-    def is_silent(self, seconds: float = 0.2) -> bool:
+    def is_silent(self) -> bool:
         """Whether nothing comes: asked by sending a ping, whose answer must be the next message."""
         identifier = f"silence-{next(self._ids)}"
         self.send({"jsonrpc": "2.0", "id": identifier, "method": "ping"})

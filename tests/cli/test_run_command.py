@@ -12,7 +12,7 @@ from make import document, loop, step, write
 
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
 STEPS = (
-    step("plan-it", prompt="Plan **it** for {{who}}.", validationCriteria=RULES),
+    step("plan-it", title="A plan for {{who}}", prompt="Plan **it** for {{who}}.", validationCriteria=RULES),
     step("large-only", runCondition={"var": "size", "equals": "large"}),
     step("sign-off", requireConfirmation=True),
     step("last-step"),
@@ -37,7 +37,9 @@ def status(cli: Cli, run_id: object) -> dict[str, object]:
 
 def test_a_person_is_led_from_the_first_step_to_the_end(cli: Cli) -> None:
     sitting = cli.sit_down("run", "sample-workflow", "--context", "who=me")
-    sitting.see("0 of 4 done").see("Plan it for me.").see("Say that it is done.").see("single dot").see("> ")
+    sitting.see("0 of 4 done").see("A plan for me").see("Plan it for me.").see("Say that it is done.").see(
+        "single dot"
+    ).see("> ")
     sitting.type("A plan.\n.\n").see("refused").see("attempt 1").see("Say that it is done.").see("> ")
     sitting.type("A plan,\nin two lines,\nis done.\n.\n").see("accepted").see("1 of 3 done").see("sign-off")
     sitting.see("> ").type("Signed.\n.\n").see("accepted").see("Do you agree").see("Signed.").see("[l]eave")
@@ -245,10 +247,10 @@ def editor(cli: Cli, script: str) -> str:
 def test_the_editor_is_opened_for_each_step_and_what_is_below_the_line_is_left_out(cli: Cli) -> None:
     command = editor(cli, 'cat "$1" >> seen; { echo "done in vi"; cat "$1"; } > new; mv new "$1"')
 
-    done = cli("run", "sample-workflow", "--editor", EDITOR=command)
+    done = cli("run", "sample-workflow", "--editor", "--context", "who=me", EDITOR=command)
 
     assert done.returncode == 0
-    assert "Plan **it** for" in (cli.directory / "seen").read_text()
+    assert "# A plan for me\n\nPlan **it** for me." in (cli.directory / "seen").read_text()
     run_id = re.findall(r"run --resume (\w+)", done.stdout)[-1]
     assert status(cli, run_id)["results"] == {"plan-it": "done in vi", "sign-off": "done in vi"}
 

@@ -113,10 +113,24 @@ def test_a_run_that_was_cancelled_tells_what_was_not_reached() -> None:
 
 
 def test_a_step_that_was_skipped_and_would_run_by_now_is_told_so() -> None:
-    workflow = build(document(step("early", runCondition=SMALL), step("later"), step("last-step")))
+    held = step("held-step", requireConfirmation=True)
+    workflow = build(document(step("early", runCondition=SMALL), held, step("last-step")))
     begun = advance.begin("a-run", workflow, {}, {}, Moment(time=1))
-    moved = advance.submit(begun.run, "later", "done", {}, Moment(time=2))
+    moved = advance.submit(begun.run, "held-step", "done", {"size": "small"}, Moment(time=2))
 
-    told = explain_run(moved.run, [*begun.records, *moved.records])
+    before, after = explain_run(begun.run, begun.records), explain_run(moved.run, [*begun.records, *moved.records])
 
-    assert fates(told) == {"early": "skipped", "later": "ran", "last-step": "waits"}
+    assert fates(before) == {"early": "skipped", "held-step": "waits", "last-step": "would run"}
+    assert fates(after) == {"early": "would run", "held-step": "waits", "last-step": "would run"}
+
+
+def test_a_step_that_a_person_did_not_agree_to_did_not_run() -> None:
+    begun = advance.begin("a-run", build(document(step("held-step", requireConfirmation=True))), {}, {}, Moment(time=1))
+    done = advance.submit(begun.run, "held-step", "done", {}, Moment(time=2))
+    denied = advance.deny(done.run, "held-step", Moment(time=3), relayed=False)
+    ended = advance.cancel(denied.run, Moment(time=4))
+
+    told = explain_run(ended.run, [*begun.records, *done.records, *denied.records, *ended.records])
+
+    assert fates(told) == {"held-step": "not reached"}
+    assert told.steps[0].because == "it has no condition; it was offered, and not done"

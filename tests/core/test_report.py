@@ -189,6 +189,7 @@ def test_a_person_who_does_not_agree_is_told_with_the_word():
 def test_an_output_that_a_person_took_after_too_many_attempts_is_told_as_such():
     told = Told(step("one", maxAttempts=1, whenExhausted="ask")).do("submit", "one", " ").do("confirm", relayed=False)
 
+    assert "| Title one (`one`) | done | 1 |" in told.report()
     assert "because it was refused as often as it may be" in told.report()
     assert "Output taken as it is +0 s by agent:" in told.report()
 

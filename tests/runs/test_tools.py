@@ -7,7 +7,9 @@ import jsonschema_rs
 import pytest
 
 from make import document, loop, step, write
+from workflowlookup.core.run import State
 from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.tools.run_schemas import STATES
 
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]
 OUTPUT_SCHEMAS = {tool.name: jsonschema_rs.validator_for(tool.describe()["outputSchema"]) for tool in BUILTIN_TOOLS}
@@ -87,7 +89,7 @@ def test_a_run_from_its_start_to_its_end(serve):
         "state": "completed",
         "progress": {"done": 2, "total": 2},
         "verdict": {"valid": True, "issues": [], "suggestions": []},
-        "next": "The run is complete: tell the user the outcome. workflow_status has every result.",
+        "next": "The run is complete: tell the user the outcome. workflow_status has the results.",
     }
 
 
@@ -112,6 +114,19 @@ def test_step_and_guidance_are_those_of_workflow_next(serve):
     assert run["step"]["loop"] == {"id": "all", "iteration": 2, "item": "b.py", "index": 1, "total": 2}
 
 
+def test_the_schemas_of_run_tools_speak_of_runs_only():
+    run_tools = [tool.describe() for tool in BUILTIN_TOOLS if "runId" in tool.input_schema["properties"]]
+
+    assert [tool["name"] for tool in run_tools] == [
+        "workflow_start",
+        "workflow_submit",
+        "workflow_status",
+        "workflow_cancel",
+    ]
+    assert "completedSteps" not in json.dumps(run_tools, default=dict)
+    assert list(State) == STATES
+
+
 def test_a_run_outlives_its_server_and_is_taken_up_by_another(serve, start, library):
     server = serve(TWO)
     run = submitted(server, started(server), "one")
@@ -129,9 +144,11 @@ def test_the_same_submission_is_answered_alike_and_recorded_once(serve):
     arguments = {"output": "good enough", "context": {"a": 1, "b": 2}}
     first = submitted(server, run, "one", **arguments)
     submitted(server, run, "two")
+    status = server.result("workflow_status", {"runId": run["runId"]})
 
     assert submitted(server, run, "one", **arguments) == first
     assert submitted(server, run, "one", output="good enough", context={"b": 2, "a": 1}) == first
+    assert server.result("workflow_status", {"runId": run["runId"]}) == status
 
 
 def test_a_run_keeps_its_document_whatever_becomes_of_the_file(serve, library):
@@ -165,6 +182,26 @@ def test_status_tells_what_happened_and_what_came_of_it(serve):
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", event["time"]) for event in status["history"])
     assert status["results"] == {"one": "x" * 2_000 + "…"}
     assert status["resultsCut"] == f"Read the resource run://{run['runId']} for all of it."
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(7, dict.fromkeys(range(11, 31), 7)), (3_000, dict.fromkeys(range(27, 31), 2_001))],
+    ids=["twenty short ones", "four long ones"],
+)
+def test_status_shows_of_the_latest_results_what_a_model_wants_to_read(serve, size, shown):
+    names = [f"step-{number}" for number in range(1, 31)]
+    server = serve(document(*map(step, names)))
+    run = started(server)
+    for name in names:
+        submitted(server, run, name, "x" * size)
+
+    status = server.result("workflow_status", {"runId": run["runId"]})
+
+    assert "resultsCut" in status
+    assert {name: len(text) for name, text in status["results"].items()} == {
+        f"step-{number}": length for number, length in shown.items()
+    }
 
 
 def test_a_start_with_an_id_of_ones_own_can_be_repeated(serve):
@@ -286,6 +323,12 @@ def test_a_person_is_asked_through_a_client_that_can_show_a_form(start, library)
     assert declined["step"]["id"] == "one"
     dismissed = answered(server, asked(server, run, output="best"), action="cancel")
     assert dismissed["waitingFor"] == "confirmation"
+    status = server.result("workflow_status", {"runId": run["runId"]})
+    for told in (dismissed, status):
+        assert told["next"] == (
+            f"The person has not answered. Call workflow_submit with runId '{run['runId']}', stepId 'one' and confirmed "
+            f"true to show them the form again, or have them run `workflowlookup confirm {run['runId']}` (or with --deny)."
+        )
     question = asked(server, run, confirmed=True)
     assert answered(server, question, action="accept", content={"confirmed": True})["step"]["id"] == "two"
     params = {"runId": run["runId"], "stepId": "one", "output": "best"}
@@ -299,6 +342,26 @@ def test_where_the_agent_relays_the_person_is_not_asked(start, library):
 
     assert submitted(server, run, "one")["waitingFor"] == "confirmation"
     assert relayed(server, run, confirmed=True)["step"]["id"] == "two"
+
+
+@pytest.mark.parametrize("setting", ["auto", "person"])
+def test_the_report_tells_a_word_by_form_from_one_that_was_relayed(start, library, setting):
+    write(library, HELD)
+    asking, without_forms = with_forms(start, library, WORKFLOWLOOKUP_CONFIRMATION=setting), start(directory=library)
+    by_form, by_agent = started(asking), started(without_forms)
+    answered(asking, asked(asking, by_form, output="done"), action="accept", content={"confirmed": True})
+    submitted(without_forms, by_agent, "one")
+    relayed(without_forms, by_agent, confirmed=True)
+
+    form_line, agent_line = (_confirmed_in_report(without_forms, run) for run in (by_form, by_agent))
+
+    assert re.fullmatch(r"Confirmed \+\S+ s by forms", form_line)
+    assert re.fullmatch(r"Confirmed \+\S+ s by tests, by the word of the agent", agent_line)
+
+
+def _confirmed_in_report(server, run):
+    report = server.result("resources/read", {"uri": f"run://{run['runId']}"})["contents"][0]["text"]
+    return next(line for line in report.splitlines() if line.startswith("Confirmed"))
 
 
 def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve):
@@ -345,6 +408,22 @@ def test_runs_are_listed_in_pages_the_last_started_first(serve):
     assert {"other", "run-4"} <= later.keys()
     assert min(later.values()) == since
     assert server.result("workflow_runs", {"until": "2020-01-01"})["runs"] == []
+
+
+def test_the_list_of_runs_says_what_to_do_next(serve):
+    server = serve(TWO)
+
+    def told(**arguments):
+        return server.result("workflow_runs", arguments)["next"]
+
+    assert told() == "There are none. Call workflow_start."
+    for _ in range(2):
+        started(server)
+    assert told() == "Call workflow_status with a runId to take up a run."
+    assert told(limit=1) == (
+        "Call workflow_status with a runId to take up a run. There are more: pass nextCursor as cursor."
+    )
+    assert told(state="failed") == "None fits. Leave out a filter to see more, or call workflow_start."
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ import msgspec
 
 from workflowlookup.cli.context import variable
 from workflowlookup.cli.output import clean, complain, write
-from workflowlookup.cli.run_view import guidance_of
 from workflowlookup.core.advance import loops_to_end
 from workflowlookup.core.contract import Need, unmet
+from workflowlookup.core.guidance import guide
 from workflowlookup.core.navigation import scope_of
 from workflowlookup.core.run import OutputRefused, Run
 from workflowlookup.core.values import Json
@@ -320,8 +320,8 @@ def edited(run: Run, text: str) -> str:
 
 def _reminder(run: Run) -> Iterator[str]:
     """What the output is for, below the line."""
-    guidance = guidance_of(run)
-    yield f"# {clean(run.step.title)}"
+    guidance = guide(run.workflow, run.offered)
+    yield f"# {clean(guidance.step['title'])}"
     if isinstance(run.judged, OutputRefused):
         yield "\nIt was refused:"
         yield from (f"- {clean(issue)}" for issue in run.judged.issues)

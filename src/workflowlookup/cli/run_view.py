@@ -22,7 +22,6 @@ from workflowlookup.cli.output import (
 from workflowlookup.core.advance import loops_to_end
 from workflowlookup.core.contract import unmet
 from workflowlookup.core.guidance import Guidance, guide
-from workflowlookup.core.navigation import Next
 from workflowlookup.core.run import Failed, OutputAccepted, OutputRefused, Run, State, Waiting
 from workflowlookup.tools.run_answers import question
 
@@ -44,20 +43,6 @@ _LISTS: Final = (
 )
 
 
-def guidance_of(run: Run) -> Guidance:
-    """What the one who does the current step is told."""
-    found = Next(
-        step=run.step,
-        instance_id=run.current,
-        context=run.scope,
-        loop=run.loop,
-        skipped=(),
-        warnings=run.warnings,
-        completed=0,
-    )
-    return guide(run.workflow, found)
-
-
 def write_start(run: Run) -> None:
     """Which run it is; and what a person should know before the first step."""
     workflow = run.workflow
@@ -68,7 +53,7 @@ def write_start(run: Run) -> None:
 
 def write_step(run: Run) -> None:
     """The current step, in full."""
-    guidance = guidance_of(run)
+    guidance = guide(run.workflow, run.offered)
     write()
     write(*progress(run))
     write()
@@ -83,7 +68,7 @@ def write_step(run: Run) -> None:
 
 
 def _markdown(run: Run, guidance: Guidance) -> Iterator[str]:
-    yield f"# {run.step.title}"
+    yield f"# {guidance.step['title']}"
     iteration = f" · iteration {run.loop.iteration} of loop `{run.loop.id}`" if run.loop else ""
     yield f"`{run.current}`{iteration}"
     if run.current in run.answers and not isinstance(run.judged, OutputRefused):

@@ -8,8 +8,8 @@ from workflowlookup.cli.journal import ago, command_line, has_journal, milliseco
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, width, write_hint, write_json, write_table
 from workflowlookup.settings import Settings
+from workflowlookup.tools.run_schemas import STATES
 
-STATES: Final = ("queued", "running", "waiting", "completed", "failed", "cancelled")
 COLUMNS: Final = ("run", "workflow", "state", "done", "started", "changed", "step")
 FEWER_COLUMNS: Final = ("run", "state", "done", "workflow")
 """For a terminal on which all would leave no room."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.model import Loop, LoopStep, Step, Workflow
 from workflowlookup.core.navigation import Skipped, explain_skip, next_step, scope_of, split_instance
-from workflowlookup.core.values import Context, Json, lookup
+from workflowlookup.core.values import Context, brief, lookup
 
 MOST_INSTANCES: Final = 1000
 """How many step instances are walked to mark the path taken."""
@@ -277,15 +277,10 @@ def _known(condition: Condition, scope: Context) -> str:
     """What the variables of a condition are: `size is "small", owner is not set`."""
     values = {part["var"]: lookup(scope, part["var"]) for part in walk(condition) if "var" in part}
     words = [
-        f"{name} is {'not set' if value is None else _brief(value)}"
+        f"{name} is {'not set' if value is None else brief(value, MOST_VALUE)}"
         for name, value in list(values.items())[:MOST_VARIABLES]
     ]
     return ", ".join(words + ["…"] * (len(values) > MOST_VARIABLES))
-
-
-def _brief(value: Json) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}…"
 
 
 def _walk_through(workflow: Workflow, context: Context) -> _Route:

@@ -214,6 +214,11 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     """What others have worked out about this workflow and keep for as long as it lives."""
 
     @property
+    def every_step(self) -> list[Step]:
+        """All that navigation can meet, in the order of the document: a loop before its body."""
+        return [self.steps[step_id] for step_id in self.enclosing]
+
+    @property
     def total_steps(self) -> int:
         """How many steps the author wrote at the top level."""
         return len(self.document["steps"])

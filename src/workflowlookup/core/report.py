@@ -5,6 +5,7 @@ whose fence they cannot close, or on one line with everything escaped that Markd
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -36,7 +37,7 @@ from workflowlookup.core.run import (
     Waiting,
     fold,
 )
-from workflowlookup.core.values import Context, Json, lookup
+from workflowlookup.core.values import Context, brief, lookup
 
 MOST_EVENTS: Final = 2_000
 FIRST_EVENTS: Final = 200
@@ -46,7 +47,6 @@ MOST_IN_ALL: Final = 1_000_000
 MOST_ON_A_LINE: Final = 500
 MOST_ROWS: Final = 200
 MOST_VARIABLES: Final = 5
-MOST_VALUE: Final = 100
 
 
 def report(run_id: str, records: Sequence[Record]) -> str:
@@ -159,10 +159,11 @@ _WAITING_FOR: Final[Mapping[Waiting | None, str]] = {
 def _steps(run: Run, records: Sequence[Record]) -> Iterator[str]:
     """The steps that were reached or skipped: what became of each, how often it was tried, how long it took."""
     times = _times_of_steps(records)
-    refused: dict[str, int] = {}
-    for record in records:
-        if isinstance(record.event, OutputRefused):
-            refused[record.event.step_id] = refused.get(record.event.step_id, 0) + 1
+    tries = Counter(
+        record.event.step_id
+        for record in records
+        if isinstance(record.event, OutputRefused | OutputAccepted) and record.event.key  # not one taken as it is
+    )
     rows = []
     for step_id, (offered, done) in times.items():
         if step_id in run.results:
@@ -171,8 +172,7 @@ def _steps(run: Run, records: Sequence[Record]) -> Iterator[str]:
             fate, took = str(run.state), ""
         else:
             fate, took = "not done", ""
-        tries = refused.get(step_id, 0) + (step_id in run.results)
-        rows.append(f"| {_titled(run.workflow, step_id)} | {fate} | {tries} | {took} |")
+        rows.append(f"| {_titled(run.workflow, step_id)} | {fate} | {tries[step_id]} | {took} |")
     rows += [f"| {_titled(run.workflow, step_id)} | skipped | | |" for step_id in run.skipped if step_id not in times]
     if not rows:
         return
@@ -332,10 +332,5 @@ def _relayed(event: ConfirmationGiven | ConfirmationDenied) -> str:
 def _values(condition: Condition, scope: Context) -> str:
     """What the variables of a condition were."""
     names = dict.fromkeys(part["var"] for part in walk(condition) if "var" in part)
-    known = [f"{code(name)} is {code(_brief(lookup(scope, name)))}" for name in list(names)[:MOST_VARIABLES]]
+    known = [f"{code(name)} is {code(brief(lookup(scope, name)))}" for name in list(names)[:MOST_VARIABLES]]
     return f" ({', '.join(known)})" if known else ""
-
-
-def _brief(value: Json) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= MOST_VALUE else text[:MOST_VALUE] + "…"

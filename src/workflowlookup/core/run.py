@@ -20,7 +20,7 @@ from workflowlookup.core.conditions import Condition
 from workflowlookup.core.contract import Need
 from workflowlookup.core.document import build
 from workflowlookup.core.model import PromptStep, Workflow
-from workflowlookup.core.navigation import Iterating, Lists, LoopPosition, find_step, is_inside, scope_of
+from workflowlookup.core.navigation import Iterating, Lists, LoopPosition, Next, find_step, is_inside, scope_of
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import RunStateError
 
@@ -308,6 +308,19 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def scope(self) -> Context:
         """The context with the variables of the loops around the current step."""
         return scope_of(self.workflow, self.current, self.context, self.lists)
+
+    @property
+    def offered(self) -> Next:
+        """The step that was offered last, as the walk found it."""
+        return Next(
+            step=self.step,
+            instance_id=self.current,
+            context=self.scope,
+            loop=self.loop,
+            skipped=(),
+            warnings=self.warnings,
+            completed=len(self.passed),
+        )
 
     @property
     def total(self) -> int | None:

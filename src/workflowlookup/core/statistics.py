@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.model import LoopStep, Step, Workflow
+from workflowlookup.core.model import LoopStep, Workflow
 from workflowlookup.core.navigation import split_instance
 from workflowlookup.core.run import (
     OVER,
@@ -43,7 +43,7 @@ class StepFigures(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     refused: int = 0
     denied: int = 0
     tries: float | None = None
-    """Outputs for one that was accepted, on average."""
+    """Outputs for one that counts, on average: what was refused or denied is a try too."""
     median_time: int | None = None
     slow_time: int | None = None
     """One in ten took longer."""
@@ -72,6 +72,7 @@ class Tally:
         self._latest: Run | None = None
         self._states: Counter[str] = Counter()
         self._counts: dict[str, Counter[str]] = {}
+        self._outputs: Counter[str] = Counter()
         self._times: dict[str, list[int]] = {}
         self._whole: list[int] = []
 
@@ -89,6 +90,7 @@ class Tally:
 
     def _go_through(self, records: Sequence[Record]) -> None:
         offered: dict[str, int] = {}
+        took: dict[str, int] = {}
         asked_at = 0
         for record in records:
             match record.event:
@@ -100,16 +102,21 @@ class Tally:
                     self._count(step_id)["skipped"] += 1
                 case OutputRefused(step_id=step_id):
                     self._count(step_id)["refused"] += 1
-                case OutputAccepted(step_id=step_id) if step_id in offered:
-                    self._count(step_id)["done"] += 1
-                    self._times.setdefault(_plain(step_id), []).append(record.time - offered[step_id])
+                    self._outputs[_plain(step_id)] += 1
+                case OutputAccepted(step_id=step_id, key=key) if step_id in offered:
+                    took[step_id] = record.time - offered[step_id]
+                    self._outputs[_plain(step_id)] += bool(key)  # one that is taken as it is was counted as refused
                 case ConfirmationAsked():
                     asked_at = record.time
                 case ConfirmationGiven(step_id=step_id) | ConfirmationDenied(step_id=step_id):
-                    is_denied = isinstance(record.event, ConfirmationDenied)
-                    self._count(step_id)["denied"] += is_denied
+                    if isinstance(record.event, ConfirmationDenied):
+                        self._count(step_id)["denied"] += 1
+                        took.pop(step_id, None)
                     if step_id in offered:
                         offered[step_id] += record.time - asked_at
+        for step_id, time in took.items():
+            self._count(step_id)["done"] += 1
+            self._times.setdefault(_plain(step_id), []).append(time)
 
     def _count(self, step_id: str) -> "Counter[str]":
         return self._counts.setdefault(_plain(step_id), Counter())
@@ -129,14 +136,15 @@ class Tally:
         )
 
     def _steps(self, workflow: Workflow) -> Iterator[StepFigures]:
-        for step in _in_order(workflow.flow):
+        for step in workflow.every_step:
+            if isinstance(step, LoopStep) and step.run_condition is None:
+                continue  # nothing decides over it: its body tells all
             count, times = self._counts.get(step.id, Counter[str]()), sorted(self._times.get(step.id, ()))
-            done, refused = count["done"], count["refused"]
             yield StepFigures(
                 id=step.id,
                 title=step.title,
                 depth=len(workflow.enclosing[step.id]),
-                tries=round((done + refused) / done, 2) if done else None,
+                tries=round(self._outputs[step.id] / count["done"], 2) if count["done"] else None,
                 median_time=_median(times),
                 slow_time=times[int(SLOW * (len(times) - 1))] if times else None,
                 **count,
@@ -149,13 +157,3 @@ def _plain(step_id: str) -> str:
 
 def _median(values: Sequence[int]) -> int | None:
     return int(statistics.median(values)) if values else None
-
-
-def _in_order(steps: Sequence[Step]) -> Iterator[Step]:
-    for step in steps:
-        if isinstance(step, LoopStep):
-            if step.run_condition is not None:
-                yield step
-            yield from _in_order(step.body)
-        else:
-            yield step

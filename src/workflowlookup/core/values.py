@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeGuard
 
+import msgspec
+
 Json: TypeAlias = Any
 """None, bool, int, float, str, and lists and dicts (with text keys) of these."""
 
@@ -136,3 +138,9 @@ def _children(value: Json) -> Sequence[Json]:
 
 def _fold(text: str) -> str:
     return text.strip().casefold()
+
+
+def brief(value: Json, most: int = 100) -> str:
+    """A value as JSON; of a long one the beginning."""
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= most else f"{text[:most]}…"

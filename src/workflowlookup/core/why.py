@@ -32,9 +32,8 @@ from workflowlookup.core.run import (
     StepSkipped,
     Waiting,
 )
-from workflowlookup.core.values import Context, Json, lookup
+from workflowlookup.core.values import Context, Json, brief, lookup
 
-MOST_VALUE: Final = 100
 NO_CONDITION: Final = "it has no condition"
 
 
@@ -104,7 +103,7 @@ def explain_run(run: Run, records: Sequence[Record]) -> Explanation:
     if run.waiting_for is Waiting.OUTPUT:
         path.append(run.current)
     return Explanation(
-        steps=tuple(_in_order(run.workflow, found, _Extent(run.context, run.lists), rest)),
+        steps=tuple(_in_order(run.workflow, found, run.context, run.lists, rest)),
         path=tuple(path),
         skipped=tuple(skipped),
         warnings=warnings,
@@ -121,17 +120,11 @@ def explain_context(workflow: Workflow, context: Context) -> Explanation:
     ahead = _Ahead(workflow, context, NO_LISTS)
     path = ahead.go([])
     return Explanation(
-        steps=tuple(_in_order(workflow, ahead.reasons, _Extent(context, NO_LISTS), "")),
+        steps=tuple(_in_order(workflow, ahead.reasons, context, NO_LISTS)),
         path=tuple(path),
         skipped=tuple(ahead.skipped),
         warnings=tuple(ahead.warnings),
     )
-
-
-def brief(value: Json) -> str:
-    """A value as JSON; of a long one the beginning."""
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= MOST_VALUE else text[:MOST_VALUE] + "…"
 
 
 # ── what decided ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -229,7 +222,8 @@ def _answered(told: Reason, record: Record) -> Reason:
     word = "confirmed" if isinstance(event, ConfirmationGiven) else "not confirmed"
     relayed = ", by the word of the agent" if event.relayed else ""
     note = f": {event.note}" if event.note else ""
-    return replace(told, confirmation=f"{word}{who}{relayed}{note}")
+    fate = told.fate if isinstance(event, ConfirmationGiven) else Fate.NOT_REACHED
+    return replace(told, fate=fate, confirmation=f"{word}{who}{relayed}{note}")
 
 
 def _last(run: Run, told: Reason) -> Reason:
@@ -292,40 +286,37 @@ class _Ahead:
 # ── all of it, in order ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Extent:
-    """How often loops go round, as far as that is known."""
-
-    def __init__(self, context: Context, lists: Lists) -> None:
-        self._context = context
-        self._lists = lists
-
-    def of(self, step: LoopStep) -> tuple[str, tuple[Check, ...]]:
-        """What decides over a loop, and the values."""
-        loop = step.loop
-        if loop.condition is not None:
-            scope = {**self._context, loop.iteration_var: 1}
-            return f"it repeats {loop.type} {in_words(loop.condition)}", decided_by(loop.condition, scope)
-        name = loop.items if loop.type == "forEach" else loop.count
-        if not isinstance(name, str):
-            return ("it repeats until the agent ends it" if name is None else f"it repeats {name} times"), ()
-        value = self._lists.get(step.id) or lookup(self._context, name)
-        count = _counted(len(value)) if isinstance(value, list) else "not set" if value is None else brief(value)
-        return f"it repeats for {name}, which is {count}", ()
+def _extent(step: LoopStep, context: Context, lists: Lists) -> tuple[str, tuple[Check, ...]]:
+    """How often a loop goes round, as far as that is known, and the values that decide it."""
+    loop = step.loop
+    if loop.condition is not None:
+        scope = {**context, loop.iteration_var: 1}
+        return f"it repeats {loop.type} {in_words(loop.condition)}", decided_by(loop.condition, scope)
+    name = loop.items if loop.type == "forEach" else loop.count
+    if not isinstance(name, str):
+        return ("it repeats until the agent ends it" if name is None else f"it repeats {name} times"), ()
+    value = lists.get(step.id) or lookup(context, name)
+    count = _counted(len(value)) if isinstance(value, list) else "not set" if value is None else brief(value)
+    return f"it repeats for {name}, which is {count}", ()
 
 
 def _counted(number: int) -> str:
     return "a list of 1" if number == 1 else f"a list of {number}"
 
 
-def _in_order(workflow: Workflow, found: Mapping[str, Reason], extent: _Extent, rest: str) -> Iterator[Reason]:
+def _in_order(
+    workflow: Workflow, found: Mapping[str, Reason], context: Context, lists: Lists, rest: str = ""
+) -> Iterator[Reason]:
     instances: dict[str, list[Reason]] = {}
     for instance_id, reason in found.items():
         instances.setdefault(split_instance(instance_id)[0], []).append(reason)
-    for step in _steps(workflow.flow):
+    for step in workflow.every_step:
         depth = len(workflow.enclosing[step.id])
         known = instances.get(step.id, [])
         if isinstance(step, LoopStep):
-            yield from _loop(step, known, instances, extent, depth)
+            body = [inner for inner, around in workflow.enclosing.items() if step.id in around]
+            inside = [reason for inner in body for reason in instances.get(inner, ())]
+            yield from _loop(step, known, inside, _extent(step, context, lists), depth)
         elif known:
             yield from known
         else:
@@ -334,23 +325,15 @@ def _in_order(workflow: Workflow, found: Mapping[str, Reason], extent: _Extent, 
 
 
 def _loop(
-    step: LoopStep, known: list[Reason], instances: Mapping[str, list[Reason]], extent: _Extent, depth: int
+    step: LoopStep, known: list[Reason], inside: list[Reason], extent: tuple[str, tuple[Check, ...]], depth: int
 ) -> Iterator[Reason]:
     """A loop: as the journal tells it; or as its body does, which is all that a walk ahead knows."""
-    how, checks = extent.of(step)
+    how, checks = extent
     if known:
         for reason in known:
             is_run = reason.fate is Fate.RAN
             yield replace(reason, because=f"{reason.because}; {how}") if is_run else reason
         return
-    inside = [reason for inner in _steps(step.body) for reason in instances.get(inner.id, ())]
     is_entered = any(reason.fate is not Fate.NOT_REACHED for reason in inside)
     fate = Fate.WOULD_RUN if is_entered else Fate.NOT_REACHED
     yield Reason(id=step.id, title=step.title, fate=fate, because=how, depth=depth, checks=checks)
-
-
-def _steps(steps: Sequence[Step]) -> Iterator[Step]:
-    for step in steps:
-        yield step
-        if isinstance(step, LoopStep):
-            yield from _steps(step.body)

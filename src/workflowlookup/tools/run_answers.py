@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from workflowlookup.core.advance import loops_to_end
 from workflowlookup.core.guidance import filler
-from workflowlookup.core.navigation import MOST_SKIPPED, Next, Skipped, explain_skip
+from workflowlookup.core.navigation import MOST_SKIPPED, Skipped, explain_skip
 from workflowlookup.core.run import Failed, OutputAccepted, OutputRefused, Run, State, Waiting
 from workflowlookup.core.values import Json
 from workflowlookup.tools.registry import Ask, Caller, Services
@@ -52,16 +52,7 @@ def _verdict(run: Run) -> dict[str, Json]:
 
 
 def _step(run: Run) -> dict[str, Json]:
-    found = Next(
-        step=run.step,
-        instance_id=run.current,
-        context=run.scope,
-        loop=run.loop,
-        skipped=(),
-        warnings=run.warnings,
-        completed=0,
-    )
-    told = tell(run.workflow, found)
+    told = tell(run.workflow, run.offered)
     if isinstance(run.judged, OutputRefused):
         told.pop("missing", None)  # the refusal has named them, with those that the step should have produced
     return told
@@ -85,7 +76,10 @@ def _next_for_output(run: Run) -> str:
 def _next_for_confirmation(services: Services, run: Run, caller: Caller) -> str:
     command = f"`workflowlookup confirm {run.id}` (or with --deny)"
     if may_ask(services, caller):
-        return f"The person has not answered. Send the same call again to ask once more, or have them run {command}."
+        return (
+            f"The person has not answered. Call workflow_submit with runId '{run.id}', stepId '{run.current}' and "
+            f"confirmed true to show them the form again, or have them run {command}."
+        )
     if services.confirmation == "person":
         return f"Have the person run {command} in a terminal, then call workflow_status with runId '{run.id}'."
     return (
@@ -100,7 +94,7 @@ def _end(run: Run) -> dict[str, Json]:
         if run.skipped:
             skips = list(run.skipped.items())[:MOST_SKIPPED]
             reply["skipped"] = [explain_skip(Skipped(step_id=step, condition=why)) for step, why in skips]
-        return {**reply, "next": "The run is complete: tell the user the outcome. workflow_status has every result."}
+        return {**reply, "next": "The run is complete: tell the user the outcome. workflow_status has the results."}
     if isinstance(run.end, Failed):
         error = {"reason": run.end.reason, "remedy": run.end.remedy}
         return {"error": error, "next": f"The run failed: tell the user why. {run.end.remedy}"}

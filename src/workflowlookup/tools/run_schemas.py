@@ -27,14 +27,33 @@ WORKFLOW_SCHEMA: Final[Mapping[str, Json]] = {
     "required": ["id", "name", "version"],
 }
 
+_STEP: Final[Mapping[str, Json]] = {
+    **STEP_SCHEMA,
+    "description": "The step whose output the run waits for.",
+    "properties": {
+        **STEP_SCHEMA["properties"],
+        "id": {"type": "string", "description": "Pass it to workflow_submit as stepId, with your output."},
+    },
+}
+_GUIDANCE: Final[Mapping[str, Json]] = {
+    **GUIDANCE_SCHEMA,
+    "properties": {
+        **GUIDANCE_SCHEMA["properties"],
+        "requiresConfirmation": {
+            "type": "boolean",
+            "description": "A person must agree to the output once it is submitted; next will say how.",
+        },
+    },
+}
+
 RUN_PROPERTIES: Final[Mapping[str, Json]] = {
     "runId": {"type": "string"},
     "state": {"type": "string", "enum": STATES},
     "next": {"type": "string", "description": "What to do now, in one sentence."},
     "progress": PROGRESS_SCHEMA,
     "waitingFor": {"type": "string", "description": "output: of the step; confirmation: a person's word."},
-    "step": {**STEP_SCHEMA, "description": "The step whose output the run waits for."},
-    "guidance": GUIDANCE_SCHEMA,
+    "step": _STEP,
+    "guidance": _GUIDANCE,
     "verdict": {**VERDICT_SCHEMA, "description": "What was said of the output that was submitted last."},
     "attempts": {"type": "integer", "description": "How many outputs of this step were refused."},
     "missing": {

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 PAGE_SIZE: Final = 20
 MOST_DIGITS: Final = 15
+_FILTERS: Final = ("state", "workflowId", "since", "until", "cursor")
 
 
 def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
@@ -31,8 +32,16 @@ def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mappi
     found = services.runs.summaries(query)
     shown = found[:limit]
     following = {"nextCursor": encode_cursor(f"{shown[-1].started} {shown[-1].id}")} if len(found) > limit else {}
-    next_ = "Call workflow_status with a runId to take up a run." if shown else "There are none. Call workflow_start."
-    return {"runs": [_line(summary) for summary in shown], **following, "next": next_}
+    return {"runs": [_line(summary) for summary in shown], **following, "next": _next(arguments, shown, following)}
+
+
+def _next(arguments: Mapping[str, Any], shown: "list[Summary]", following: Mapping[str, Json]) -> str:
+    if shown:
+        more = " There are more: pass nextCursor as cursor." if following else ""
+        return f"Call workflow_status with a runId to take up a run.{more}"
+    if any(arguments.get(name) is not None for name in _FILTERS):
+        return "None fits. Leave out a filter to see more, or call workflow_start."
+    return "There are none. Call workflow_start."
 
 
 def _line(summary: "Summary") -> dict[str, Json]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 MOST_EVENTS: Final = 10
 MOST_RESULTS: Final = 20
 MOST_OF_A_RESULT: Final = 2_000
+MOST_OF_RESULTS: Final = 8_000
+"""How many characters all results together take: an answer is read by a model, each time."""
 
 
 def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Mapping[str, Json]:
@@ -57,13 +59,16 @@ def _in_brief(record: "Record") -> dict[str, Json]:
 
 def _results(run: "Run") -> dict[str, Json]:
     """The last outputs, as much of them as one wants to read here."""
-    latest = list(run.results.items())[-MOST_RESULTS:]
-    results = {step: text if len(text) <= MOST_OF_A_RESULT else f"{text[:MOST_OF_A_RESULT]}…" for step, text in latest}
-    is_cut = len(latest) < len(run.results) or results != dict(latest)
-    return {
-        "results": results,
-        **({"resultsCut": f"Read the resource run://{run.id} for all of it."} if is_cut else {}),
-    }
+    results: dict[str, Json] = {}
+    room = MOST_OF_RESULTS
+    for step_id, output in list(run.results.items())[: -MOST_RESULTS - 1 : -1]:
+        most = min(room, MOST_OF_A_RESULT)
+        if not most:
+            break
+        results[step_id] = output if len(output) <= most else f"{output[:most]}…"
+        room -= min(len(output), most)
+    where = {} if results == run.results else {"resultsCut": f"Read the resource run://{run.id} for all of it."}
+    return {"results": dict(reversed(results.items())), **where}
 
 
 TOOL = Tool(
@@ -90,7 +95,7 @@ TOOL = Tool(
                 "items": {"type": "object"},
                 "description": f"The last {MOST_EVENTS} events: time, event, id of step or loop, why, by whom.",
             },
-            "results": {"type": "object", "description": "By step: its output, or the beginning of it."},
+            "results": {"type": "object", "description": "By step, the latest: its output, or the beginning."},
             "resultsCut": {"type": "string", "description": "Where the rest of the results is."},
         },
     },

@@ -1,0 +1,49 @@
+"""The figures of runs: what counts as done, how many outputs that took, and how long."""
+
+from make import document, step
+from workflowlookup.core import advance
+from workflowlookup.core.advance import Moment
+from workflowlookup.core.document import build
+from workflowlookup.core.statistics import StepFigures, Tally
+
+RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
+
+
+def figures(content, *calls):
+    """Of the only step, after these calls, each a second after the one before."""
+    draft = advance.begin("a-run", build(content), {}, {}, Moment(time=0))
+    records = list(draft.records)
+    for number, (what, *words) in enumerate(calls, 1):
+        at = Moment(time=number * 1_000)
+        if what == "submit":
+            draft = advance.submit(draft.run, "only-step", *words, {}, at)
+        else:
+            draft = getattr(advance, what)(draft.run, "only-step", at, relayed=False)
+        records += draft.records
+    tally = Tally()
+    tally.add("a-run", records)
+    return tally.figures().steps[0]
+
+
+def told(**counted):
+    return StepFigures(id="only-step", title="Title only-step", reached=1, **counted)
+
+
+def test_an_output_that_a_person_did_not_agree_to_is_a_try_and_not_done():
+    held = document(step("only-step", requireConfirmation=True))
+
+    once = figures(held, ("submit", "bad"), ("deny",))
+    twice = figures(held, ("submit", "bad"), ("deny",), ("submit", "good"), ("confirm",))
+
+    assert once == told(denied=1, waiting=1)
+    assert twice == told(denied=1, done=1, tries=2.0, median_time=2_000, slow_time=2_000)
+
+
+def test_an_output_that_is_taken_as_it_is_counts_once():
+    limited = document(step("only-step", validationCriteria=RULES, maxAttempts=2, whenExhausted="ask"))
+
+    taken = figures(limited, ("submit", "no"), ("submit", "nor this"), ("confirm",))
+    denied = figures(limited, ("submit", "no"), ("submit", "nor this"), ("deny",))
+
+    assert taken == told(refused=2, done=1, tries=2.0, median_time=2_000, slow_time=2_000)
+    assert denied == told(refused=2, denied=1, stopped=1)
