@@ -149,6 +149,10 @@ class Runs:
         """The run as it is now. Raises `RunNotFound`."""
         return self._move(run_id, "", lambda run, _: run)
 
+    def at(self, run_id: str, sequence: int) -> Run:
+        """The run as it was when it rested at a sequence. Raises `RunNotFound`."""
+        return self._as_of(self.get(run_id), sequence)
+
     def after(self, run: Run) -> Run:
         """The run as it was when it rested next after this; the same when it still rests there."""
         for record in self.journal.read(run.id, after=run.sequence):
