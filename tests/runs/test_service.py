@@ -298,6 +298,17 @@ def test_what_is_no_whole_run_is_not_taken_in(runs):
         runs.adopt("new", records[1:])
 
 
+def test_a_run_that_is_damaged_hides_no_other(runs, clock):
+    late = build(document(step("one"), deadlineSeconds=1))
+    broken, whole = (runs.start(late, {}, {}).id for _ in range(2))
+    runs.journal.query("UPDATE events SET body = 'garbage' WHERE run = ? AND sequence = 2", (broken,))
+    clock.now += 2_000
+
+    states = {line.id: line.state for line in Runs(runs.journal, clock=clock).recent(10)}
+
+    assert states == {broken: "waiting", whole: "failed"}
+
+
 def test_runs_are_forgotten_one_by_one_or_all_that_are_over_and_old(runs, clock):
     old, waiting, gone = (runs.start(TWO, {}, {}).id for _ in range(3))
     runs.cancel(old)

@@ -4,6 +4,7 @@ What a call means is decided by `core.advance` on the run as the journal has it;
 somebody was faster, and the call is decided anew. An answer is given only after its events are stored.
 """
 
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -169,7 +170,8 @@ class Runs:
     def summaries(self, query: Query) -> list[Summary]:
         """A page of runs, the last started first."""
         for run_id in self.journal.overdue(self._clock()):
-            self.get(run_id)
+            with contextlib.suppress(WorkflowLookupError):  # one that is damaged or just gone hides no other
+                self.get(run_id)
         return self.journal.summaries(query)
 
     def every(self, query: Query | None = None) -> Iterator[Summary]:
