@@ -15,7 +15,7 @@ from workflowlookup.core import advance
 from workflowlookup.core.advance import Moment
 from workflowlookup.core.document import build
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.journal import Conflict, Query, summarise
+from workflowlookup.runs.journal import Conflict, Mark, Query, summarise
 from workflowlookup.runs.postgres import PostgresJournal
 from workflowlookup.runs.sqlite import SqliteJournal
 
@@ -242,6 +242,18 @@ def test_a_run_that_is_deleted_is_gone_and_can_be_begun_again(journal):
     assert journal.delete("r1") is False
     assert (journal.head("r1"), journal.read("r1"), journal.head("r2")) == (None, [], 2)
     begin(journal)
+
+
+def test_nothing_is_appended_to_another_run_of_the_same_id(journal):
+    old = begin(journal, time=1_000).run
+    journal.delete("r1")
+    new = begin(journal, time=1_001)
+
+    with pytest.raises(Conflict):
+        submit(journal, old)
+
+    assert journal.read("r1") == new.records
+    assert journal.mark("r1") == Mark(new.run.sequence, 1_001, new.run.hash)
 
 
 def test_purging_takes_what_is_over_and_old(many):

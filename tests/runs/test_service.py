@@ -298,6 +298,22 @@ def test_what_is_no_whole_run_is_not_taken_in(runs):
         runs.adopt("new", records[1:])
 
 
+def test_a_run_that_was_forgotten_is_not_taken_for_another_of_its_id(runs, open_runs, clock):
+    runs.start(TWO, {}, {}, run_id="mine")
+    other = open_runs()
+    other.cancel("mine")
+    other.purge(clock.now + 1)
+    anew = other.start(HELD, {}, {}, run_id="mine")
+
+    assert runs.get("mine") == anew
+    runs.start(TWO, {}, {}, run_id="yours")
+    other.cancel("yours")
+    other.purge(clock.now + 1)
+    other.start(HELD, {}, {}, run_id="yours")
+    assert runs.submit("yours", "one", "long enough", {}).waiting_for is Waiting.CONFIRMATION
+    assert runs.get("yours") == open_runs().get("yours")
+
+
 def test_a_run_that_is_damaged_hides_no_other(runs, clock):
     late = build(document(step("one"), deadlineSeconds=1))
     broken, whole = (runs.start(late, {}, {}).id for _ in range(2))
