@@ -492,12 +492,26 @@ def test_a_database_that_restarts_is_found_again(shared, postgres):
 
 
 def test_a_database_that_cannot_be_reached_is_named_without_its_password():
-    for url in ("postgresql://me:secret@127.0.0.1:1/db", "postgresql://me:secret@host:secret/db?nonsense=secret"):
+    for url in (
+        "postgresql://me:secret@127.0.0.1:1/db",
+        "postgresql://me:secret@host:secret/db?nonsense=secret",
+        "postgresql://me:very@secret@127.0.0.1/db",
+    ):
         with pytest.raises(StorageError) as refusal:
             PostgresJournal(url).head("r1")
 
         assert refusal.value.remedy.startswith("The journal of runs, ")
         assert "secret" not in str(refusal.value)
+
+
+def test_a_network_that_is_gone_is_not_waited_for(shared):
+    journal = shared()
+    journal.head("r1")
+
+    settings = journal._connection.info.get_parameters()
+
+    assert settings["tcp_user_timeout"] == "20000"
+    assert int(settings["keepalives_idle"]) + 2 * int(settings["keepalives_interval"]) <= 20
 
 
 def test_a_database_of_a_newer_version_is_left_alone(shared):
