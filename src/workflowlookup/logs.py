@@ -32,10 +32,14 @@ class _StandardError(logging.Handler):
                 os.write(_DESCRIPTOR, data[start : start + select.PIPE_BUF])
 
 
+_OBEYED: Final = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_ESCAPES: Final = {code: chr(code).encode("unicode_escape").decode() for code in _OBEYED if chr(code) != "\t"}
+
+
 def _one_line(text: str) -> str:
-    return (
-        text.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n") if "\n" in text or "\r" in text else text
-    )
+    """The text without what a terminal would obey: what is logged may quote a document that somebody else wrote."""
+    escaped = text.translate(_ESCAPES)
+    return text if escaped == text else text.replace("\\", "\\\\").translate(_ESCAPES)
 
 
 class _TextLines(logging.Formatter):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from commands import Cli
 
-from make import document, write
+from make import document, step, write
 from workflowlookup.cli.main import COMMANDS
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
@@ -79,11 +79,20 @@ def test_a_refusal_of_a_tool_is_told_in_a_persons_words_with_exit_code_1(cli: Cl
 
 
 def test_control_characters_of_a_document_do_not_reach_the_terminal(cli: Cli, project: Path) -> None:
-    write(project, document(name="Evil\x1b[2J\x9b0m name"))
+    write(project, document(name="Evil\x1b[2J\x9b0m \u202ename"))
 
     _, seen = cli.on_terminal("list", "--bundled", "false", columns=140, NO_COLOR="1")
 
-    assert "Evil\ufffd[2J\ufffd0m name" in seen
+    assert "Evil\ufffd[2J\ufffd0m \ufffdname" in seen
+
+
+def test_control_characters_of_a_document_do_not_reach_the_log(cli: Cli, project: Path) -> None:
+    write(project, document(step(agentRole="r\x1bc\u202e")))
+
+    logged = cli("list", "--bundled", "false").stderr + cli("next", "sample-workflow").stderr
+
+    assert "warning" in logged
+    assert not {"\x1b", "\u202e"} & set(logged)
 
 
 def test_a_terminal_without_unicode_gets_numbers_instead_of_a_traceback(cli: Cli) -> None:

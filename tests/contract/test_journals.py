@@ -15,7 +15,7 @@ from workflowlookup.core import advance
 from workflowlookup.core.advance import Moment
 from workflowlookup.core.document import build
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.journal import Conflict, Query, summarise
+from workflowlookup.runs.journal import Conflict, Mark, Query, summarise
 from workflowlookup.runs.postgres import PostgresJournal
 from workflowlookup.runs.sqlite import SqliteJournal
 
@@ -242,6 +242,18 @@ def test_a_run_that_is_deleted_is_gone_and_can_be_begun_again(journal):
     assert journal.delete("r1") is False
     assert (journal.head("r1"), journal.read("r1"), journal.head("r2")) == (None, [], 2)
     begin(journal)
+
+
+def test_nothing_is_appended_to_another_run_of_the_same_id(journal):
+    old = begin(journal, time=1_000).run
+    journal.delete("r1")
+    new = begin(journal, time=1_001)
+
+    with pytest.raises(Conflict):
+        submit(journal, old)
+
+    assert journal.read("r1") == new.records
+    assert journal.mark("r1") == Mark(new.run.sequence, 1_001, new.run.hash)
 
 
 def test_purging_takes_what_is_over_and_old(many):
@@ -480,12 +492,26 @@ def test_a_database_that_restarts_is_found_again(shared, postgres):
 
 
 def test_a_database_that_cannot_be_reached_is_named_without_its_password():
-    for url in ("postgresql://me:secret@127.0.0.1:1/db", "postgresql://me:secret@host:secret/db?nonsense=secret"):
+    for url in (
+        "postgresql://me:secret@127.0.0.1:1/db",
+        "postgresql://me:secret@host:secret/db?nonsense=secret",
+        "postgresql://me:very@secret@127.0.0.1/db",
+    ):
         with pytest.raises(StorageError) as refusal:
             PostgresJournal(url).head("r1")
 
         assert refusal.value.remedy.startswith("The journal of runs, ")
         assert "secret" not in str(refusal.value)
+
+
+def test_a_network_that_is_gone_is_not_waited_for(shared):
+    journal = shared()
+    journal.head("r1")
+
+    settings = journal._connection.info.get_parameters()
+
+    assert settings["tcp_user_timeout"] == "20000"
+    assert int(settings["keepalives_idle"]) + 2 * int(settings["keepalives_interval"]) <= 20
 
 
 def test_a_database_of_a_newer_version_is_left_alone(shared):

@@ -298,6 +298,33 @@ def test_what_is_no_whole_run_is_not_taken_in(runs):
         runs.adopt("new", records[1:])
 
 
+def test_a_run_that_was_forgotten_is_not_taken_for_another_of_its_id(runs, open_runs, clock):
+    runs.start(TWO, {}, {}, run_id="mine")
+    other = open_runs()
+    other.cancel("mine")
+    other.purge(clock.now + 1)
+    anew = other.start(HELD, {}, {}, run_id="mine")
+
+    assert runs.get("mine") == anew
+    runs.start(TWO, {}, {}, run_id="yours")
+    other.cancel("yours")
+    other.purge(clock.now + 1)
+    other.start(HELD, {}, {}, run_id="yours")
+    assert runs.submit("yours", "one", "long enough", {}).waiting_for is Waiting.CONFIRMATION
+    assert runs.get("yours") == open_runs().get("yours")
+
+
+def test_a_run_that_is_damaged_hides_no_other(runs, clock):
+    late = build(document(step("one"), deadlineSeconds=1))
+    broken, whole = (runs.start(late, {}, {}).id for _ in range(2))
+    runs.journal.query("UPDATE events SET body = 'garbage' WHERE run = ? AND sequence = 2", (broken,))
+    clock.now += 2_000
+
+    states = {line.id: line.state for line in Runs(runs.journal, clock=clock).recent(10)}
+
+    assert states == {broken: "waiting", whole: "failed"}
+
+
 def test_runs_are_forgotten_one_by_one_or_all_that_are_over_and_old(runs, clock):
     old, waiting, gone = (runs.start(TWO, {}, {}).id for _ in range(3))
     runs.cancel(old)

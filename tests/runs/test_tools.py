@@ -335,6 +335,22 @@ def test_a_person_is_asked_through_a_client_that_can_show_a_form(start, library)
     assert server.result("workflow_submit", params)["step"]["id"] == "two", "the same call again, the same answer"
 
 
+@pytest.mark.parametrize("answer", [{"action": "accept", "content": {"confirmed": True}}, {"action": "cancel"}])
+def test_an_output_that_was_denied_elsewhere_is_not_sent_again_by_the_form(start, library, answer):
+    write(library, HELD)
+    server, other = with_forms(start, library), start(directory=library)
+    run = started(server)
+    question = asked(server, run, output="good enough")
+    relayed(other, run, confirmed=False, note="Why?")
+
+    reply = answered(server, question, **answer)
+
+    assert (reply["waitingFor"], reply["step"]["id"]) == ("output", "one")
+    assert "Why?" in reply["next"]
+    happened = [event["event"] for event in server.result("workflow_status", {"runId": run["runId"]})["history"]]
+    assert happened.count("output-accepted") == 1
+
+
 def test_where_the_agent_relays_the_person_is_not_asked(start, library):
     write(library, HELD)
     server = with_forms(start, library, WORKFLOWLOOKUP_CONFIRMATION="agent")

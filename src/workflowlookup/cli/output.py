@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Piece = str | tuple[str, str]
 """Text, or text and its style."""
 
-_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 

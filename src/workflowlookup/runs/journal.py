@@ -52,6 +52,14 @@ def summarise(run: Run) -> Summary:
     )
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """Where a run is, and which it is: an id can be taken anew when its run was forgotten."""
+
+    sequence: int
+    started: int
+    hash: str
+
+
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs are listed: those that fit everything that is given, the last started first."""
 
@@ -69,10 +77,13 @@ class Journal(Protocol):
     """A place where runs are kept."""
 
     def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
-        """Store the records after the one with sequence `expected`; 0 begins a run. Raises `Conflict`."""
+        """Store the records after the one with sequence `expected` of this very run; 0 begins it. Raises `Conflict`."""
 
     def head(self, run_id: str) -> int | None:
         """The sequence of the last record; None when there is no such run."""
+
+    def mark(self, run_id: str) -> Mark | None:
+        """Where a run is, and which; None when there is no such run."""
 
     def read(self, run_id: str, after: int = 0) -> list[Record]:
         """The records after a sequence, in order."""

@@ -24,6 +24,16 @@ BUSY_SECONDS: Final = 10
 _ONE_AT_A_TIME: Final = 7_365_982_104
 """The advisory lock under which tables are made; any number that nobody else takes."""
 
+_NOTICE_SILENCE: Final[dict[str, Any]] = {
+    "tcp_user_timeout": 20_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+}
+"""A network that is gone breaks the connection within 20 seconds; by themselves systems wait for a quarter of an hour,
+or two.
+"""
+
 _Connection = psycopg.Connection[tuple[Any, ...]]
 
 
@@ -85,9 +95,15 @@ class PostgresJournal(SqlJournal):
             raise self._refusal(problem, _Lost if is_lost else StorageError) from problem
 
     def _connect(self) -> _Connection:
+        if _is_split(self._url):
+            raise self._storage_error("write an '@' in the password as %40")
         try:
             connection = psycopg.connect(
-                self._url, autocommit=True, connect_timeout=SECONDS_TO_CONNECT, application_name="workflowlookup"
+                self._url,
+                autocommit=True,
+                connect_timeout=SECONDS_TO_CONNECT,
+                application_name="workflowlookup",
+                **_NOTICE_SILENCE,
             )
         except psycopg.Error as problem:
             raise self._refusal(problem) from problem
@@ -149,10 +165,21 @@ def _translated(statement: str) -> bytes:
     return statement.replace("?", "%s").encode()
 
 
+def _is_split(url: str) -> bool:
+    """Whether an '@' in the password ends it too soon, so that the rest of it is taken for the host."""
+    try:
+        host = str(conninfo_to_dict(url).get("host", ""))
+    except psycopg.Error:
+        return False
+    return "@" in host[1:] and not host.startswith("/")
+
+
 def _shown(url: str) -> str:
     """Which database it is, without the password."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:
         return "at a URL that is not well-formed"
+    if _is_split(url):
+        return "at a URL whose password is not well-formed"
     return f"PostgreSQL database '{parts.get('dbname', '')}' at {parts.get('host', 'localhost')}"

@@ -4,6 +4,7 @@ What a call means is decided by `core.advance` on the run as the journal has it;
 somebody was faster, and the call is decided anew. An answer is given only after its events are stored.
 """
 
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -30,7 +31,7 @@ from workflowlookup.core.run import (
 from workflowlookup.core.values import Context
 from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.runs.foreign import refuse_foreign
-from workflowlookup.runs.journal import Conflict, Journal, Query, Summary, summarise
+from workflowlookup.runs.journal import Conflict, Journal, Mark, Query, Summary, summarise
 
 MOST_KEPT: Final = 64
 """How many runs are kept folded; the others are folded when they are asked for."""
@@ -149,6 +150,10 @@ class Runs:
         """The run as it is now. Raises `RunNotFound`."""
         return self._move(run_id, "", lambda run, _: run)
 
+    def at(self, run_id: str, sequence: int) -> Run:
+        """The run as it was when it rested at a sequence. Raises `RunNotFound`."""
+        return self._as_of(self.get(run_id), sequence)
+
     def after(self, run: Run) -> Run:
         """The run as it was when it rested next after this; the same when it still rests there."""
         for record in self.journal.read(run.id, after=run.sequence):
@@ -165,7 +170,8 @@ class Runs:
     def summaries(self, query: Query) -> list[Summary]:
         """A page of runs, the last started first."""
         for run_id in self.journal.overdue(self._clock()):
-            self.get(run_id)
+            with contextlib.suppress(WorkflowLookupError):  # one that is damaged or just gone hides no other
+                self.get(run_id)
         return self.journal.summaries(query)
 
     def every(self, query: Query | None = None) -> Iterator[Summary]:
@@ -253,11 +259,11 @@ class Runs:
             try:
                 decided = decide(run, at)
             except WorkflowLookupError:
-                if is_kept and self.journal.head(run_id) != run.sequence:
+                if is_kept and self.journal.mark(run_id) != _mark(run):
                     continue
                 raise
             if isinstance(decided, Run):
-                if is_kept and self.journal.head(run_id) != run.sequence:
+                if is_kept and self.journal.mark(run_id) != _mark(run):
                     continue
                 return decided
             if self._store(run.sequence, decided):
@@ -267,13 +273,13 @@ class Runs:
 
     def _load(self, run_id: str) -> Run:
         """The run as the journal has it now."""
-        head = self.journal.head(run_id)
+        mark = self.journal.mark(run_id)
         kept = self._kept.pop(run_id, None)
-        if head is None:
+        if mark is None:
             raise _not_found(run_id)
-        if kept is None or kept.sequence > head:
+        if kept is None or kept.sequence > mark.sequence or (kept.started, kept.hash) != (mark.started, mark.hash):
             kept = fold(run_id, self.journal.read(run_id))
-        elif kept.sequence < head:
+        elif kept.sequence < mark.sequence:
             for record in self.journal.read(run_id, after=kept.sequence):
                 kept = apply(kept, record)
         self._keep(kept)
@@ -334,6 +340,10 @@ class Watch:
 
 def _moment(time: int, by: str) -> Moment:
     return Moment(time=time, by=by.replace("\0", ""))  # which no text in PostgreSQL may hold
+
+
+def _mark(run: Run) -> Mark:
+    return Mark(run.sequence, run.started, run.hash)
 
 
 def _not_found(run_id: str) -> RunNotFound:

@@ -13,7 +13,7 @@ import msgspec
 
 from workflowlookup.core.run import NO_DOCUMENT, OVER, Event, Record, Started, hash_of, kind_of
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.journal import Conflict, Query, Summary
+from workflowlookup.runs.journal import Conflict, Mark, Query, Summary
 
 MIGRATIONS: Final[tuple[str, ...]] = (
     """
@@ -42,8 +42,10 @@ _COLUMNS: Final = ", ".join(Summary.__struct_fields__)
 _VALUES: Final = ", ".join("?" for _ in Summary.__struct_fields__)
 _MOVING: Final = ("updated", "state", "waiting_for", "step", "done", "total", "deadline", "sequence")
 
+_THIS: Final = "sequence = ? AND started = ? AND hash = ?"
+
 _BEGIN_RUN: Final = f"INSERT INTO runs ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
-_MOVE_RUN: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _MOVING)} WHERE id = ? AND sequence = ?"  # noqa: S608
+_MOVE_RUN: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _MOVING)} WHERE id = ? AND {_THIS}"  # noqa: S608
 _ADD_DOCUMENT: Final = "INSERT INTO documents (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _ADD_EVENT: Final = "INSERT INTO events (run, sequence, time, who, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
 _READ: Final = "SELECT sequence, time, who, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence"
@@ -85,7 +87,7 @@ class SqlJournal(ABC):
         with self.writing() as transaction:
             if expected:
                 moved = [getattr(summary, name) for name in _MOVING]
-                begun = transaction.execute(_MOVE_RUN, (*moved, run_id, expected))
+                begun = transaction.execute(_MOVE_RUN, (*moved, run_id, expected, summary.started, summary.hash))
             else:
                 begun = transaction.execute(_BEGIN_RUN, msgspec.structs.astuple(summary))
             if begun.rowcount != 1:
@@ -98,6 +100,10 @@ class SqlJournal(ABC):
     def head(self, run_id: str) -> int | None:
         found = self.query("SELECT sequence FROM runs WHERE id = ?", (run_id,))
         return found[0][0] if found else None
+
+    def mark(self, run_id: str) -> Mark | None:
+        found = self.query("SELECT sequence, started, hash FROM runs WHERE id = ?", (run_id,))
+        return Mark(*found[0]) if found else None
 
     def read(self, run_id: str, after: int = 0) -> list[Record]:
         return [self._record(run_id, *row) for row in self.query(_READ, (run_id, after))]

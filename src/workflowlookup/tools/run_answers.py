@@ -125,6 +125,13 @@ def may_ask(services: Services, caller: Caller) -> bool:
     return services.confirmation != "agent" and caller.can_be_asked
 
 
+def asked_before(services: Services, run_id: str, caller: Caller) -> Run | None:
+    """The run as it was when this call led to the question that is answered now."""
+    prefix = f"confirm-{run_id}-"
+    sequences = [int(key.removeprefix(prefix)) for key in caller.answers if key.startswith(prefix)]
+    return services.runs.at(run_id, sequences[-1]) if sequences else None
+
+
 def ask_person(services: Services, run: Run, caller: Caller) -> Mapping[str, Json] | Ask:
     """The run after the person's answer to what it waits for; the question, as long as there is no answer."""
     runs = services.runs

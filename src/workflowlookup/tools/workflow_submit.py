@@ -19,8 +19,15 @@ from workflowlookup.tools.run_schemas import RUN_SCHEMA
 
 
 def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Mapping[str, Json] | Ask:
-    from workflowlookup.tools.run_answers import answer, ask_person, may_ask  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.run_answers import (  # noqa: PLC0415 - with the first run
+        answer,
+        ask_person,
+        asked_before,
+        may_ask,
+    )
 
+    if (run := asked_before(services, arguments["runId"], caller)) is not None:
+        return ask_person(services, run, caller)  # what the call brought is stored: it is not sent a second time
     if arguments.get("confirmed") is not None:
         return _relay(services, arguments, caller)
     output = arguments.get("output")
