@@ -399,6 +399,19 @@ def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve):
     )
 
 
+def test_a_run_whose_time_is_over_has_failed_and_says_so(serve):
+    server = serve(document(step("one"), identifier="sample-workflow", deadlineSeconds=0.001))
+    run = {"runId": started(server)["runId"]}
+    while (status := server.result("workflow_status", run))["state"] == "waiting":
+        pass
+
+    refused = server.error("workflow_submit", {**run, "stepId": "one", "output": "Late."})
+
+    assert (refused["code"], refused["data"]["state"]) == (-32005, "failed")
+    told = status["error"]["reason"]
+    assert told == "The run was not done within 0.001 seconds; it waited for the output of step 'one'."
+
+
 # ── listing and ending ──────────────────────────────────────────────────────────────────────────────────────────
 
 

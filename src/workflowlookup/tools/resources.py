@@ -161,5 +161,5 @@ def as_markdown(workflow: Workflow) -> str:
     step = first_step(workflow)
     if step:
         parts.append(f"## First step of {workflow.total_steps}: {step['title']}\n\n{step['prompt']}")
-    parts.append(f"Call `workflow_next` with `workflowId` `{workflow.id}` and `completedSteps` `[]` to begin.")
+    parts.append(f"Call `workflow_start` with `workflowId` `{workflow.id}` to begin.")
     return "\n\n".join(parts) + "\n"

@@ -64,7 +64,7 @@ TOOL = Tool(
     title="Show a workflow",
     description=(
         "Retrieves a specific workflow by ID. mode: 'metadata' (no steps), 'preview' (default: with the first step), "
-        "'full' (every step; for authors, not for following it). To follow a workflow use workflow_next."
+        "'full' (every step; for authors, not for following it). To follow a workflow use workflow_start."
     ),
     input_schema=arguments_schema(
         {
