@@ -1,6 +1,7 @@
 """What every journal promises, held against each of them: a file of SQLite, and a real PostgreSQL."""
 
 import contextlib
+import fcntl
 import os
 import sqlite3
 import stat
@@ -502,6 +503,18 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password():
 
         assert refusal.value.remedy.startswith("The journal of runs, ")
         assert "secret" not in str(refusal.value)
+
+
+def test_a_process_that_never_opens_its_file_is_not_waited_for_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr("workflowlookup.runs.sqlite.BUSY_SECONDS", 0.1)
+    journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
+    with open(tmp_path / "runs.sqlite.lock", "w") as stopped:
+        fcntl.flock(stopped, fcntl.LOCK_EX)
+        with pytest.raises(StorageError, match="Another process holds it for too long"):
+            journal.head("r1")
+
+    assert begin(journal).run.sequence == journal.head("r1")
+    journal.close()
 
 
 def test_a_network_that_is_gone_is_not_waited_for(shared):

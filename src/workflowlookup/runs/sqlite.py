@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 BUSY_SECONDS: Final = 10.0
 """How long a write waits for those of other processes."""
 
+_LOCK_PAUSE: Final = 0.01
+
 _ADVICE: Final = {
     sqlite3.SQLITE_FULL: "Make room on its disk; the run goes on from where it is.",
     sqlite3.SQLITE_READONLY: "Make the file and its directory writable; the run goes on from where it is.",
@@ -121,10 +123,21 @@ class SqliteJournal(SqlJournal):
         """While no other process opens or sets aside this file."""
         lock = os.open(f"{self.path}.lock", os.O_CREAT | os.O_RDWR, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._lock(lock)
             yield
         finally:
             os.close(lock)
+
+    def _lock(self, lock: int) -> None:
+        """As long as a write would wait, and no longer: who holds it may have been stopped."""
+        last = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > last:
+                    raise self._storage_error("it is being opened", _ADVICE[sqlite3.SQLITE_BUSY]) from None
+                time.sleep(_LOCK_PAUSE)
 
     # ── what goes wrong ─────────────────────────────────────────────────────────────────────────────────────────
 
