@@ -81,8 +81,8 @@ def _instructions(workflow: Workflow, answers: Mapping[str, str]) -> str:
     if workflow.meta_guidance:
         parts.append("Throughout:\n" + "\n".join(f"- {line}" for line in workflow.meta_guidance))
     parts.append(
-        f"Call `workflow_start` with `workflowId` `{workflow.id}`. Do exactly the step it gives, hand in your full output "
-        "with `workflow_submit`, do what its answer says in `next`, and repeat until the run is complete. Never skip a "
-        "step, and ask me when `requiresConfirmation` is true."
+        f"Call `workflow_start` with `workflowId` `{workflow.id}`. Do exactly the step it gives, hand in your full "
+        "output with `workflow_submit`, do what its answer says in `next`, and repeat until the run is complete. Never "
+        "skip a step, and ask me when `requiresConfirmation` is true."
     )
     return "\n\n".join(parts)
