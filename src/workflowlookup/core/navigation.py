@@ -13,7 +13,6 @@ How a loop is walked, iteration by iteration:
 - A completed id without an iteration, from an older caller, counts for the earliest iteration that still lacks it.
 """
 
-import functools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, cast
@@ -38,6 +37,11 @@ _INSTANCE: Final = re.compile(r"(?P<step>[^@]+)(?:@(?P<iterations>\d{1,9}(?:\.\d
 
 Iterations = tuple[int, ...]
 Instance = tuple[str, Iterations]
+
+MOST_INSTANCES_KEPT: Final = 1 << 15
+_instances: dict[str, Instance] = {}
+"""Ids that were taken apart: a caller sends them with every step. (An `lru_cache` would move each one every time.)"""
+
 Lists = Mapping[str, list[Json]]
 """By the id of a loop, with the iterations around it: the list that it goes through, where that is fixed already."""
 
@@ -81,9 +85,17 @@ class Next(msgspec.Struct, frozen=True):
     """Of the loops that were iterating, those that are over, innermost first."""
 
 
-@functools.lru_cache(maxsize=1 << 14)
 def split_instance(instance_id: str) -> Instance:
     """`review@2.3` is step `review`, iterations (2, 3); an id without `@` has none."""
+    known = _instances.get(instance_id)
+    if known is None:
+        if len(_instances) >= MOST_INSTANCES_KEPT:
+            _instances.clear()
+        known = _instances[instance_id] = _split(instance_id)
+    return known
+
+
+def _split(instance_id: str) -> Instance:
     found = _INSTANCE.fullmatch(instance_id)
     if found is None or not found["iterations"]:
         return instance_id, ()
@@ -213,7 +225,8 @@ class _Walk:
         self.known += 1
         for depth, loop_id in enumerate(loops):
             key = (loop_id, iterations[:depth])
-            self._last_iteration[key] = max(self._last_iteration.get(key, 0), iterations[depth])
+            if iterations[depth] > self._last_iteration.get(key, 0):
+                self._last_iteration[key] = iterations[depth]
         return True
 
     def steps(

@@ -187,7 +187,10 @@ class Registry:
         return arguments  # type: ignore[no-any-return]
 
     def _checked_long(self, tool: Tool, validator: "jsonschema_rs.Validator", arguments: Json) -> Mapping[str, Any]:
-        """As above; ids that fitted before, and come with every step, are given on as a set without a further look."""
+        """As above; ids that fitted before, and come with every step, are not looked at again.
+
+        They are given on as a set; but those of iterations in their order, in which loops are walked.
+        """
         completed = arguments.get("completedSteps")
         ids = _distinct(completed) if isinstance(completed, list) else None
         is_known = ids is not None and ids <= self._known_ids
@@ -201,7 +204,7 @@ class Registry:
             if len(self._known_ids) > MOST_KNOWN_IDS:
                 self._known_ids.clear()
             self._known_ids |= ids
-        return {**arguments, "completedSteps": ids}
+        return arguments if completed and "@" in completed[-1] else {**arguments, "completedSteps": ids}
 
 
 def _distinct(values: list[Json]) -> set[Json] | None:
