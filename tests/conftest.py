@@ -1,5 +1,6 @@
 """Fixtures: a library on disk, and the real server over pipes."""
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from client import Server
 from postgres import Postgres
 
 Start = Callable[..., Server]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: so would be all that tests start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

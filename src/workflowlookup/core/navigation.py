@@ -166,8 +166,8 @@ def next_step(
 def _next_in_line(workflow: Workflow, completed: Collection[str], context: Context) -> Next:
     """The walk through a workflow without loops."""
     done = completed if isinstance(completed, set) else set(completed)
-    is_beginning = done.issuperset(workflow.order[: len(done)]) and len(done) <= len(workflow.order)
-    known = done if is_beginning or done <= workflow.ids else done & workflow.ids
+    known = done if done <= workflow.ids else done & workflow.ids
+    is_beginning = known is done and done.isdisjoint(workflow.order[len(done) :])
     found: PromptStep | None = None
     skipped: list[Skipped] = []
     for step in workflow.flow[len(done) :] if is_beginning else workflow.flow:
