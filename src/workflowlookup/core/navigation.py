@@ -167,7 +167,8 @@ def _next_in_line(workflow: Workflow, completed: Collection[str], context: Conte
     """The walk through a workflow without loops."""
     done = completed if isinstance(completed, set) else set(completed)
     known = done if done <= workflow.ids else done & workflow.ids
-    is_beginning = known is done and done.isdisjoint(workflow.order[len(done) :])
+    is_most = known is done and 2 * len(done) > len(workflow.order)
+    is_beginning = is_most and done.isdisjoint(workflow.order[len(done) :])
     found: PromptStep | None = None
     skipped: list[Skipped] = []
     for step in workflow.flow[len(done) :] if is_beginning else workflow.flow:
