@@ -23,9 +23,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 
+from workflowlookup.core.building import build
 from workflowlookup.core.conditions import OPERATORS, Condition, evaluate, walk
 from workflowlookup.core.criteria import parse_criteria, rules_in
-from workflowlookup.core.document import Severity, build, check, walk_steps
+from workflowlookup.core.document import Severity, check, walk_steps
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.model import LoopStep, PromptStep, Workflow
 from workflowlookup.core.navigation import Next, next_step, split_instance

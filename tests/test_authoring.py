@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from workflowlookup.core.document import build, check
+from workflowlookup.core.building import build
+from workflowlookup.core.document import check
 from workflowlookup.core.fixtures import parse_fixture
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.navigation import next_step

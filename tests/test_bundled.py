@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from workflowlookup.core.document import build, check
+from workflowlookup.core.building import build
+from workflowlookup.core.document import check
 from workflowlookup.core.fixtures import Fixture, Refused, parse_fixture
 from workflowlookup.core.model import PromptStep
 from workflowlookup.core.patterns import start_budget

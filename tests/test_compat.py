@@ -7,8 +7,8 @@ import pytest
 import compat
 import oracle
 from make import document, loop, step, write
+from workflowlookup.core.building import build
 from workflowlookup.core.conditions import evaluate
-from workflowlookup.core.document import build
 
 LARGE = {"var": "size", "equals": "large"}
 EDITIONS = {

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from client import Server
 from make import document, step, write
+from workflowlookup.core.building import build
 from workflowlookup.core.conditions import evaluate
 from workflowlookup.core.criteria import parse_criteria
-from workflowlookup.core.document import build, check, is_sound
+from workflowlookup.core.document import check, is_sound
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.navigation import next_step
 from workflowlookup.core.schemas import workflow_schema

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from make import document, loop, step
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Moment
+from workflowlookup.core.building import build
 from workflowlookup.core.conditions import evaluate
-from workflowlookup.core.document import build, is_sound
+from workflowlookup.core.document import is_sound
 from workflowlookup.core.guidance import filler, guide
 from workflowlookup.core.model import LoopStep
 from workflowlookup.core.navigation import join_instance, next_step, scope_of, split_instance

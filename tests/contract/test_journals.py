@@ -14,7 +14,7 @@ import pytest
 from make import document, step
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Moment
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.journal import Conflict, Mark, Query, summarise
 from workflowlookup.runs.postgres import PostgresJournal

@@ -7,7 +7,7 @@ import pytest
 from make import document, loop, step
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Moment
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.core.run import State, Waiting, fold, kind_of
 from workflowlookup.errors import InvalidCriteria, InvalidParams, RunStateError, StepNotFound
 

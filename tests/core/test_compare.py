@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from make import document, loop, step
+from workflowlookup.core.building import build
 from workflowlookup.core.compare import Change, Kind, Section, compare
-from workflowlookup.core.document import build
 
 LARGE = {"var": "size", "equals": "large"}
 HUGE = {"var": "size", "in": ["large", "huge"]}

@@ -3,8 +3,9 @@
 import pytest
 
 from make import document, loop, step
+from workflowlookup.core.building import build
 from workflowlookup.core.contract import example_of, unmet
-from workflowlookup.core.document import build, check
+from workflowlookup.core.document import check
 from workflowlookup.core.navigation import next_step
 from workflowlookup.core.schemas import compile_schema
 from workflowlookup.tools.workflow_next import answer

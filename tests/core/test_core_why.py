@@ -5,7 +5,7 @@ import pytest
 from make import document, loop, step
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Draft, Moment
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.core.values import Json
 from workflowlookup.core.why import Explanation, decided_by, explain_context, explain_run
 

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from make import document, loop, step
-from workflowlookup.core.document import Severity, build, check, is_sound
+from workflowlookup.core.building import build
+from workflowlookup.core.document import Severity, check, is_sound
 from workflowlookup.core.syntax import SyntaxProblem, TooDeep, parse_json, parse_yaml
 
 RULE = {"type": "length", "min": 3, "message": "m"}

@@ -1,7 +1,7 @@
 """The words handed to the agent: what the rows of `tests/language` do not have."""
 
 from make import document, loop, step
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.navigation import next_step
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from make import document, loop, step
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.core.graph import draw
 from workflowlookup.core.mermaid import MOST_CHARACTERS, as_mermaid
 

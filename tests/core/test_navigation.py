@@ -1,7 +1,7 @@
 """Which step comes next: what the rows of `tests/language/steps.yaml` and `loops.yaml` cannot say."""
 
 from make import document, loop, step
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.core.navigation import next_step, scope_of
 
 BODY, FINISH = step("body-step"), step("finish")

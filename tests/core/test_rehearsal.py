@@ -6,7 +6,7 @@ import pytest
 
 from make import document, loop, step
 from workflowlookup.core import rehearsal
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.core.fixtures import BadFixture, Case, parse_fixture
 from workflowlookup.core.rehearsal import Coverage, Rehearsal, mended, rehearse
 

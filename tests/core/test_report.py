@@ -10,7 +10,7 @@ from make import document, loop, step
 from workflowlookup.core import advance
 from workflowlookup.core import report as reporting
 from workflowlookup.core.advance import Moment
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.core.report import clock, code, duration, fenced, inline, item, report
 from workflowlookup.errors import RunStateError
 

@@ -6,7 +6,7 @@ import pytest
 from make import document, step
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Moment
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.core.run import (
     OVER,
     TRANSITIONS,

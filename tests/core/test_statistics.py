@@ -3,7 +3,7 @@
 from make import document, step
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Moment
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.core.statistics import StepFigures, Tally
 
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]

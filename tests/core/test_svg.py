@@ -9,7 +9,7 @@ import pytest
 
 import workflowlookup
 from make import document, loop, step
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.core.graph import draw
 from workflowlookup.core.svg import as_svg, measure, wrap
 

@@ -12,9 +12,10 @@ import pytest
 from client import Server
 from language.tables import FOLDER, KINDS, ROWS, Object, Row
 from make import write
+from workflowlookup.core.building import build
 from workflowlookup.core.conditions import OPERATORS, evaluate
 from workflowlookup.core.criteria import parse_criteria
-from workflowlookup.core.document import Severity, build, check, is_sound
+from workflowlookup.core.document import Severity, check, is_sound
 from workflowlookup.core.guidance import filler, guide
 from workflowlookup.core.navigation import explain_skip, find_step, next_step, scope_of
 from workflowlookup.core.patterns import start_budget

@@ -3,7 +3,7 @@
 import pytest
 
 from make import document, step
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.core.run import State, Waiting, fold, kind_of
 from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError
 from workflowlookup.runs.journal import Query

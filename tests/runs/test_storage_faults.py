@@ -14,7 +14,7 @@ import pytest
 import journey
 from journey import RUN, calls, folded, read
 from make import document, step
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.runs.journal import Query
 from workflowlookup.runs.service import Runs

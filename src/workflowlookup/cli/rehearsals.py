@@ -15,7 +15,8 @@ from workflowlookup.cli.output import shown_path
 from workflowlookup.cli.places import places_in
 from workflowlookup.cli.positions import FINDERS
 from workflowlookup.cli.validate import Remark, check_file
-from workflowlookup.core.document import Finding, Severity, build
+from workflowlookup.core.building import build
+from workflowlookup.core.document import Finding, Severity
 from workflowlookup.core.fixtures import BadFixture, Case, Fixture, mistake, parse_fixture
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.rehearsal import Coverage, Rehearsal, rehearse

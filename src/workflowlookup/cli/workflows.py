@@ -9,7 +9,7 @@ import subprocess
 from typing import Final
 
 from workflowlookup.app import make_catalog
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.core.model import Workflow
 from workflowlookup.errors import InvalidWorkflow, StorageError
 from workflowlookup.library.files import DOCUMENT_SUFFIXES, parse_document, read_bytes, summarise

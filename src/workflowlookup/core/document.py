@@ -1,6 +1,6 @@
-"""Documents and models: what is wrong with a document, in plain words, and the `Workflow` that a sound one means.
+"""Documents: what is wrong with one, in plain words. The `Workflow` that a sound one means is made in `building`.
 
-`is_sound` is the fast answer for a whole library, `check` the long one for an author, `build` the way into the model.
+`is_sound` is the fast answer for a whole library, `check` the long one for an author.
 A finding is a value. Errors keep a document from loading; warnings do not, but `workflow_validate_json` counts them;
 notes name what is loaded and not acted on.
 """
@@ -13,21 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core.conditions import ORDERINGS, Condition, walk
-from workflowlookup.core.criteria import flaws_in, parse_criteria, rules_in
-from workflowlookup.core.guidance import requirements_of
-from workflowlookup.core.model import (
-    DEFAULT_CATEGORY,
-    DEFAULT_VERSION,
-    Fragment,
-    Function,
-    FunctionCall,
-    Loop,
-    LoopStep,
-    PromptStep,
-    Requirement,
-    Step,
-    Workflow,
-)
+from workflowlookup.core.criteria import flaws_in, rules_in
 from workflowlookup.core.patterns import BadPattern, compile_pattern
 from workflowlookup.core.schemas import (
     BadSchema,
@@ -46,8 +32,6 @@ from workflowlookup.core.verdicts import verdict
 MOST_FINDINGS: Final = 100
 """How many findings of a kind are told: nobody reads more, and a hostile document has any number."""
 MOST_LOOPS_NESTED: Final = 16
-MOST_DECIDING: Final = 6
-"""How many conditions of a step may decide what the agent is told, for each outcome to be kept ready."""
 MOST_PARTS: Final = 8
 """How large a condition may be for it to be worked out whether it can come out both ways."""
 
@@ -213,7 +197,7 @@ def _structure(document: Mapping[str, Json]) -> Iterator[Finding]:
         yield from _calls(document, calls)
     for field in [field for field in ("contextSchema", "inputSchema") if field in document]:
         try:
-            compile_schema_text(bytes(_schema(document, field)))
+            compile_schema_text(bytes(schema_text(document, field)))
         except BadSchema as problem:
             message = f"The JSON Schema in '{field}' is malformed ({problem})"
             yield _error((field,), message, "Mend the schema, or leave it out", document)
@@ -426,7 +410,7 @@ def _all_conditions(document: Mapping[str, Json]) -> Iterator[tuple[PathTo, Cond
     for path, step in walk_steps(document["steps"]):
         if "runCondition" in step:
             yield (*path, "runCondition"), step["runCondition"]
-        confirmation = _confirmation(step)
+        confirmation = confirmation_of(step)
         if isinstance(confirmation, Mapping):
             yield (*path, "requireConfirmation"), confirmation
         if "condition" in step.get("loop", ()):
@@ -482,142 +466,18 @@ def _not_acted_on(document: Mapping[str, Json]) -> Iterator[Finding]:
         )
 
 
-# ── the model ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what building reads too ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def build(document: Mapping[str, Json]) -> Workflow:
-    """The workflow that a sound document means."""
-    top_level = {step["id"]: step for step in document["steps"]}
-    referenced = {step["body"] for _, step in walk_steps(document["steps"]) if isinstance(step.get("body"), str)}
-    steps: dict[str, Step] = {}
-    flow = tuple(_step(step, top_level, steps) for step in document["steps"] if step["id"] not in referenced)
-    return Workflow(
-        id=document["id"],
-        name=document["name"],
-        description=document["description"],
-        version=document.get("version", DEFAULT_VERSION),
-        category=document.get("category", DEFAULT_CATEGORY),
-        document=document,
-        flow=flow,
-        steps=steps,
-        enclosing=dict(_enclosing(flow, ())),
-        order=tuple(step.id for step in flow),
-        ids=frozenset(steps),
-        preconditions=tuple(document.get("preconditions", ())),
-        clarification_prompts=tuple(document.get("clarificationPrompts", ())),
-        meta_guidance=tuple(document.get("metaGuidance", ())),
-        model_tier=document.get("modelTier", ""),
-        model_hint=document.get("modelHint", ""),
-        function_definitions=_functions(document),
-        context_schema=_schema(document, "contextSchema"),
-        input_schema=_schema(document, "inputSchema"),
-        deadline_seconds=document.get("deadlineSeconds"),
-        producers=_producers(document),
-        has_contract="contextSchema" in document
-        or any(step.keys() & {"requires", "produces"} for _, step in walk_steps(document["steps"])),
-    )
-
-
-def _schema(document: Mapping[str, Any], field: str) -> msgspec.Raw:
+def schema_text(document: Mapping[str, Any], field: str) -> msgspec.Raw:
     """A JSON Schema of the document as text; nothing when it has none."""
     return msgspec.Raw(msgspec.json.encode(document[field]) if field in document else b"")
 
 
-def _producers(document: Mapping[str, Any]) -> dict[str, str]:
-    producers: dict[str, str] = {}
-    for _, step in walk_steps(document["steps"]):
-        for name in step.get("produces", ()):
-            producers.setdefault(name, step["id"])
-    return producers
-
-
-def _enclosing(steps: Sequence[Step], loops: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for step in steps:
-        yield step.id, loops
-        if isinstance(step, LoopStep):
-            yield from _enclosing(step.body, (*loops, step.id))
-
-
-def _step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dict[str, Step]) -> Step:
-    step = _loop_step(data, top_level, steps) if data.get("type") == "loop" else _prompt_step(data)
-    steps[step.id] = step
-    return step
-
-
-def _loop_step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dict[str, Step]) -> LoopStep:
-    body = [top_level[data["body"]]] if isinstance(data["body"], str) else data["body"]
-    return LoopStep(
-        id=data["id"],
-        title=data["title"],
-        loop=msgspec.convert(data["loop"], Loop, strict=False),
-        body=tuple(_step(step, top_level, steps) for step in body),
-        run_condition=data.get("runCondition"),
-        function_definitions=_functions(data),
-        requires=tuple(data.get("requires", ())),
-        produces=tuple(data.get("produces", ())),
-    )
-
-
-def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
-    criteria = parse_criteria(data.get("validationCriteria"))
-    requirements = tuple(requirements_of(criteria))
-    return PromptStep(
-        id=data["id"],
-        title=data["title"],
-        prompt=data.get("prompt", ""),
-        prompt_blocks=data.get("promptBlocks"),
-        prompt_fragments=msgspec.convert(data.get("promptFragments", ()), tuple[Fragment, ...]),
-        agent_role=data.get("agentRole", ""),
-        guidance=tuple(data.get("guidance", ())),
-        ask_for_files=data.get("askForFiles"),
-        require_confirmation=_confirmation(data),
-        run_condition=data.get("runCondition"),
-        criteria=criteria,
-        requirements=requirements,
-        told_by=_told_by(data, requirements),
-        model_tier=data.get("modelTier", ""),
-        model_hint=data.get("modelHint", ""),
-        function_definitions=_functions(data),
-        function_calls=msgspec.convert(data.get("functionCalls", ()), tuple[FunctionCall, ...]),
-        function_references=tuple(data.get("functionReferences", ())),
-        template_call=data.get("templateCall"),
-        parallel_delegations=tuple(data.get("parallelDelegations", ())),
-        synthesis=data.get("synthesis"),
-        requires=tuple(data.get("requires", ())),
-        produces=tuple(data.get("produces", ())),
-        max_attempts=data.get("maxAttempts"),
-        when_exhausted=data.get("whenExhausted", "fail"),
-    )
-
-
-def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tuple[Condition, ...] | None:
-    """The conditions of rules, fragments, delegations and the confirmation, unless there are templates or too many."""
-    if b"{{" in msgspec.json.encode(data) or _has_pieces(data.get("promptBlocks", {})):
-        return None
-    conditions = [
-        _confirmation(data),
-        *(requirement.condition for requirement in requirements),
-        *(fragment.get("when") for fragment in data.get("promptFragments", ())),
-        *(delegation.get("runCondition") for delegation in data.get("parallelDelegations", ())),
-    ]
-    told_by = tuple(condition for condition in conditions if isinstance(condition, Mapping))
-    return told_by if len(told_by) <= MOST_DECIDING else None
-
-
-def _has_pieces(blocks: Mapping[str, Any]) -> bool:
-    """Whether some block is put together from pieces, which may make a template only together."""
-    lists = [block if name != "goal" and isinstance(block, list) else [block] for name, block in blocks.items()]
-    return any(not isinstance(block, str) for block in itertools.chain(*lists))
-
-
-def _confirmation(data: Mapping[str, Any]) -> bool | Condition | None:
+def confirmation_of(data: Mapping[str, Any]) -> bool | Condition | None:
     """A boolean or a condition; the object form `{kind, condition}` asks always, or when its condition holds."""
     value: Any = data.get("requireConfirmation")
     if isinstance(value, Mapping) and "kind" in value:
         condition: Condition | None = value.get("condition")
         return True if condition is None else condition
     return value  # type: ignore[no-any-return]
-
-
-def _functions(data: Mapping[str, Any]) -> tuple[Function, ...]:
-    return msgspec.convert(data.get("functionDefinitions", ()), tuple[Function, ...])

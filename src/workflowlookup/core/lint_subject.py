@@ -10,9 +10,10 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup.core.building import build
 from workflowlookup.core.conditions import Condition, walk
 from workflowlookup.core.criteria import rules_in
-from workflowlookup.core.document import build, walk_steps
+from workflowlookup.core.document import walk_steps
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.schemas import PathTo
 from workflowlookup.core.values import Json

@@ -1,6 +1,6 @@
 """What a workflow document means, as frozen values.
 
-`document.build` makes these from a document that has been checked; everything else in the core reads them. Conditions
+`building.build` makes these from a document that has been checked; everything else in the core reads them. Conditions
 and prompt blocks stay the JSON that the author wrote. Structs of msgspec, not dataclasses: they are made ten times as
 fast and cost nothing at import.
 """

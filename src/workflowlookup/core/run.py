@@ -16,9 +16,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from workflowlookup.core.building import build
 from workflowlookup.core.conditions import Condition
 from workflowlookup.core.contract import Need
-from workflowlookup.core.document import build
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import Iterating, Lists, LoopPosition, Next, find_step, is_inside, scope_of
 from workflowlookup.core.values import Context, Json

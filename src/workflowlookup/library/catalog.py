@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from workflowlookup.core.document import build
+from workflowlookup.core.building import build
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.schemas import nearest
 from workflowlookup.errors import WorkflowLookupError, WorkflowNotFound

@@ -1,0 +1,153 @@
+"""The model that a sound document means: `build`. What is wrong with one that is not is in `document`."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.core.conditions import Condition
+from workflowlookup.core.criteria import parse_criteria
+from workflowlookup.core.document import confirmation_of, schema_text, walk_steps
+from workflowlookup.core.guidance import requirements_of
+from workflowlookup.core.model import (
+    DEFAULT_CATEGORY,
+    DEFAULT_VERSION,
+    Fragment,
+    Function,
+    FunctionCall,
+    Loop,
+    LoopStep,
+    PromptStep,
+    Requirement,
+    Step,
+    Workflow,
+)
+from workflowlookup.core.values import Json
+
+MOST_DECIDING: Final = 6
+"""How many conditions of a step may decide what the agent is told, for each outcome to be kept ready."""
+
+
+def build(document: Mapping[str, Json]) -> Workflow:
+    """The workflow that a sound document means."""
+    top_level = {step["id"]: step for step in document["steps"]}
+    referenced = {step["body"] for _, step in walk_steps(document["steps"]) if isinstance(step.get("body"), str)}
+    steps: dict[str, Step] = {}
+    flow = tuple(_step(step, top_level, steps) for step in document["steps"] if step["id"] not in referenced)
+    return Workflow(
+        id=document["id"],
+        name=document["name"],
+        description=document["description"],
+        version=document.get("version", DEFAULT_VERSION),
+        category=document.get("category", DEFAULT_CATEGORY),
+        document=document,
+        flow=flow,
+        steps=steps,
+        enclosing=dict(_enclosing(flow, ())),
+        order=tuple(step.id for step in flow),
+        ids=frozenset(steps),
+        preconditions=tuple(document.get("preconditions", ())),
+        clarification_prompts=tuple(document.get("clarificationPrompts", ())),
+        meta_guidance=tuple(document.get("metaGuidance", ())),
+        model_tier=document.get("modelTier", ""),
+        model_hint=document.get("modelHint", ""),
+        function_definitions=_functions(document),
+        context_schema=schema_text(document, "contextSchema"),
+        input_schema=schema_text(document, "inputSchema"),
+        deadline_seconds=document.get("deadlineSeconds"),
+        producers=_producers(document),
+        has_contract="contextSchema" in document
+        or any(step.keys() & {"requires", "produces"} for _, step in walk_steps(document["steps"])),
+    )
+
+
+def _producers(document: Mapping[str, Any]) -> dict[str, str]:
+    producers: dict[str, str] = {}
+    for _, step in walk_steps(document["steps"]):
+        for name in step.get("produces", ()):
+            producers.setdefault(name, step["id"])
+    return producers
+
+
+def _enclosing(steps: Sequence[Step], loops: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for step in steps:
+        yield step.id, loops
+        if isinstance(step, LoopStep):
+            yield from _enclosing(step.body, (*loops, step.id))
+
+
+def _step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dict[str, Step]) -> Step:
+    step = _loop_step(data, top_level, steps) if data.get("type") == "loop" else _prompt_step(data)
+    steps[step.id] = step
+    return step
+
+
+def _loop_step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dict[str, Step]) -> LoopStep:
+    body = [top_level[data["body"]]] if isinstance(data["body"], str) else data["body"]
+    return LoopStep(
+        id=data["id"],
+        title=data["title"],
+        loop=msgspec.convert(data["loop"], Loop, strict=False),
+        body=tuple(_step(step, top_level, steps) for step in body),
+        run_condition=data.get("runCondition"),
+        function_definitions=_functions(data),
+        requires=tuple(data.get("requires", ())),
+        produces=tuple(data.get("produces", ())),
+    )
+
+
+def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
+    criteria = parse_criteria(data.get("validationCriteria"))
+    requirements = tuple(requirements_of(criteria))
+    return PromptStep(
+        id=data["id"],
+        title=data["title"],
+        prompt=data.get("prompt", ""),
+        prompt_blocks=data.get("promptBlocks"),
+        prompt_fragments=msgspec.convert(data.get("promptFragments", ()), tuple[Fragment, ...]),
+        agent_role=data.get("agentRole", ""),
+        guidance=tuple(data.get("guidance", ())),
+        ask_for_files=data.get("askForFiles"),
+        require_confirmation=confirmation_of(data),
+        run_condition=data.get("runCondition"),
+        criteria=criteria,
+        requirements=requirements,
+        told_by=_told_by(data, requirements),
+        model_tier=data.get("modelTier", ""),
+        model_hint=data.get("modelHint", ""),
+        function_definitions=_functions(data),
+        function_calls=msgspec.convert(data.get("functionCalls", ()), tuple[FunctionCall, ...]),
+        function_references=tuple(data.get("functionReferences", ())),
+        template_call=data.get("templateCall"),
+        parallel_delegations=tuple(data.get("parallelDelegations", ())),
+        synthesis=data.get("synthesis"),
+        requires=tuple(data.get("requires", ())),
+        produces=tuple(data.get("produces", ())),
+        max_attempts=data.get("maxAttempts"),
+        when_exhausted=data.get("whenExhausted", "fail"),
+    )
+
+
+def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tuple[Condition, ...] | None:
+    """The conditions of rules, fragments, delegations and the confirmation, unless there are templates or too many."""
+    if b"{{" in msgspec.json.encode(data) or _has_pieces(data.get("promptBlocks", {})):
+        return None
+    conditions = [
+        confirmation_of(data),
+        *(requirement.condition for requirement in requirements),
+        *(fragment.get("when") for fragment in data.get("promptFragments", ())),
+        *(delegation.get("runCondition") for delegation in data.get("parallelDelegations", ())),
+    ]
+    told_by = tuple(condition for condition in conditions if isinstance(condition, Mapping))
+    return told_by if len(told_by) <= MOST_DECIDING else None
+
+
+def _has_pieces(blocks: Mapping[str, Any]) -> bool:
+    """Whether some block is put together from pieces, which may make a template only together."""
+    lists = [block if name != "goal" and isinstance(block, list) else [block] for name, block in blocks.items()]
+    return any(not isinstance(block, str) for block in itertools.chain(*lists))
+
+
+def _functions(data: Mapping[str, Any]) -> tuple[Function, ...]:
+    return msgspec.convert(data.get("functionDefinitions", ()), tuple[Function, ...])
