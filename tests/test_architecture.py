@@ -13,16 +13,18 @@ LAYERS = {
     "core": 1,
     "library": 2,
     "runs": 2,
-    "tools": 4,
-    "protocol": 5,
-    "transport": 6,
-    "settings": 6,
-    "logs": 6,
-    "app": 7,
-    "cli": 8,
-    "__main__": 9,
+    "providers": 3,
+    "execution": 4,
+    "tools": 5,
+    "protocol": 6,
+    "transport": 7,
+    "settings": 7,
+    "logs": 7,
+    "app": 8,
+    "cli": 9,
+    "__main__": 10,
 }
-"""errors <- core <- library, runs <- execution, providers <- tools <- protocol <- transport, console <- app <- cli"""
+"""errors <- core <- library, runs <- providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
 
 
 def imports_of(path: Path):

@@ -147,3 +147,21 @@ class SecurityError(WorkflowLookupError):
     """A document is refused because reading it would be unsafe."""
 
     code, message = -32007, "Security error"
+
+
+class ExecutionFailed(WorkflowLookupError):
+    """A run that somebody waits for ended without being completed; `data` says how, and what was stopped beneath it."""
+
+    code, message = -32008, "Workflow execution failed"
+
+
+class ProviderAway(WorkflowLookupError):
+    """The system that the workflow belongs to does not answer now."""
+
+    code, message = -32009, "Provider not available"
+
+
+class NotSupported(WorkflowLookupError):
+    """The system that the workflow belongs to cannot do this."""
+
+    code, message = -32010, "Not supported"

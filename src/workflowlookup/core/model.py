@@ -119,6 +119,33 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     when: Condition | None = None
 
 
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server itself does in a step: it calls a tool of an MCP server that the settings name."""
+
+    server: str
+    tool: str
+    arguments: Mapping[str, Json] = {}
+    """Texts in it may hold templates; one that is nothing but a template becomes the value itself."""
+    save_as: str = ""
+    """The variable that takes the result; none when empty."""
+    retries: int = 0
+    timeout_seconds: float | None = None
+
+
+class WorkflowCall(msgspec.Struct, frozen=True, kw_only=True):
+    """The one step of a run whose work is done by another system: a workflow of a provider, with the run's input."""
+
+    provider: str
+    workflow: str
+    """As the provider calls it."""
+    save_as: str = ""
+    retries: int = 0
+    timeout_seconds: float | None = None
+
+
+Call: TypeAlias = ToolCall | WorkflowCall
+
+
 class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step that is handed to the agent; with `parallel_delegations`, one that it hands on to several."""
 
@@ -148,6 +175,8 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     produces: tuple[str, ...] = ()
     max_attempts: int | None = None
     when_exhausted: Literal["fail", "ask"] = "fail"
+    call: Call | None = None
+    """In a run the server does this step by itself."""
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -31,6 +31,12 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         body TEXT NOT NULL, PRIMARY KEY (run, sequence)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE INDEX runs_at_work ON runs (state, updated) WHERE state IN ('queued', 'running');
+    CREATE TABLE tool_names (
+        provider TEXT NOT NULL, workflow TEXT NOT NULL, name TEXT NOT NULL UNIQUE, PRIMARY KEY (provider, workflow)
+    ) WITHOUT ROWID;
+    """,
 )
 """How the tables came to be: each entry leads from one version to the next. Entries are added, never changed.
 

@@ -83,7 +83,31 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 Result = Mapping[str, Json] | msgspec.Raw
 """A JSON object; or one that is encoded already, because it is asked for often and changes seldom."""
 
-Handler = Callable[[Services, Mapping[str, Any], Caller], Result | Ask]
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a run is, for the one who waits for it. `done` never goes back."""
+
+    done: float
+    total: float | None
+    message: str
+
+
+class Later(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that is not there yet: what a handler gives in place of a result when the server works on it.
+
+    The connection looks whenever the bell rings, and every now and then; other messages are answered meanwhile.
+    """
+
+    run_id: str
+    look: Callable[[], "Result | Ask | None"]
+    """The answer as soon as there is one. Cheap; raises what the handler would raise."""
+    progress: Callable[[], Progress | None]
+    """How far it is; None when nothing is known."""
+    abandon: Callable[[str], None]
+    """Nobody waits any more, for this reason: the client cancelled the call, or went away."""
+
+
+Handler = Callable[[Services, Mapping[str, Any], Caller], Result | Ask | Later]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +181,7 @@ class Registry:
             f"Unknown tool {suggest(name, list(self.tools))}. Call tools/list to see every tool.", name=name
         )
 
-    def call(self, tool: Tool, params: Json, caller: Caller, size: int) -> Result | Ask:
+    def call(self, tool: Tool, params: Json, caller: Caller, size: int) -> Result | Ask | Later:
         """The tool's answer to a message of so many bytes.
 
         Raises `InvalidParams` naming each argument that does not fit, or what the tool raises.

@@ -1,0 +1,1 @@
+"""What the server does by itself: it carries out the calls of runs, durably, on a thread of its own."""
