@@ -31,6 +31,7 @@ KILL_SECONDS: Final = 1.0
 """How long a process that was asked to end has until it is killed."""
 _LOOK_SECONDS: Final = 0.01
 _LAST_LINES: Final = 5
+_LAST_SECONDS: Final = 0.3
 
 
 class Child:
@@ -150,8 +151,11 @@ class Child:
             os.killpg(group, signal.SIGKILL)
         await _ended(process, KILL_SECONDS)
 
-    def last_words(self) -> str:
+    async def last_words(self) -> str:
         """How it ended, as far as that is known."""
+        if self._process is not None:
+            await _ended(self._process, _LAST_SECONDS)
+            await asyncio.sleep(_LOOK_SECONDS)  # for what it said
         code = self._process.returncode if self._process else None
         said = f", saying: {' / '.join(self._said)}" if self._said else ""
         if code is None:

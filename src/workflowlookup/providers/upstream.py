@@ -162,7 +162,7 @@ class Upstreams:
                 if isinstance(problem, TimeoutError):  # of the one who waits
                     raise
                 self._forget(server, link)
-                raise link.away(problem) from problem
+                raise await link.away(problem) from problem
 
     def _link(self, server: str) -> "_Link":
         config = self._servers.get(server)
@@ -232,13 +232,13 @@ class _Link:
 
         return problem.code == CONNECTION_CLOSED or self.is_broken or problem.message in _LOST
 
-    def away(self, problem: BaseException) -> ProviderAway:
+    async def away(self, problem: BaseException) -> ProviderAway:
         """What to tell the one who asked."""
         name = self.config.name
         if isinstance(problem, ProviderAway):
             return problem
         if self.child is not None and (self.child.gone.is_set() or self.child.pid is None):
-            cause = self.child.last_words() if self.child.pid else f"it cannot be started: {_cause(problem)}"
+            cause = await self.child.last_words() if self.child.pid else f"it cannot be started: {_cause(problem)}"
         elif self._last_status:
             cause = f"it answered with HTTP status {self._last_status}"
         else:
@@ -273,9 +273,7 @@ class _Link:
             if self._ready.done():
                 log.debug("the MCP server '%s' is gone: %s", self.config.name, _cause(problem))
             else:
-                if self.child is not None:  # how it ended is known a moment later
-                    await asyncio.sleep(_GRACE_SECONDS)
-                self._ready.set_exception(self.away(problem))
+                self._ready.set_exception(await self.away(problem))
         finally:
             if not self._ready.done():
                 self._ready.cancel()
