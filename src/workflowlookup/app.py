@@ -6,13 +6,14 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from workflowlookup.settings import Settings
+from workflowlookup.settings import Live, Settings, plan_of
 
 if TYPE_CHECKING:
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
     from workflowlookup.runs.journal import Journal
     from workflowlookup.runs.service import Runs
+    from workflowlookup.tools.dynamic import DynamicTools
     from workflowlookup.tools.registry import Services
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
@@ -103,11 +104,26 @@ def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits) 
     """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell."""
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
-    return Services(
+    live = Live(settings)
+
+    def look_at_settings(*, is_asked: bool = False) -> None:
+        if live.look(is_asked=is_asked):
+            open_workflows().apply(plan_of(live.settings))
+
+    @functools.cache
+    def open_workflows() -> "DynamicTools":
+        from workflowlookup.tools.dynamic import DynamicTools  # noqa: PLC0415 - with the first list of tools
+
+        return DynamicTools(services, plan_of(live.settings), look_at_settings)
+
+    services = Services(
         catalog=make_catalog(settings),
         open_runs=functools.cache(functools.partial(make_runs, settings)),
         confirmation=settings.confirmation,
+        open_workflows=open_workflows,
+        reload=functools.partial(look_at_settings, is_asked=True),
     )
+    return services
 
 
 def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Connection":

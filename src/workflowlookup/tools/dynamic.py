@@ -12,7 +12,7 @@ import msgspec
 
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.values import Json
-from workflowlookup.errors import ProviderAway, StorageError, WorkflowNotFound
+from workflowlookup.errors import ProviderAway, StorageError
 from workflowlookup.providers.config import LIBRARY, Plan
 from workflowlookup.providers.definition import Definition, document_id, document_of, usable_schema
 from workflowlookup.providers.filters import Sieve
@@ -22,7 +22,8 @@ from workflowlookup.tools.tool_names import Key, assign
 
 if TYPE_CHECKING:
     from workflowlookup.core.run import Run
-    from workflowlookup.library.catalog import Entry, Snapshot
+    from workflowlookup.library.catalog import Snapshot
+    from workflowlookup.library.files import Details, Loaded, Summary
     from workflowlookup.providers.discovery import Discovered
 
 log = logging.getLogger(__name__)
@@ -52,8 +53,9 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 class DynamicTools:
     """Makes tools of workflows, for one registry."""
 
-    def __init__(self, services: Services, plan: Plan) -> None:
+    def __init__(self, services: Services, plan: Plan, look_at_settings: Callable[[], None] = lambda: None) -> None:
         self.plan = plan
+        self._look_at_settings = look_at_settings
         self.offers: Mapping[str, Offer] = {}
         """By the name of the tool, in its order."""
         self.is_folded = False
@@ -62,8 +64,7 @@ class DynamicTools:
         self._seen: tuple[object, ...] = ()
         self._names: dict[Key, str] = {}
         self._has_journal = True
-        self._problems: set[str] = set()
-        self._read: dict[str, tuple[Entry, Definition]] = {}
+        self._read: dict[str, tuple[Loaded, Definition]] = {}
         self._built: dict[str, tuple[Definition, Workflow]] = {}
 
     def attach(self, registry: Registry) -> None:
@@ -86,6 +87,7 @@ class DynamicTools:
         """Bring the registry up to date; whether what `tools/list` says has changed."""
         if self._registry is None:
             return False
+        self._look_at_settings()
         plan, discovered = self.plan, self.discovered()
         library = self._services.catalog.snapshot() if plan.is_on else None
         seen = (plan, discovered, library)
@@ -94,21 +96,29 @@ class DynamicTools:
         self._seen = seen
         return self._registry.replace(self._make(library, discovered))
 
-    def find(self, wanted: str) -> Workflow:
-        """The workflow of a provider, by its tool's name or by its id among ours. Raises `WorkflowNotFound`."""
+    def resolve(self, wanted: str) -> Workflow | None:
+        """The workflow with this tool name or id, ready to be run; None when there is none. Raises `ProviderAway`."""
         self.refresh_if_changed()
         offer = self.offers.get(wanted) or next(
             (offer for offer in self.offers.values() if offer.workflow_id == wanted), None
         )
-        if offer is None:
-            raise WorkflowNotFound(f"No workflow has the id '{wanted}'.", workflowId=wanted)
-        return self._workflow(offer.definition)
+        return self._workflow(offer.definition) if offer is not None else None
+
+    def default_timeout(self, workflow: Workflow) -> float | None:
+        """How many seconds a run may take when nobody says: the setting, for what goes by itself."""
+        if workflow.deadline_seconds is not None or not goes_by_itself(workflow):
+            return None
+        return self.plan.timeout_seconds
+
+    def abilities(self, provider: str) -> frozenset[str] | None:
+        """Which of "start", "status" and "cancel" a provider can; None when it is not known."""
+        found = self.discovered().get(provider)
+        return found.can if found is not None else None
 
     # ── from workflows to tools ─────────────────────────────────────────────────────────────────────────────────
 
     def _make(self, library: "Snapshot | None", discovered: Mapping[str, "Discovered"]) -> Sequence[Tool]:
         """The tools as they should be; `offers` are then what is behind them."""
-        self._problems = set()
         if library is None:
             self.offers, self.is_folded = {}, False
             return []
@@ -122,11 +132,15 @@ class DynamicTools:
         return [workflow_refresh.TOOL, *self._within_budget(tools)]
 
     def _library(self, library: "Snapshot") -> Iterator[Definition]:
-        read: dict[str, tuple[Entry, Definition]] = {}
+        read: dict[str, tuple[Loaded, Definition]] = {}
         for summary in library.summaries:
             entry = library.entries[summary.id]
             before = self._read.get(summary.id)
-            known = before if before is not None and before[0].file is entry.file else (entry, _definition(entry))
+            known = (
+                before
+                if before is not None and before[0] is entry.file
+                else (entry.file, _definition(summary, entry.file.details))
+            )
             read[summary.id] = known
             yield known[1]
         self._read = read
@@ -220,10 +234,9 @@ class DynamicTools:
             from workflowlookup.tools.awaiting import await_run  # noqa: PLC0415 - with the first run
 
             workflow = self._workflow(definition)
-            run = services.runs.start(
-                workflow, arguments, {}, by=caller.name, timeout=self.timeout(workflow, caller.timeout_seconds)
-            )
-            return await_run(services, run, caller, tell)
+            timeout = caller.timeout_seconds or self.default_timeout(workflow)
+            run = services.runs.start(workflow, arguments, {}, by=caller.name, timeout=timeout)
+            return await_run(services, run, caller, lambda run: tell(services, run, caller))
 
         return handle
 
@@ -248,12 +261,6 @@ class DynamicTools:
 
             self._built[key] = before = (definition, build(document_of(definition)))
         return before[1]
-
-    def timeout(self, workflow: Workflow, wanted: float | None) -> float | None:
-        """How long a run may take: as the caller says, or the workflow; else the setting, for what goes by itself."""
-        if wanted is not None or workflow.deadline_seconds is not None:
-            return wanted
-        return self.plan.timeout_seconds if goes_by_itself(workflow) else None
 
 
 def goes_by_itself(workflow: Workflow) -> bool:
@@ -288,10 +295,8 @@ def result_of(run: "Run") -> Json:
     return run.results[last]
 
 
-def _definition(entry: "Entry") -> Definition:
+def _definition(summary: "Summary", details: "Details") -> Definition:
     """What a document of the library says of itself as a tool."""
-    summary, details = entry.file.summary, entry.file.details
-    assert summary is not None
     schema, remark = usable_schema(msgspec.json.decode(details.input_schema) if details.input_schema else None)
     if remark:
         log.warning("workflow '%s': inputSchema %s; any object is taken", summary.id, remark)

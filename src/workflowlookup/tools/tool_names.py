@@ -1,7 +1,7 @@
 """Names for the tools that stand for workflows: made from the workflow's name, and kept for as long as it exists.
 
 A name has letters, digits, `_` and `-`, at most 52 of them (some clients put a prefix before it and end at 64), and is
-never that of a built-in tool. Where two would be the same, the second has the workflow's id added.
+never that of a built-in tool. Where two would be the same but for their case, the second has the workflow's id added.
 """
 
 import hashlib
@@ -34,15 +34,15 @@ def assign(
     """A name for each workflow, and those among them that are new. `kept` names are given to nobody else."""
     names: dict[Key, str] = {}
     new: dict[Key, str] = {}
-    taken = {*reserved, *kept.values()}
+    taken = {name.lower() for name in (*reserved, *kept.values())}
     for workflow in workflows:
         key = workflow.provider, workflow.id
         before = kept.get(key)
         if before is not None and before not in reserved:
             names[key] = before
             continue
-        names[key] = new[key] = next(name for name in _candidates(workflow) if name not in taken)
-        taken.add(names[key])
+        names[key] = new[key] = next(name for name in _candidates(workflow) if name.lower() not in taken)
+        taken.add(names[key].lower())
     return names, new
 
 
