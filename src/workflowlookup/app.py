@@ -95,8 +95,12 @@ def make_runs(settings: Settings) -> "Runs":
     return Runs(JOURNALS[scheme](settings.journal))
 
 
-def make_services(settings: Settings) -> "Services":
-    """What the tools need."""
+def _nobody_waits() -> None:
+    """The bell where no transport listens for it."""
+
+
+def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Services":  # noqa: ARG001
+    """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell."""
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
     return Services(
@@ -106,18 +110,23 @@ def make_services(settings: Settings) -> "Services":
     )
 
 
-def make_connection(settings: Settings) -> "Connection":
+def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Connection":
     """A server for one client; the library is opened with the first request that needs it."""
-    from workflowlookup.protocol.connection import Connection, Surface  # noqa: PLC0415
+    from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
+    from workflowlookup.protocol.surface import Surface  # noqa: PLC0415
 
-    return Connection(Surface(lambda: make_services(settings)))
+    return Connection(Surface(lambda: make_services(settings, ring)))
 
 
 def serve_stdio(settings: Settings) -> int:
     """Serve standard input and output until the client is done; the exit code."""
+    from workflowlookup.transport.bell import Bell  # noqa: PLC0415
     from workflowlookup.transport.stdio import Stdio, divert  # noqa: PLC0415
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own handler can miss one that comes just before a read
-    wire_in, wire_out = divert()
-    return Stdio(make_connection(settings), wire_in, wire_out, settings.max_message_bytes).run()
+    wire = divert()  # first: what is opened before may take the place of a standard descriptor that is closed
+    bell = Bell()
+    server = Stdio(make_connection(settings, bell.ring), wire, settings.max_message_bytes, bell)
+    signal.signal(signal.SIGHUP, server.hang_up)
+    return server.run()
