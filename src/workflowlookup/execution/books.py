@@ -1,4 +1,4 @@
-"""The journal as the loop sees it: asked on a thread of its own, because it blocks and its connection belongs to one."""
+"""The journal as the loop sees it: asked on a thread of its own, because it blocks and connections belong to one."""
 
 import asyncio
 import concurrent.futures
