@@ -70,6 +70,10 @@ class Driver:
         self.progress: dict[str, Progress] = {}
         """Live, by run; only ever replaced, so that other threads may read it."""
 
+    @property
+    def is_calling(self) -> bool:
+        return any(driven.at is not None for driven in self._driven.values())
+
     def is_driving(self, run_id: str) -> bool:
         return run_id in self._driven
 

@@ -34,6 +34,7 @@ KEEP_SECONDS: Final = 24 * 3600
 _SWEEP_SECONDS: Final = 3600.0
 _SWEEP_BATCH: Final = 500
 _ACTIVE: Final = ["PENDING", "ENQUEUED", "DELAYED"]
+_LAY_DOWN_SECONDS: Final = 2.0
 _THREADS: Final = 32
 _POOL: Final = 4
 
@@ -189,15 +190,20 @@ class Engine:
             await DBOS.delete_workflows_async([status.workflow_id for status in old])
             forgotten += len(old)
 
-    async def close(self) -> None:
+    async def close(self, grace_seconds: float = 0.0) -> None:
         """Let go of everything; what was being driven can be taken over at once."""
         global _current  # noqa: PLW0603 - as above
         if self._reaper is not None:
             self._reaper.cancel()
             await asyncio.wait([self._reaper])
         if self._dbos is not None:
-            for task in [*self._dbos._workflow_tasks]:  # noqa: SLF001 - DBOS has no way to lay work down
+            drivers = [*self._dbos._workflow_tasks]  # noqa: SLF001 - DBOS has no way to lay work down
+            if drivers and grace_seconds:
+                await asyncio.wait(drivers, timeout=grace_seconds)
+            for task in drivers:
                 task.cancel()
+            if drivers:
+                await asyncio.wait(drivers, timeout=_LAY_DOWN_SECONDS)
             await self._apart(self._dbos.destroy)
             self._dbos = None
         await self._apart(self._lease.release)

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 5.0
 """Until an engine that could not be opened is tried again."""
+LAST_SECONDS: Final = 0.5
+"""For drivers that have nothing left to do but to say so."""
 ORPHAN_MS: Final = 5_000
 """How long a run may be without a driver that anybody knows of: whoever moved it there is about to drive it."""
 
@@ -139,7 +141,7 @@ class Office:
     async def aclose(self) -> None:
         """Lay everything down: what is being driven stays as it is, for whoever takes it up."""
         if self._engine is not None:
-            await self._engine.close()
+            await self._engine.close(0.0 if self._driver.is_calling else LAST_SECONDS)
         for provider in self._providers.values():
             await provider.aclose()
         await self.upstreams.aclose()
