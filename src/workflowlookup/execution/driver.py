@@ -35,7 +35,7 @@ _BY: Final = "server"
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a run is."""
+    """How far the call of a run is, as it tells itself."""
 
     done: float
     total: float | None
@@ -217,7 +217,7 @@ class Driver:
 
     def _note(self, driven: _Driven, run: Run, done: float, total: float | None, message: str) -> None:
         """Tell how far a call is: live at once, and in the journal now and then."""
-        self.progress[run.id] = _overall(run, done, total, message)
+        self.progress[run.id] = Progress(done, total, message)
         self._ring()
         now = time.monotonic()
         if now - driven.stored >= STORE_SECONDS:
@@ -278,12 +278,3 @@ class Driver:
 
 def _is_at(run: Run, step_id: str) -> bool:
     return run.waiting_for is Waiting.CALL and run.current == step_id
-
-
-def _overall(run: Run, done: float, total: float | None, message: str) -> Progress:
-    """How far the run is: of one that has a single step, as far as its call; else counted in steps."""
-    title = run.step.title
-    if run.total == 1:
-        return Progress(done, total, message or title)
-    part = min(max(done / total, 0.0), 0.99) if total else 0.0
-    return Progress(len(run.results) + part, run.total, f"{title}: {message}" if message else title)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from workflowlookup.core.run import Waiting
@@ -15,6 +15,8 @@ from workflowlookup.execution.driver import Driver, Progress
 from workflowlookup.execution.engine import REAP_SECONDS, Engine
 from workflowlookup.execution.turns import Turns
 from workflowlookup.providers.config import Plan
+from workflowlookup.providers.discovery import Discovered, Discovery
+from workflowlookup.providers.kinds import make_provider
 from workflowlookup.providers.provider import Provider
 from workflowlookup.providers.upstream import Upstreams
 from workflowlookup.runs.service import Runs
@@ -41,6 +43,7 @@ class Office:
         self._providers: dict[str, Provider] = {}
         self._turns = Turns(plan.max_concurrent)
         self._driver = Driver(self._books, Calls(self.upstreams, self.provider), self._turns, ring)
+        self._discovery = Discovery(ring)
         self._engine: Engine | None = None
         self._opening = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
@@ -49,14 +52,16 @@ class Office:
     def progress(self) -> dict[str, Progress]:
         return self._driver.progress
 
+    def discovered(self) -> Mapping[str, Discovered]:
+        """What is known of the providers; from any thread."""
+        return self._discovery.snapshot()
+
     def provider(self, name: str) -> Provider | None:
         """The provider of a name, made when it is first needed; None when the settings name none such."""
         config = self.plan.providers.get(name)
         if config is None:
             return None
         if name not in self._providers:
-            from workflowlookup.providers.kinds import make_provider  # noqa: PLC0415 - only where there are providers
-
             self._providers[name] = make_provider(config, self.upstreams)
         return self._providers[name]
 
@@ -126,6 +131,19 @@ class Office:
                 with contextlib.suppress(RunNotFound):
                     await self._driver.stop_orphan(run_id)
 
+    # ── providers ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def discover(self) -> None:
+        """Keep asking the providers what they have, from now on."""
+        names = self.plan.providers if self.plan.is_on else ()
+        providers = {name: provider for name in names if (provider := self.provider(name))}
+        self._discovery.apply(providers, self.plan.refresh_seconds)
+
+    async def refresh(self) -> None:
+        """Ask all of them now; done when each has answered or failed."""
+        await self.discover()
+        await self._discovery.refresh()
+
     # ── settings ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def apply(self, plan: Plan) -> None:
@@ -137,11 +155,13 @@ class Office:
             task = asyncio.create_task(self._providers.pop(name).aclose())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+        await self.discover()
 
     async def aclose(self) -> None:
         """Lay everything down: what is being driven stays as it is, for whoever takes it up."""
         if self._engine is not None:
             await self._engine.close(0.0 if self._driver.is_calling else LAST_SECONDS)
+        await self._discovery.aclose()
         for provider in self._providers.values():
             await provider.aclose()
         await self.upstreams.aclose()

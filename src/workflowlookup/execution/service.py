@@ -6,7 +6,7 @@ Nothing here waits, and nothing heavy is loaded until there is work.
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.errors import StorageError
@@ -14,14 +14,18 @@ from workflowlookup.execution.worker import Worker
 from workflowlookup.providers.config import Plan
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from workflowlookup.core.run import Run
     from workflowlookup.execution.driver import Progress
     from workflowlookup.execution.office import Office
+    from workflowlookup.providers.discovery import Discovered
     from workflowlookup.runs.service import Runs
 
 log = logging.getLogger(__name__)
 
 WARM_SECONDS: Final = 1.0
+NOTHING_YET: "Final[Mapping[str, Discovered]]" = {}
 
 
 class Execution:
@@ -33,14 +37,22 @@ class Execution:
         self._place = place
         self._ring = ring
         self._progress: dict[str, Progress] = {}
+        self._office: Office | None = None
         self.worker: Worker[Office] = Worker(self._make_office)
+        self.discovery = Discoveries(self)
 
     def _make_office(self) -> "Office":
         from workflowlookup.execution.office import Office  # noqa: PLC0415 - on the worker's thread
 
         office = Office(self._plan, self._make_runs, self._place, self._ring)
         self._progress = office.progress
+        self._office = office
         return office
+
+    @property
+    def office(self) -> "Office | None":
+        """What is on the worker's thread, once it is there; only what is said to be for any thread may be asked."""
+        return self._office
 
     def follow(self, run_id: str, run: "Run | None") -> None:
         """A listener of `Runs`: what its changes need the server for is done."""
@@ -71,6 +83,7 @@ class Execution:
         Where nothing is configured that could be called, nothing is taken up from others, and nothing is loaded.
         """
         if self._plan.servers or self._plan.providers or "://" in self._place:
+            self.worker.post(lambda office: office.discover())
             self.worker.post(lambda office: office.look_after())
             self.worker.post(lambda office: office.warm(WARM_SECONDS))
         elif self._has_work():
@@ -88,12 +101,28 @@ class Execution:
             with contextlib.suppress(StorageError):
                 runs.close()
 
+    def refresh(self) -> "Future[None]":
+        """Ask all providers now what they have; done when each has answered or failed."""
+        return self.worker.ask(lambda office: office.refresh())
+
     def apply(self, plan: Plan) -> None:
         """Other settings from now on."""
         self._plan = plan
-        if self.worker.is_started:
+        if self.worker.is_started or (plan.is_on and plan.providers):
             self.worker.post(lambda office: office.apply(plan))
 
     def close(self, seconds: float = 5.0) -> None:
         """Lay down work; what was not done is taken up by whoever comes next."""
         self.worker.close(seconds)
+
+
+class Discoveries:
+    """What the providers have, as the thread that serves sees it."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+
+    def snapshot(self) -> "Mapping[str, Discovered]":
+        """By provider; the same object for as long as nothing of it changed."""
+        office = self._execution.office
+        return office.discovered() if office is not None else NOTHING_YET
