@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from workflowlookup.settings import Live, Settings, plan_of
 
 if TYPE_CHECKING:
+    from workflowlookup.core.run import Run
+    from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
     from workflowlookup.runs.journal import Journal
@@ -100,30 +102,84 @@ def _nobody_waits() -> None:
     """The bell where no transport listens for it."""
 
 
-def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Services":  # noqa: ARG001
+def make_execution(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Execution":
+    """The server's own work; its thread is started with the first of it."""
+    from workflowlookup.execution.service import Execution  # noqa: PLC0415
+
+    return Execution(plan_of(settings), functools.partial(make_runs, settings), settings.journal, ring)
+
+
+def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Services":
     """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell."""
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
-    live = Live(settings)
+    behind = _Behind(settings, ring)
+    behind.services = Services(
+        catalog=make_catalog(settings),
+        open_runs=lambda: behind.runs,
+        open_execution=lambda: behind.execution,
+        open_workflows=lambda: behind.workflows,
+        confirmation=settings.confirmation,
+        reload=behind.reload,
+        settle=behind.settle,
+        close=behind.close,
+    )
+    return behind.services
 
-    def look_at_settings(*, is_asked: bool = False) -> None:
-        if live.look(is_asked=is_asked):
-            open_workflows().apply(plan_of(live.settings))
 
-    @functools.cache
-    def open_workflows() -> "DynamicTools":
+class _Behind:
+    """The journal, the server's own work and the workflow tools, each made when it is first needed.
+
+    The work follows the journal, and all of them the settings.
+    """
+
+    services: "Services"
+
+    def __init__(self, settings: Settings, ring: Callable[[], None]) -> None:
+        self._settings = settings
+        self._live = Live(settings)
+        self._ring = ring
+
+    @functools.cached_property
+    def runs(self) -> "Runs":
+        runs = make_runs(self._settings)
+        runs.listeners.append(self._follow)
+        return runs
+
+    @functools.cached_property
+    def execution(self) -> "Execution":
+        return make_execution(self._live.settings, self._ring)
+
+    @functools.cached_property
+    def workflows(self) -> "DynamicTools":
         from workflowlookup.tools.dynamic import DynamicTools  # noqa: PLC0415 - with the first list of tools
 
-        return DynamicTools(services, plan_of(live.settings), look_at_settings)
+        return DynamicTools(self.services, plan_of(self._live.settings), self._look_at_settings)
 
-    services = Services(
-        catalog=make_catalog(settings),
-        open_runs=functools.cache(functools.partial(make_runs, settings)),
-        confirmation=settings.confirmation,
-        open_workflows=open_workflows,
-        reload=functools.partial(look_at_settings, is_asked=True),
-    )
-    return services
+    def reload(self) -> None:
+        """Read the settings now."""
+        self._look_at_settings(is_asked=True)
+
+    def _look_at_settings(self, *, is_asked: bool = False) -> None:
+        new = self._live.look(is_asked=is_asked)
+        if new is None:
+            return
+        plan = plan_of(new)
+        self.execution.apply(plan)
+        self.workflows.apply(plan)
+
+    def _follow(self, run_id: str, run: "Run | None") -> None:
+        if run is not None and (run.waiting_for == "call" or run.needs_stop):
+            self.execution.follow(run_id, run)
+
+    def settle(self) -> None:
+        self.execution.recover()
+
+    def close(self) -> None:
+        if "execution" in self.__dict__:
+            self.execution.close()
+        if "runs" in self.__dict__:
+            self.runs.close()
 
 
 def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Connection":
