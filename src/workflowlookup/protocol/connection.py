@@ -310,7 +310,9 @@ class Connection:
 
     def _list_tools(self, call: Call) -> Json:
         refuse_cursor(call)
-        return cacheable_in(call, {"tools": self._surface.registry.listed()})
+        registry = self._surface.registry
+        registry.refresh()
+        return cacheable_in(call, {"tools": registry.listed()})
 
     def _call_tool(self, call: Call) -> Json:
         registry = self._surface.registry
