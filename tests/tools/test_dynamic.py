@@ -65,7 +65,7 @@ def call(server, name, **arguments):
 
 
 def wait_for_tools(server, *names):
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while sorted(found := workflow_tools(server)) != sorted(names):
         assert time.monotonic() < end, f"tools are {sorted(found)}"
         time.sleep(0.05)
@@ -153,7 +153,7 @@ def test_what_is_known_of_one_that_is_away_stays_and_says_so(serve, service):
     server = serve("refresh_seconds = 0.2\n" + service.toml())
     wait_for_tools(server, "deploy_a_service")
     service.stop()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while (refused := call(server, "deploy_a_service", service="x")["structuredContent"]).get("code") != -32009:
         assert time.monotonic() < end, refused
         time.sleep(0.1)
@@ -162,7 +162,7 @@ def test_what_is_known_of_one_that_is_away_stays_and_says_so(serve, service):
     assert "cannot be reached" in refused["data"]["cause"]
     service.start()
     while "code" in (result := call(server, "deploy_a_service", service="x")["structuredContent"]):
-        assert time.monotonic() < end + 20, result
+        assert time.monotonic() < end + 60, result
         time.sleep(0.1)
     assert result["state"] == "completed"
 
@@ -205,7 +205,7 @@ def test_too_many_fold_into_search_and_start(serve, service):
     ]
     service.control(workflows=flows)
     server = serve("tools_budget_bytes = 100000\n" + service.toml())
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while "workflow_search" not in (names := [tool["name"] for tool in ask(server, "tools/list")["result"]["tools"]]):
         assert time.monotonic() < end, names
         time.sleep(0.1)
