@@ -104,6 +104,11 @@ class DynamicTools:
         )
         return self._workflow(offer.definition) if offer is not None else None
 
+    def folded(self, name: str) -> Tool | None:
+        """The tool of this name that is not listed because there are too many; who knows it can call it."""
+        offer = self.offers.get(name)
+        return offer.tool if offer is not None else None
+
     def default_timeout(self, workflow: Workflow) -> float | None:
         """How many seconds a run may take when nobody says: the setting, for what goes by itself."""
         if workflow.deadline_seconds is not None or not goes_by_itself(workflow):
