@@ -1,12 +1,20 @@
 """Workflows as tools, against the real server and real upstreams."""
 
+import json
 import signal
 import time
 
 import pytest
 
 from client import Server
+from make import document, step
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
+from workflowlookup.library.catalog import Catalog
+from workflowlookup.library.directory import DirectorySource
+from workflowlookup.providers.config import Plan
+from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.tools.dynamic import DynamicTools
+from workflowlookup.tools.registry import Registry, Services
 
 TWO = {"id": "two", "name": "Second thing", "description": "d"}
 
@@ -196,6 +204,19 @@ def test_settings_take_effect_while_the_server_runs_and_broken_ones_do_not(serve
     server.close_input()
     server.wait()
     assert "the settings stay as they were" in server.log()
+
+
+def test_as_long_as_nothing_changes_nothing_is_made_anew(library):
+    services = Services(catalog=Catalog([DirectorySource("directories", str(library))]))
+    (library / "one.json").write_text(json.dumps(document(step("only"))))
+    registry = Registry(BUILTIN_TOOLS, services)
+    tools = DynamicTools(services, Plan())
+    tools.attach(registry)
+
+    assert tools.refresh_if_changed() is True
+    before = registry.tools
+    assert tools.refresh_if_changed() is False
+    assert registry.tools is before
 
 
 def test_too_many_fold_into_search_and_start(serve, service):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 META: Final = "workflowlookup/workflow"
+_NONE: "Final[Mapping[str, Discovered]]" = {}
 OUTPUT_SCHEMA: Final[Mapping[str, Json]] = {
     "type": "object",
     "properties": {
@@ -79,7 +80,7 @@ class DynamicTools:
     def discovered(self) -> Mapping[str, "Discovered"]:
         """What is known of the providers."""
         if not self.plan.providers:
-            return {}
+            return _NONE
         found: Mapping[str, Discovered] = self._services.execution.discovery.snapshot()
         return found
 
