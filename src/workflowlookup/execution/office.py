@@ -10,7 +10,7 @@ from typing import Final
 from workflowlookup.core.run import Waiting
 from workflowlookup.errors import RunNotFound, StorageError
 from workflowlookup.execution.books import Books
-from workflowlookup.execution.calls import Calls
+from workflowlookup.execution.calls import STOP_SECONDS, Calls
 from workflowlookup.execution.driver import Driver, Progress
 from workflowlookup.execution.engine import REAP_SECONDS, Engine
 from workflowlookup.execution.turns import Turns
@@ -166,6 +166,7 @@ class Office:
 
     async def aclose(self) -> None:
         """Lay everything down: what is being driven stays as it is, for whoever takes it up."""
+        await self._driver.stop_what_is_over(STOP_SECONDS)
         if self._engine is not None:
             await self._engine.close(0.0 if self._driver.is_calling else LAST_SECONDS)
         await self._discovery.aclose()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WARM_SECONDS: Final = 1.0
+CLOSE_SECONDS: Final = 10.0
+"""How long laying work down may take; as a rule it takes a tenth of a second."""
 NOTHING_YET: "Final[Mapping[str, Discovered]]" = {}
 
 
@@ -38,6 +40,7 @@ class Execution:
         self._ring = ring
         self._progress: dict[str, Progress] = {}
         self._office: Office | None = None
+        self._looks_after = False
         self.worker: Worker[Office] = Worker(self._make_office)
         self.discovery = Discoveries(self)
 
@@ -82,7 +85,10 @@ class Execution:
 
         Where nothing is configured that could be called, nothing is taken up from others, and nothing is loaded.
         """
+        if self._looks_after:
+            return
         if self._plan.servers or self._plan.providers or "://" in self._place:
+            self._looks_after = True
             self.worker.post(lambda office: office.discover())
             self.worker.post(lambda office: office.look_after())
             self.worker.post(lambda office: office.warm(WARM_SECONDS))
@@ -110,8 +116,10 @@ class Execution:
         self._plan = plan
         if self.worker.is_started or (plan.is_on and plan.providers):
             self.worker.post(lambda office: office.apply(plan))
+        if plan.servers or plan.providers:
+            self.recover()
 
-    def close(self, seconds: float = 5.0) -> None:
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Lay down work; what was not done is taken up by whoever comes next."""
         self.worker.close(seconds)
 
