@@ -40,7 +40,7 @@ class Ends:
 def with_engine(place, conversation, act=three_steps):
     async def held():
         ends = Ends()
-        engine = Engine(place, ends.drive, act)
+        engine = Engine(place, ends.drive, act, None)
         await engine.open()
         try:
             return await asyncio.wait_for(conversation(engine, ends), 60)

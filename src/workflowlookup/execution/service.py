@@ -33,7 +33,17 @@ NOTHING_YET: "Final[Mapping[str, Discovered]]" = {}
 class Execution:
     """What runs need the server for. For one thread, which is not the worker's."""
 
-    def __init__(self, plan: Plan, make_runs: "Callable[[], Runs]", place: str, ring: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        make_runs: "Callable[[], Runs]",
+        place: str,
+        ring: Callable[[], None],
+        *,
+        is_guest: bool = False,
+    ) -> None:
+        """`ring` is called, from the worker's thread, whenever there may be news. A guest takes nothing over."""
+        self._is_guest = is_guest
         self._plan = plan
         self._make_runs = make_runs
         self._place = place
@@ -47,7 +57,7 @@ class Execution:
     def _make_office(self) -> "Office":
         from workflowlookup.execution.office import Office  # noqa: PLC0415 - on the worker's thread
 
-        office = Office(self._plan, self._make_runs, self._place, self._ring)
+        office = Office(self._plan, self._make_runs, self._place, self._ring, is_guest=self._is_guest)
         self._progress = office.progress
         self._office = office
         return office
@@ -74,7 +84,8 @@ class Execution:
 
     def stop(self, run_id: str) -> None:
         """This run is over, and a call runs beneath: stop that, and store what came of it."""
-        self.worker.post(lambda office: office.stop(run_id))
+        if self.worker.is_started:  # else nothing runs beneath anything here
+            self.worker.post(lambda office: office.stop(run_id))
 
     def progress(self, run_id: str) -> "Progress | None":
         """How far a run is that is driven here, as of now; None when nothing is known."""
