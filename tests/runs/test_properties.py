@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from make import document, loop, step, write
-from workflowlookup.core.run import TRANSITIONS, Completed, State, apply, fold
+from workflowlookup.core.events import Completed
+from workflowlookup.core.run import TRANSITIONS, State, apply, fold
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource

@@ -9,8 +9,8 @@ import msgspec
 from workflowlookup.cli.journal import find_run, open_services
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import clean, complain, is_terminal, plural, shown_path, write, write_bytes
+from workflowlookup.core.events import Event, Record
 from workflowlookup.core.report import report
-from workflowlookup.core.run import Event, Record
 from workflowlookup.runs.service import Runs
 from workflowlookup.settings import Settings
 

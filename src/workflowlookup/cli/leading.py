@@ -14,7 +14,8 @@ from workflowlookup.cli.run_view import (
     write_step,
     write_verdict,
 )
-from workflowlookup.core.run import OutputRefused, Run, State, Waiting
+from workflowlookup.core.events import OutputRefused
+from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.errors import InvalidParams, RunStateError, StorageError, WorkflowLookupError
 from workflowlookup.runs.service import Runs
 from workflowlookup.settings import Settings

@@ -21,8 +21,9 @@ from workflowlookup.cli.output import (
 )
 from workflowlookup.core.advance import loops_to_end
 from workflowlookup.core.contract import unmet
+from workflowlookup.core.events import Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.guidance import Guidance, guide
-from workflowlookup.core.run import Failed, OutputAccepted, OutputRefused, Run, State, Waiting
+from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.tools.run_answers import question
 
 STYLES: Final[Mapping[str, str]] = {

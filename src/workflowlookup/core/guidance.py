@@ -27,7 +27,7 @@ from workflowlookup.core.model import (
     Workflow,
 )
 from workflowlookup.core.navigation import LoopPosition, Next
-from workflowlookup.core.values import Context, Json, as_text, lookup
+from workflowlookup.core.values import Context, Json, as_text, is_set, lookup
 
 COMPLETE: Final = "Workflow complete."
 
@@ -112,6 +112,24 @@ def filler(context: Context, unset: dict[str, None]) -> Fill:
         return _TEMPLATE.sub(replace, text) if "{{" in text else text
 
     return fill
+
+
+def fill_values(value: Json, context: Context, fill: Fill, unset: dict[str, None]) -> Json:
+    """A JSON value with its texts filled; a text that is nothing but one template becomes the value of its variable."""
+    if isinstance(value, str):
+        found = _TEMPLATE.fullmatch(value.strip())
+        if found is None or found["name"] is None:
+            return fill(value)
+        given = lookup(context, found["name"])
+        if given is None and not is_set(context, found["name"]):
+            unset[found["name"]] = None
+            return value
+        return given
+    if isinstance(value, Mapping):
+        return {name: fill_values(part, context, fill, unset) for name, part in value.items()}
+    if isinstance(value, list):
+        return [fill_values(part, context, fill, unset) for part in value]
+    return value
 
 
 def _as_words(value: Json) -> str:

@@ -13,9 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core.conditions import Condition, describe, walk
-from workflowlookup.core.model import Workflow
-from workflowlookup.core.navigation import find_step, scope_of
-from workflowlookup.core.run import (
+from workflowlookup.core.events import (
     Cancelled,
     Completed,
     ConfirmationAsked,
@@ -30,13 +28,13 @@ from workflowlookup.core.run import (
     OutputAccepted,
     OutputRefused,
     Record,
-    Run,
     Started,
     StepOffered,
     StepSkipped,
-    Waiting,
-    fold,
 )
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.navigation import find_step, scope_of
+from workflowlookup.core.run import Run, Waiting, fold
 from workflowlookup.core.values import Context, brief, lookup
 
 MOST_EVENTS: Final = 2_000

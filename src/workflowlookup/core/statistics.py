@@ -11,22 +11,19 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.model import LoopStep, Workflow
-from workflowlookup.core.navigation import split_instance
-from workflowlookup.core.run import (
-    OVER,
+from workflowlookup.core.events import (
     ConfirmationAsked,
     ConfirmationDenied,
     ConfirmationGiven,
     OutputAccepted,
     OutputRefused,
     Record,
-    Run,
-    State,
     StepOffered,
     StepSkipped,
-    fold,
 )
+from workflowlookup.core.model import LoopStep, Workflow
+from workflowlookup.core.navigation import split_instance
+from workflowlookup.core.run import OVER, Run, State, fold
 
 SLOW: Final = 0.9
 

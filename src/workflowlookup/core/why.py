@@ -12,10 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from workflowlookup.core.conditions import OPERATORS, Condition, describe, evaluate
-from workflowlookup.core.graph import MOST_INSTANCES, in_words
-from workflowlookup.core.model import LoopStep, Step, Workflow
-from workflowlookup.core.navigation import NO_LISTS, Lists, Skipped, find_step, next_step, scope_of, split_instance
-from workflowlookup.core.run import (
+from workflowlookup.core.events import (
     ConfirmationAsked,
     ConfirmationDenied,
     ConfirmationGiven,
@@ -25,13 +22,14 @@ from workflowlookup.core.run import (
     OutputAccepted,
     OutputRefused,
     Record,
-    Run,
     Started,
-    State,
     StepOffered,
     StepSkipped,
-    Waiting,
 )
+from workflowlookup.core.graph import MOST_INSTANCES, in_words
+from workflowlookup.core.model import LoopStep, Step, Workflow
+from workflowlookup.core.navigation import NO_LISTS, Lists, Skipped, find_step, next_step, scope_of, split_instance
+from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.core.values import Context, Json, brief, lookup
 
 NO_CONDITION: Final = "it has no condition"

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from workflowlookup.core.advance import loops_to_end
+from workflowlookup.core.events import Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.guidance import filler
 from workflowlookup.core.navigation import MOST_SKIPPED, Skipped, explain_skip
-from workflowlookup.core.run import Failed, OutputAccepted, OutputRefused, Run, State, Waiting
+from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.core.values import Json
 from workflowlookup.tools.registry import Ask, Caller, Services
 from workflowlookup.tools.workflow_next import tell

@@ -9,7 +9,8 @@ from workflowlookup.tools.registry import Caller, Services, Tool, arguments_sche
 from workflowlookup.tools.run_schemas import RUN_PROPERTIES, RUN_SCHEMA, WORKFLOW_SCHEMA
 
 if TYPE_CHECKING:
-    from workflowlookup.core.run import Record, Run
+    from workflowlookup.core.events import Record
+    from workflowlookup.core.run import Run
 
 MOST_EVENTS: Final = 10
 MOST_RESULTS: Final = 20
@@ -47,7 +48,7 @@ def _newer(services: Services, run: "Run") -> dict[str, Json]:
 
 
 def _in_brief(record: "Record") -> dict[str, Json]:
-    from workflowlookup.core.run import kind_of  # noqa: PLC0415
+    from workflowlookup.core.events import kind_of  # noqa: PLC0415
     from workflowlookup.tools.run_answers import iso  # noqa: PLC0415
 
     event = record.event
