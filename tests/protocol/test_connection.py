@@ -8,7 +8,8 @@ from client import ENVELOPE
 from make import document, loop, step, write
 from workflowlookup import __version__
 from workflowlookup.app import make_connection
-from workflowlookup.protocol.connection import Connection, Surface
+from workflowlookup.protocol.connection import Connection
+from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS
 from workflowlookup.settings import read_settings
 from workflowlookup.tools.registry import Caller, Registry, Services, Tool, arguments_schema

@@ -126,3 +126,15 @@ def test_listeners_hear_of_the_run_as_it_is_then(runs):
         (run.id, (State.CANCELLED, None)),
         (run.id, None),
     ]
+
+
+def test_a_run_with_calls_can_be_taken_in(runs):
+    run = runs.start(ONE, {}, {})
+    runs.begin_call(run.id, "call-it")
+    runs.report_call(run.id, "call-it", 1)
+    runs.cancel(run.id)
+    last = runs.stop_call(run.id, "call-it", True, "told")
+    records = runs.history(run.id)
+    runs.delete(run.id)
+
+    assert runs.adopt(run.id, records) == last

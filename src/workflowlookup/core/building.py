@@ -69,7 +69,7 @@ def build(document: Mapping[str, Json]) -> Workflow:
 def _producers(document: Mapping[str, Any]) -> dict[str, str]:
     producers: dict[str, str] = {}
     for _, step in walk_steps(document["steps"]):
-        for name in step.get("produces", ()):
+        for name in (*step.get("produces", ()), *([saved] if (saved := step.get("call", {}).get("saveAs")) else ())):
             producers.setdefault(name, step["id"])
     return producers
 

@@ -18,6 +18,8 @@ META_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 META_CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
 META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 META_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+META_TIMEOUT: Final = "workflowlookup/timeoutSeconds"
+"""Ours: how long a run that the call starts may take."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
