@@ -67,7 +67,9 @@ def measure(
         job_ms=_jobs(command, environment, scratch, rounds * 10),
         runs_per_second={
             name: {
-                workers: _throughput(command, environment, scratch, journal, workers, rounds * 20)
+                workers: _throughput(
+                    command, {**environment, "WORKFLOWLOOKUP_JOURNAL": journal}, scratch, workers, rounds * 20
+                )
                 for workers in WORKERS
             }
             for name, journal in per_second.items()
@@ -112,13 +114,13 @@ def _bare_job(port: int) -> float:
 
 
 def _throughput(
-    command: Sequence[str], environment: Mapping[str, str], scratch: Path, journal: str, workers: int, runs: int
+    command: Sequence[str], environment: Mapping[str, str], scratch: Path, workers: int, runs: int
 ) -> float:
     """Runs of three calls a second, with so many servers on one journal, each with a client that keeps eight open."""
     library = scratch / "calls"
     library.mkdir(exist_ok=True)
     (library / "three-calls.json").write_text(json.dumps(_CALLS))
-    environment = {**environment, "WORKFLOW_STORAGE_PATH": str(library), "WORKFLOWLOOKUP_JOURNAL": journal}
+    environment = {**environment, "WORKFLOW_STORAGE_PATH": str(library)}
     settings = (
         f"[mcpServers.echo]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps([_UPSTREAM[1], 'mcp'])}\n"
     )

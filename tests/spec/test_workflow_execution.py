@@ -118,7 +118,7 @@ def test_a_call_that_the_client_cancels_is_stopped_there_and_never_answered(stag
     upstream.control(runs={"deploy": {"seconds": 60}})
     server = ready(stage)
     waiting = server.begin_call(DEPLOY, API)
-    until(lambda: upstream.runs())
+    until(upstream.runs)
 
     server.notify("notifications/cancelled", {"requestId": waiting})
 
@@ -159,7 +159,7 @@ def test_any_connection_can_ask_how_an_execution_is_going_and_what_came_of_it(st
     upstream.control(runs={"deploy": {"seconds": 3, "progress": True, "output": {"url": "http://api"}}})
     server, other = ready(stage), stage.serve()
     waiting = server.begin_call(DEPLOY, API)
-    until(lambda: upstream.runs())
+    until(upstream.runs)
 
     def status(run_id: str) -> dict[str, object]:
         return state(other.end(other.begin_call("workflow_status", {"runId": run_id})))
