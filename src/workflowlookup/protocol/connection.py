@@ -39,6 +39,7 @@ from workflowlookup.protocol.calls import (
     refusal,
     refuse_cursor,
     timeout_in,
+    tool_result,
     without_questions,
 )
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
@@ -56,22 +57,19 @@ from workflowlookup.protocol.versions import (
     META_VERSION,
     RULES,
     Rules,
+    capabilities_at,
 )
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.asking import Questions
+    from workflowlookup.protocol.lists import Lists
     from workflowlookup.protocol.subscriptions import Subscriptions
+    from workflowlookup.protocol.tasks import Tasks
     from workflowlookup.protocol.waiting import Waiting
     from workflowlookup.tools.registry import Ask, Caller, Later, Result
 
 log = logging.getLogger(__name__)
 
-CAPABILITIES: Final[Mapping[str, Json]] = {
-    "tools": {"listChanged": False, "notifyProgress": False},
-    "resources": {"subscribe": True, "listChanged": False},
-    "prompts": {"listChanged": False},
-    "completions": {},
-}
 INSTRUCTIONS: Final = (
     "Workflows lead you through a task one step at a time. Find one with workflow_list, look at it with workflow_get, "
     "and begin it with workflow_start: do exactly the step it gives, hand in your output with workflow_submit, and "
@@ -83,6 +81,8 @@ INSTRUCTIONS: Final = (
 _Method = Callable[["Connection", Call], Json]
 
 
+LIST_SECONDS: Final = 1.0
+"""How often it is looked whether a list that the client holds is old."""
 LOOK_SECONDS: Final = 0.4
 """How often changes by others are looked for, while somebody waits or wants to hear of them."""
 
@@ -99,6 +99,9 @@ class Connection:
         self._caller: Caller | None = None
         self._questions: Questions[Call] | None = None
         self._waiting: Waiting[Call] | None = None
+        self._lists: Lists | None = None
+        self._tasks: Tasks | None = None
+        self._is_initialized = False
         self._last: Call | None = None
         self._subscriptions: Subscriptions | None = None
 
@@ -197,14 +200,15 @@ class Connection:
         self._client, self._caller = (capabilities, name_of(client_info)), None
         return {
             "protocolVersion": requested,
-            "capabilities": CAPABILITIES,
+            "capabilities": capabilities_at(self._rules, tells_changes=self._surface.tells_changes()),
             "serverInfo": SERVER_INFO,
             "instructions": INSTRUCTIONS,
         }
 
     def _discover(self, _: Call) -> Json:
+        capabilities = capabilities_at(ENVELOPE, tells_changes=self._surface.tells_changes())
         return cacheable(
-            {"supportedVersions": list(ENVELOPE_VERSIONS), "capabilities": CAPABILITIES, "instructions": INSTRUCTIONS}
+            {"supportedVersions": list(ENVELOPE_VERSIONS), "capabilities": capabilities, "instructions": INSTRUCTIONS}
         )
 
     def _discover_without_envelope(self, call: Call) -> Json:
@@ -255,7 +259,9 @@ class Connection:
             self._last = None
 
     def _notice(self, message: Notification) -> None:
-        if message.method == "notifications/cancelled" and isinstance(message.params, dict):
+        if message.method == "notifications/initialized":
+            self._is_initialized = True
+        elif message.method == "notifications/cancelled" and isinstance(message.params, dict):
             cancelled = message.params.get("requestId")
             if self._questions is not None:
                 self._questions.withdraw(lambda call: jsonrpc.same_id(msgspec.json.decode(call.id), cancelled))
@@ -269,12 +275,21 @@ class Connection:
     @property
     def is_watching(self) -> bool:
         """Whether somebody waits, or wants to hear of changes, so that `look` should be called every now and then."""
-        return bool(self._waiting) or (self._subscriptions is not None and self._subscriptions.is_watching)
+        if self._lists is not None and self._lists.is_watching:
+            return True
+        return self._is_awaited
 
     @property
     def look_seconds(self) -> float:
         """How often that is."""
-        return LOOK_SECONDS
+        return LOOK_SECONDS if self._is_awaited else LIST_SECONDS
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether there are calls that wait, or runs that are followed."""
+        if self._tasks is not None and self._tasks.is_watching:
+            return True
+        return bool(self._waiting) or (self._subscriptions is not None and self._subscriptions.is_watching)
 
     def look(self) -> None:
         """Put the answers that are there now, and what changed, into the outbox."""
@@ -282,6 +297,10 @@ class Connection:
             self._waiting.look(self._answer_waiting)
         if self._subscriptions is not None:
             self._subscriptions.look()
+        if self._lists is not None:
+            self._lists.look()
+        if self._tasks is not None and self._tasks.is_watching:
+            self._tasks.look(self._handshake_caller())
 
     def _open_subscriptions(self) -> "Subscriptions":
         if self._subscriptions is None:
@@ -290,12 +309,30 @@ class Connection:
             self._subscriptions = Subscriptions(self.outbox, self._surface.watch)
         return self._subscriptions
 
+    def _open_lists(self) -> "Lists":
+        if self._lists is None:
+            from workflowlookup.protocol.lists import Lists  # noqa: PLC0415 - with the tools, when first asked for
+
+            self._lists = Lists(self._surface, self._announce_list)
+        return self._lists
+
+    def _announce_list(self, kind: str) -> None:
+        """A list that the client holds is another now: tell it, in the way of each era that it speaks."""
+        if self._is_initialized:
+            message = jsonrpc.notification(f"notifications/{kind}/list_changed", {})
+            if message not in self.outbox:
+                self.outbox.append(message)
+        if self._subscriptions is not None:
+            self._subscriptions.list_changed(kind)
+
     def _listen(self, call: Call) -> Json:
         """Hold the request open; the acknowledgement is the first frame of its stream."""
         wanted = call.optional("notifications", dict, "an object")
         if wanted is None:
             raise InvalidParams("notifications is required")
-        self._open_subscriptions().listen(call.id, wanted)
+        from workflowlookup.protocol.lists import LISTS  # noqa: PLC0415
+
+        self._open_subscriptions().listen(call.id, wanted, LISTS if self._surface.tells_changes() else {})
         return PENDING
 
     def _subscribe(self, call: Call) -> Json:
@@ -310,7 +347,7 @@ class Connection:
 
     def _list_tools(self, call: Call) -> Json:
         refuse_cursor(call)
-        return cacheable_in(call, {"tools": self._surface.registry.listed()})
+        return cacheable_in(call, {"tools": self._open_lists().tools()})
 
     def _call_tool(self, call: Call) -> Json:
         registry = self._surface.registry
@@ -319,13 +356,16 @@ class Connection:
         if tool is None:
             raise registry.unknown(name)
         arguments = call.optional("arguments", dict, "an object")
+        is_task = call.rules.tasks and call.params.get("task") is not None
+        if is_task and not tool.can_be_task:
+            raise MethodNotFound(f"The tool '{name}' cannot be called as a task.", method=call.method)
         try:
             result = registry.call(tool, arguments, self._caller_of(call), call.size)
         except WorkflowLookupError as error:
             if comes_as_result(error, call.rules):
                 return refusal(error)
             raise
-        return self._tell(call, result)
+        return self._create_task(call, result) if is_task else self._tell(call, result)
 
     def _tell(self, call: Call, result: "Result | Ask | Later") -> Json:
         """What a tool gave, as the answer to a call; or the call waits."""
@@ -334,10 +374,7 @@ class Connection:
                 return self._ask(call, result)
             if isinstance(result, self._surface.later_type):
                 return self._wait(call, result)
-        if call.method != "tools/call":
-            return result
-        encoded = bytes(result) if isinstance(result, msgspec.Raw) else msgspec.json.encode(result)
-        return {"content": [{"type": "text", "text": encoded.decode()}], "structuredContent": msgspec.Raw(encoded)}
+        return tool_result(result) if call.method == "tools/call" else result  # type: ignore[arg-type]
 
     def _call_directly(self, call: Call) -> Json:
         """A tool called by its own name as the method: the same handler, the same answer, the spec's own errors."""
@@ -361,19 +398,29 @@ class Connection:
             return self._surface.make_caller(
                 capabilities=capabilities, name=name, answers=call.answers, timeout_seconds=call.timeout
             )
+        caller = self._caller or self._handshake_caller()
+        if not call.answers and call.timeout is None:
+            return caller
+        return msgspec.structs.replace(caller, answers=call.answers, timeout_seconds=call.timeout)
+
+    def _handshake_caller(self) -> "Caller":
+        """Who shook hands."""
         if self._caller is None:
             capabilities, name = self._client
-            if not call.rules.asks:
+            if self._rules is None or not self._rules.asks:
                 capabilities = without_questions(capabilities)
             self._caller = self._surface.make_caller(capabilities=capabilities, name=name)
-        if not call.answers and call.timeout is None:
-            return self._caller
-        return msgspec.structs.replace(self._caller, answers=call.answers, timeout_seconds=call.timeout)
+        return self._caller
 
     # ── answers that are not there yet ──────────────────────────────────────────────────────────────────────────
 
     def _wait(self, call: Call, later: "Later") -> Json:
-        """Keep a call until its answer is there: `look` asks for it."""
+        """Keep a call until its answer is there, for which `look` asks; where the client knows tasks it becomes one."""
+        if call.rules.envelope and call.method == "tools/call":
+            from workflowlookup.protocol.tasks import knows_tasks  # noqa: PLC0415 - with the first run
+
+            if knows_tasks(call):
+                return self._open_tasks().promise(later)
         if self._waiting is None:
             from workflowlookup.protocol.waiting import Waiting  # noqa: PLC0415 - seldom needed
 
@@ -438,43 +485,51 @@ class Connection:
     # ── resources, prompts, completions ─────────────────────────────────────────────────────────────────────────
 
     def _list_resources(self, call: Call) -> Json:
-        from workflowlookup.tools.resources import list_resources  # noqa: PLC0415 - with the core, when first asked for
+        if self._surface.tells_changes():
+            self._open_lists().lists_resources()
+        return self._offer(call)
 
-        call.optional("cursor", str, "text")
-        return cacheable_in(call, list_resources(self._surface.services, call.object_params()))
+    def _offer(self, call: Call) -> Json:
+        from workflowlookup.protocol.offers import OFFERS  # noqa: PLC0415 - with the core, when first asked for
 
-    def _list_templates(self, call: Call) -> Json:
-        from workflowlookup.tools.resources import list_templates  # noqa: PLC0415
+        return OFFERS[call.method](self._surface, call)
 
-        refuse_cursor(call)
-        return cacheable_in(call, list_templates(self._surface.services, call.object_params()))
+    # ── tasks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read_resource(self, call: Call) -> Json:
-        from workflowlookup.tools.resources import read_resource  # noqa: PLC0415
+    def _open_tasks(self) -> "Tasks":
+        if self._tasks is None:
+            from workflowlookup.protocol.tasks import Tasks  # noqa: PLC0415 - with the first run
 
-        call.text("uri")
-        return cacheable_in(call, read_resource(self._surface.services, call.object_params()))
+            self._tasks = Tasks(self._surface, self.outbox)
+        return self._tasks
 
-    def _list_prompts(self, call: Call) -> Json:
-        from workflowlookup.tools.prompts import list_prompts  # noqa: PLC0415
+    def _create_task(self, call: Call, result: "Result | Ask | Later") -> Json:
+        if isinstance(result, self._surface.ask_type):
+            return self._ask(call, result)
+        return self._open_tasks().create(call, result, self._caller_of(call))  # type: ignore[arg-type]
 
-        call.optional("cursor", str, "text")
-        return cacheable_in(call, list_prompts(self._surface.services, call.object_params()))
+    def _task(self, call: Call) -> Json:
+        """The methods of tasks at 2025-11-25."""
+        if not call.rules.tasks:
+            raise MethodNotFound("Tasks came with version 2025-11-25.", method=call.method)
+        tasks, caller = self._open_tasks(), self._caller_of(call)
+        match call.method:
+            case "tasks/get":
+                return tasks.get(call, caller)
+            case "tasks/result":
+                return self._tell(call, tasks.result(call, caller))
+            case "tasks/cancel":
+                return tasks.cancel(call, caller)
+        return tasks.list(call, caller)
 
-    def _get_prompt(self, call: Call) -> Json:
-        from workflowlookup.tools.prompts import get_prompt  # noqa: PLC0415
+    def _get_task(self, call: Call) -> Json:
+        return self._open_tasks().get_detailed(call)
 
-        call.text("name")
-        call.optional("arguments", dict, "an object")
-        return get_prompt(self._surface.services, call.object_params())
+    def _update_task(self, call: Call) -> Json:
+        return self._open_tasks().update(call)
 
-    def _complete(self, call: Call) -> Json:
-        from workflowlookup.tools.completion import complete  # noqa: PLC0415
-
-        for name in ("ref", "argument"):
-            if call.optional(name, dict, "an object") is None:
-                raise InvalidParams(f"{name} is required")
-        return complete(self._surface.services, call.object_params())
+    def _cancel_task(self, call: Call) -> Json:
+        return self._open_tasks().cancel_quietly(call)
 
     # ── which method is answered by what ────────────────────────────────────────────────────────────────────────
 
@@ -482,11 +537,11 @@ class Connection:
         "tools/list": _list_tools,
         "tools/call": _call_tool,
         "resources/list": _list_resources,
-        "resources/templates/list": _list_templates,
-        "resources/read": _read_resource,
-        "prompts/list": _list_prompts,
-        "prompts/get": _get_prompt,
-        "completion/complete": _complete,
+        "resources/templates/list": _offer,
+        "resources/read": _offer,
+        "prompts/list": _offer,
+        "prompts/get": _offer,
+        "completion/complete": _offer,
     }
     _HANDSHAKE: ClassVar[Mapping[str, _Method]] = {
         **_SHARED,
@@ -496,11 +551,18 @@ class Connection:
         "resources/unsubscribe": _unsubscribe,
         "shutdown": _shutdown,
         "server/discover": _discover_without_envelope,
+        "tasks/get": _task,
+        "tasks/result": _task,
+        "tasks/cancel": _task,
+        "tasks/list": _task,
     }
     _ENVELOPE: ClassVar[Mapping[str, _Method]] = {
         **_SHARED,
         "server/discover": _discover,
         "subscriptions/listen": _listen,
+        "tasks/get": _get_task,
+        "tasks/update": _update_task,
+        "tasks/cancel": _cancel_task,
     }
 
 

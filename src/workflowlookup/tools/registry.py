@@ -131,6 +131,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     schema: Mapping[str, Json]
     """A flat object of texts, numbers and booleans: the form that the client shows."""
+    meta: Mapping[str, Json] | None = None
+    """What the request to the client says beside it."""
 
 
 Result = Mapping[str, Json] | msgspec.Raw
