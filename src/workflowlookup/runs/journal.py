@@ -4,7 +4,7 @@ An append is stored whole or not at all, and is durable when it returns. Each (r
 appends that build on the same record one raises `Conflict`. What a journal cannot do raises `StorageError`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -106,6 +106,12 @@ class Journal(Protocol):
 
     def queue_position(self, run_id: str) -> tuple[int, int]:
         """The place of a run among those whose call has still to be begun, from 1, or 0; and how many they are."""
+
+    def tool_names(self) -> dict[tuple[str, str], str]:
+        """By provider and workflow: the name of the tool that stands for it."""
+
+    def keep_tool_names(self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]]) -> None:
+        """Keep these names and forget those; where somebody was faster, what is kept already stays."""
 
     def heads(self, since: int) -> dict[str, int]:
         """The last sequence of each run that was updated at or after a time."""
