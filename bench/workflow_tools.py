@@ -87,7 +87,7 @@ def measure(
 def _jobs(command: Sequence[str], environment: Mapping[str, str], scratch: Path, times: int) -> dict[str, list[float]]:
     took: dict[str, list[float]] = {BARE_CLIENT: [], OURS: []}
     with _service(1, SECONDS) as port, _server(command, environment, scratch / "jobs", _provider("svc", port)) as peer:
-        call = _when_listed(peer, "job-0", {"service": "api"})
+        call = _when_listed(peer, "job_0", {"service": "api"})
         for number in range(times + 1):
             for name in list(took)[:: 1 if number % 2 else -1]:
                 elapsed = peer.ask(call)[1] if name == OURS else _bare_job(port)
@@ -130,11 +130,11 @@ def _throughput(
             for number in range(workers)
         ]
         for peer in peers:
-            peer.ask(tool_calls("three-calls", [{"text": "warm"}]))
+            peer.ask(tool_calls("three_calls", [{"text": "warm"}]))
         began = time.perf_counter()
         share = runs // workers
         for peer in peers:
-            peer.send([tool_calls("three-calls", [{"text": "go"}])] * share)
+            peer.send([tool_calls("three_calls", [{"text": "go"}])] * share)
         for peer in peers:
             peer.collect(share)
         return share * workers / (time.perf_counter() - began)
@@ -160,7 +160,7 @@ def _list(
         peer = stack.enter_context(
             _server(command, environment, scratch / f"list-{count}", settings + _provider("svc", port))
         )
-        _when_listed(peer, f"job-{count - 1}", {})
+        _when_listed(peer, f"job_{count - 1}", {})
         question = request("tools/list", {})
         size = len(json.dumps(peer.ask(question)[0], separators=(",", ":")))
         cat = stack.enter_context(Peer(["cat"], environment))

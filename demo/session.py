@@ -36,7 +36,7 @@ UPSTREAM: Final = Path(__file__).with_name("releases.py")
 CLIENTS: Final = {"claude-code": "Claude Code", "codex": "Codex", "cursor": "Cursor", "vscode": "VS Code"}
 COMMAND: Final = [sys.executable, "-m", "workflowlookup"]
 
-RELEASE: Final = "publish-a-release"
+RELEASE: Final = "publish_a_release"
 """The tool that the other system's workflow becomes."""
 SETTINGS: Final = """\
 [mcpServers.releases]

@@ -11,7 +11,7 @@ from typing import Any
 from client import Server
 from upstream.upstreams import HttpUpstream, McpUpstream
 
-DEPLOY = "deploy-a-service"
+DEPLOY = "deploy_a_service"
 """The tool of the workflow that the upstreams list when a test says nothing."""
 Upstream = McpUpstream | HttpUpstream
 

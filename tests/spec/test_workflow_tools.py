@@ -40,7 +40,7 @@ def test_the_workflows_that_another_system_lists_become_tools(stage: Stage, kind
 def test_the_documents_of_the_library_become_tools(stage: Stage) -> None:
     write(stage.home / ".workflowlookup" / "workflows", document(identifier="my-review", name="My review"))
 
-    assert "my-review" in stage.serve().tools()
+    assert "my_review" in stage.serve().tools()
 
 
 @pytest.mark.spec("002/1.3/remove", "002/4.3/refresh")
@@ -183,7 +183,7 @@ def test_a_definition_that_lacks_something_is_named_in_the_log_and_passed_over(s
 
     tools = server.tools_when(DEPLOY)
 
-    assert not {"no-id", "no-name", "d"} & tools.keys()
+    assert not {"no_id", "no_name", "d"} & tools.keys()
     log = server.leave()
     assert "no-name" in log
     assert "No id" in log
