@@ -18,7 +18,8 @@ def flow(workflow_id, name, provider="p"):
     ("name", "expected"),
     [
         ("deploy", "deploy"),
-        ("deploy-it_Now2", "deploy-it_Now2"),
+        ("deployIt_Now2", "deployIt_Now2"),
+        ("Report", "report"),
         ("Deploy a service", "deploy_a_service"),
         ("  Übung: 1/2 ", "ubung_1_2"),
         ("報告", ""),
@@ -34,7 +35,7 @@ def test_where_two_would_be_the_same_the_id_is_added():
 
     names, new = assign(flows, {}, ())
 
-    assert list(names.values()) == ["Report", "Report_2", "Report_r-3", "Report_2_q"]
+    assert list(names.values()) == ["report", "report_2", "report_r-3", "report_2_q"]
     assert new == names
 
 
@@ -56,8 +57,8 @@ def test_a_name_is_kept_whatever_the_workflow_is_called_now():
 
     names, new = assign([flow("2", "Report"), flow("1", "Summary")], kept, ())
 
-    assert names == {("p", "1"): "report", ("p", "2"): "Report_2"}
-    assert new == {("p", "2"): "Report_2"}
+    assert names == {("p", "1"): "report", ("p", "2"): "report_2"}
+    assert new == {("p", "2"): "report_2"}
 
 
 texts = st.text(min_size=1, max_size=80)

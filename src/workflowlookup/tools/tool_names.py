@@ -71,7 +71,7 @@ def _joined(base: str, rest: str) -> str:
 
 def slug(text: str) -> str:
     """The text as a name: itself when it is one, else in small letters, with `_` for what cannot be in a name."""
-    if _SOUND.fullmatch(text):
+    if _SOUND.fullmatch(text) and not text.istitle():
         return text
     plain = unicodedata.normalize("NFKD", text)
     letters = "".join(character for character in plain if not unicodedata.combining(character))
