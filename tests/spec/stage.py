@@ -71,13 +71,13 @@ class Listener(Server):
 
 def state(reply: dict[str, Any]) -> dict[str, Any]:
     """The structured content of a result that is no refusal."""
-    assert not reply["result"].get("isError"), reply
+    assert not reply.get("result", {"isError": True}).get("isError"), reply
     return dict(reply["result"]["structuredContent"])
 
 
 def refusal(reply: dict[str, Any]) -> dict[str, Any]:
     """The structured content of a refusal."""
-    assert reply["result"]["isError"], reply
+    assert reply.get("result", {}).get("isError"), reply
     return dict(reply["result"]["structuredContent"])
 
 

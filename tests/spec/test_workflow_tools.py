@@ -10,7 +10,7 @@ from make import document, write
 from spec.stage import DEPLOY, Stage, refusal, staged, state
 from upstream.upstreams import ONE
 
-ANY_OBJECT = {"type": "object", "additionalProperties": True}
+ANY_OBJECT = {"type": "object", "properties": {}, "additionalProperties": True}
 PLAIN = {"id": "plain", "name": "Plain", "description": "Nothing but what is required."}
 
 
