@@ -31,7 +31,7 @@ class Listener(Server):
         self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}})
         return number
 
-    def end(self, number: int, timeout: float = 20.0) -> dict[str, Any]:
+    def end(self, number: int, timeout: float = 60.0) -> dict[str, Any]:
         """The whole reply to a request."""
         while number not in self._replies:
             message = self.receive(timeout)
@@ -52,7 +52,7 @@ class Listener(Server):
     def tools(self) -> dict[str, dict[str, Any]]:
         return {tool["name"]: tool for tool in self.result("tools/list")["tools"]}
 
-    def tools_when(self, *names: str, gone: tuple[str, ...] = (), timeout: float = 20.0) -> dict[str, dict[str, Any]]:
+    def tools_when(self, *names: str, gone: tuple[str, ...] = (), timeout: float = 60.0) -> dict[str, dict[str, Any]]:
         """The tools as soon as these are among them, and those are not."""
         end = time.monotonic() + timeout
         while True:
