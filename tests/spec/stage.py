@@ -62,6 +62,14 @@ class Listener(Server):
             assert time.monotonic() < end, f"tools after {timeout} s: {sorted(tools)}"
             time.sleep(0.05)
 
+    def hear(self, method: str) -> dict[str, Any]:
+        """The next notification of this kind."""
+        while True:
+            message = self.receive(60.0)
+            self.noticed.append(message)
+            if message.get("method") == method:
+                return dict(message)
+
     def leave(self) -> str:
         """Everything that was logged, after an orderly end."""
         self.close_input()

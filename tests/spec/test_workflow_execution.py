@@ -72,7 +72,7 @@ def test_other_messages_are_answered_while_a_call_waits(stage: Stage) -> None:
     server = ready(stage)
 
     waiting = server.begin_call(DEPLOY, API)
-    upstream.wait_for("start")
+    until(upstream.runs)
     assert state(server.end(server.begin_call("workflow_list")))["workflows"] == []
     assert upstream.runs()[0]["state"] == "RUNNING"
 
@@ -205,7 +205,7 @@ def test_a_system_that_tells_no_status_is_said_to_support_none(stage: Stage) -> 
     assert "not supported" in status["remote"]["status"]
 
 
-def until(holds: object, timeout: float = 20.0) -> None:
+def until(holds: object, timeout: float = 60.0) -> None:
     end = time.monotonic() + timeout
     while not holds():  # type: ignore[operator]
         assert time.monotonic() < end, "it did not come about"
