@@ -31,6 +31,7 @@ CANCEL_SECONDS: Final = 5.0
 STORE_SECONDS: Final = 1.0
 """Between two reports of a call that are stored."""
 _FEW: Final = 8
+_SHORT_WHILE: Final = 0.01
 _BY: Final = "server"
 
 
@@ -130,6 +131,15 @@ class Driver:
         """A run may have been moved: look at it at once."""
         if driven := self._driven.get(run_id):
             self._keep(self._look(driven))
+
+    async def stop_what_is_over(self, seconds: float) -> None:
+        """See to it that no call goes on whose run is over; but not for longer than this."""
+        with contextlib.suppress(TimeoutError, WorkflowLookupError):
+            async with asyncio.timeout(seconds):
+                for driven in [*self._driven.values()]:
+                    await self._look(driven)
+                while any(driven.at and driven.moved.is_set() for driven in self._driven.values()):  # noqa: ASYNC110
+                    await asyncio.sleep(_SHORT_WHILE)
 
     async def stop_orphan(self, run_id: str) -> None:
         """A run is over, and nobody sees to the call that it had begun: do that."""
