@@ -86,7 +86,7 @@ class Client:
         while line := self._process.stdout.readline():
             message = json.loads(line)
             if message.get("id") != number:
-                show_line("←", line.strip(), "yellow")
+                show_news(message, line)
                 continue
             show_line("←", line.strip(), "green", f"{(time.perf_counter() - self._sent) * 1e6:,.0f} µs")
             if "error" in message:
@@ -98,7 +98,7 @@ class Client:
         """Listen until the server says this by itself."""
         assert self._process.stdout is not None
         while line := self._process.stdout.readline():
-            show_line("←", line.strip(), "yellow")
+            show_news(json.loads(line), line)
             if json.loads(line).get("method") == method:
                 return
 
@@ -133,6 +133,14 @@ def show_line(arrow: str, text: str, colour: str, note: str = "") -> None:
     line.append(text if len(text) <= room else text[: room - 1] + "…", style="dim")
     line.append(f"  {note}", style=f"italic {colour}")
     out.print(line, no_wrap=True, overflow="ellipsis")
+
+
+def show_news(message: dict[str, Any], line: str) -> None:
+    """What the server says by itself; of progress what a client would show."""
+    if message.get("method") == "notifications/progress":
+        told = message["params"]
+        line = f"{message['method']} {told['progress']:g} of {told.get('total', '?')}: {told.get('message', '')}"
+    show_line("←", line.strip(), "yellow")
 
 
 def title(number: int, text: str) -> None:
@@ -218,13 +226,15 @@ def hold(client: Client, directory: str) -> Client:
 
 def execute(client: Client, directory: str) -> Client:
     """Another system comes into the settings: its workflow is a tool, with progress, cancellation and a long memory."""
+    before = len(client.ask("tools/list")["tools"])
     words = {"python": sys.executable, "program": str(UPSTREAM), "runs": str(Path(directory) / "releases.json")}
     quoted = {name: json.dumps(word) for name, word in words.items()}
     (Path(directory) / "workflowlookup.toml").write_text(SETTINGS.format_map(quoted))
     out.print("\n  [bold]workflowlookup.toml[/] now names the MCP server 'releases'; the running server takes it up:")
     client.wait_for("notifications/tools/list_changed")
-    tool = next(tool for tool in client.ask("tools/list")["tools"] if tool["name"] == RELEASE)
-    out.print(Padding(f"[bold green]✓ a new tool[/]: {tool['name']}, {tool['description']}", (0, 4)))
+    tools = client.ask("tools/list")["tools"]
+    about = next(tool["description"] for tool in tools if tool["name"] == RELEASE)
+    out.print(Padding(f"[bold green]✓ {len(tools)} tools, {before} before[/]; new is {RELEASE}: {about}", (0, 4)))
 
     out.print("\n  called with a progress token, it says how far it is and answers with the result:")
     done = client.ask("tools/call", release("1.0.0", progressToken="demo"))["structuredContent"]
@@ -246,7 +256,7 @@ def execute(client: Client, directory: str) -> Client:
     client.initialize()
     run_id = client.call("workflow_runs", limit=1)["runs"][0]["runId"]
     while (status := client.call("workflow_status", runId=run_id))["state"] in ("queued", "running"):
-        time.sleep(0.5)
+        time.sleep(1)
     out.print(Padding(f"[bold green]✓ {status['state']}[/]: {json.dumps(status['result'])}", (0, 4)))
     return client
 
