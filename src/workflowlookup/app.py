@@ -3,7 +3,9 @@
 import functools
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.settings import Live, Settings, plan_of
@@ -200,6 +202,14 @@ def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits
     )
 
 
+def _end_with_children(number: int, _: FrameType | None) -> None:
+    """The handler of SIGTERM: this process ends as it would by itself, and tells those that it started to."""
+    if child := sys.modules.get("workflowlookup.providers.child"):  # else none was started
+        child.ask_all_to_end()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
 def serve_stdio(settings: Settings) -> int:
     """Serve standard input and output until the client is done; the exit code."""
     from workflowlookup.transport.bell import Bell  # noqa: PLC0415
@@ -212,4 +222,5 @@ def serve_stdio(settings: Settings) -> int:
     connection = make_connection(settings, bell.ring)
     server = Stdio(connection, wire, settings.max_message_bytes, bell, drain_seconds=settings.drain_seconds)
     signal.signal(signal.SIGHUP, server.hang_up)
+    signal.signal(signal.SIGTERM, _end_with_children)
     return server.run()

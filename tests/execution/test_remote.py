@@ -93,6 +93,19 @@ def test_a_remote_run_is_cancelled_there(working, remote):
     )
 
 
+def test_a_remote_run_that_is_cancelled_while_it_is_being_started_is_cancelled_there(working, remote):
+    remote.world.control(delay=0.5, runs={"deploy": {"seconds": 60}})
+    run = working.start(remote.workflow, INPUT)
+    remote.world.wait_for("start" if remote.kind == "http" else "call")
+
+    working.runs.cancel(run.id)
+    run = working.over(run.id)
+
+    (begun,) = remote.world.runs()
+    assert begun["state"] == "CANCELLED"
+    assert run.calling.stopped.told == f"the provider 'far' cancelled run {begun['id']}"
+
+
 def test_a_remote_run_that_cannot_be_cancelled_is_said_to_run_on(working, remote):
     remote.world.control(runs={"deploy": {"seconds": 60}}, cancel="fail")
     run = working.start(remote.workflow, INPUT)

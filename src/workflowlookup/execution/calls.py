@@ -5,6 +5,7 @@ with the same key. A workflow is never started twice blindly.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -15,7 +16,7 @@ from workflowlookup.core.calls import call_arguments
 from workflowlookup.core.model import ToolCall, WorkflowCall
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Json
-from workflowlookup.errors import NotSupported, ProviderAway
+from workflowlookup.errors import NotSupported, ProviderAway, RunStateError
 from workflowlookup.providers.provider import Provider, ProviderError, RemoteStatus
 from workflowlookup.providers.upstream import OnProgress, Stopped, Upstreams
 
@@ -25,6 +26,8 @@ FIRST_POLL: Final = 0.025
 POLL_GROWTH: Final = 1.5
 STOP_SECONDS: Final = 5.0
 """How long another system may take to stop something."""
+LATE_SECONDS: Final = 3.0
+"""How long the answer to a start is waited for that is no longer wanted."""
 _MOST_SAID: Final = 2_000
 
 Acknowledge = Callable[[str], Awaitable[None]]
@@ -119,7 +122,12 @@ class Calls:
             if is_repeated and not provider.idempotent:
                 told = f"the server ended while the provider '{call.provider}' was starting it"
                 raise Failure(f"{told}. It may be running there, so it is not started again", is_final=True)
-            remote = await self._start(provider, call, arguments, key, on_progress)
+            starting = asyncio.ensure_future(self._start(provider, call, arguments, key, on_progress))
+            try:
+                remote = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                await _hear_late(starting, acknowledge if "cancel" in provider.can else None)
+                raise
             if isinstance(remote, RemoteStatus):
                 return _end(remote, call)
             remote_id = remote
@@ -187,6 +195,20 @@ class Calls:
         if provider is None:
             raise Failure(f"the settings name no provider '{call.provider}'", is_final=True)
         return provider
+
+
+async def _hear_late(starting: "asyncio.Future[RemoteStatus | str]", acknowledge: Acknowledge | None) -> None:
+    """A start was cancelled under way: what it begins can be cancelled only by its id, which is waited for."""
+    if acknowledge is not None:
+        await asyncio.wait({starting}, timeout=LATE_SECONDS)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait({starting}, timeout=LATE_SECONDS)
+    if acknowledge is None or not starting.done() or starting.cancelled() or starting.exception() is not None:
+        return
+    if isinstance(remote_id := starting.result(), str):
+        with contextlib.suppress(RunStateError):  # the run is over, and who ended it stops this too
+            await acknowledge(remote_id)
 
 
 def _end(status: RemoteStatus, call: WorkflowCall) -> Outcome:

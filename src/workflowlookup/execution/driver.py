@@ -7,6 +7,7 @@ somebody else moved is noticed within a quarter of a second, at once when it was
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup.core.advance import MOST_SAID
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.errors import RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.books import Books
@@ -185,6 +187,7 @@ class Driver:
         try:
             await asyncio.wait({work, moved}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
+                self.progress.pop(run.id, None)  # before the run is at another step, which has not come so far
                 return await self._store_end(run, work)
             work.cancel()
             await asyncio.wait({work}, timeout=CANCEL_SECONDS)
@@ -250,6 +253,10 @@ class Driver:
 
     def _note(self, driven: _Driven, run: Run, done: float, total: float | None, message: str) -> None:
         """Tell how far a call is: live at once, and in the journal now and then."""
+        if not math.isfinite(done):
+            return
+        total = total if total is not None and math.isfinite(total) else None
+        message = message[:MOST_SAID]
         progress = Progress(done, total, message)
         if progress == self.progress.get(run.id):
             return

@@ -7,16 +7,17 @@ can kill it while others are at work.
 import asyncio
 import collections
 import contextlib
+import json
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import anyio
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from workflowlookup.providers.config import ServerConfig
 
@@ -33,15 +34,21 @@ _LOOK_SECONDS: Final = 0.01
 _LAST_LINES: Final = 5
 _LAST_SECONDS: Final = 0.3
 
+_groups: Final[set[int]] = set()
+"""The groups of the processes that run."""
+
 
 class Child:
     """The process of one server; for one connection."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, secrets: Sequence[str] = ()) -> None:
         self._config = config
+        self._secrets = secrets
         self._process: asyncio.subprocess.Process | None = None
         self.gone = asyncio.Event()
         """Set when nothing more comes from the process."""
+        self._fault = ""
+        """Why nothing more is read from it, when that is not its own doing."""
         self._said: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
 
     @property
@@ -62,6 +69,7 @@ class Child:
             cwd=config.cwd,
             start_new_session=True,
         )
+        _groups.add(process.pid)
         to_session, from_child = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         to_child, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         tasks = [
@@ -88,12 +96,18 @@ class Child:
                     for line in lines:
                         await to_session.send(_parsed(line))
                     if len(rest) > MOST_BYTES:
-                        log.warning("the MCP server '%s' sends a message that does not end", self._config.name)
+                        self._give_up("it sent a message that does not end")
                         return
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
             pass  # nobody listens any more
+        except RecursionError:  # whose answer it was cannot be told: nobody may wait for it for ever
+            self._give_up("it sent a message that is nested too deeply")
         finally:
             self.gone.set()
+
+    def _give_up(self, fault: str) -> None:
+        log.warning("the MCP server '%s' is ended: %s", self._config.name, fault)
+        self._fault = fault
 
     async def _write(
         self, process: asyncio.subprocess.Process, from_session: "anyio.abc.ObjectReceiveStream[SessionMessage]"
@@ -120,15 +134,19 @@ class Child:
                 continue
             if not line:
                 return
-            if text := line.decode(errors="replace").strip():
+            text = line.decode(errors="replace").strip()
+            for secret in self._secrets:
+                text = text.replace(secret, "…")
+            if text:
                 self._said.append(text)
                 log.info("%s says: %s", self._config.name, text)
 
     async def _end(self, process: asyncio.subprocess.Process, tasks: list["asyncio.Task[None]"]) -> None:
-        """Its input ends; if it does not then end by itself, it is killed."""
+        """Its input ends; if it does not then end by itself, it is killed, and what it leaves behind is in any case."""
         await asyncio.wait(tasks[1:2], timeout=KILL_SECONDS)
-        if not await _ended(process, KILL_SECONDS):
-            await self.kill()
+        await _ended(process, KILL_SECONDS)
+        await _kill_group(process)
+        _groups.discard(process.pid)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -138,21 +156,13 @@ class Child:
 
     async def kill(self) -> None:
         """End the process and all that it started: asked first, then forced."""
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        group = process.pid
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGTERM)
-            deadline = asyncio.get_running_loop().time() + KILL_SECONDS
-            while asyncio.get_running_loop().time() < deadline:
-                await asyncio.sleep(_LOOK_SECONDS)
-                os.killpg(group, 0)
-            os.killpg(group, signal.SIGKILL)
-        await _ended(process, KILL_SECONDS)
+        if self._process is not None and self._process.returncode is None:
+            await _kill_group(self._process)
 
     async def last_words(self) -> str:
         """How it ended, as far as that is known."""
+        if self._fault:
+            return self._fault
         if self._process is not None:
             await _ended(self._process, _LAST_SECONDS)
             await asyncio.sleep(_LOOK_SECONDS)  # for what it said
@@ -161,6 +171,26 @@ class Child:
         if code is None:
             return f"it closed its output{said}"
         return f"its process ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}{said}"
+
+
+def ask_all_to_end() -> None:
+    """Ask every process that was started to end, and wait for none: ours ends before it could take it for a failure."""
+    for group in tuple(_groups):
+        with contextlib.suppress(OSError):
+            os.killpg(group, signal.SIGTERM)
+
+
+async def _kill_group(process: asyncio.subprocess.Process) -> None:
+    """End a process and all that it started: asked first, then forced."""
+    group = process.pid
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGTERM)
+        deadline = asyncio.get_running_loop().time() + KILL_SECONDS
+        while asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(_LOOK_SECONDS)
+            os.killpg(group, 0)
+        os.killpg(group, signal.SIGKILL)
+    await _ended(process, KILL_SECONDS)
 
 
 async def _ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
@@ -174,7 +204,23 @@ async def _ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
 
 
 def _parsed(line: bytes) -> SessionMessage | Exception:
+    """The message of a line. Raises `RecursionError`."""
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError as problem:
-        return problem
+        return _mended(line) or problem
+
+
+def _mended(line: bytes) -> SessionMessage | None:
+    """An answer that the SDK cannot read, so that nobody waits for it: without halves of characters, or as an error."""
+    try:
+        said = json.loads(line)
+        if not isinstance(said, dict) or "method" in said or type(said.get("id")) not in (int, str):
+            return None
+        text = json.dumps(said, ensure_ascii=False).encode(errors="replace")
+        return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
+    except json.JSONDecodeError:
+        return None
+    except ValueError:
+        error = ErrorData(code=PARSE_ERROR, message="its answer cannot be read")
+        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=said["id"], error=error))

@@ -263,6 +263,10 @@ def _shown_url(url: str) -> str:
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
+_LEAST_SECRET: Final = 4
+"""Shorter values are no secrets, and would be found everywhere."""
+
+
 class NotSet(ValueError):
     """An environment variable that is needed is not there."""
 
@@ -278,6 +282,14 @@ def filled(text: str, at: str, environment: Mapping[str, str] = os.environ) -> s
         return known
 
     return _VARIABLE.sub(value, text)
+
+
+def secrets_of(server: ServerConfig, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The values that come from the environment, the longest first: nobody is to read them in what the server says."""
+    texts = [server.command, *server.args, *server.env.values(), server.url, *server.headers.values()]
+    names = {name for text in texts for name, _ in _VARIABLE.findall(text)}
+    values = {environment.get(name, "") for name in names}
+    return tuple(sorted((value for value in values if len(value) >= _LEAST_SECRET), key=len, reverse=True))
 
 
 def expanded(server: ServerConfig, environment: Mapping[str, str] = os.environ) -> ServerConfig:

@@ -23,3 +23,6 @@ def join_log(*names: str) -> None:
         logger.propagate = False
         if not any(isinstance(handler, _Joined) for handler in logger.handlers):
             logger.handlers = [_Joined(name)]
+    everything = logging.getLogger()
+    if not everything.handlers:  # else Python prints what is left, and waits for who does not read it
+        everything.addHandler(_Joined("libraries"))

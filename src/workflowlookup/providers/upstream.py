@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ import msgspec
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ProviderAway
-from workflowlookup.providers.config import NotSet, ServerConfig, expanded
+from workflowlookup.providers.config import NotSet, ServerConfig, expanded, secrets_of
 from workflowlookup.providers.foreign_logs import join_log
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ KEY: Final = "workflowlookup/idempotencyKey"
 """In `_meta`: the same for every attempt at the same call."""
 _GRACE_SECONDS: Final = 0.05
 _MOST_PAGES: Final = 100
-_LOST: Final = frozenset({"Session terminated", "Server returned an error response"})
-"""What the SDK says in the server's place when HTTP did not carry an answer."""
+_LOST: Final = frozenset({"Connection closed", "Session terminated", "Server returned an error response"})
+"""What the SDK says in the server's place when no answer came; its codes are used by servers, too."""
 
 OnProgress = Callable[[float, float | None, str], None]
 
@@ -177,7 +177,7 @@ class Upstreams:
             link = None
         if link is None:
             try:
-                link = self._links[server] = _Link(expanded(config))
+                link = self._links[server] = _Link(expanded(config), secrets_of(config))
             except NotSet as problem:
                 raise ProviderAway(f"{str(problem)[0].upper()}{str(problem)[1:]}.", server=server) from problem
         return link
@@ -196,8 +196,9 @@ class Upstreams:
 class _Link:
     """One session with one server, kept open by a task of its own: who opened it must close it."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, secrets: Sequence[str]) -> None:
         self.config = config
+        self._secrets = secrets
         self.child: Child | None = None
         self.at_work = 0
         """How many questions are under way."""
@@ -231,9 +232,7 @@ class _Link:
 
     def is_lost(self, problem: "MCPError") -> bool:
         """Whether it is the session that failed, and not the server that refused."""
-        from mcp_types import CONNECTION_CLOSED  # noqa: PLC0415 - as above
-
-        return problem.code == CONNECTION_CLOSED or self.is_broken or problem.message in _LOST
+        return self.is_broken or problem.message in _LOST
 
     async def away(self, problem: BaseException) -> ProviderAway:
         """What to tell the one who asked."""
@@ -255,6 +254,8 @@ class _Link:
 
     async def close(self) -> None:
         self._close.set()
+        if not self._ready.done():  # it does not look before it is open, which may be never
+            self._keeper.cancel()
         await asyncio.wait([self._keeper], timeout=CLOSE_SECONDS)
         if not self._keeper.done():
             self._keeper.cancel()
@@ -301,7 +302,7 @@ class _Link:
             else:
                 from workflowlookup.providers.child import Child  # noqa: PLC0415
 
-                self.child = Child(self.config)
+                self.child = Child(self.config, self._secrets)
                 transport = self.child.streams()
             yield await stack.enter_async_context(Client(transport, client_info=about, cache=None))
 

@@ -1,0 +1,161 @@
+"""Upstream MCP servers that do what they should not: nobody waits for ever, nothing leaks, nobody is left behind."""
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from execution.working import call, flow
+from spec.stage import staged
+from upstream.upstreams import is_alive, table
+from workflowlookup.core.run import State
+from workflowlookup.errors import ProviderAway
+from workflowlookup.providers.config import ServerConfig
+from workflowlookup.providers.upstream import CallResult, Upstreams
+
+RAW = str(Path(__file__).with_name("raw_server.py"))
+
+
+def raw(*arguments, **fields):
+    return ServerConfig(name="raw", command=sys.executable, args=(RAW, *arguments), **fields)
+
+
+def talk(config, conversation):
+    async def held():
+        upstreams = Upstreams({"raw": config})
+        try:
+            return await asyncio.wait_for(conversation(upstreams), 20)
+        finally:
+            await upstreams.aclose()
+
+    return asyncio.run(held())
+
+
+def answered(line):
+    return talk(raw(), lambda upstreams: upstreams.call("raw", "answer", {"line": line}))
+
+
+def is_gone(pid, seconds=10.0):
+    end = time.monotonic() + seconds
+    while is_alive(pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not is_alive(pid)
+
+
+def test_half_a_character_does_not_cost_the_answer():
+    line = '{"jsonrpc": "2.0", "id": ID, "result": {"content": [{"type": "text", "text": "a\\ud83d"}]}}'
+
+    assert answered(line) == CallResult(text="a?")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"jsonrpc": "2.0", "id": ID}',
+        '{"jsonrpc": "2.0", "id": ID, "result": {"structuredContent": {"a": ' + "[" * 400 + "]" * 400 + "}}}",
+    ],
+    ids=["neither-result-nor-error", "deep"],
+)
+def test_an_answer_that_cannot_be_read_is_an_error_and_not_a_wait_for_ever(line):
+    assert answered(line) == CallResult(text="its answer cannot be read (code -32700)", is_error=True)
+
+
+def test_a_message_of_which_not_even_the_id_can_be_read_ends_the_session():
+    with pytest.raises(ProviderAway, match="it sent a message that is nested too deeply"):
+        answered('{"jsonrpc": "2.0", "id": ID, "result": ' + "[" * 50_000 + "]" * 50_000 + "}")
+
+
+def test_an_error_with_the_code_that_the_sdk_uses_for_lost_connections_is_an_answer():
+    line = '{"jsonrpc": "2.0", "id": ID, "error": {"code": -32000, "message": "quota exceeded"}}'
+
+    assert answered(line) == CallResult(text="quota exceeded (code -32000)", is_error=True)
+
+
+def test_what_a_server_says_of_its_secrets_is_not_repeated(monkeypatch, caplog):
+    monkeypatch.setenv("TOKEN_OF_MINE", "s3cr3t-value")
+    config = raw(env={"RAW_SECRET": "${TOKEN_OF_MINE}"})
+
+    with caplog.at_level(logging.DEBUG), pytest.raises(ProviderAway) as refused:
+        talk(config, lambda upstreams: upstreams.call("raw", "answer", {}))
+
+    assert "saying: I was given …" in refused.value.remedy
+    assert "s3cr3t-value" not in caplog.text + str(refused.value.data)
+
+
+def test_a_server_that_never_speaks_does_not_hold_up_the_end():
+    async def conversation():
+        upstreams = Upstreams({"raw": raw("mute")})
+        waiting = asyncio.create_task(upstreams.call("raw", "answer", {}))
+        await asyncio.sleep(0.5)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        began = time.monotonic()
+        await upstreams.aclose()
+        return time.monotonic() - began
+
+    assert asyncio.run(conversation()) < 4.5  # of which the process has two to end by itself
+
+
+def test_what_a_server_leaves_behind_when_it_ends_by_itself_is_ended_too():
+    left = talk(raw(), lambda upstreams: upstreams.call("raw", "helper", {}))
+
+    assert is_gone(left.structured["pid"])
+
+
+def test_progress_that_is_no_number_is_not_told(sqlite_place, work):
+    working = work(sqlite_place, servers={"raw": raw()})
+    told = []
+    run = working.start(flow(call("one", "progress", {"values": ["1", "NaN", "1e999", "2"]}, server="raw")))
+
+    while not working.runs.get(run.id).is_over:
+        if (progress := working.execution.progress(run.id)) not in [*told, None]:
+            told.append(progress)
+        time.sleep(0.01)
+
+    assert working.over(run.id).state is State.COMPLETED
+    assert [(progress.done, progress.total) for progress in told] == [(1, 10), (2, 10)]
+
+
+def test_libraries_never_print_even_through_loggers_that_nobody_knows():
+    program = """
+import logging
+from workflowlookup.providers.foreign_logs import join_log
+join_log("mcp")
+logging.getLogger("client").error("here I am")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+
+    assert (done.stdout, done.stderr) == (b"", b"")
+
+
+def test_a_terminated_server_takes_its_processes_with_it_and_leaves_the_run(tmp_path):
+    """SIGTERM: one that hears neither the end of its input nor anybody else is no orphan, and the run goes on later."""
+    with staged(tmp_path / "home") as stage:
+        pid_file = stage.home / "pid"
+        deaf = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+        said = table("mcpServers.deaf", {"command": sys.executable, "args": ["-c", deaf]})
+        (stage.home / "workflowlookup.toml").write_text(said)
+        server = stage.serve()
+        document = {"id": "deaf-one", "name": "Deaf", "description": "d", "version": "1.0.0"}
+        document["steps"] = [call("one", "x", server="deaf")]
+        folder = stage.home / ".workflowlookup" / "workflows"
+        folder.mkdir(parents=True)
+        (folder / "deaf-one.json").write_text(json.dumps(document))
+        started = server.call("workflow_start", {"workflowId": "deaf-one", "wait": False})["structuredContent"]
+        end = time.monotonic() + 30
+        while not (pid_file.exists() and pid_file.read_text()):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+        server.process.terminate()
+
+        assert server.wait() == -15
+        assert is_gone(int(pid_file.read_text()))
+        again = stage.serve()
+        status = again.call("workflow_status", {"runId": started["runId"]})["structuredContent"]
+        assert status["state"] == "running"
