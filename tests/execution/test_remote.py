@@ -1,13 +1,15 @@
 """Runs of workflows of other systems: begun once, followed to their end, cancelled there, never started twice blindly."""
 
+import contextlib
 import time
 
 import pytest
 
-from execution.working import server_config
+from execution.working import open_runs, server_config
 from upstream.upstreams import HttpUpstream, McpUpstream
 from workflowlookup.core.building import build
 from workflowlookup.core.run import State
+from workflowlookup.execution import driver
 from workflowlookup.providers.config import Plan, ProviderConfig
 from workflowlookup.providers.definition import document_of, read_definitions
 
@@ -99,6 +101,23 @@ def test_a_remote_run_that_is_cancelled_while_it_is_being_started_is_cancelled_t
     remote.world.wait_for("start" if remote.kind == "http" else "call")
 
     working.runs.cancel(run.id)
+    run = working.over(run.id)
+
+    (begun,) = remote.world.runs()
+    assert begun["state"] == "CANCELLED"
+    assert run.calling.stopped.told == f"the provider 'far' cancelled run {begun['id']}"
+
+
+def test_a_remote_run_whose_start_is_answered_before_the_cancel_is_noticed_is_cancelled_there(
+    working, remote, sqlite_place, monkeypatch
+):
+    monkeypatch.setattr(driver, "LOOK_SECONDS", 2.0)
+    remote.world.control(delay=0.5, runs={"deploy": {"seconds": 60}})
+    run = working.start(remote.workflow, INPUT)
+    remote.world.wait_for("start" if remote.kind == "http" else "call")
+
+    with contextlib.closing(open_runs(sqlite_place)) as others:
+        others.cancel(run.id)
     run = working.over(run.id)
 
     (begun,) = remote.world.runs()

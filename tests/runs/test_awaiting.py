@@ -8,7 +8,7 @@ import pytest
 from client import ENVELOPE
 from make import document, step
 from workflowlookup.core.building import build
-from workflowlookup.errors import ProviderAway, WorkflowNotFound
+from workflowlookup.errors import ProviderAway, StorageError, WorkflowNotFound
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.tools import awaiting
@@ -61,7 +61,8 @@ class Client:
     """A client and, beside it, the one who does the work: another process with the same journal."""
 
     def __init__(self, open_runs, capabilities=CAN):
-        self.runs, mine = open_runs(), open_runs()
+        self.runs, self.mine = open_runs(), open_runs()
+        mine = self.mine
         services = Services(catalog=Catalog(), open_runs=lambda: mine, open_workflows=Workflows)
         self.connection = Connection(Surface(lambda: services))
         self.ids = count(1)
@@ -103,6 +104,25 @@ def client(open_runs):
 def work(client, run_id, step_id="call-it", value="Issue 7"):
     client.runs.begin_call(run_id, step_id)
     return client.runs.finish_call(run_id, step_id, str(value), value)
+
+
+@pytest.mark.parametrize("patience", [60.0, -1.0])
+def test_one_who_waits_is_patient_when_the_journal_cannot_be_read_for_a_while(client, monkeypatch, patience):
+    client.call("workflow_start", workflowId="one-call")
+    work(client, client.last_run())
+    monkeypatch.setattr(awaiting, "AWAY_SECONDS", patience)
+
+    def away(_):
+        raise StorageError("The journal cannot be read.")
+
+    with monkeypatch.context() as gone:
+        gone.setattr(client.mine, "get", away)
+        heard = client.heard()
+
+    if patience > 0:
+        assert (heard, client.answer()["state"]) == ([], "completed")
+    else:
+        assert heard[0]["result"]["structuredContent"]["message"] == "Storage error"
 
 
 def test_a_start_is_answered_when_the_server_is_done(client):

@@ -5,7 +5,6 @@ with the same key. A workflow is never started twice blindly.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -16,7 +15,7 @@ from workflowlookup.core.calls import call_arguments
 from workflowlookup.core.model import ToolCall, WorkflowCall
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Json
-from workflowlookup.errors import NotSupported, ProviderAway, RunStateError
+from workflowlookup.errors import NotSupported, ProviderAway
 from workflowlookup.providers.provider import Provider, ProviderError, RemoteStatus
 from workflowlookup.providers.upstream import OnProgress, Stopped, Upstreams
 
@@ -207,8 +206,7 @@ async def _hear_late(starting: "asyncio.Future[RemoteStatus | str]", acknowledge
     if acknowledge is None or not starting.done() or starting.cancelled() or starting.exception() is not None:
         return
     if isinstance(remote_id := starting.result(), str):
-        with contextlib.suppress(RunStateError):  # the run is over, and who ended it stops this too
-            await acknowledge(remote_id)
+        await acknowledge(remote_id)
 
 
 def _end(status: RemoteStatus, call: WorkflowCall) -> Outcome:

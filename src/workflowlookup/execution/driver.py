@@ -176,7 +176,8 @@ class Driver:
 
         async def acknowledge(remote_id: str) -> None:
             driven.remote_id = remote_id
-            await self._books.surely(lambda runs: runs.acknowledge_call(run.id, run.current, remote_id, by=_BY))
+            with contextlib.suppress(RunStateError):  # it was ended just now: what was begun is stopped by its id
+                await self._books.surely(lambda runs: runs.acknowledge_call(run.id, run.current, remote_id, by=_BY))
 
         def note(done: float, total: float | None, message: str) -> None:
             self._note(driven, run, done, total, message)

@@ -11,7 +11,7 @@ import msgspec
 
 from workflowlookup.core.events import Failed
 from workflowlookup.core.run import Run, State, Waiting
-from workflowlookup.errors import ExecutionFailed, WorkflowLookupError
+from workflowlookup.errors import ExecutionFailed, StorageError, WorkflowLookupError
 from workflowlookup.tools.registry import Ask, Caller, Later, Progress, Result, Services
 from workflowlookup.tools.run_answers import stopped_in, title_of
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 STOP_SECONDS: Final = 5.0
 """How long it is waited for the word on what became of a call beneath a run that is over."""
+
+AWAY_SECONDS: Final = 60.0
+"""How long it is waited for a journal that cannot be read."""
 
 Tell = Callable[[Run], Result | Ask]
 """The answer to the one who waited, from the run as it is then."""
@@ -55,9 +58,18 @@ class _Waiter:
         self._by = by
         self._fails = fails
         self._give_up_at: float | None = None
+        self._away_since = 0.0
 
     def look(self) -> Result | Ask | None:
-        return self.answer(self._services.runs.get(self._run_id))
+        try:
+            run = self._services.runs.get(self._run_id)
+        except StorageError:  # a database that is started anew; the work beneath waits for it, too
+            self._away_since = self._away_since or time.monotonic()
+            if time.monotonic() - self._away_since > AWAY_SECONDS:
+                raise
+            return None
+        self._away_since = 0.0
+        return self.answer(run)
 
     def answer(self, run: Run) -> Result | Ask | None:
         if is_at_work(run) or (run.needs_stop and not self._is_late()):
