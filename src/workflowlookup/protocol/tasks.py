@@ -29,7 +29,15 @@ from workflowlookup.protocol.versions import META_CAPABILITIES, META_CLIENT_INFO
 from workflowlookup.runs.journal import Query
 from workflowlookup.tools.awaiting import await_end, failure_of, is_at_work, progress_of
 from workflowlookup.tools.registry import Ask, Caller, Later, Result
-from workflowlookup.tools.run_answers import answer, ask_person, asked_before, iso, may_ask, result_of, title_of
+from workflowlookup.tools.run_answers import (
+    answer_with_result,
+    ask_person,
+    asked_before,
+    iso,
+    may_ask,
+    question_key,
+    title_of,
+)
 from workflowlookup.tools.workflow_runs import decode_place, encode_place
 
 if TYPE_CHECKING:
@@ -101,7 +109,7 @@ class Tasks:
             run = answered
 
         def tell(run: Run) -> Result | Ask:
-            if self._needs_person(run, caller) and _question_key(run) not in caller.answers:
+            if self._needs_person(run, caller) and question_key(run) not in caller.answers:
                 asked = ask_person(self._services, run, caller)
                 if isinstance(asked, Ask):
                     return msgspec.structs.replace(asked, meta={RELATED: {"taskId": run.id}})
@@ -211,7 +219,7 @@ class Tasks:
         if responses is None:
             raise InvalidParams("inputResponses is required")
         run = self._run(call)
-        key = _question_key(run)
+        key = question_key(run)
         if self._needs_person(run, caller) and key in responses:
             asked = ask_person(self._services, run, caller)
             if isinstance(asked, Ask):
@@ -241,8 +249,7 @@ class Tasks:
         """What the call would have been answered."""
         if run.state in (State.FAILED, State.CANCELLED):
             return refusal(failure_of(run))
-        told = answer(self._services, run, caller)
-        return tool_result({**told, "result": result_of(run)} if run.state is State.COMPLETED else told)
+        return tool_result(answer_with_result(self._services, run, caller))
 
 
 _STATUS: Final[Mapping[str, str]] = {
@@ -269,10 +276,6 @@ def _message(run: Run) -> str:
     if run.end is not None and run.end.reason:
         return run.end.reason
     return f"The run waits for {run.waiting_for}: {title_of(run)}" if run.waiting_for else f"The run is {run.state}."
-
-
-def _question_key(run: Run) -> str:
-    return f"confirm-{run.id}-{run.sequence}"
 
 
 def _run_in(result: Result | Later) -> str:
