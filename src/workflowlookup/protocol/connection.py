@@ -98,7 +98,7 @@ class Connection:
         self._client: tuple[Mapping[str, Json], str] = ({}, "")
         self._caller: Caller | None = None
         self._questions: Questions[Call] | None = None
-        self._waiting: Waiting[Call] | None = None
+        self._waiting: Waiting | None = None
         self._lists: Lists | None = None
         self._tasks: Tasks | None = None
         self._is_initialized = False
@@ -422,7 +422,7 @@ class Connection:
 
     def _wait(self, call: Call, later: "Later") -> Json:
         """Keep a call until its answer is there, for which `look` asks; where the client knows tasks it becomes one."""
-        if call.rules.envelope and call.method == "tools/call":
+        if later.run_id and call.rules.envelope and call.method == "tools/call":
             from workflowlookup.protocol.tasks import knows_tasks  # noqa: PLC0415 - with the first run
 
             if knows_tasks(call):
@@ -431,8 +431,7 @@ class Connection:
             from workflowlookup.protocol.waiting import Waiting  # noqa: PLC0415 - seldom needed
 
             self._waiting = Waiting(self.outbox)
-        meta = call.object_params().get("_meta") or {}
-        self._waiting.put(call, later, meta.get("progressToken"))
+        self._waiting.put(call, later)
         return PENDING
 
     def _answer_waiting(self, call: Call, later: "Later") -> bytes | None:

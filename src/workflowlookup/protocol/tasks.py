@@ -24,6 +24,7 @@ from workflowlookup.errors import (
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.asking import checked, elicitation
 from workflowlookup.protocol.calls import Call, name_of, refusal, tool_result
+from workflowlookup.protocol.progress import Told, token_of
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import META_CAPABILITIES, META_CLIENT_INFO, TASKS_EXTENSION
 from workflowlookup.runs.journal import Query
@@ -59,9 +60,8 @@ class _Followed(msgspec.Struct):
     """A task of this connection, and what its client knows of it."""
 
     run_id: str
-    token: str | int | None
     status: str
-    told: float | None = None
+    told: Told
 
 
 class Tasks:
@@ -90,8 +90,7 @@ class Tasks:
         run = self._services.runs.get(_run_in(result))
         status = self._status(run, caller)
         if status not in OVER and len(self._followed) < MAX_FOLLOWED:
-            token = (call.object_params().get("_meta") or {}).get("progressToken")
-            self._followed[run.id] = _Followed(run.id, token, status)
+            self._followed[run.id] = _Followed(run.id, status, Told(token_of(call)))
         return {"task": self._view(run, status)}
 
     def get(self, call: Call, caller: Caller) -> Json:
@@ -163,19 +162,11 @@ class Tasks:
                 del self._followed[followed.run_id]
 
     def _tell_progress(self, followed: _Followed, run: Run) -> None:
-        if followed.token is None:
+        if followed.told.token is None:
             return
-        progress = progress_of(self._services, run)
-        if followed.told is not None and progress.done <= followed.told:
-            return
-        followed.told = progress.done
-        params: dict[str, Json] = {"progressToken": followed.token, "progress": progress.done}
-        if progress.total is not None:
-            params["total"] = progress.total
-        if progress.message:
-            params["message"] = progress.message
-        params["_meta"] = {RELATED: {"taskId": run.id}}
-        self._outbox.append(jsonrpc.notification("notifications/progress", params))
+        news = followed.told.news(progress_of(self._services, run), {RELATED: {"taskId": run.id}})
+        if news is not None:
+            self._outbox.append(news)
 
     def _view(self, run: Run, status: str) -> dict[str, Json]:
         return {**_common(run, status), "ttl": None, "pollInterval": POLL_MS}
