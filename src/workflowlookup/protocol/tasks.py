@@ -23,8 +23,9 @@ from workflowlookup.errors import (
 )
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.asking import checked, elicitation
-from workflowlookup.protocol.calls import Call, name_of, refusal, tool_result
+from workflowlookup.protocol.calls import Call, name_of
 from workflowlookup.protocol.progress import Told, token_of
+from workflowlookup.protocol.replies import refusal, tool_result
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import META_CAPABILITIES, META_CLIENT_INFO, TASKS_EXTENSION
 from workflowlookup.runs.journal import Query
