@@ -282,3 +282,25 @@ def test_a_server_of_the_handshake_era_is_spoken_to_in_its_own_way(tmp_path):
         return [tool.name for tool in tools], (await upstreams.call("old", "say", {"text": "as ever"})).text
 
     assert talk(McpUpstream(tmp_path), conversation) == (["say"], "as ever")
+
+
+def test_what_a_server_says_of_its_secrets_is_not_repeated(monkeypatch, caplog):
+    monkeypatch.setenv("UP_TOKEN", "hush-hush-hush")
+    caplog.set_level("DEBUG")
+    script = "echo the key is $KEY and $OTHER, not $1 >&2; exit 3"
+    env = {"KEY": "${UP_TOKEN}", "OTHER": "as-it-stands"}
+    server = ServerConfig(name="up", command="/bin/sh", args=("-c", script, "sh", "${UP_TOKEN}"), env=env)
+
+    async def go():
+        upstreams = Upstreams({"up": server})
+        try:
+            await upstreams.tools("up")
+        finally:
+            await upstreams.aclose()
+
+    with pytest.raises(ProviderAway) as away:
+        asyncio.run(go())
+
+    assert away.value.data["cause"] == "its process ended with exit code 3, saying: the key is … and …, not …"
+    assert "up says: the key is … and …, not …" in caplog.text
+    assert "hush" not in caplog.text
