@@ -126,6 +126,7 @@ def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits, 
         open_workflows=lambda: behind.workflows,
         confirmation=settings.confirmation,
         reload=behind.reload,
+        refresh=behind.refresh,
         settle=behind.settle,
         close=behind.close,
     )
@@ -166,6 +167,13 @@ class _Behind:
     def reload(self) -> None:
         """Read the settings now."""
         self._look_at_settings(is_asked=True)
+
+    def refresh(self) -> None:
+        """Read the settings and ask every provider, now."""
+        self.reload()
+        plan = plan_of(self._live.settings)
+        if plan.is_on and plan.providers:
+            self.execution.refresh()
 
     def _look_at_settings(self, *, is_asked: bool = False) -> None:
         new = self._live.look(is_asked=is_asked)

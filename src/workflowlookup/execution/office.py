@@ -167,7 +167,7 @@ class Office:
         before, self.plan = self.plan, plan
         self._turns.limit_to(plan.max_concurrent)
         self.upstreams.apply(plan.servers)
-        for name in [name for name in self._providers if plan.providers.get(name) != before.providers.get(name)]:
+        for name in [name for name in self._providers if _said_of(name, plan) != _said_of(name, before)]:
             task = asyncio.create_task(self._providers.pop(name).aclose())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
@@ -183,3 +183,9 @@ class Office:
             await provider.aclose()
         await self.upstreams.aclose()
         await self._books.aclose()
+
+
+def _said_of(name: str, plan: Plan) -> object:
+    """All that the settings say about a provider: the server that it is behind is part of that."""
+    config = plan.providers.get(name)
+    return config, plan.servers.get(config.options.get("server") or name) if config else None

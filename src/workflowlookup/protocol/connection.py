@@ -205,11 +205,11 @@ class Connection:
         """Start what goes on behind; called once, after the first reply was sent."""
         self._surface.settle()
 
-    def reload(self) -> None:
-        """Read the settings again: somebody sent SIGHUP."""
+    def refresh(self) -> None:
+        """Read the settings again and have every provider asked: somebody sent SIGHUP."""
         try:
-            self._surface.services.reload()
-        except Exception:  # broad on purpose: the settings stay as they are
+            self._surface.services.refresh()
+        except Exception:  # broad on purpose: everything stays as it is
             log.exception("the settings could not be read again")
 
     @property
@@ -331,7 +331,7 @@ class Connection:
     def _call_tool(self, call: Call) -> Json:
         registry = self._surface.registry
         name = call.text("name")
-        tool = registry.tools.get(name) or registry.find(name)
+        tool = registry.find(name)
         if tool is None:
             raise registry.unknown(name)
         arguments = call.optional("arguments", dict, "an object")
@@ -359,7 +359,7 @@ class Connection:
     def _call_directly(self, call: Call) -> Json:
         """A tool called by its own name as the method: the same handler, the same answer, the spec's own errors."""
         registry = self._surface.registry
-        tool = registry.tools.get(call.method) or registry.find(call.method)
+        tool = registry.find(call.method)
         if tool is None:
             raise MethodNotFound("Call tools/list to see the tools.", method=call.method)
         if not call.rules.envelope:

@@ -81,7 +81,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     open_workflows: Callable[[], WorkflowTools | None] = _nothing
     """None when this server makes no tools of workflows."""
     reload: Callable[[], None] = _nothing
-    """Read the settings again, now: somebody sent SIGHUP."""
+    """Read the settings again, now."""
+    refresh: Callable[[], None] = _nothing
+    """Read the settings again and have every provider asked, now: somebody sent SIGHUP."""
     settle: Callable[[], None] = _nothing
     """Called once, after the first reply: starts what goes on behind. Must not take long itself."""
     close: Callable[[], None] = _nothing
@@ -276,8 +278,8 @@ class Registry:
         workflows.refresh_if_changed()
 
     def find(self, name: str) -> Tool | None:
-        """The tool of this name; a workflow that has just come is found too."""
-        tool = self.tools.get(name)
+        """The tool of this name, as of now: a workflow may have come, changed or gone since anybody looked."""
+        tool = self.built_in.get(name)
         if tool is None:
             self.refresh()
             workflows = self._services.workflows
