@@ -61,6 +61,7 @@ async def _ask(plan: Plan, *, servers: bool) -> Asked:
     logger = logging.getLogger("workflowlookup.providers.discovery")
     logger.addHandler(remarks)
     logger.propagate = False  # what goes wrong is told by the command
+    logger.setLevel(logging.WARNING)  # however quiet the command is otherwise
     try:
         names = list(plan.servers if servers else ())
         found, answers = await asyncio.gather(
@@ -69,6 +70,7 @@ async def _ask(plan: Plan, *, servers: bool) -> Asked:
     finally:
         logger.removeHandler(remarks)
         logger.propagate = True
+        logger.setLevel(logging.NOTSET)
         for provider in providers.values():
             await provider.aclose()
         await upstreams.aclose()
