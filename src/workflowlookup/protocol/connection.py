@@ -15,7 +15,6 @@ import msgspec
 from workflowlookup.core.values import Json
 from workflowlookup.errors import (
     ExecutionFailed,
-    InternalError,
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
@@ -25,24 +24,21 @@ from workflowlookup.errors import (
     WorkflowLookupError,
 )
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.calls import (
+from workflowlookup.protocol.calls import Call, enter, name_of, refuse_cursor, without_questions
+from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
+from workflowlookup.protocol.replies import (
     PENDING,
     SERVER_INFO,
-    Call,
     cacheable,
     cacheable_in,
-    check_envelope,
     comes_as_result,
-    failure,
+    explain,
     in_envelope,
-    name_of,
     refusal,
-    refuse_cursor,
-    timeout_in,
+    refuse,
+    success,
     tool_result,
-    without_questions,
 )
-from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import (
     EARLIEST,
@@ -53,8 +49,6 @@ from workflowlookup.protocol.versions import (
     META_CLIENT_INFO,
     META_SERVER_INFO,
     META_SUBSCRIPTION,
-    META_TIMEOUT,
-    META_VERSION,
     RULES,
     Rules,
     capabilities_at,
@@ -98,7 +92,7 @@ class Connection:
         self._client: tuple[Mapping[str, Json], str] = ({}, "")
         self._caller: Caller | None = None
         self._questions: Questions[Call] | None = None
-        self._waiting: Waiting[Call] | None = None
+        self._waiting: Waiting | None = None
         self._lists: Lists | None = None
         self._tasks: Tasks | None = None
         self._is_initialized = False
@@ -140,33 +134,14 @@ class Connection:
     def _answer_request(self, request: Request | Call) -> bytes | None:
         rules = self._rules or EARLIEST
         try:
-            call = self._enter(request) if isinstance(request, Request) else request
+            call = enter(request, rules) if isinstance(request, Request) else request
             rules = call.rules
             result = self._dispatch(call)
             if result is PENDING:
                 return None
-            return jsonrpc.success(request.id, in_envelope(result) if rules.envelope else result)
+            return success(call, result)
         except Exception as problem:  # noqa: BLE001 - broad on purpose: details go to the log, not to the wire
-            return _explain(request, problem, rules)
-
-    def _enter(self, request: Request) -> Call:
-        """Find the era of a request, and refuse what its era does not allow."""
-        params = request.params
-        meta = params.get("_meta") if type(params) is dict else None
-        if meta is not None:
-            if not isinstance(meta, dict):
-                raise InvalidParams("_meta must be an object")
-            token = meta.get("progressToken")
-            if token is not None and type(token) not in (str, int):
-                raise InvalidParams("_meta.progressToken must be text or a whole number")
-            timeout = timeout_in(meta) if META_TIMEOUT in meta else None
-            if META_VERSION in meta:
-                check_envelope(meta)
-                return Call(request.id, request.method, params, request.size, ENVELOPE, meta, {}, timeout)
-            if timeout is not None:
-                rules = self._rules or EARLIEST
-                return Call(request.id, request.method, params, request.size, rules, None, {}, timeout)
-        return Call(request.id, request.method, params, request.size, self._rules or EARLIEST, None)
+            return explain(request, problem, rules)
 
     def _dispatch(self, call: Call) -> Json:
         method = (self._ENVELOPE if call.rules.envelope else self._HANDSHAKE).get(call.method)
@@ -249,7 +224,7 @@ class Connection:
         if self._waiting:
             for call, later in self._waiting.end("the client went away"):
                 gone = ExecutionFailed("The server stopped before the run was over.", runId=later.run_id)
-                self.outbox.append(_refuse(call, gone))
+                self.outbox.append(refuse(call, gone))
         if self._questions is not None:
             self._questions.drop()
         if self._subscriptions is not None:
@@ -422,7 +397,7 @@ class Connection:
 
     def _wait(self, call: Call, later: "Later") -> Json:
         """Keep a call until its answer is there, for which `look` asks; where the client knows tasks it becomes one."""
-        if call.rules.envelope and call.method == "tools/call":
+        if later.run_id and call.rules.envelope and call.method == "tools/call":
             from workflowlookup.protocol.tasks import knows_tasks  # noqa: PLC0415 - with the first run
 
             if knows_tasks(call):
@@ -431,8 +406,7 @@ class Connection:
             from workflowlookup.protocol.waiting import Waiting  # noqa: PLC0415 - seldom needed
 
             self._waiting = Waiting(self.outbox)
-        meta = call.object_params().get("_meta") or {}
-        self._waiting.put(call, later, meta.get("progressToken"))
+        self._waiting.put(call, later)
         return PENDING
 
     def _answer_waiting(self, call: Call, later: "Later") -> bytes | None:
@@ -445,10 +419,10 @@ class Connection:
             told = self._tell(call, result)
         except Exception as problem:  # noqa: BLE001 - broad on purpose: as for every call
             self._stop_waiting(call)
-            return _refuse(call, problem)
+            return refuse(call, problem)
         if told is PENDING:
             return None
-        return jsonrpc.success(call.id, in_envelope(told) if call.rules.envelope else told)
+        return success(call, told)
 
     def _stop_waiting(self, call: Call) -> None:
         if self._waiting is not None:
@@ -575,26 +549,3 @@ class Connection:
 _PLAIN: Final = (dict, msgspec.Raw)
 """What most tools give: a result."""
 _ALWAYS_ANSWERED: Final = frozenset({"initialize", "ping", "shutdown", "server/discover"})
-
-
-def _refuse(call: Call, problem: Exception) -> bytes:
-    """What went wrong with a call that waited, in the form in which its tool refuses."""
-    if (
-        isinstance(problem, WorkflowLookupError)
-        and call.method == "tools/call"
-        and comes_as_result(problem, call.rules)
-    ):
-        told = refusal(problem)
-        return jsonrpc.success(call.id, in_envelope(told) if call.rules.envelope else told)
-    return _explain(call, problem, call.rules)
-
-
-def _explain(request: Request | Call, problem: Exception, rules: Rules) -> bytes:
-    """What went wrong, as the reply to a request."""
-    if isinstance(problem, WorkflowLookupError):
-        return failure(request.id, problem, rules)
-    if isinstance(problem, RecursionError):  # what msgspec decodes may still be too deep to work with
-        log.info("%s was nested too deeply", request.method, exc_info=problem)
-        return failure(request.id, InvalidParams("params are nested too deeply"), rules)
-    log.error("%s failed", request.method, exc_info=problem)
-    return jsonrpc.failure(request.id, InternalError())

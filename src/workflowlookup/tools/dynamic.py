@@ -21,7 +21,6 @@ from workflowlookup.tools.registry import Ask, Caller, Later, Registry, Result, 
 from workflowlookup.tools.tool_names import Key, assign
 
 if TYPE_CHECKING:
-    from workflowlookup.core.run import Run
     from workflowlookup.library.catalog import Snapshot
     from workflowlookup.library.files import Details, Loaded, Summary
     from workflowlookup.providers.discovery import Discovered
@@ -112,7 +111,7 @@ class DynamicTools:
 
     def default_timeout(self, workflow: Workflow) -> float | None:
         """How many seconds a run may take when nobody says: the setting, for what goes by itself."""
-        if workflow.deadline_seconds is not None or not goes_by_itself(workflow):
+        if workflow.deadline_seconds is not None or not workflow.goes_by_itself:
             return None
         return self.plan.timeout_seconds
 
@@ -238,11 +237,12 @@ class DynamicTools:
     def _handler(self, definition: Definition) -> Callable[[Services, Mapping[str, Any], Caller], Result | Ask | Later]:
         def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
             from workflowlookup.tools.awaiting import await_run  # noqa: PLC0415 - with the first run
+            from workflowlookup.tools.run_answers import answer_with_result  # noqa: PLC0415
 
             workflow = self._workflow(definition)
             timeout = caller.timeout_seconds or self.default_timeout(workflow)
             run = services.runs.start(workflow, arguments, {}, by=caller.name, timeout=timeout)
-            return await_run(services, run, caller, lambda run: tell(services, run, caller))
+            return await_run(services, run, caller, lambda run: answer_with_result(services, run, caller))
 
         return handle
 
@@ -267,38 +267,6 @@ class DynamicTools:
 
             self._built[key] = before = (definition, build(document_of(definition)))
         return before[1]
-
-
-def goes_by_itself(workflow: Workflow) -> bool:
-    """Whether neither an agent nor a person has a part in it."""
-    from workflowlookup.core.model import PromptStep  # noqa: PLC0415
-
-    steps = [step for step in workflow.every_step if isinstance(step, PromptStep)]
-    return all(step.call is not None and not step.require_confirmation for step in steps)
-
-
-def tell(services: Services, run: "Run", caller: Caller) -> dict[str, Json]:
-    """What the caller of a workflow tool is told: the result, or how to go on."""
-    from workflowlookup.core.run import State  # noqa: PLC0415 - with the first run
-    from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
-
-    if run.state is not State.COMPLETED:
-        return answer(services, run, caller)
-    return {**answer(services, run, caller), "result": result_of(run)}
-
-
-def result_of(run: "Run") -> Json:
-    """What came of a run: what its last step saved, or put out."""
-    from workflowlookup.core.model import PromptStep  # noqa: PLC0415
-    from workflowlookup.core.navigation import find_step  # noqa: PLC0415
-
-    if not run.results:
-        return None
-    last = next(reversed(list(run.results)))
-    step = find_step(run.workflow, last)
-    if isinstance(step, PromptStep) and step.call is not None and step.call.save_as in run.context:
-        return run.context[step.call.save_as]
-    return run.results[last]
 
 
 def _definition(summary: "Summary", details: "Details") -> Definition:

@@ -157,6 +157,7 @@ class Later(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     run_id: str
+    """The run that it is about; empty when it is about none, and so cannot become a task."""
     look: Callable[[], "Result | Ask | None"]
     """The answer as soon as there is one. Cheap; raises what the handler would raise."""
     progress: Callable[[], Progress | None]
