@@ -5,7 +5,7 @@ Interrupting it cancels the run, and tells what was stopped.
 
 import sys
 import time
-from typing import Any, Final
+from typing import Final
 
 from workflowlookup.cli.journal import person
 from workflowlookup.cli.output import clean, is_terminal, width, write
@@ -84,7 +84,7 @@ class Work:
         """How far the call is, on a line that is written over."""
         if self._is_quiet or not is_terminal():
             return
-        told: Any = self._services.execution.progress(run.id)
+        told = self._services.execution.progress(run.id)
         if told is None:
             return
         of = "" if told.total is None else f" of {told.total:g}"
