@@ -259,6 +259,7 @@ def test_a_broken_settings_file_keeps_the_old_settings_and_says_why(stage: Stage
     assert "workflowlookup.toml" in server.leave()
 
 
+@pytest.mark.spec("002/4.3/refresh")
 def test_sighup_has_every_provider_asked_again(stage: Stage) -> None:
     service = stage.upstream("http")
     stage.settle(service)
@@ -271,6 +272,7 @@ def test_sighup_has_every_provider_asked_again(stage: Stage) -> None:
     server.tools_when("plain", gone=(DEPLOY,))
 
 
+@pytest.mark.spec("002/4.4/live-settings")
 def test_another_command_for_a_server_is_another_provider_at_once(stage: Stage) -> None:
     before, after = McpUpstream(stage.home / "before"), McpUpstream(stage.home / "after")
     after.control(workflows=[PLAIN])
@@ -283,6 +285,7 @@ def test_another_command_for_a_server_is_another_provider_at_once(stage: Stage) 
     server.tools_when("plain", gone=(DEPLOY,))
 
 
+@pytest.mark.spec("002/4.1/switch", "002/4.4/live-settings")
 def test_a_tool_that_is_switched_off_is_gone_for_those_too_who_never_listed(stage: Stage) -> None:
     service = stage.upstream("http")
     stage.settle(service)
