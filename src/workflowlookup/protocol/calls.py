@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import MAX_TIMEOUT_SECONDS, Json
 from workflowlookup.errors import InvalidParams, UnsupportedEnvelopeVersion
 from workflowlookup.protocol.jsonrpc import Request
 from workflowlookup.protocol.versions import (
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 MOST_NAME: Final = 200
 """How much of a client's name is kept."""
-MOST_TIMEOUT: Final = 31_536_000
-"""A year, in seconds."""
 
 
 class Call(msgspec.Struct):
@@ -116,8 +114,10 @@ def _check_envelope(meta: Mapping[str, Json]) -> None:
 def _timeout_in(meta: Mapping[str, Json]) -> float:
     """How long the client gives what it calls."""
     seconds = meta[META_TIMEOUT]
-    if type(seconds) not in (int, float) or not 0 < seconds <= MOST_TIMEOUT:
-        raise InvalidParams(f"_meta['{META_TIMEOUT}'] must be a number of seconds, more than 0, up to {MOST_TIMEOUT:,}")
+    if type(seconds) not in (int, float) or not 0 < seconds <= MAX_TIMEOUT_SECONDS:
+        raise InvalidParams(
+            f"_meta['{META_TIMEOUT}'] must be a number of seconds, more than 0, up to {MAX_TIMEOUT_SECONDS:,}"
+        )
     return float(seconds)
 
 

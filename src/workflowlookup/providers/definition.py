@@ -11,7 +11,7 @@ import msgspec
 
 from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
 from workflowlookup.core.schemas import BadSchema, compile_schema, show
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import MAX_TIMEOUT_SECONDS, Json
 
 GENERIC_SCHEMA: Final[Mapping[str, Json]] = {"type": "object", "properties": {}, "additionalProperties": True}
 """For a workflow that says nothing usable of its input: any object will do."""
@@ -178,7 +178,7 @@ _VERSION: Final = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)
 def document_of(definition: Definition) -> dict[str, Json]:
     """A workflow of one step, which the provider carries out."""
     seconds = definition.metadata.get("timeoutSeconds")
-    timed = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= 86_400 * 365
+    timed = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_TIMEOUT_SECONDS
     return {
         "id": document_id(definition.provider, definition.id),
         "name": definition.name[:128],
