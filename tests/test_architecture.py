@@ -11,6 +11,7 @@ SOURCE = Path(workflowlookup.__file__).parent
 LAYERS = {
     "errors": 0,
     "core": 1,
+    "access": 1,
     "library": 2,
     "runs": 2,
     "providers": 3,
@@ -24,7 +25,7 @@ LAYERS = {
     "cli": 9,
     "__main__": 10,
 }
-"""errors <- core <- library, runs <- providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
+"""errors <- core, access <- library, runs <- providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
 
 
 def imports_of(path: Path):

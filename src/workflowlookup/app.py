@@ -11,8 +11,9 @@ from workflowlookup.settings import Settings
 if TYPE_CHECKING:
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
-    from workflowlookup.runs.journal import Journal
     from workflowlookup.runs.service import Runs
+    from workflowlookup.runs.sql import SqlJournal
+    from workflowlookup.runs.tokens import Tokens
     from workflowlookup.tools.registry import Services
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
@@ -67,19 +68,19 @@ def make_catalog(settings: Settings) -> "Catalog":
     return Catalog(list(sources.values()))
 
 
-def _sqlite(place: str) -> "Journal":
+def _sqlite(place: str) -> "SqlJournal":
     from workflowlookup.runs.sqlite import SqliteJournal  # noqa: PLC0415
 
     return SqliteJournal(place)
 
 
-def _postgres(place: str) -> "Journal":
+def _postgres(place: str) -> "SqlJournal":
     from workflowlookup.runs.postgres import PostgresJournal  # noqa: PLC0415
 
     return PostgresJournal(place)
 
 
-JOURNALS: Final[Mapping[str, Callable[[str], "Journal"]]] = {
+JOURNALS: Final[Mapping[str, Callable[[str], "SqlJournal"]]] = {
     "": _sqlite,
     "postgresql": _postgres,
     "postgres": _postgres,
@@ -87,12 +88,24 @@ JOURNALS: Final[Mapping[str, Callable[[str], "Journal"]]] = {
 """By the scheme of the setting `journal`; a path has none."""
 
 
+def _make_journal(settings: Settings) -> "SqlJournal":
+    """The journal where the settings say; it is opened with the first question."""
+    scheme = settings.journal.partition("://")[0] if "://" in settings.journal else ""
+    return JOURNALS[scheme](settings.journal)
+
+
 def make_runs(settings: Settings) -> "Runs":
-    """The runs where the settings say; the journal is opened with the first question."""
+    """The runs where the settings say."""
     from workflowlookup.runs.service import Runs  # noqa: PLC0415
 
-    scheme = settings.journal.partition("://")[0] if "://" in settings.journal else ""
-    return Runs(JOURNALS[scheme](settings.journal))
+    return Runs(_make_journal(settings))
+
+
+def make_tokens(settings: Settings) -> "Tokens":
+    """The tokens, which are kept beside the runs."""
+    from workflowlookup.runs.tokens import Tokens  # noqa: PLC0415
+
+    return Tokens(_make_journal(settings))
 
 
 def _nobody_waits() -> None:

@@ -248,6 +248,10 @@ class Runs:
                 break
         return run
 
+    def workflow_of(self, run_id: str) -> str | None:
+        """The id of the workflow that a run is of; None when there is no such run."""
+        return self.journal.workflow_of(run_id)
+
     def history(self, run_id: str, after: int = 0) -> list[Record]:
         """The records of a run, in order. Raises `RunNotFound`."""
         self.get(run_id)
@@ -313,7 +317,7 @@ class Runs:
         """Forget a run. Raises `RunNotFound`."""
         self._kept.pop(run_id, None)
         if not self.journal.delete(run_id):
-            raise _not_found(run_id)
+            raise not_found(run_id)
         self._tell(run_id, None)
 
     def purge(self, before: int) -> int:
@@ -362,7 +366,7 @@ class Runs:
         mark = self.journal.mark(run_id)
         kept = self._kept.pop(run_id, None)
         if mark is None:
-            raise _not_found(run_id)
+            raise not_found(run_id)
         if kept is None or kept.sequence > mark.sequence or (kept.started, kept.hash) != (mark.started, mark.hash):
             kept = fold(run_id, self.journal.read(run_id))
         elif kept.sequence < mark.sequence:
@@ -432,5 +436,6 @@ def _mark(run: Run) -> Mark:
     return Mark(run.sequence, run.started, run.hash)
 
 
-def _not_found(run_id: str) -> RunNotFound:
+def not_found(run_id: str) -> RunNotFound:
+    """What everybody is told for whom there is no such run."""
     return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.", runId=run_id)
