@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from workflowlookup.settings import Settings
 
 if TYPE_CHECKING:
+    from workflowlookup.core.run import Run
+    from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
     from workflowlookup.runs.service import Runs
@@ -112,15 +114,58 @@ def _nobody_waits() -> None:
     """The bell where no transport listens for it."""
 
 
-def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Services":  # noqa: ARG001
+def make_execution(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Execution":
+    """The server's own work; its thread is started with the first of it."""
+    from workflowlookup.execution.service import Execution  # noqa: PLC0415
+    from workflowlookup.settings import plan_of  # noqa: PLC0415
+
+    return Execution(plan_of(settings), functools.partial(make_runs, settings), settings.journal, ring)
+
+
+def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Services":
     """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell."""
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
+    behind = _Behind(settings, ring)
     return Services(
         catalog=make_catalog(settings),
-        open_runs=functools.cache(functools.partial(make_runs, settings)),
+        open_runs=lambda: behind.runs,
+        open_execution=lambda: behind.execution,
         confirmation=settings.confirmation,
+        settle=behind.settle,
+        close=behind.close,
     )
+
+
+class _Behind:
+    """The journal and the server's own work, each made when it is first needed; the work follows the journal."""
+
+    def __init__(self, settings: Settings, ring: Callable[[], None]) -> None:
+        self._settings = settings
+        self._ring = ring
+
+    @functools.cached_property
+    def runs(self) -> "Runs":
+        runs = make_runs(self._settings)
+        runs.listeners.append(self._follow)
+        return runs
+
+    @functools.cached_property
+    def execution(self) -> "Execution":
+        return make_execution(self._settings, self._ring)
+
+    def _follow(self, run_id: str, run: "Run | None") -> None:
+        if run is not None and (run.waiting_for == "call" or run.needs_stop):
+            self.execution.follow(run_id, run)
+
+    def settle(self) -> None:
+        self.execution.recover()
+
+    def close(self) -> None:
+        if "execution" in self.__dict__:
+            self.execution.close()
+        if "runs" in self.__dict__:
+            self.runs.close()
 
 
 def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Connection":

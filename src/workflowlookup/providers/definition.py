@@ -33,7 +33,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     category: str = DEFAULT_CATEGORY
     version: str = DEFAULT_VERSION
-    input_schema: Mapping[str, Json] = GENERIC_SCHEMA
+    input_schema: Mapping[str, Json] = msgspec.field(default_factory=lambda: GENERIC_SCHEMA)
     execution_type: str = "async"
     metadata: Mapping[str, Json] = {}
 

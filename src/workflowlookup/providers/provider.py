@@ -4,7 +4,7 @@ All of it happens on the worker's loop. What goes wrong raises `ProviderError` w
 do raises `NotSupported`. A start is never sent twice by a provider: only the caller knows whether that would do harm.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -14,6 +14,7 @@ from workflowlookup.core.values import Json
 RemoteState: TypeAlias = Literal["running", "completed", "failed", "cancelled"]
 Progress: TypeAlias = tuple[float, float | None, str]
 """Done, of how many, and a word on it."""
+OnProgress: TypeAlias = Callable[[float, float | None, str], None]
 
 STATES: Final[Mapping[str, RemoteState]] = {
     "completed": "completed",
@@ -40,10 +41,12 @@ STATES: Final[Mapping[str, RemoteState]] = {
 class ProviderError(Exception):
     """The provider did not do what it was asked; the text says what, for people."""
 
-    def __init__(self, told: str, *, maybe_started: bool = False) -> None:
+    def __init__(self, told: str, *, maybe_started: bool = False, is_lasting: bool = False) -> None:
         super().__init__(told)
         self.maybe_started = maybe_started
         """Of a start: whether a run may be there all the same, because no clear refusal came back."""
+        self.is_lasting = is_lasting
+        """Whether asking again would be answered the same: the run is not known there, or we may not ask."""
 
 
 class RemoteRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,13 +90,18 @@ class Provider(Protocol):
     async def list(self) -> Json:
         """The workflows, as `definition.read_definitions` takes them."""
 
-    async def start(self, workflow_id: str, arguments: Mapping[str, Json], key: str) -> RemoteRun:
-        """Begin a run; sent once, whatever happens."""
+    async def start(
+        self, workflow_id: str, arguments: Mapping[str, Json], key: str, on_progress: OnProgress | None = None
+    ) -> RemoteRun:
+        """Begin a run; sent once, whatever happens. Progress is told by those who answer with the result only."""
 
     async def status(self, workflow_id: str, remote_id: str) -> RemoteStatus: ...
 
     async def cancel(self, workflow_id: str, remote_id: str) -> str:
-        """Have a run stopped; what came of it, as a sentence. Raises `ProviderError` when it could not be stopped."""
+        """Have a run stopped; what came of it, as a sentence. Raises `ProviderError` when it could not be stopped.
+
+        Without a `remote_id`: what was under way in a `start` that has just been cancelled.
+        """
 
     async def aclose(self) -> None: ...
 

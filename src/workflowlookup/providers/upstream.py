@@ -17,7 +17,7 @@ import msgspec
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ProviderAway
-from workflowlookup.providers.config import ServerConfig
+from workflowlookup.providers.config import NotSet, ServerConfig, expanded
 from workflowlookup.providers.foreign_logs import join_log
 
 if TYPE_CHECKING:
@@ -176,7 +176,10 @@ class Upstreams:
             self._forget(server, link)
             link = None
         if link is None:
-            link = self._links[server] = _Link(config)
+            try:
+                link = self._links[server] = _Link(expanded(config))
+            except NotSet as problem:
+                raise ProviderAway(f"{str(problem)[0].upper()}{str(problem)[1:]}.", server=server) from problem
         return link
 
     def _forget(self, server: str, link: "_Link") -> None:

@@ -53,6 +53,18 @@ class WorkflowTools(Protocol):
         Called often: costs next to nothing when nothing changed.
         """
 
+    def resolve(self, wanted: str) -> Workflow | None:
+        """The workflow with this tool name or id, wherever it comes from, ready to be run; None when there is none.
+
+        Raises `ProviderAway` when it belongs to a system that does not answer now.
+        """
+
+    def default_timeout(self, workflow: Workflow) -> float | None:
+        """How many seconds a run of it may take when nobody says; None for one that needs the agent or a person."""
+
+    def abilities(self, provider: str) -> frozenset[str] | None:
+        """Which of "start", "status" and "cancel" a provider can; None when it is not known."""
+
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What handlers may ask."""
