@@ -165,3 +165,9 @@ class NotSupported(WorkflowLookupError):
     """The system that the workflow belongs to cannot do this."""
 
     code, message = -32010, "Not supported"
+
+
+class Overloaded(WorkflowLookupError):
+    """The server takes no more now: too many requests or sessions, or it is stopping; `retryAfterSeconds` says when."""
+
+    code, message = -32012, "Server busy"
