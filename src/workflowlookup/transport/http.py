@@ -41,6 +41,7 @@ BODY_SECONDS: Final = 20.0
 """How long a client may take to send a message, once its headers are there."""
 RETRY_SECONDS: Final = 1
 
+Http = tuple[Scope, Receive, Send]
 Connect = Callable[[object], Connection]
 """Makes the connection of a new client, by who it is."""
 
@@ -79,6 +80,7 @@ class Door:
         self._rate = Rate(limits.requests_per_minute)
         self._links: dict[str, Link] = {}
         self._passing: set[Link] = set()
+        self._looked = asyncio.Event()
         server: Server[Any] = Server(
             "workflowlookup", version=__version__, get_tool_input_schema=input_schema_of or (lambda _: None)
         )
@@ -116,7 +118,7 @@ class Door:
         if refused is not None:
             await refused(scope, receive, send)
             return
-        await self._admit(message, body, access, (scope, _replaying(body, receive), send))
+        await self._admit(message, access, (scope, _replaying(body, receive), send))
 
     def _refuse_message(self, message: Message) -> HttpResponse | None:
         """What cannot be served, whoever sends it."""
@@ -136,7 +138,7 @@ class Door:
             return _refuse(503, error, request_id=message.id, retry=RETRY_SECONDS)
         return None
 
-    async def _admit(self, message: Message, body: bytes, access: object, http: tuple[Scope, Receive, Send]) -> None:
+    async def _admit(self, message: Message, access: object, http: Http) -> None:
         """Find the client that a message comes from, and pass the message on."""
         scope, receive, send = http
         headers = Headers(scope=scope)
@@ -153,7 +155,7 @@ class Door:
         else:
             await self._sessions.handle_request(scope, receive, send)
 
-    async def _serve_once(self, message: Message, access: object, http: tuple[Scope, Receive, Send]) -> None:
+    async def _serve_once(self, message: Message, access: object, http: Http) -> None:
         """A request of the envelope era: a client of its own."""
         scope, receive, send = http
         link = Link(self._connect(access), access)
@@ -164,7 +166,7 @@ class Door:
         finally:
             self._passing.discard(link)
 
-    async def _open(self, message: Request, access: object, http: tuple[Scope, Receive, Send]) -> None:
+    async def _open(self, message: Request, access: object, http: Http) -> None:
         """`initialize`: what is refused opens no session. The SDK is told no more than it needs."""
         scope, receive, send = http
         link = Link(self._connect(access), access)
@@ -190,9 +192,7 @@ class Door:
         if not opened:
             link.close(hands_over=False)
 
-    async def _serve_session(
-        self, session: str, message: Message, access: object, http: tuple[Scope, Receive, Send]
-    ) -> None:
+    async def _serve_session(self, session: str, message: Message, access: object, http: Http) -> None:
         scope, receive, send = http
         link = self._links.get(session)
         if link is None or link.access != access or link.connection.is_finished:
@@ -284,6 +284,8 @@ class Door:
                     link.look()
                 except Exception:  # broad on purpose: one client's trouble is not that of the others
                     log.exception("what a client waits for could not be told")
+            self._looked.set()
+            self._looked.clear()
             if time.monotonic() >= next_sweep:
                 await self._sweep()
                 next_sweep = time.monotonic() + min(self._limits.idle_seconds / 4, 5.0)
@@ -330,8 +332,9 @@ class Door:
         """Take no more requests; give calls that wait their time, then end every stream with its last message."""
         self.is_draining = True
         deadline = time.monotonic() + seconds
-        while self.is_busy and time.monotonic() < deadline:
-            await asyncio.sleep(min(0.02, seconds))
+        while self.is_busy and (left := deadline - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._looked.wait(), left)
         self._close_links(hands_over=True)
         await asyncio.sleep(0.05)  # for the tasks of those requests to write what they were given
         for session in list(self._links):

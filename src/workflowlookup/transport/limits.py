@@ -48,7 +48,7 @@ class Rate:
 def is_allowed_host(host: str, allowed: Iterable[str]) -> bool:
     """Whether a `Host` header names this server; a name without a port stands for every port."""
     host = host.lower()
-    return any(name == "*" or host == name or _without_port(host) == name for name in allowed)
+    return any(name in ("*", host) or _without_port(host) == name for name in allowed)
 
 
 def is_allowed_origin(origin: str, host: str, allowed: Iterable[str]) -> bool:
@@ -56,7 +56,7 @@ def is_allowed_origin(origin: str, host: str, allowed: Iterable[str]) -> bool:
     origin, host = origin.lower().rstrip("/"), host.lower()
     if origin in (f"http://{host}", f"https://{host}"):
         return True
-    return any(name == "*" or origin == name or _without_port(origin) == name for name in allowed)
+    return any(name in ("*", origin) or _without_port(origin) == name for name in allowed)
 
 
 def _without_port(name: str) -> str:

@@ -141,7 +141,7 @@ class Link:
         outgoing = _Outgoing(method=question["method"], params=question.get("params"))
         said: dict[str, Any]
         try:
-            answer = await context.session.send_request(cast(ServerRequest, outgoing), _Answer, metadata=related)
+            answer = await context.session.send_request(cast("ServerRequest", outgoing), _Answer, metadata=related)
             said = {"result": answer.model_dump(mode="json")}
         except MCPError as refusal:
             said = {"error": {"code": refusal.code, "message": refusal.message}}
@@ -251,22 +251,25 @@ class Bridge:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    async def __call__(self, context: Context, call_next: CallNext) -> HandlerResult:
-        post: Post = context.request.scope[POST]
-        if context.request_id is None:
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Answer one message."""
+        if ctx.request is None:
+            raise RuntimeError("a message that did not come by HTTP")
+        post: Post = ctx.request.scope[POST]
+        if ctx.request_id is None:
             post.link.hear(post.message)
-            return await call_next(context)  # the SDK notes for itself that the client is ready
+            return await call_next(ctx)  # the SDK notes for itself that the client is ready
         if not isinstance(post.message, Request):
             raise MCPError(InvalidRequest.code, InvalidRequest.message)
         with self._metrics.request(post.message.method) as outcome:
-            result = await post.link.answer(context, post.message)
+            result = await post.link.answer(ctx, post.message)
             outcome.is_refusal = bool(result.get("isError"))
             return result
 
 
 async def _notify(session: ServerSession, item: Item, related: int | str | None) -> None:
     outgoing = _Outgoing(method=item["method"], params=item.get("params"))
-    await session.send_notification(cast(ServerNotification, outgoing), related)
+    await session.send_notification(cast("ServerNotification", outgoing), related)
 
 
 def _result(item: Item) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def run(
+def run(  # noqa: PLR0913 - what a server is told when it begins
     site: ASGIApp,
     door: Door,
     listener: socket.socket,
