@@ -6,9 +6,13 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from workflowlookup.settings import Settings
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
     from workflowlookup.core.run import Run
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
     from workflowlookup.runs.sql import SqlJournal
     from workflowlookup.runs.tokens import Tokens
     from workflowlookup.tools.registry import Services
+    from workflowlookup.transport.bell import Bell
+    from workflowlookup.transport.http import Door
+    from workflowlookup.transport.shared import SharedSurface
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
@@ -189,3 +196,72 @@ def serve_stdio(settings: Settings) -> int:
     server = Stdio(connection, wire, settings.max_message_bytes, bell, drain_seconds=settings.drain_seconds)
     signal.signal(signal.SIGHUP, server.hang_up)
     return server.run()
+
+
+# ── over HTTP ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Web(msgspec.Struct, frozen=True):
+    """A server over HTTP: the application, where MCP comes in, and what all its clients share."""
+
+    site: "Starlette"
+    door: "Door"
+    surface: "SharedSurface"
+
+
+def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: int = 0) -> Web:
+    """The web site of a server that listens at this address."""
+    from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
+    from workflowlookup.transport.figures import figures_of  # noqa: PLC0415
+    from workflowlookup.transport.http import Door  # noqa: PLC0415
+    from workflowlookup.transport.limits import Limits, names_of  # noqa: PLC0415
+    from workflowlookup.transport.metrics import Metrics  # noqa: PLC0415
+    from workflowlookup.transport.shared import SharedSurface  # noqa: PLC0415
+    from workflowlookup.transport.site import make_site  # noqa: PLC0415
+
+    surface = SharedSurface(lambda: make_services(settings, bell.ring), bell.ring)
+    limits = Limits(
+        max_message_bytes=settings.max_message_bytes,
+        max_sessions=settings.max_sessions,
+        idle_seconds=settings.idle_seconds,
+        requests_per_minute=settings.requests_per_minute,
+        allowed_hosts=(*names_of(host, port), *settings.allowed_hosts),
+        allowed_origins=settings.allowed_origins,
+    )
+    figures = figures_of(surface)
+    door = Door(
+        lambda _: Connection(surface),
+        limits,
+        bell,
+        Metrics([figures.families]),
+        input_schema_of=figures.input_schema_of,
+    )
+    site = make_site(door, limits, guard=lambda _: None, find_fault=figures.find_fault)
+    return Web(site, door, surface)
+
+
+def serve_http(settings: Settings) -> int:
+    """Serve HTTP until told to stop; the exit code."""
+    from workflowlookup.transport.bell import Bell  # noqa: PLC0415
+    from workflowlookup.transport.limits import split_address  # noqa: PLC0415
+    from workflowlookup.transport.listening import listen, run  # noqa: PLC0415
+    from workflowlookup.transport.traces import start_traces  # noqa: PLC0415
+
+    host, port = split_address(settings.http)
+    listener = listen(host, port)
+    start_traces(os.environ)
+    bell = Bell()
+    web = make_asgi(settings, bell, host, listener.getsockname()[1])
+    web.surface.settle()
+    try:
+        return run(
+            web.site,
+            web.door,
+            listener,
+            max_sessions=settings.max_sessions,
+            drain_seconds=settings.drain_seconds,
+            reload=web.surface.services.reload,
+        )
+    finally:
+        web.surface.end()
+        bell.close()

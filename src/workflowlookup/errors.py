@@ -171,3 +171,9 @@ class Forbidden(WorkflowLookupError):
     """The caller may see what this is about, but may not do this; `scope` is what it would take."""
 
     code, message = -32011, "Not allowed"
+
+
+class Overloaded(WorkflowLookupError):
+    """The server takes no more now: too many requests or sessions, or it is stopping; `retryAfterSeconds` says when."""
+
+    code, message = -32012, "Server busy"

@@ -95,6 +95,21 @@ def patterns(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def names(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, (list, tuple)) and all(isinstance(part, str) and part for part in value):
+        return tuple(part.lower().rstrip("/") for part in value)
+    raise ValueError("a list of names (in the environment separated by ',')")
+
+
+def address(value: object) -> str:
+    host, separator, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if value == "" or (host and separator and port.isdecimal() and int(port) <= 65_535):
+        return str(value)
+    raise ValueError("HOST:PORT, such as 127.0.0.1:8787")
+
+
 def one_of(*options: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if isinstance(value, str) and value.lower() in options:
@@ -190,7 +205,43 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="drain_seconds",
         default=2.0,
         parse=seconds(0, 60),
-        help="How long calls that are waited for may take to finish when the client goes away.",
+        help="How long calls that are waited for may take to finish when the client goes away, or the server stops.",
+    ),
+    Setting(
+        name="http",
+        default="",
+        parse=address,
+        help="Serve HTTP at this HOST:PORT, such as 127.0.0.1:8787, in place of standard input and output.",
+    ),
+    Setting(
+        name="allowed_hosts",
+        default=(),
+        parse=names,
+        help="More names that clients call this server by over HTTP, with or without a port; * allows all.",
+    ),
+    Setting(
+        name="allowed_origins",
+        default=(),
+        parse=names,
+        help="Origins of other web pages that may ask over HTTP, such as https://tools.example.com; * allows all.",
+    ),
+    Setting(
+        name="max_sessions",
+        default=1_000,
+        parse=whole_number(1, 100_000),
+        help="How many clients may have a session open over HTTP at once.",
+    ),
+    Setting(
+        name="idle_seconds",
+        default=1_800.0,
+        parse=seconds(1, 86_400),
+        help="How long a session over HTTP may be unused before it is ended.",
+    ),
+    Setting(
+        name="requests_per_minute",
+        default=6_000,
+        parse=whole_number(0, 10_000_000),
+        help="How many requests one client may send over HTTP in a minute; 0: as many as it likes.",
     ),
 )
 
@@ -215,6 +266,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float
     max_concurrent: int
     drain_seconds: float
+    http: str
+    allowed_hosts: tuple[str, ...]
+    allowed_origins: tuple[str, ...]
+    max_sessions: int
+    idle_seconds: float
+    requests_per_minute: int
     origins: Mapping[str, str]
     servers: Mapping[str, "ServerConfig"] = {}
     providers: Mapping[str, "ProviderConfig"] = {}

@@ -21,6 +21,7 @@ from workflowlookup.errors import (
     MethodNotFound,
     MissingClientCapability,
     NotInitialized,
+    RunStateError,
     UnsupportedProtocolVersion,
     WorkflowLookupError,
 )
@@ -245,14 +246,13 @@ class Connection:
         """Whether a call waits for its answer."""
         return bool(self._waiting)
 
-    def close(self) -> None:
+    def close(self, *, hands_over: bool = False) -> None:
         """Give up what waits, end every subscription with its result, forget open questions, end what goes on behind;
-        called before the connection goes.
+        called before the connection goes. `hands_over`: runs that are waited for go on, here later or elsewhere.
         """
         if self._waiting:
-            for call, later in self._waiting.end("the client went away"):
-                gone = ExecutionFailed("The server stopped before the run was over.", runId=later.run_id)
-                self.outbox.append(_refuse(call, gone))
+            for call, later in self._waiting.end("" if hands_over else "the client went away"):
+                self.outbox.append(_refuse(call, _goes_on(later) if hands_over else _stopped(later)))
         if self._questions is not None:
             self._questions.drop()
         if self._subscriptions is not None:
@@ -463,6 +463,11 @@ class Connection:
             return {"resultType": "input_required", "inputRequests": {ask.key: elicitation(ask)}}
         return self._dispatch(call.answered(ask.key, answer))
 
+    def asker_of(self, question_id: str) -> bytes | None:
+        """The id of the request that an open question of ours is about."""
+        call = self._questions.call_of(question_id) if self._questions is not None else None
+        return call.id if call is not None else None
+
     def _hear(self, response: Response) -> bytes | None:
         """Go on with the call that waited for this; a response to nothing that is open is passed over."""
         asked = self._questions.take(response) if self._questions is not None else None
@@ -546,6 +551,15 @@ class Connection:
 
 
 _ALWAYS_ANSWERED: Final = frozenset({"initialize", "ping", "shutdown", "server/discover"})
+
+
+def _stopped(later: "Later") -> WorkflowLookupError:
+    return ExecutionFailed("The server stopped before the run was over.", runId=later.run_id)
+
+
+def _goes_on(later: "Later") -> WorkflowLookupError:
+    details = "the server is stopping, and the run goes on without it; ask workflow_status how far it is"
+    return RunStateError(details, runId=later.run_id)
 
 
 def _refuse(call: Call, problem: Exception) -> bytes:

@@ -86,11 +86,12 @@ class Waiting(Generic[Call]):
                 self._give_up(waiter.later, f"the call was cancelled: {said}")
 
     def end(self, reason: str) -> "list[tuple[Call, Later]]":
-        """Give up what is left; the calls that will not be answered otherwise."""
+        """Wait no more, and give up the work unless there is no reason to; the calls that are still to be answered."""
         left = [(waiter.call, waiter.later) for waiter in self._waiters.values()]
         self._waiters.clear()
-        for _, later in left:
-            self._give_up(later, reason)
+        if reason:
+            for _, later in left:
+                self._give_up(later, reason)
         return left
 
     def _give_up(self, later: "Later", reason: str) -> None:

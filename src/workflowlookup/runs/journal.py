@@ -112,6 +112,9 @@ class Journal(Protocol):
     def queue_position(self, run_id: str) -> tuple[int, int]:
         """The place of a run among those whose call has still to be begun, from 1, or 0; and how many they are."""
 
+    def counts(self) -> dict[str, int]:
+        """How many runs are in which state."""
+
     def heads(self, since: int) -> dict[str, int]:
         """The last sequence of each run that was updated at or after a time."""
 

@@ -226,6 +226,10 @@ class Runs:
         """The runs that are over and whose call may still be running."""
         return self.journal.left_running()
 
+    def counts(self) -> dict[str, int]:
+        """How many runs are in which state, as of the last change of each."""
+        return self.journal.counts()
+
     def queue_position(self, run_id: str) -> tuple[int, int]:
         """The place of a run among those whose call has still to be begun, from 1, or 0; and how many they are."""
         return self.journal.queue_position(run_id)

@@ -188,6 +188,9 @@ class SqlJournal(ABC):
         ((before, length),) = self.query(_POSITION, (run_id,))
         return int(before), int(length)
 
+    def counts(self) -> dict[str, int]:
+        return dict(self.query("SELECT state, COUNT(*) FROM runs GROUP BY state"))
+
     def heads(self, since: int) -> dict[str, int]:
         return dict(self.query("SELECT id, sequence FROM runs WHERE updated >= ?", (since,)))
 
