@@ -3,12 +3,13 @@
 import functools
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from workflowlookup.settings import Settings
+from workflowlookup.settings import Settings, issuer_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from workflowlookup.runs.tokens import Tokens
     from workflowlookup.tools.registry import Services
     from workflowlookup.transport.bell import Bell
+    from workflowlookup.transport.guard import Guard
     from workflowlookup.transport.http import Door
     from workflowlookup.transport.shared import SharedSurface
 
@@ -218,6 +220,7 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: i
     from workflowlookup.transport.metrics import Metrics  # noqa: PLC0415
     from workflowlookup.transport.shared import SharedSurface  # noqa: PLC0415
     from workflowlookup.transport.site import make_site  # noqa: PLC0415
+    from workflowlookup.transport.views import Views  # noqa: PLC0415
 
     surface = SharedSurface(lambda: make_services(settings, bell.ring), bell.ring)
     limits = Limits(
@@ -229,29 +232,50 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: i
         allowed_origins=settings.allowed_origins,
     )
     figures = figures_of(surface)
+    views = Views(surface)
     door = Door(
-        lambda _: Connection(surface),
+        lambda access: Connection(views.of(access)),
         limits,
         bell,
         Metrics([figures.families]),
-        input_schema_of=figures.input_schema_of,
+        input_schema_of=lambda name: figures_of(views.current).input_schema_of(name),
     )
-    site = make_site(door, limits, guard=lambda _: None, find_fault=figures.find_fault)
+    guard = make_guard(settings, host)
+    site = make_site(door, limits, guard=guard, find_fault=figures.find_fault)
     return Web(site, door, surface)
+
+
+def make_guard(settings: Settings, address: str) -> "Guard":
+    """Who may come in where a server listens at this address."""
+    from workflowlookup.transport.guard import Guard, is_loopback  # noqa: PLC0415
+    from workflowlookup.transport.oauth import Issuer, Oauth  # noqa: PLC0415
+
+    issuer = issuer_of(settings)
+    oauth = Oauth(Issuer(**issuer)) if issuer else None
+    return Guard(make_tokens(settings), oauth, is_loopback=is_loopback(address))
 
 
 def serve_http(settings: Settings) -> int:
     """Serve HTTP until told to stop; the exit code."""
     from workflowlookup.transport.bell import Bell  # noqa: PLC0415
+    from workflowlookup.transport.guard import why_not_listen  # noqa: PLC0415
     from workflowlookup.transport.limits import split_address  # noqa: PLC0415
     from workflowlookup.transport.listening import listen, run  # noqa: PLC0415
     from workflowlookup.transport.traces import start_traces  # noqa: PLC0415
 
     host, port = split_address(settings.http)
     listener = listen(host, port)
+    address = listener.getsockname()[0]
+    problem = why_not_listen(
+        address, has_tokens=lambda: make_tokens(settings).any_valid(), has_issuer=bool(issuer_of(settings))
+    )
+    if problem:
+        listener.close()
+        print(f"workflowlookup: {problem}", file=sys.stderr)  # noqa: T201 - said to whoever starts it
+        return 2
     start_traces(os.environ)
     bell = Bell()
-    web = make_asgi(settings, bell, host, listener.getsockname()[1])
+    web = make_asgi(settings, bell, address, listener.getsockname()[1])
     web.surface.settle()
     try:
         return run(

@@ -5,8 +5,9 @@ counted and not suggested, in the very words used for what never was. What they 
 A method that `Catalog` or `Runs` gains must be given its rule here; `tests/tools/test_scoped.py` holds that.
 """
 
+import collections
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 
@@ -214,11 +215,16 @@ class ScopedRuns(Runs):
             query = msgspec.structs.replace(query, workflows=self._access.workflows)
         return [summary for summary in self._runs.summaries(query) if self._sees(summary.workflow_id)]
 
+    def counts(self) -> dict[str, int]:
+        if self._access.sees_all:
+            return self._runs.counts()
+        return dict(collections.Counter(summary.state for summary in self.every()))
+
     def heads(self) -> dict[str, int]:
         return {key: head for key, head in self._runs.heads().items() if self._sees(self._runs.workflow_of(key))}
 
     def watch(self, listener: Callable[[str], None]) -> Watch:
-        return _ScopedWatch(self._runs, self._sees, listener)
+        return scoped_watch(self._runs, self._access, listener, self._runs.watch)
 
     # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -246,16 +252,36 @@ class ScopedRuns(Runs):
         """Nothing: the journal is not the caller's."""
 
 
+class Following(Protocol):
+    """One who follows the runs, until closed."""
+
+    def changed(self) -> Collection[str]: ...
+    def close(self) -> None: ...
+
+
+def scoped_watch(
+    runs: Runs, access: Access, listener: Callable[[str], None], begin: Callable[[Callable[[str], None]], Following]
+) -> Watch:
+    """Follow the runs that a caller sees, until closed; `begin` follows all of them."""
+    return _ScopedWatch(runs, access, listener, begin)
+
+
 class _ScopedWatch(Watch):
     """Follows the runs that a caller sees, until closed."""
 
-    def __init__(self, runs: Runs, sees: Callable[[str | None], bool], listener: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        runs: Runs,
+        access: Access,
+        listener: Callable[[str], None],
+        begin: Callable[[Callable[[str], None]], Following],
+    ) -> None:
         self._runs = runs
-        self._sees = sees
+        self._access = access
         self._listener = listener
         self._shown: dict[str, None] = {}
         """Runs that the caller has heard of: they hear that one is gone, when nobody can tell any more whose it was."""
-        self._watch = runs.watch(self._hear)
+        self._watch = begin(self._hear)
 
     def _hear(self, run_id: str) -> None:
         if self._shows(run_id):
@@ -267,7 +293,7 @@ class _ScopedWatch(Watch):
             was_shown = run_id in self._shown
             self._shown.pop(run_id, None)
             return was_shown
-        if not self._sees(workflow_id):
+        if not self._access.may("read", workflow_id):
             return False
         self._shown[run_id] = None
         if len(self._shown) > MOST_REMEMBERED:

@@ -22,6 +22,7 @@ from workflowlookup.access import LOCAL, Access
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.tokens import PREFIX, Store
 from workflowlookup.transport.oauth import KeysAway, Oauth
+from workflowlookup.transport.views import CURRENT
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class Guard:
         if access is None:
             return self._refuse(request, 401, "invalid_token", "The token is not known, has expired or was revoked.")
         if not access.may("read"):
-            return self.forbid(request, "read")
+            return self.forbid(request, "The token is good for nothing here: it has none of the scopes.")
         return access
 
     async def _find(self, secret: str) -> Access | None:
@@ -93,9 +94,9 @@ class Guard:
 
     # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def forbid(self, request: Request, scope: str) -> Response:
+    def forbid(self, request: Request, told: str, scope: str = "read") -> Response:
         """For one who is known and may not."""
-        return self._refuse(request, 403, "insufficient_scope", f"This needs the scope '{scope}'.", scope)
+        return self._refuse(request, 403, "insufficient_scope", told, scope)
 
     def _refuse(self, request: Request, status: int, error: str, told: str, scope: str = "") -> Response:
         parts = ['realm="workflowlookup"']
@@ -134,7 +135,7 @@ class Guarded:
         refused: Callable[[], None] = lambda: None,
         answer_unknown: Callable[[Request, Response], Response] = lambda _, response: response,
     ) -> None:
-        """`needs`: the scope that a caller lacks for all of it, or nothing. `refused` counts.
+        """`needs`: why a caller may have nothing of it, or nothing. `refused` counts.
 
         `answer_unknown` may put another answer in the place of a refusal, such as a page with a form.
         """
@@ -155,14 +156,15 @@ class Guarded:
             await self._answer_unknown(request, found)(scope, receive, send)
             return
         scope[ACCESS] = found
+        CURRENT.set(found)
         await self._serve(found, request, receive, send)
 
     async def _ask(self, request: Request) -> Access | Response:
         found = await self._guard.authenticate(request, by_cookie=self._by_cookie)
         if isinstance(found, Response):
             return found
-        lacking = self._needs(found)
-        return self._guard.forbid(request, lacking) if lacking else found
+        told = self._needs(found)
+        return self._guard.forbid(request, told) if told else found
 
     async def _serve(self, access: Access, request: Request, receive: Receive, send: Send) -> None:
         begun, ended = False, False
@@ -241,8 +243,8 @@ def why_not_listen(address: str, *, has_tokens: Callable[[], bool], has_issuer: 
 
 
 def needs_everything(access: Access) -> str:
-    """What one lacks who wants to see figures of all workflows together."""
-    return "" if access.sees_all else "admin"
+    """Why one may not see figures of all workflows together."""
+    return "" if access.sees_all else "This is about all workflows: it takes a token that is good for all of them."
 
 
 def _base(request: Request) -> str:

@@ -13,6 +13,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from workflowlookup.access import Access
+from workflowlookup.transport.guard import Guard, Guarded, needs_everything
 from workflowlookup.transport.http import Door
 from workflowlookup.transport.limits import Limits, is_allowed_host, is_allowed_origin
 from workflowlookup.transport.metrics import CONTENT_TYPE, Metrics
@@ -21,9 +23,6 @@ log = logging.getLogger(__name__)
 
 PROBES: Final = ("/healthz", "/readyz")
 """What is asked by machines that call this one by its number; they are told yes or no and nothing else."""
-
-Guard = Callable[[Request], object]
-"""Who sends a request; a `Response` when it must not go on."""
 
 
 class _Names:
@@ -53,24 +52,6 @@ class _Names:
         return None
 
 
-class _Guarded:
-    """An application behind a guard."""
-
-    def __init__(self, app: ASGIApp, guard: Guard, metrics: Metrics) -> None:
-        self._app = app
-        self._guard = guard
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        access = self._guard(Request(scope))
-        if isinstance(access, Response):
-            self._metrics.refuse("access")
-            await access(scope, receive, send)
-            return
-        scope["access"] = access
-        await self._app(scope, receive, send)
-
-
 def make_site(
     door: Door,
     limits: Limits,
@@ -94,6 +75,9 @@ def make_site(
     async def figures(_: Request) -> Response:
         return Response(door.metrics.text(), media_type=CONTENT_TYPE)
 
+    def guarded(app: ASGIApp, needs: Callable[[Access], str] = lambda _: "") -> ASGIApp:
+        return Guarded(app, guard, needs=needs, refused=lambda: door.metrics.refuse("access"))
+
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with door.run():
@@ -101,10 +85,11 @@ def make_site(
 
     return Starlette(
         routes=[
-            Route("/mcp", endpoint=_Guarded(door, guard, door.metrics)),
+            Route("/mcp", endpoint=guarded(door)),
             Route("/healthz", health),
             Route("/readyz", readiness),
-            Route("/metrics", endpoint=_Guarded(Route("/metrics", figures).app, guard, door.metrics)),
+            Route("/metrics", endpoint=guarded(Route("/metrics", figures).app, needs_everything)),
+            *guard.routes(),
             *routes,
         ],
         middleware=[Middleware(_Names, limits=limits, metrics=door.metrics)],
