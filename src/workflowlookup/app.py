@@ -167,7 +167,7 @@ def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
     from workflowlookup.protocol.surface import Surface  # noqa: PLC0415
 
-    return Connection(Surface(lambda: make_services(settings, ring)))
+    return Connection(Surface(lambda: make_services(settings, ring), tells_changes=lambda: settings.workflow_tools))
 
 
 def serve_stdio(settings: Settings) -> int:
@@ -179,7 +179,8 @@ def serve_stdio(settings: Settings) -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own handler can miss one that comes just before a read
     wire = divert()  # first: what is opened before may take the place of a standard descriptor that is closed
     bell = Bell()
-    server = Stdio(make_connection(settings, bell.ring), wire, settings.max_message_bytes, bell)
+    connection = make_connection(settings, bell.ring)
+    server = Stdio(connection, wire, settings.max_message_bytes, bell, drain_seconds=settings.drain_seconds)
     signal.signal(signal.SIGHUP, server.hang_up)
     return server.run()
 

@@ -145,8 +145,8 @@ def test_a_client_shakes_hands_at_its_own_version_and_lists_the_tools(start: Sta
     assert result == {
         "protocolVersion": HANDSHAKES[client]["protocolVersion"],
         "capabilities": {
-            "tools": {"listChanged": False, "notifyProgress": False},
-            "resources": {"subscribe": True, "listChanged": False},
+            "tools": {"listChanged": True, "notifyProgress": True},
+            "resources": {"subscribe": True, "listChanged": True},
             "prompts": {"listChanged": False},
             "completions": {},
         },
@@ -203,7 +203,10 @@ def test_claude_code_discovers_listens_and_lists_without_a_handshake(start: Star
     assert acknowledged == {
         "jsonrpc": "2.0",
         "method": "notifications/subscriptions/acknowledged",
-        "params": {"notifications": {}, "_meta": {META + "subscriptionId": "listen:0"}},
+        "params": {
+            "notifications": {"toolsListChanged": True, "resourcesListChanged": True},
+            "_meta": {META + "subscriptionId": "listen:0"},
+        },
     }
     assert listed["id"] == 1
     assert names(listed["result"]) == TOOLS

@@ -213,7 +213,10 @@ def test_a_subscription_is_acknowledged_first_waits_and_ends_with_the_connection
     assert acknowledged == {
         "jsonrpc": "2.0",
         "method": "notifications/subscriptions/acknowledged",
-        "params": {"notifications": {}, "_meta": {"io.modelcontextprotocol/subscriptionId": "listen:0"}},
+        "params": {
+            "notifications": {"toolsListChanged": True},
+            "_meta": {"io.modelcontextprotocol/subscriptionId": "listen:0"},
+        },
     }
     assert json.loads(connection.outbox.pop()) == {
         "jsonrpc": "2.0",

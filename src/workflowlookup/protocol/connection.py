@@ -61,18 +61,13 @@ from workflowlookup.protocol.versions import (
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.asking import Questions
+    from workflowlookup.protocol.lists import Lists
     from workflowlookup.protocol.subscriptions import Subscriptions
     from workflowlookup.protocol.waiting import Waiting
     from workflowlookup.tools.registry import Ask, Caller, Later, Result
 
 log = logging.getLogger(__name__)
 
-CAPABILITIES: Final[Mapping[str, Json]] = {
-    "tools": {"listChanged": False, "notifyProgress": False},
-    "resources": {"subscribe": True, "listChanged": False},
-    "prompts": {"listChanged": False},
-    "completions": {},
-}
 INSTRUCTIONS: Final = (
     "Workflows lead you through a task one step at a time. Find one with workflow_list, look at it with workflow_get, "
     "and begin it with workflow_start: do exactly the step it gives, hand in your output with workflow_submit, and "
@@ -84,6 +79,8 @@ INSTRUCTIONS: Final = (
 _Method = Callable[["Connection", Call], Json]
 
 
+LIST_SECONDS: Final = 1.0
+"""How often it is looked whether a list that the client holds is old."""
 LOOK_SECONDS: Final = 0.4
 """How often changes by others are looked for, while somebody waits or wants to hear of them."""
 
@@ -100,6 +97,8 @@ class Connection:
         self._caller: Caller | None = None
         self._questions: Questions[Call] | None = None
         self._waiting: Waiting[Call] | None = None
+        self._lists: Lists | None = None
+        self._is_initialized = False
         self._last: Call | None = None
         self._subscriptions: Subscriptions | None = None
 
@@ -198,15 +197,26 @@ class Connection:
         self._client, self._caller = (capabilities, name_of(client_info)), None
         return {
             "protocolVersion": requested,
-            "capabilities": CAPABILITIES,
+            "capabilities": self._capabilities(),
             "serverInfo": SERVER_INFO,
             "instructions": INSTRUCTIONS,
         }
 
     def _discover(self, _: Call) -> Json:
+        capabilities = self._capabilities()
         return cacheable(
-            {"supportedVersions": list(ENVELOPE_VERSIONS), "capabilities": CAPABILITIES, "instructions": INSTRUCTIONS}
+            {"supportedVersions": list(ENVELOPE_VERSIONS), "capabilities": capabilities, "instructions": INSTRUCTIONS}
         )
+
+    def _capabilities(self) -> dict[str, Json]:
+        """What this server can do; lists change while workflows are tools."""
+        tells = self._surface.tells_changes()
+        return {
+            "tools": {"listChanged": tells, "notifyProgress": tells},
+            "resources": {"subscribe": True, "listChanged": tells},
+            "prompts": {"listChanged": False},
+            "completions": {},
+        }
 
     def _discover_without_envelope(self, call: Call) -> Json:
         return in_envelope(self._discover(call))
@@ -255,7 +265,9 @@ class Connection:
             self._last = None
 
     def _notice(self, message: Notification) -> None:
-        if message.method == "notifications/cancelled" and isinstance(message.params, dict):
+        if message.method == "notifications/initialized":
+            self._is_initialized = True
+        elif message.method == "notifications/cancelled" and isinstance(message.params, dict):
             cancelled = message.params.get("requestId")
             if self._questions is not None:
                 self._questions.withdraw(lambda call: jsonrpc.same_id(msgspec.json.decode(call.id), cancelled))
@@ -269,12 +281,19 @@ class Connection:
     @property
     def is_watching(self) -> bool:
         """Whether somebody waits, or wants to hear of changes, so that `look` should be called every now and then."""
-        return bool(self._waiting) or (self._subscriptions is not None and self._subscriptions.is_watching)
+        if self._lists is not None and self._lists.is_watching:
+            return True
+        return self._is_awaited
 
     @property
     def look_seconds(self) -> float:
         """How often that is."""
-        return LOOK_SECONDS
+        return LOOK_SECONDS if self._is_awaited else LIST_SECONDS
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether there are calls that wait, or runs that are followed."""
+        return bool(self._waiting) or (self._subscriptions is not None and self._subscriptions.is_watching)
 
     def look(self) -> None:
         """Put the answers that are there now, and what changed, into the outbox."""
@@ -282,6 +301,8 @@ class Connection:
             self._waiting.look(self._answer_waiting)
         if self._subscriptions is not None:
             self._subscriptions.look()
+        if self._lists is not None:
+            self._lists.look()
 
     def _open_subscriptions(self) -> "Subscriptions":
         if self._subscriptions is None:
@@ -290,12 +311,30 @@ class Connection:
             self._subscriptions = Subscriptions(self.outbox, self._surface.watch)
         return self._subscriptions
 
+    def _open_lists(self) -> "Lists":
+        if self._lists is None:
+            from workflowlookup.protocol.lists import Lists  # noqa: PLC0415 - with the tools, when first asked for
+
+            self._lists = Lists(self._surface, self._announce_list)
+        return self._lists
+
+    def _announce_list(self, kind: str) -> None:
+        """A list that the client holds is another now: tell it, in the way of each era that it speaks."""
+        if self._is_initialized:
+            message = jsonrpc.notification(f"notifications/{kind}/list_changed", {})
+            if message not in self.outbox:
+                self.outbox.append(message)
+        if self._subscriptions is not None:
+            self._subscriptions.list_changed(kind)
+
     def _listen(self, call: Call) -> Json:
         """Hold the request open; the acknowledgement is the first frame of its stream."""
         wanted = call.optional("notifications", dict, "an object")
         if wanted is None:
             raise InvalidParams("notifications is required")
-        self._open_subscriptions().listen(call.id, wanted)
+        from workflowlookup.protocol.lists import LISTS  # noqa: PLC0415
+
+        self._open_subscriptions().listen(call.id, wanted, LISTS if self._surface.tells_changes() else {})
         return PENDING
 
     def _subscribe(self, call: Call) -> Json:
@@ -310,7 +349,7 @@ class Connection:
 
     def _list_tools(self, call: Call) -> Json:
         refuse_cursor(call)
-        return cacheable_in(call, {"tools": self._surface.registry.listed()})
+        return cacheable_in(call, {"tools": self._open_lists().tools()})
 
     def _call_tool(self, call: Call) -> Json:
         registry = self._surface.registry
@@ -446,6 +485,8 @@ class Connection:
         from workflowlookup.tools.resources import list_resources  # noqa: PLC0415 - with the core, when first asked for
 
         call.optional("cursor", str, "text")
+        if self._surface.tells_changes():
+            self._open_lists().lists_resources()
         return cacheable_in(call, list_resources(self._surface.services, call.object_params()))
 
     def _list_templates(self, call: Call) -> Json:

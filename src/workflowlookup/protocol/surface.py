@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 class Surface:
     """The tools and the library behind them."""
 
-    def __init__(self, make_services: "Callable[[], Services]", *, tells_changes: bool = False) -> None:
-        """`tells_changes`: whether clients are promised to hear of changes of the tools."""
+    def __init__(
+        self, make_services: "Callable[[], Services]", *, tells_changes: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`tells_changes`: whether clients are promised now to hear of changes of the tools."""
         self._make_services = make_services
         self.tells_changes = tells_changes
         self._is_closed = False
