@@ -253,12 +253,13 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         return fail_call(run, f"its result cannot be judged: {refusal.remedy}", at, is_final=True)
     needs = unmet(run.workflow, step, scope, is_done=True)
+    key = submission_key(run.current, output, changes)
     draft = Draft(run, at)
     if issues or needs:
         refused = OutputRefused(
             step_id=run.current,
             output=output,
-            key="",
+            key=key,
             context=changes,
             issues=(*(issue.message for issue in issues), *(need.sentence() for need in needs)),
             suggestions=tuple(dict.fromkeys(issue.suggestion for issue in issues)),
@@ -267,7 +268,7 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
         draft.add(refused)
         _call_again(draft, "; ".join(refused.issues))
         return draft
-    _accept(draft, OutputAccepted(step_id=run.current, output=output), changes)
+    _accept(draft, OutputAccepted(step_id=run.current, output=output, key=key), changes)
     _go_on(draft)
     return draft
 

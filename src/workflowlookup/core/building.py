@@ -130,11 +130,12 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         produces=tuple(data.get("produces", ())),
         max_attempts=data.get("maxAttempts"),
         when_exhausted=data.get("whenExhausted", "fail"),
-        call=_call(data["call"]) if "call" in data else None,
+        call=call_of(data["call"]) if "call" in data else None,
     )
 
 
-def _call(data: Mapping[str, Any]) -> Call:
+def call_of(data: Mapping[str, Any]) -> Call:
+    """The call that an author wrote."""
     common = {
         "save_as": data.get("saveAs", ""),
         "retries": int(data.get("retries", 0)),

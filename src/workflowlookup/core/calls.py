@@ -25,7 +25,7 @@ def missing_for_call(workflow: Workflow, step: PromptStep, scope: Context) -> li
 
 
 def _filled(call: ToolCall, scope: Context, unset: dict[str, None]) -> Mapping[str, Json]:
-    filled: Mapping[str, Json] = fill_values(call.arguments, scope, filler(scope, unset), unset)
+    filled: Mapping[str, Json] = fill_values(call.arguments, scope, filler(scope, unset))
     return filled
 
 

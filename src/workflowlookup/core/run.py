@@ -323,8 +323,13 @@ def _accepted(run: Run, record: Record, event: OutputAccepted) -> dict[str, Any]
 
 
 def _refused(run: Run, record: Record, event: OutputRefused) -> dict[str, Any]:
-    key = {"submissions": {**run.submissions, event.key: record.sequence}} if event.key else {}
-    return {"judged": event, "attempts": run.attempts + 1, **key, **_call(run, begun=False)}
+    submissions = {**run.submissions, event.key: record.sequence}
+    return {
+        "judged": event,
+        "attempts": run.attempts + 1,
+        "submissions": submissions,
+        **_call(run, begun=False),
+    }
 
 
 def _offered(run: Run, _: Record, event: StepOffered | CallDue | ConfirmationAsked) -> dict[str, Any]:

@@ -10,14 +10,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types import ServerNotification, ServerRequest
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -26,6 +25,9 @@ from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.jsonrpc import Message, Notification, Request, Response
 from workflowlookup.protocol.versions import META_SUBSCRIPTION
 from workflowlookup.transport.metrics import Metrics
+
+if TYPE_CHECKING:
+    from mcp_types import ServerNotification, ServerRequest
 
 log = logging.getLogger(__name__)
 
