@@ -122,6 +122,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, reload)
+    listener.listen(server.config.backlog)  # now, not a moment after clients are told that they may come
     where, port = listener.getsockname()[:2]
     shown = f"[{where}]" if ":" in where else where
     print(f"workflowlookup serves MCP at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201 - said to whoever started it
