@@ -14,7 +14,11 @@ class SharedSurface(Surface):
     """One client's leaving is not the end of it, and the journal is looked at once for all who follow it."""
 
     def __init__(
-        self, make_services: "Callable[[], Services]", ring: Callable[[], None], *, tells_changes: bool = False
+        self,
+        make_services: "Callable[[], Services]",
+        ring: Callable[[], None],
+        *,
+        tells_changes: Callable[[], bool] = lambda: False,
     ) -> None:
         """`ring` is called when a change here is news for other clients."""
         super().__init__(make_services, tells_changes=tells_changes)
