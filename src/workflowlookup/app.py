@@ -222,7 +222,9 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: i
     from workflowlookup.transport.site import make_site  # noqa: PLC0415
     from workflowlookup.transport.views import Views  # noqa: PLC0415
 
-    surface = SharedSurface(lambda: make_services(settings, bell.ring), bell.ring)
+    surface = SharedSurface(
+        lambda: make_services(settings, bell.ring), bell.ring, tells_changes=lambda: settings.workflow_tools
+    )
     limits = Limits(
         max_message_bytes=settings.max_message_bytes,
         max_sessions=settings.max_sessions,

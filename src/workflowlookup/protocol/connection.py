@@ -259,6 +259,8 @@ class Connection:
             for request_id, key in self._subscriptions.end():
                 result = {"resultType": "complete", "_meta": {META_SERVER_INFO: SERVER_INFO, META_SUBSCRIPTION: key}}
                 self.outbox.append(jsonrpc.success(request_id, result))
+        if self._lists is not None:
+            self._lists.close()
         self._surface.close()
         if self._last is not None:
             self.outbox.append(jsonrpc.success(self._last.id, None))
@@ -310,6 +312,11 @@ class Connection:
 
             self._subscriptions = Subscriptions(self.outbox, self._surface.watch)
         return self._subscriptions
+
+    def continues(self) -> None:
+        """Another connection of the same client came before this one, and may have given it lists."""
+        if self._surface.tells_changes():
+            self._open_lists().may_be_held()
 
     def _open_lists(self) -> "Lists":
         if self._lists is None:

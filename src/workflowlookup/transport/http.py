@@ -89,6 +89,7 @@ class Door:
             server,
             max_request_body_size=limits.max_message_bytes,
             max_sessions=limits.max_sessions,
+            retry_interval=RETRY_SECONDS * 1000,
             session_idle_timeout=None,  # `_sweep` does it: it knows what else is to be ended
         )
 
@@ -165,6 +166,7 @@ class Door:
             await self._sessions.handle_request(scope, receive, send)
         finally:
             self._passing.discard(link)
+            link.close(hands_over=self.is_draining)
 
     async def _open(self, message: Request, access: object, http: Http) -> None:
         """`initialize`: what is refused opens no session. The SDK is told no more than it needs."""
@@ -277,11 +279,12 @@ class Door:
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(rung.wait(), LOOK_SECONDS)
+            is_rung = rung.is_set()
             self._bell.silence()
             rung.clear()
             for link in [*self._links.values(), *self._passing]:
                 try:
-                    link.look()
+                    link.look(is_rung=is_rung)
                 except Exception:  # broad on purpose: one client's trouble is not that of the others
                     log.exception("what a client waits for could not be told")
             self._looked.set()

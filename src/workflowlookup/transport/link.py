@@ -87,6 +87,7 @@ class Link:
         self.used_at = time.monotonic()
         self._boxes: dict[int | str, Box] = {}
         self._session: ServerSession | None = None
+        self._next_look = 0.0
         self._unread: asyncio.Queue[Item] = asyncio.Queue(MOST_UNREAD)
         self._sender: asyncio.Task[None] | None = None
 
@@ -117,6 +118,8 @@ class Link:
         request_id = msgspec.json.decode(request.id)
         box = self._boxes[request_id] = Box(request_id, _token(request))
         try:
+            if is_modern and request.method == "subscriptions/listen":
+                self.connection.continues()
             reply_now = self.connection.answer(request)
             if reply_now is not None and not self.connection.outbox:
                 return _result(msgspec.json.decode(reply_now))
@@ -167,11 +170,13 @@ class Link:
 
     # ── what the server has to say ──────────────────────────────────────────────────────────────────────────────
 
-    def look(self) -> None:
-        """Tell what is there now for those who wait."""
-        if self.connection.is_watching:
+    def look(self, *, is_rung: bool) -> None:
+        """Tell what is there now for those who wait, when it is time or somebody rang."""
+        now = time.monotonic()
+        if self.connection.is_watching and (is_rung or now >= self._next_look):
+            self._next_look = now + self.connection.look_seconds
             self.connection.look()
-            self.deliver(None)
+        self.deliver(None)
 
     def deliver(self, current: Box | None) -> None:
         """Put what the connection has to say where it belongs; `current` is the request that is being answered."""
