@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from workflowlookup.settings import Settings, issuer_of
+from workflowlookup.settings import Live, Settings, issuer_of, plan_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from workflowlookup.runs.service import Runs
     from workflowlookup.runs.sql import SqlJournal
     from workflowlookup.runs.tokens import Tokens
+    from workflowlookup.tools.dynamic import DynamicTools
     from workflowlookup.tools.registry import Services
     from workflowlookup.transport.bell import Bell
     from workflowlookup.transport.guard import Guard
@@ -126,7 +127,6 @@ def _nobody_waits() -> None:
 def make_execution(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Execution":
     """The server's own work; its thread is started with the first of it."""
     from workflowlookup.execution.service import Execution  # noqa: PLC0415
-    from workflowlookup.settings import plan_of  # noqa: PLC0415
 
     return Execution(plan_of(settings), functools.partial(make_runs, settings), settings.journal, ring)
 
@@ -136,21 +136,30 @@ def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits) 
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
     behind = _Behind(settings, ring)
-    return Services(
+    behind.services = Services(
         catalog=make_catalog(settings),
         open_runs=lambda: behind.runs,
         open_execution=lambda: behind.execution,
+        open_workflows=lambda: behind.workflows,
         confirmation=settings.confirmation,
+        reload=behind.reload,
         settle=behind.settle,
         close=behind.close,
     )
+    return behind.services
 
 
 class _Behind:
-    """The journal and the server's own work, each made when it is first needed; the work follows the journal."""
+    """The journal, the server's own work and the workflow tools, each made when it is first needed.
+
+    The work follows the journal, and all of them the settings.
+    """
+
+    services: "Services"
 
     def __init__(self, settings: Settings, ring: Callable[[], None]) -> None:
         self._settings = settings
+        self._live = Live(settings)
         self._ring = ring
 
     @functools.cached_property
@@ -161,7 +170,25 @@ class _Behind:
 
     @functools.cached_property
     def execution(self) -> "Execution":
-        return make_execution(self._settings, self._ring)
+        return make_execution(self._live.settings, self._ring)
+
+    @functools.cached_property
+    def workflows(self) -> "DynamicTools":
+        from workflowlookup.tools.dynamic import DynamicTools  # noqa: PLC0415 - with the first list of tools
+
+        return DynamicTools(self.services, plan_of(self._live.settings), self._look_at_settings)
+
+    def reload(self) -> None:
+        """Read the settings now."""
+        self._look_at_settings(is_asked=True)
+
+    def _look_at_settings(self, *, is_asked: bool = False) -> None:
+        new = self._live.look(is_asked=is_asked)
+        if new is None:
+            return
+        plan = plan_of(new)
+        self.execution.apply(plan)
+        self.workflows.apply(plan)
 
     def _follow(self, run_id: str, run: "Run | None") -> None:
         if run is not None and (run.waiting_for == "call" or run.needs_stop):

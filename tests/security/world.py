@@ -8,11 +8,13 @@ from workflowlookup.access import Access
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
 from workflowlookup.protocol.connection import Connection
-from workflowlookup.protocol.surface import Surface
+from workflowlookup.providers.config import Plan
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.tools.dynamic import DynamicTools
 from workflowlookup.tools.registry import Services
-from workflowlookup.tools.scoped import scoped
+from workflowlookup.transport.shared import SharedSurface
+from workflowlookup.transport.views import Views
 
 HELD = [step("write", requireConfirmation=True), step("send")]
 OPEN = ("docs-guide", "docs-notes")
@@ -28,7 +30,7 @@ def caller(*scopes, name="token ci-bot", kind="agent", workflows=("docs-*",)):
 class World:
     """One library and one journal; `hidden` says whether there is anything to hide."""
 
-    def __init__(self, directory, *, hidden=True, confirmation="auto"):
+    def __init__(self, directory, *, hidden=True, confirmation="auto", budget=200_000):
         self.library = directory / "library"
         self.library.mkdir(parents=True)
         self.now = 1_800_000_000_000
@@ -51,8 +53,11 @@ class World:
         self.services = Services(
             catalog=Catalog([DirectorySource("library", os.fspath(self.library))]),
             open_runs=lambda: self.runs,
+            open_workflows=lambda: self.workflows,
             confirmation=confirmation,
         )
+        self.workflows = DynamicTools(self.services, Plan(budget_bytes=budget))
+        self.views = Views(SharedSurface(lambda: self.services, lambda: None, tells_changes=lambda: True))
         for identifier in OPEN + (HIDDEN if hidden else ()):
             self.begin(identifier, f"of-{identifier}")
             self.begin(identifier, f"held-{identifier}")
@@ -62,7 +67,7 @@ class World:
         return self.runs.start(self.services.catalog.get(workflow_id), {}, {}, run_id=run_id, by="somebody")
 
     def connect(self, access, *, capabilities=None):
-        return Client(scoped(self.services, access), capabilities)
+        return Client(self.views.of(access), capabilities)
 
     def close(self):
         self.runs.close()
@@ -71,8 +76,8 @@ class World:
 class Client:
     """A connection in memory, at 2025-11-25."""
 
-    def __init__(self, services, capabilities=None):
-        self.connection = Connection(Surface(lambda: services))
+    def __init__(self, surface, capabilities=None):
+        self.connection = Connection(surface)
         about = {"capabilities": capabilities or {}, "clientInfo": {"name": "Claude Code", "version": "1"}}
         self.ask("initialize", {"protocolVersion": "2025-11-25", **about})
 

@@ -35,6 +35,8 @@ class Discovered(msgspec.Struct, frozen=True, kw_only=True):
     is_away: bool = False
     cause: str = ""
     """Why it is away, as a sentence without its end."""
+    can: frozenset[str] | None = None
+    """Which of "start", "status" and "cancel" it can; None when that is not known."""
     at: float = 0.0
     """When it was last asked, in seconds since the epoch."""
 
@@ -88,7 +90,7 @@ class Discovery:
 
 
 def _essence(snapshot: Mapping[str, Discovered]) -> object:
-    return {name: (found.definitions, found.is_away, found.is_listed) for name, found in snapshot.items()}
+    return {name: (found.definitions, found.is_away, found.is_listed, found.can) for name, found in snapshot.items()}
 
 
 class _Watch:
@@ -158,4 +160,5 @@ class _Watch:
             log.info("the provider '%s' is back", name)
         self._failures = 0
         log.info("the provider '%s' has %d workflows", name, len(definitions))
-        self._known = Discovered(definitions=tuple(definitions), is_listed=True, at=time.time())
+        can = self.provider.can
+        self._known = Discovered(definitions=tuple(definitions), is_listed=True, can=can, at=time.time())

@@ -6,6 +6,7 @@ A method that `Catalog` or `Runs` gains must be given its rule here; `tests/tool
 """
 
 import collections
+import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NoReturn, Protocol
 
@@ -21,19 +22,45 @@ from workflowlookup.library.catalog import Catalog, Entry, Snapshot, Source
 from workflowlookup.library.directory import Listing
 from workflowlookup.runs.journal import Query, Summary
 from workflowlookup.runs.service import Runs, Watch, not_found
-from workflowlookup.tools.registry import Services
+from workflowlookup.tools.registry import Services, WorkflowTools
 
 MOST_REMEMBERED: Final = 10_000
 """How many runs a watch remembers, to tell of their end."""
 
 
-def scoped(services: Services, access: Access) -> Services:
-    """The same services as this caller sees them; what goes on behind stays with those whom they belong to."""
+def scoped(services: Services, access: Access, bring_up_to_date: Callable[[], None] = lambda: None) -> Services:
+    """The same services as this caller sees them; what goes on behind stays with those whom they belong to.
+
+    `bring_up_to_date` has the tools of the whole server refreshed, when anything has changed.
+    """
     if access.is_unbound:
         return services
+
+    def open_runs() -> ScopedRuns:
+        return ScopedRuns(services.runs, access, confirmation=services.confirmation)
+
+    @functools.cache
+    def open_workflows() -> WorkflowTools | None:
+        from workflowlookup.tools.scoped_workflows import ScopedWorkflows  # noqa: PLC0415 - with the first list of tools
+
+        whole: Any = services.workflows
+        return None if whole is None else ScopedWorkflows(whole, access, bring_up_to_date)
+
+    def open_execution() -> Any:
+        from workflowlookup.tools.scoped_workflows import ScopedExecution  # noqa: PLC0415 - with the first call
+
+        return ScopedExecution(services.execution, access, lambda run_id: open_runs().workflow_of(run_id) is not None)
+
+    def reload() -> None:
+        access.need("admin")
+        services.reload()
+
     return Services(
         catalog=ScopedCatalog(services.catalog, access),
-        open_runs=lambda: ScopedRuns(services.runs, access, confirmation=services.confirmation),
+        open_runs=open_runs,
+        open_execution=open_execution,
+        open_workflows=open_workflows,
+        reload=reload,
         confirmation=services.confirmation,
         access=access,
     )

@@ -54,7 +54,7 @@ class View(Surface):
     def _see(self) -> "Services":
         from workflowlookup.tools.scoped import scoped  # noqa: PLC0415 - with the tools, when first asked for
 
-        return scoped(self._whole.services, self._access)
+        return scoped(self._whole.services, self._access, self._whole.registry.refresh)
 
     def watch(self, listener: "Listener") -> "Watch":
         from workflowlookup.tools.scoped import scoped_watch  # noqa: PLC0415
