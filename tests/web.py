@@ -89,8 +89,6 @@ class WebClient:
         self.unasked: queue.Queue[dict[str, Any]] = queue.Queue()
         self.on_question: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda _: None
         self.ids = itertools.count(1)
-        self._listening: list[threading.Thread] = []
-        self._open: list[httpx2.Response] = []
 
     def initialize(self, version: str = "2025-11-25", capabilities: dict[str, Any] | None = None) -> dict[str, Any]:
         about = {"capabilities": capabilities or {}, "clientInfo": {"name": "tests", "version": "1"}}
@@ -125,7 +123,6 @@ class WebClient:
         """What the server sends back for a message, as it comes."""
         headers = self.session | routing(message)
         with self.http.stream("POST", self.url, content=json.dumps(message).encode(), headers=headers) as response:
-            self._open.append(response)
             if message["method"] == "initialize" and "mcp-session-id" in response.headers:
                 version = message["params"]["protocolVersion"]
                 self.session = {"mcp-session-id": response.headers["mcp-session-id"], "mcp-protocol-version": version}
@@ -139,17 +136,14 @@ class WebClient:
         opened = threading.Event()
 
         def listen() -> None:
-            with contextlib.suppress(httpx2.HTTPError, httpx2.StreamError):
-                with self.http.stream("GET", self.url, headers=self.session) as response:
-                    assert response.status_code == 200, response.status_code
-                    self._open.append(response)
-                    opened.set()
-                    for item in events(response):
-                        self.unasked.put(item)
+            gone = contextlib.suppress(httpx2.HTTPError, httpx2.StreamError)
+            with gone, self.http.stream("GET", self.url, headers=self.session) as response:
+                assert response.status_code == 200, response.status_code
+                opened.set()
+                for item in events(response):
+                    self.unasked.put(item)
 
-        thread = threading.Thread(target=listen, daemon=True)
-        thread.start()
-        self._listening.append(thread)
+        threading.Thread(target=listen, daemon=True).start()
         assert opened.wait(TIMEOUT)
 
     def close(self) -> None:

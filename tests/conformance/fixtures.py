@@ -15,9 +15,7 @@ def _png() -> str:
     """One red pixel."""
     header = struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)
     pixel = zlib.compress(b"\0\xff\0\0")
-    return encoded(
-        b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", pixel) + _chunk(b"IEND", b"")
-    )
+    return encoded(b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", pixel) + _chunk(b"IEND", b""))
 
 
 def _wav() -> str:
@@ -173,9 +171,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "json_schema_2020_12_tool": {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
-        "$defs": {
-            "address": {"$anchor": "addressDef", "type": "object", "properties": {"street": WORD, "city": WORD}}
-        },
+        "$defs": {"address": {"$anchor": "addressDef", "type": "object", "properties": {"street": WORD, "city": WORD}}},
         "properties": {
             "name": WORD,
             "address": {"$ref": "#/$defs/address"},

@@ -51,7 +51,9 @@ class Fixtures(Connection):
     # ── tools ──
 
     def list_tools(self, call: Call) -> Any:
-        tools = [{"name": name, "description": f"The fixture {name}.", "inputSchema": schema_of(name)} for name in TOOLS]
+        tools = [
+            {"name": name, "description": f"The fixture {name}.", "inputSchema": schema_of(name)} for name in TOOLS
+        ]
         return cacheable_in(call, {"tools": tools})
 
     def call_tool(self, call: Call) -> Any:

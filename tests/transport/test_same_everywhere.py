@@ -16,7 +16,7 @@ from workflowlookup.settings import read_settings
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "upstream"))
 
-from upstreams import McpUpstream  # noqa: E402
+from upstreams import McpUpstream
 
 YES = {"action": "accept", "content": {"confirmed": True}}
 CARRIERS = ("memory", "pipes", "http")
@@ -103,7 +103,8 @@ def converse(talk):
     waited = note("awaited", talk.call("workflow_start", {"workflowId": "goes-by-itself"}, token="how-far"))
     said["progress"] = [item["params"]["progressToken"] for item in waited.heard][:1]
     done = [item["params"]["progress"] for item in waited.heard]
-    assert done == sorted(set(done)) and done, waited.heard
+    assert done, waited.heard
+    assert done == sorted(set(done))
     begin = {"name": "workflow_start", "arguments": {"workflowId": "takes-long"}}
     said["cancelled"] = talk.cancelled("tools/call", begin, 1.0)
     cancelled = talk.call("workflow_runs", {"workflowId": "takes-long"}).told
