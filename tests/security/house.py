@@ -2,7 +2,7 @@
 
 import time
 
-from world import World
+from secretive import World
 
 from web import WebClient, WebServer
 from workflowlookup.runs.sqlite import SqliteJournal

@@ -1,7 +1,7 @@
 """What a caller sees but may not do is refused, says which scope it takes, and changes nothing."""
 
 import pytest
-from world import ASKING, World, caller
+from secretive import ASKING, World, caller
 
 from workflowlookup.access import LOCAL
 from workflowlookup.core.run import State

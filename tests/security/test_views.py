@@ -10,7 +10,7 @@ import json
 
 import msgspec
 import pytest
-from world import ASKING, HIDDEN, OPEN, World, caller
+from secretive import ASKING, HIDDEN, OPEN, World, caller
 
 from make import document, write
 from workflowlookup.access import LOCAL
