@@ -24,6 +24,8 @@ KEEP_ALIVE_SECONDS: Final = 75
 LAST_SECONDS: Final = 1
 """How long answers may take that are being written when the server ends."""
 CONNECTIONS_A_SESSION: Final = 4
+BACKLOG: Final = 1024
+"""How many clients may wait to be let in."""
 
 
 class Impatient(H11Protocol):
@@ -61,15 +63,16 @@ class _Listener(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that clients can reach. Raises `OSError`."""
+    """A socket that clients can reach from now on. Raises `OSError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host.strip("[]"), port))
-    except OSError:
+        listener.listen(BACKLOG)
+    except OSError as problem:
         listener.close()
-        raise
+        raise OSError(problem.errno, f"cannot listen at {host}:{port}: {problem.strerror or problem}") from None
     return listener
 
 
