@@ -48,7 +48,7 @@ class WebServer:
         found: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read_log, args=(found,), daemon=True)
         self._reader.start()
-        self.url = found.get(timeout=TIMEOUT)
+        self.url = found.get(timeout=3 * TIMEOUT)  # many start at once
         assert self.url, f"the server ended at once; it logged: {self.log()}"
         self.base = self.url.removesuffix("/mcp")
 

@@ -106,8 +106,7 @@ class ScopedExecution:
     def progress(self, run_id: str) -> Any:
         return self._whole.progress(run_id) if self._sees_run(run_id) else None
 
-    @property
-    def discovery(self) -> Any:
+    def refresh(self) -> Any:
         """For those who may have providers asked again."""
         self._access.need("admin")
-        return self._whole.discovery
+        return self._whole.refresh()
