@@ -6,9 +6,10 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from workflowlookup.settings import Settings
+from workflowlookup.settings import Settings, without_password
 
 if TYPE_CHECKING:
+    from workflowlookup.console.local import Local
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
     from workflowlookup.runs.journal import Journal
@@ -111,6 +112,14 @@ def make_connection(settings: Settings) -> "Connection":
     from workflowlookup.protocol.connection import Connection, Surface  # noqa: PLC0415
 
     return Connection(Surface(lambda: make_services(settings)))
+
+
+def make_console(settings: Settings, *, person: str, port: int) -> "Local":
+    """The console for the person at this machine, with a library and runs of its own."""
+    from workflowlookup.console.local import Local  # noqa: PLC0415
+
+    journal = without_password(settings.journal)
+    return Local(make_catalog(settings), make_runs(settings), person=person, journal=journal, port=port)
 
 
 def serve_stdio(settings: Settings) -> int:
