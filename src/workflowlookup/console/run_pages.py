@@ -1,5 +1,6 @@
 """Pages of runs: the list, one run with all that happened in it, what is new in it, and its journal to take away."""
 
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -44,7 +45,7 @@ TIME_NAMES: Final = (
     ("1h", "Last hour"),
     ("24h", "Last day"),
     ("7d", "Last week"),
-    ("30d", "30 days"),
+    ("30d", "Last month"),
 )
 SAID: Final = {
     "confirmed": "You confirmed the step.",
@@ -80,7 +81,9 @@ async def runs(visit: Visit) -> Response:
         is_filtered=any(chosen.values()),
         is_first=query.after is None,
         waiting=len(waiting),
-        **chosen,
+        state=state,
+        workflow_id=workflow_id,
+        since=since,
     )
 
 
@@ -220,11 +223,9 @@ async def report(visit: Visit) -> Response:
 
 
 def _sealed(run_id: str, name: str, *, is_file: bool = False) -> dict[str, str]:
-    """Headers for what strangers wrote: nothing in it is ever run. The id has no character that needs care."""
+    """Headers for what strangers wrote: nothing in it is ever run."""
     kind = "attachment" if is_file else "inline"
-    name = "".join(
-        letter for letter in f"{run_id}-{name}" if letter.isascii() and (letter.isalnum() or letter in "._-")
-    )
+    name = re.sub(r"[^A-Za-z0-9._-]", "", f"{run_id}-{name}")
     return {
         "Content-Disposition": f'{kind}; filename="{name}"',
         "Content-Security-Policy": "default-src 'none'; sandbox",

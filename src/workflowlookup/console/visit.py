@@ -70,4 +70,5 @@ class Visit:
 def render(template: str, house: House, viewer: Viewer | None, **known: Any) -> str:
     token = form_token(house.secret, viewer) if viewer else ""
     places = [place for place in PLACES if viewer and (place[0] != "health" or viewer.may("admin"))]
-    return _ENVIRONMENT.get_template(template).render(viewer=viewer, token=token, places=places, place="", **known)
+    known = {"place": "", **known, "viewer": viewer, "token": token, "places": places}
+    return _ENVIRONMENT.get_template(template).render(known)
