@@ -31,16 +31,40 @@ def release(version: str) -> dict[str, Any]:
         runCondition={"var": "isPublic", "equals": True},
     )
     return document(
-        step("changes", title="Collect the changes", prompt="List what changed since the last tag.", validationCriteria=CHANGES),
-        step("tests", title="Run all tests", prompt="Run them, and quote the summary.", validationCriteria=PASSED, maxAttempts=4, whenExhausted="ask"),
-        step("migration", title="Write the migration guide", prompt="Say what users must do.", runCondition={"var": "isBreaking", "equals": True}),
+        step(
+            "changes",
+            title="Collect the changes",
+            prompt="List what changed since the last tag.",
+            validationCriteria=CHANGES,
+        ),
+        step(
+            "tests",
+            title="Run all tests",
+            prompt="Run them, and quote the summary.",
+            validationCriteria=PASSED,
+            maxAttempts=4,
+            whenExhausted="ask",
+        ),
+        step(
+            "migration",
+            title="Write the migration guide",
+            prompt="Say what users must do.",
+            runCondition={"var": "isBreaking", "equals": True},
+        ),
         loop(
             "each-platform",
-            [step("package", title="Build and try the package", prompt="Build it for {{platform}}, install it, start it.")],
+            [
+                step(
+                    "package",
+                    title="Build and try the package",
+                    prompt="Build it for {{platform}}, install it, start it.",
+                )
+            ],
             type="forEach",
             items="platforms",
             itemVar="platform",
-        ),
+        )
+        | {"title": "On each platform"},
         *([links] if version != "1.0.0" else []),
         step("publish", title="Publish", prompt="Tag, push, publish.", requireConfirmation=True),
         step("announce", title="Announce it", prompt="Tell those who wait for it."),
@@ -97,6 +121,9 @@ class Team:
             run = self.submit(run, "tests", self.luck.choice(["All fine.", "I ran the whole suite on my machine."]), 6)
         return self.submit(run, "tests", "$ make test\n1932 passed in 61.20s", 9, platforms=["linux", "macos"])
 
+    def fall_short(self, run: Run) -> Run:
+        return self.submit(run, "tests", f"{self.luck.randrange(900, 1900)} tests are green, the others will be.", 3)
+
     def go_on(self, run: Run) -> Run:
         """Through whatever comes until a person is asked."""
         outputs = {
@@ -118,7 +145,16 @@ class Team:
 def furnish_library(directory: Path) -> None:
     """Two sound documents, one that is broken, and one that hides a bundled one."""
     write(directory, release("1.1.0"))
-    write(directory, document(step("read", title="Read it"), identifier="code-review", name="Code review, our way", description="What we look at before we merge.", category="development"))
+    write(
+        directory,
+        document(
+            step("read", title="Read it"),
+            identifier="code-review",
+            name="Code review, our way",
+            description="What we look at before we merge.",
+            category="development",
+        ),
+    )
     write(directory, {"id": "half-done", "name": "Half done", "steps": [{"id": "one"}]})
 
 
@@ -143,7 +179,7 @@ def furnish_journal(place: Path, now: int, bundled: Workflow | None = None) -> d
     team.clock.now = now - 2 * HOUR
     failed = team.collect(team.start(team.new, isPublic=True))
     for _ in range(4):
-        failed = team.submit(failed, "tests", "Nearly all of them are green.", 3)
+        failed = team.fall_short(failed)
     named["exhausted"] = failed.id
     team.clock.now = now - 70 * MINUTE
     held = team.go_on(team.check(team.collect(team.start(team.new, isPublic=True, isBreaking=False))))
@@ -159,6 +195,11 @@ def _one_of_many(team: Team, workflow: Workflow) -> None:
     run = team.collect(run)
     if team.luck.random() < 0.12:
         team.runs.cancel(run.id, "The release is put off.", by="mira")
+        return
+    if team.luck.random() < 0.12:
+        while run.waiting_for == "output":
+            run = team.fall_short(run)
+        team.answer(run, agrees=False, note="Red is red.")
         return
     run = team.go_on(team.check(run))
     if team.luck.random() < 0.2:

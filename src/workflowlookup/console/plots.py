@@ -12,15 +12,15 @@ from markupsafe import Markup, escape
 Part = tuple[float, str]
 """How much, and the class that draws it."""
 
-TICKS: Final = (
-    (1_000, "1 s"),
-    (10_000, "10 s"),
-    (60_000, "1 min"),
-    (600_000, "10 min"),
-    (3_600_000, "1 h"),
-    (36_000_000, "10 h"),
-    (86_400_000, "1 d"),
-    (864_000_000, "10 d"),
+TICKS: Final = tuple(
+    (count * size, f"{count} {unit}")
+    for size, unit, counts in (
+        (1_000, "s", (1, 2, 5, 10, 30)),
+        (60_000, "min", (1, 2, 5, 10, 30)),
+        (3_600_000, "h", (1, 2, 5, 10)),
+        (86_400_000, "d", (1, 2, 5, 10, 30, 100)),
+    )
+    for count in counts
 )
 
 
@@ -55,7 +55,7 @@ class Scale:
         found: list[tuple[float, str]] = []
         for time, name in TICKS:
             place = self.place(time)
-            if 2 < place < 90 and (not found or place - found[-1][0] > 14):
+            if 2 < place < 90 and (not found or place - found[-1][0] > 12):
                 found.append((place, name))
         return found
 

@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from workflowlookup.console import timeline
 from workflowlookup.console.guard import NotThere, Refused
 from workflowlookup.console.looking import current, find_run, page_of
 from workflowlookup.console.text import now
-from workflowlookup.console.timeline import entries, title_of
 from workflowlookup.console.visit import Visit
 from workflowlookup.core import report as reports
 from workflowlookup.core.exchange import as_line
@@ -75,6 +75,7 @@ async def runs(visit: Visit) -> Response:
         "runs.html",
         place="runs",
         rows=shown,
+        names=_names(visit, shown),
         next=_address(chosen, after=f"{shown[-1].started}.{shown[-1].id}") if are_more else "",
         filters=[(key, name, _address(chosen, state=key), key == state) for key, name in STATES],
         times=TIME_NAMES,
@@ -85,6 +86,15 @@ async def runs(visit: Visit) -> Response:
         workflow_id=workflow_id,
         since=since,
     )
+
+
+def _names(visit: Visit, rows: Sequence[Summary]) -> dict[str, str]:
+    """By id: what workflows are called now; those that the library does not have go by their ids."""
+    entries = visit.house.catalog.snapshot().entries
+    files = {line.workflow_id: entries[line.workflow_id].file for line in rows if line.workflow_id in entries}
+    return {line.workflow_id: line.workflow_id for line in rows} | {
+        workflow_id: file.summary.name for workflow_id, file in files.items() if file.summary is not None
+    }
 
 
 def _waits_for_person(line: Summary) -> bool:
@@ -130,8 +140,8 @@ def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> d
     return {
         "place": "runs",
         "run": found,
-        "title": title_of(found.workflow, found.current),
-        "entries": list(entries(found, records, after)),
+        "title": timeline.title_of(found.workflow, found.current),
+        "entries": list(timeline.entries(found, records, after)),
         "flow": Markup(_flow(found, told, took)),  # noqa: S704 - made and escaped by us
         "reasons": told.steps[:MOST_REASONS],
         "more_reasons": max(0, len(told.steps) - MOST_REASONS),

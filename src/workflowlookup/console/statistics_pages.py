@@ -91,8 +91,8 @@ def _line(workflow_id: str, found: Sequence[Summary], most: int) -> Line:
     )
 
 
-def _days(lines: Sequence[Summary]) -> tuple[Markup, str, str]:
-    """Runs by the day on which they were started, the last days of them; and the names of the first and the last."""
+def _days(lines: Sequence[Summary]) -> tuple[Markup, str, str, int]:
+    """Runs by the day on which they were started: drawn, the names of the first and the last day, the most in one."""
     today = now() // DAY
     counts: dict[int, Counter[str]] = {}
     for line in lines:
@@ -101,7 +101,8 @@ def _days(lines: Sequence[Summary]) -> tuple[Markup, str, str]:
     parts = [[(counts.get(day, Counter[str]())[state], state) for state in ORDER] for day in days]
     started = sum(size for day in parts for size, _ in day)
     label = f"{plural(started, 'run')} started in the last {DAYS} days, by day and by what became of them"
-    return plots.columns(parts, label), _date(days[0]), _date(days[-1])
+    most = max(sum(size for size, _ in day) for day in parts)
+    return plots.columns(parts, label), _date(days[0]), _date(days[-1]), most
 
 
 def _date(day: int) -> str:
@@ -232,6 +233,6 @@ def _spans(chosen: Sequence[Figures], scale: plots.Scale) -> Iterator[Row]:
 def _span(step: StepFigures | None, scale: plots.Scale) -> tuple[Markup | None, str]:
     if step is None or step.median_time is None or step.slow_time is None:
         return None, "not in this version" if step is None else "never done"
-    told = f"{duration(step.median_time)}, at most {duration(step.slow_time)}"
+    told = f"{duration(step.median_time)} to {duration(step.slow_time)}"
     label = f"{step.title}: usually {duration(step.median_time)}, nine in ten within {duration(step.slow_time)}"
     return scale.span(step.median_time, step.slow_time, label), told

@@ -60,14 +60,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     took: int
     """Milliseconds since the event before."""
     by: str
+    """Whose doing it was, where that was another's than the event before."""
     words: Words
 
 
 def entries(run: Run, records: Sequence[Record], after: int = 0) -> Iterator[Entry]:
     """The events after a sequence, in order; the records are all that the run has."""
     context: Context = {}
-    before = run.started
-    offered = ""
+    before, offered, by = run.started, "", ""
     for record in records:
         event = record.event
         if isinstance(event, Started):
@@ -81,12 +81,12 @@ def entries(run: Run, records: Sequence[Record], after: int = 0) -> Iterator[Ent
                 time=record.time,
                 offset=record.time - run.started,
                 took=record.time - before,
-                by=record.by,
+                by=record.by if record.by != by else "",
                 words=words,
             )
         if isinstance(event, StepOffered):
             offered = event.step_id
-        before = record.time
+        before, by = record.time, record.by
 
 
 def _said(run: Run, event: Event, context: Context, offered: str) -> Words:
