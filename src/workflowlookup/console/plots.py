@@ -12,6 +12,9 @@ from markupsafe import Markup, escape
 Part = tuple[float, str]
 """How much, and the class that draws it."""
 
+THIN: Final = 0.4
+"""What is there is seen, however little it is."""
+
 TICKS: Final = tuple(
     (count * size, f"{count} {unit}")
     for size, unit, counts in (
@@ -32,8 +35,8 @@ def bar(parts: Sequence[Part], whole: float, label: str) -> Markup:
 def _parts(parts: Sequence[Part], whole: float) -> Iterator[str]:
     x = 0.0
     for size, kind in parts:
-        width = 100 * size / whole
-        if width > 0:
+        width = max(THIN, 100 * size / whole) if size > 0 else 0.0
+        if width:
             yield f'<rect class="{kind}" x="{x:.2f}" width="{width:.2f}" height="1"/>'
         x += width
 
