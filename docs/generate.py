@@ -39,8 +39,8 @@ def tools() -> str:
 
 
 def _tool(tool: Tool) -> str:
-    arguments, result = tool.example
-    rows, results = _rows(tool.input_schema, mark=" *"), _rows(tool.output_schema, mark="")
+    arguments, result = tool.example or ({}, {})
+    rows, results = _rows(tool.input_schema, mark=" *"), _rows(tool.output_schema or {}, mark="")
     return (
         f"\n## {tool.name}\n\n{tool.description}\n\n"
         f"| argument (* required) | type | |\n| --- | --- | --- |\n{rows}\n"
@@ -53,7 +53,7 @@ def _tool(tool: Tool) -> str:
 def _rows(schema: Mapping[str, Any], mark: str) -> str:
     return "".join(
         f"| `{name}`{mark if name in schema['required'] else ''} | {_types(one)} | {one.get('description', '')} |\n"
-        for name, one in schema["properties"].items()
+        for name, one in schema.get("properties", {}).items()
     )
 
 

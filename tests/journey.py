@@ -11,7 +11,8 @@ import msgspec
 from client import Server
 from make import document, loop, step
 from workflowlookup.app import JOURNALS
-from workflowlookup.core.run import Record, Run, fold
+from workflowlookup.core.events import Record
+from workflowlookup.core.run import Run, fold
 from workflowlookup.runs.journal import Journal, Query, Summary, summarise
 
 IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"

@@ -21,6 +21,7 @@ CONTEXTS = {
     "small-or-large": {"taskSize": "small"},
     "review-each-file": {"files": ["a.py", "b.py"], "testsPass": True},
     "with-a-contract": {"taskSize": "small", "deadline": "2030-01-31"},
+    "file-a-bug": {"title": "Crash", "labels": ["urgent"], "same": {"total": 0}},
 }
 
 
@@ -56,6 +57,9 @@ def test_the_guide_shows_what_it_says_about_branches_and_loops():
     steps, prompts = walk(documents["review-each-file"])
     assert steps == ["list-files", "review@1", "review@2", "mend@1"]
     assert prompts[1].startswith("Review a.py: ")
+    steps, prompts = walk(documents["file-a-bug"])
+    assert steps == ["find-same", "file-it", "tell"]
+    assert '"labels":["urgent"]' in prompts[1]
 
 
 def test_the_criteria_of_the_guide_judge_as_it_says():

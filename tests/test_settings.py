@@ -3,7 +3,8 @@
 import pytest
 
 from workflowlookup.app import make_catalog
-from workflowlookup.settings import SETTINGS, Settings, SettingsError, read_settings
+from workflowlookup.providers.config import NotSet, ServerConfig, expanded
+from workflowlookup.settings import SETTINGS, Live, Settings, SettingsError, plan_of, read_settings
 
 
 @pytest.fixture
@@ -101,7 +102,9 @@ def test_directories_that_a_file_names_lie_beside_it(read, tmp_path):
 
 
 def test_the_table_and_the_struct_have_the_same_settings():
-    assert [setting.name for setting in SETTINGS] == [name for name in Settings.__struct_fields__ if name != "origins"]
+    others = ("origins", "servers", "providers", "candidates", "read_again")
+
+    assert [setting.name for setting in SETTINGS] == [name for name in Settings.__struct_fields__ if name not in others]
 
 
 def test_each_source_can_be_switched_off_and_later_ones_win(read, tmp_path, monkeypatch):
@@ -129,3 +132,112 @@ def test_a_journal_that_cannot_be_is_refused_without_its_password(read):
     assert str(refusal.value) == (
         "--journal: journal must be a path, or a URL that begins with postgresql://; found 'mysql://me:…@host/db'"
     )
+
+
+# ── other systems ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_servers_and_providers_are_tables_of_the_file(read, tmp_path):
+    (tmp_path / "workflowlookup.toml").write_text(
+        """
+include = ["deploy-*", "category:ops"]
+[mcpServers.github]
+command = "github-mcp"
+args = ["--stdio"]
+env = {TOKEN = "${GITHUB_TOKEN}"}
+type = "stdio"
+[providers.ci]
+kind = "http"
+base_url = "https://ci.example.org"
+[providers.gh]
+kind = "mcp"
+server = "github"
+[providers.own]
+kind = "mcp"
+url = "https://mcp.example.org/mcp"
+"""
+    )
+
+    plan = plan_of(read())
+
+    assert sorted(plan.servers) == ["github", "own"]
+    assert plan.servers["github"].args == ("--stdio",)
+    assert {name: provider.kind for name, provider in plan.providers.items()} == {
+        "ci": "http",
+        "gh": "mcp",
+        "own": "mcp",
+    }
+    assert plan.filters.include == ("deploy-*", "category:ops")
+    assert "GITHUB" not in repr(plan)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("mcpServers = 5", "mcpServers must be a table of tables"),
+        ("[mcpServers.a]", "mcpServers.a must have either a command or a url"),
+        ('[mcpServers.a]\ncommand = "x"\nurl = "http://x"', "mcpServers.a must have either a command or a url"),
+        ('[mcpServers.a]\nurl = "ftp://me:secret@x?t=secret"', "mcpServers.a.url must begin with http"),
+        ("[mcpServers.a]\ncommand = 5", "mcpServers.a.command: expected `str`, got `int`"),
+        ('[mcpServers."a b"]\ncommand = "x"', "a name is up to 32 letters"),
+        ("[providers.a]", "providers.a.kind must be one of mcp, http; found nothing"),
+        ('[providers.a]\nkind = "soap"', "providers.a.kind must be one of mcp, http; found 'soap'"),
+        ('[providers.library]\nkind = "http"', "this name is the library's own"),
+        ('[providers.a]\nkind = "http"', "providers.a.base_url is required"),
+        ('[providers.a]\nkind = "http"\nbase_url = "x"', "providers.a.base_url must begin with http"),
+        (
+            '[providers.a]\nkind = "http"\nbase_url = "http://x"\nstrat = "x"',
+            "providers.a: unknown field 'strat'. Known:",
+        ),
+        ('[providers.a]\nkind = "http"\nbase_url = "http://x"\nstart = "/x"', "must be a method and a path such as"),
+        ('[providers.a]\nkind = "http"\nbase_url = "http://x"\ninterval = 0', "interval must be a number of seconds"),
+        ('[providers.a]\nkind = "mcp"\nserver = "b"', "providers.a.server must be one of mcpServers (none); found 'b'"),
+        ('[providers.a]\nkind = "mcp"', "providers.a must have either a command or a url"),
+        ('include = ["nam:x"]', "found 'nam' (did you mean 'name'?) in 'nam:x'"),
+        ('exclude = ["a["]', "each [ has its ]"),
+        ('include = [""]', "patterns that say something"),
+        ("include = [5]", "a list of patterns"),
+        ("timeout_seconds = 0", "timeout_seconds must be a number of seconds from 1 to 86,400; found 0"),
+        ("refresh_seconds = -1", "refresh_seconds must be a number of seconds from 0"),
+        ("max_concurrent = 1.5", "max_concurrent must be a whole number from 1 to 100"),
+        ("drain_seconds = nan", "drain_seconds must be a number of seconds"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_when_the_settings_are_read(read, tmp_path, content, words):
+    (tmp_path / "workflowlookup.toml").write_text(content)
+
+    with pytest.raises(SettingsError) as problem:
+        read()
+    assert words in str(problem.value)
+    assert "secret" not in str(problem.value)
+
+
+def test_what_is_in_the_environment_is_filled_in_when_it_is_used():
+    server = ServerConfig(name="a", command="x", env={"A": "${ONE}", "B": "${TWO:-two}"}, headers={"K": "Key ${ONE}"})
+
+    found = expanded(server, {"ONE": "1"})
+
+    assert (found.env, found.headers) == ({"A": "1", "B": "two"}, {"K": "Key 1"})
+    with pytest.raises(NotSet, match="the MCP server 'a' needs the environment variable ONE, which is not set"):
+        expanded(server, {})
+
+
+def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(read, tmp_path):
+    file = tmp_path / "workflowlookup.toml"
+    live = Live(read())
+    assert live.look(is_asked=True) is None
+
+    file.write_text('max_concurrent = 3\nlog_level = "info"\n')
+    changed = live.look(is_asked=True)
+    assert changed is not None
+    assert (changed.max_concurrent, live.stuck()) == (3, ["log_level"])
+
+    file.write_text("max_concurrent = 0\n")
+    assert live.look(is_asked=True) is None
+    assert "max_concurrent must be" in live.problem
+    assert live.settings.max_concurrent == 3
+
+    file.unlink()
+    mended = live.look(is_asked=True)
+    assert mended is not None
+    assert (mended.max_concurrent, live.problem) == (10, "")

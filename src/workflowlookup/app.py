@@ -6,14 +6,17 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from workflowlookup.settings import Settings, without_password
+from workflowlookup.settings import Live, Settings, plan_of, without_password
 
 if TYPE_CHECKING:
     from workflowlookup.console.local import Local
+    from workflowlookup.core.run import Run
+    from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
     from workflowlookup.runs.journal import Journal
     from workflowlookup.runs.service import Runs
+    from workflowlookup.tools.dynamic import DynamicTools
     from workflowlookup.tools.registry import Services
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
@@ -96,37 +99,115 @@ def make_runs(settings: Settings) -> "Runs":
     return Runs(JOURNALS[scheme](settings.journal))
 
 
-def make_services(settings: Settings) -> "Services":
-    """What the tools need."""
+def _nobody_waits() -> None:
+    """The bell where no transport listens for it."""
+
+
+def make_execution(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Execution":
+    """The server's own work; its thread is started with the first of it."""
+    from workflowlookup.execution.service import Execution  # noqa: PLC0415
+
+    return Execution(plan_of(settings), functools.partial(make_runs, settings), settings.journal, ring)
+
+
+def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Services":
+    """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell."""
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
-    return Services(
+    behind = _Behind(settings, ring)
+    behind.services = Services(
         catalog=make_catalog(settings),
-        open_runs=functools.cache(functools.partial(make_runs, settings)),
+        open_runs=lambda: behind.runs,
+        open_execution=lambda: behind.execution,
+        open_workflows=lambda: behind.workflows,
         confirmation=settings.confirmation,
+        reload=behind.reload,
+        settle=behind.settle,
+        close=behind.close,
     )
+    return behind.services
 
 
-def make_connection(settings: Settings) -> "Connection":
+class _Behind:
+    """The journal, the server's own work and the workflow tools, each made when it is first needed.
+
+    The work follows the journal, and all of them the settings.
+    """
+
+    services: "Services"
+
+    def __init__(self, settings: Settings, ring: Callable[[], None]) -> None:
+        self._settings = settings
+        self._live = Live(settings)
+        self._ring = ring
+
+    @functools.cached_property
+    def runs(self) -> "Runs":
+        runs = make_runs(self._settings)
+        runs.listeners.append(self._follow)
+        return runs
+
+    @functools.cached_property
+    def execution(self) -> "Execution":
+        return make_execution(self._live.settings, self._ring)
+
+    @functools.cached_property
+    def workflows(self) -> "DynamicTools":
+        from workflowlookup.tools.dynamic import DynamicTools  # noqa: PLC0415 - with the first list of tools
+
+        return DynamicTools(self.services, plan_of(self._live.settings), self._look_at_settings)
+
+    def reload(self) -> None:
+        """Read the settings now."""
+        self._look_at_settings(is_asked=True)
+
+    def _look_at_settings(self, *, is_asked: bool = False) -> None:
+        new = self._live.look(is_asked=is_asked)
+        if new is None:
+            return
+        plan = plan_of(new)
+        self.execution.apply(plan)
+        self.workflows.apply(plan)
+
+    def _follow(self, run_id: str, run: "Run | None") -> None:
+        if run is not None and (run.waiting_for == "call" or run.needs_stop):
+            self.execution.follow(run_id, run)
+
+    def settle(self) -> None:
+        self.execution.recover()
+
+    def close(self) -> None:
+        if "execution" in self.__dict__:
+            self.execution.close()
+        if "runs" in self.__dict__:
+            self.runs.close()
+
+
+def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Connection":
     """A server for one client; the library is opened with the first request that needs it."""
-    from workflowlookup.protocol.connection import Connection, Surface  # noqa: PLC0415
+    from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
+    from workflowlookup.protocol.surface import Surface  # noqa: PLC0415
 
-    return Connection(Surface(lambda: make_services(settings)))
+    return Connection(Surface(lambda: make_services(settings, ring), tells_changes=lambda: settings.workflow_tools))
 
 
 def make_console(settings: Settings, *, person: str, port: int) -> "Local":
     """The console for the person at this machine, with a library and runs of its own."""
     from workflowlookup.console.local import Local  # noqa: PLC0415
 
-    journal = without_password(settings.journal)
-    return Local(make_catalog(settings), make_runs(settings), person=person, journal=journal, port=port)
+    return Local(make_services(settings), person=person, journal=without_password(settings.journal), port=port)
 
 
 def serve_stdio(settings: Settings) -> int:
     """Serve standard input and output until the client is done; the exit code."""
+    from workflowlookup.transport.bell import Bell  # noqa: PLC0415
     from workflowlookup.transport.stdio import Stdio, divert  # noqa: PLC0415
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own handler can miss one that comes just before a read
-    wire_in, wire_out = divert()
-    return Stdio(make_connection(settings), wire_in, wire_out, settings.max_message_bytes).run()
+    wire = divert()  # first: what is opened before may take the place of a standard descriptor that is closed
+    bell = Bell()
+    connection = make_connection(settings, bell.ring)
+    server = Stdio(connection, wire, settings.max_message_bytes, bell, drain_seconds=settings.drain_seconds)
+    signal.signal(signal.SIGHUP, server.hang_up)
+    return server.run()

@@ -1,17 +1,28 @@
 """Settings: one table, read from flags, then the environment, then `workflowlookup.toml`, then defaults.
 
 A setting is a row of `SETTINGS`. Its flag is `--name`, its variable `WORKFLOWLOOKUP_NAME`, its key in the file `name`.
+Other systems are tables of the file: `[mcpServers.NAME]` and `[providers.NAME]`. While a server runs, `Live` reads the
+settings again when their file has changed.
 """
 
+import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+if TYPE_CHECKING:
+    from workflowlookup.providers.config import Plan, ProviderConfig, ServerConfig
+
+log = logging.getLogger(__name__)
+
 FILE_NAME: Final = "workflowlookup.toml"
 PREFIX: Final = "WORKFLOWLOOKUP_"
+TABLES: Final = {"mcpServers": "servers", "servers": "servers", "providers": "providers"}
+"""The tables of the file, and the fields of `Settings` that they fill; `servers` is the same as `mcpServers`."""
 
 
 class SettingsError(Exception):
@@ -59,6 +70,32 @@ def whole_number(least: int, most: int) -> Callable[[object], int]:
         return number
 
     return parse
+
+
+def seconds(least: float, most: float) -> Callable[[object], float]:
+    def parse(value: object) -> float:
+        try:
+            number = float(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else -1.0
+        except ValueError:
+            number = -1.0
+        if not least <= number <= most:  # nor is it so for what is no number
+            raise ValueError(f"a number of seconds from {least:g} to {most:,g}")
+        return number
+
+    return parse
+
+
+def patterns(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, (list, tuple)) or not all(isinstance(part, str) for part in value):
+        raise ValueError("a list of patterns (in the environment separated by ',')")
+    if value:
+        from workflowlookup.providers.filters import Pattern  # noqa: PLC0415 - most people filter nothing
+
+        for part in value:
+            Pattern(part)
+    return tuple(value)
 
 
 def one_of(*options: str) -> Callable[[object], str]:
@@ -115,6 +152,49 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse=whole_number(1024, 64 << 20),
         help="The longest message that is read; a longer one is answered with a parse error.",
     ),
+    Setting(
+        name="workflow_tools", default=True, parse=boolean, help="Offer each workflow as a tool of its own, as well."
+    ),
+    Setting(
+        name="include",
+        default=(),
+        parse=patterns,
+        help="Which workflows become tools: glob patterns of an id or a name, or `id:`, `name:`, `category:` or "
+        "`provider:` and a pattern; all when there is none. The library's own provider is `library`.",
+    ),
+    Setting(name="exclude", default=(), parse=patterns, help="Which of these do not, by the same kind of patterns."),
+    Setting(
+        name="tools_budget_bytes",
+        default=200_000,
+        parse=whole_number(1_000, 64 << 20),
+        help="How long the list of tools may be; when it would be longer, workflow_search and workflow_start stand for "
+        "the workflow tools.",
+    ),
+    Setting(
+        name="refresh_seconds",
+        default=300.0,
+        parse=seconds(0, 86_400),
+        help="How often providers are asked what workflows they have; 0: at the start and on demand only.",
+    ),
+    Setting(
+        name="timeout_seconds",
+        default=300.0,
+        parse=seconds(1, 86_400),
+        help="How long a run may take that the server or another system does alone, unless the workflow or the call "
+        "says otherwise.",
+    ),
+    Setting(
+        name="max_concurrent",
+        default=10,
+        parse=whole_number(1, 100),
+        help="How many runs the server works on at once; the others are queued.",
+    ),
+    Setting(
+        name="drain_seconds",
+        default=2.0,
+        parse=seconds(0, 60),
+        help="How long calls that are waited for may take to finish when the client goes away.",
+    ),
 )
 
 
@@ -130,23 +210,54 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str
     log_format: str
     max_message_bytes: int
+    workflow_tools: bool
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    tools_budget_bytes: int
+    refresh_seconds: float
+    timeout_seconds: float
+    max_concurrent: int
+    drain_seconds: float
     origins: Mapping[str, str]
+    servers: Mapping[str, "ServerConfig"] = {}
+    providers: Mapping[str, "ProviderConfig"] = {}
+    candidates: tuple[str, ...] = ()
+    """The files that they may stand in, the first that is there counts."""
+    read_again: Callable[[], "Settings"] | None = None
+    """The settings by the same flags and the same environment, as of then. Raises `SettingsError`."""
+
+
+def plan_of(settings: Settings) -> "Plan":
+    """What the settings say about workflow tools and about work of the server's own."""
+    from workflowlookup.providers.config import Filters, Plan  # noqa: PLC0415 - `initialize` needs none of it
+
+    return Plan(
+        is_on=settings.workflow_tools,
+        filters=Filters(settings.include, settings.exclude),
+        servers=settings.servers,
+        providers=settings.providers,
+        budget_bytes=settings.tools_budget_bytes,
+        refresh_seconds=settings.refresh_seconds,
+        timeout_seconds=settings.timeout_seconds,
+        max_concurrent=settings.max_concurrent,
+    )
 
 
 def read_settings(
     flags: Mapping[str, Any], environment: Mapping[str, str], *, directory: str, config: str | None = None
 ) -> Settings:
     """The settings for a process in `directory`. Raises `SettingsError`."""
-    file, table = _read_file(_config_candidates(environment, directory), config)
-    values: dict[str, Any] = {}
+    candidates = (config,) if config else _config_candidates(environment, directory)
+    file, table = _read_file(candidates, is_named=config is not None)
+    values: dict[str, Any] = _read_tables(file, table)
     origins: dict[str, str] = {}
     for setting in SETTINGS:
-        candidates = (
+        said = (
             (f"--{setting.name.replace('_', '-')}", flags.get(setting.name)),
             (PREFIX + setting.name.upper(), environment.get(PREFIX + setting.name.upper())),
             (file, table.get(setting.name)),
         )
-        origin, raw = next(((origin, raw) for origin, raw in candidates if raw is not None), ("default", None))
+        origin, raw = next(((origin, raw) for origin, raw in said if raw is not None), ("default", None))
         try:
             values[setting.name] = setting.default if raw is None else setting.parse(raw)
             if setting.parse is paths and origin == file:  # what a file names lies beside it, wherever one works
@@ -166,16 +277,38 @@ def read_settings(
         origins["directories"] = "WORKFLOW_STORAGE_PATH" + (
             "" if origins["directories"] == "default" else f", {origins['directories']}"
         )
-    return Settings(**values, origins=origins)
+    return Settings(
+        **values,
+        origins=origins,
+        candidates=candidates,
+        read_again=lambda: read_settings(flags, environment, directory=directory, config=config),
+    )
 
 
-def _config_candidates(environment: Mapping[str, str], directory: str) -> Iterable[str]:
+def _read_tables(file: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The other systems that the file names."""
+    found = {field: table[name] for name, field in TABLES.items() if name in table}
+    if not found:
+        return {}
+    from workflowlookup.providers.config import read_providers, read_servers  # noqa: PLC0415 - as above
+
+    if "servers" in table and "mcpServers" in table:
+        raise SettingsError(f"{file}: servers is the same as mcpServers; only one of them can stand")
+    try:
+        servers = read_servers(found.get("servers", {}))
+        providers, more = read_providers(found.get("providers", {}), servers)
+    except ValueError as problem:
+        raise SettingsError(f"{file}: {problem}") from None
+    return {"servers": {**servers, **more}, "providers": providers}
+
+
+def _config_candidates(environment: Mapping[str, str], directory: str) -> tuple[str, ...]:
     home = environment.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return (os.path.join(directory, FILE_NAME), os.path.join(home, "workflowlookup", FILE_NAME))
 
 
-def _read_file(candidates: Iterable[str], config: str | None) -> tuple[str, Mapping[str, Any]]:
-    path = config or next((candidate for candidate in candidates if os.path.isfile(candidate)), None)
+def _read_file(candidates: Sequence[str], *, is_named: bool) -> tuple[str, Mapping[str, Any]]:
+    path = next((candidate for candidate in candidates if is_named or os.path.isfile(candidate)), None)
     if path is None:
         return FILE_NAME, {}
     import tomllib  # noqa: PLC0415 - most people have no settings file
@@ -187,9 +320,81 @@ def _read_file(candidates: Iterable[str], config: str | None) -> tuple[str, Mapp
         raise SettingsError(f"{path}: {problem.strerror}") from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise SettingsError(f"{path} is not TOML: {problem}") from problem
-    unknown = sorted(table.keys() - {setting.name for setting in SETTINGS})
+    unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys())
     if unknown:
         raise SettingsError(
             f"{path}: unknown setting '{unknown[0]}'. Known: {', '.join(setting.name for setting in SETTINGS)}"
         )
     return path, table
+
+
+# ── settings that change while the server runs ──────────────────────────────────────────────────────────────────
+
+LIVE: Final = frozenset(
+    (
+        *("workflow_tools", "include", "exclude", "tools_budget_bytes", "refresh_seconds", "timeout_seconds"),
+        "max_concurrent",
+    )
+)
+"""What takes effect while the server runs; the tables do, too."""
+SECONDS_BETWEEN_LOOKS: Final = 1.0
+
+
+class Live:
+    """The settings in force, read again when their file changes; one that cannot be used changes nothing."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._started_with = settings
+        self.problem = ""
+        """What is wrong with the file as it is now."""
+        self._seen = _signatures(settings.candidates)
+        self._next_look = 0.0
+        self._stuck: list[str] = []
+
+    def look(self, *, is_asked: bool = False) -> Settings | None:
+        """The new settings, when what can change has changed; asked outright, the file is read in any case.
+
+        What is wrong is logged, and is in `problem` until the file is mended.
+        """
+        now = time.monotonic()
+        if now < self._next_look and not is_asked:
+            return None
+        self._next_look = now + SECONDS_BETWEEN_LOOKS
+        signatures = _signatures(self.settings.candidates)
+        if (signatures == self._seen and not is_asked) or self.settings.read_again is None:
+            return None
+        self._seen = signatures
+        try:
+            new = self.settings.read_again()
+        except SettingsError as problem:
+            if str(problem) != self.problem:
+                log.warning("the settings stay as they were: %s", problem)
+            self.problem = str(problem)
+            return None
+        if self.problem:
+            log.info("the settings can be read again")
+        self.problem = ""
+        before, self.settings = self.settings, new
+        if self.stuck() != self._stuck:
+            self._stuck = self.stuck()
+            log.warning("what has changed takes effect with the next start: %s", ", ".join(self._stuck) or "nothing")
+        live = (*sorted(LIVE), "servers", "providers")
+        return new if any(getattr(new, name) != getattr(before, name) for name in live) else None
+
+    def stuck(self) -> list[str]:
+        """The settings that have other values now but take effect with the next start only."""
+        names = [setting.name for setting in SETTINGS if setting.name not in LIVE]
+        return [name for name in names if getattr(self.settings, name) != getattr(self._started_with, name)]
+
+
+def _signatures(files: Sequence[str]) -> list[object]:
+    """What changes when one of the files does."""
+    found: list[object] = []
+    for file in files:
+        try:
+            status = os.stat(file)
+            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        except OSError:
+            found.append(None)
+    return found

@@ -108,7 +108,7 @@ def test_a_subscription_is_acknowledged_and_can_be_left(tmp_path: Path) -> None:
             listed = await client.list_tools()
             return honored, [tool.name for tool in listed.tools][:1]
 
-    assert asyncio.run(listen()) == ({}, ["workflow_list"])
+    assert asyncio.run(listen()) == ({"toolsListChanged": True}, ["workflow_list"])
 
 
 def test_calls_in_flight_together_get_each_its_own_answer(tmp_path: Path) -> None:

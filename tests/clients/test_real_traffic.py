@@ -33,6 +33,7 @@ CLAUDE_CODE_INFO = {
     "description": "Anthropic's agentic coding tool",
     "websiteUrl": "https://claude.com/claude-code",
 }
+TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 CLAUDE_CODE_CAPABILITIES = {"roots": {"listChanged": True}, "elicitation": {"form": {}, "url": {}}}
 CLAUDE_CODE_ENVELOPE = {
     META + "protocolVersion": "2026-07-28",
@@ -145,10 +146,11 @@ def test_a_client_shakes_hands_at_its_own_version_and_lists_the_tools(start: Sta
     assert result == {
         "protocolVersion": HANDSHAKES[client]["protocolVersion"],
         "capabilities": {
-            "tools": {"listChanged": False, "notifyProgress": False},
-            "resources": {"subscribe": True, "listChanged": False},
+            "tools": {"listChanged": True, "notifyProgress": True},
+            "resources": {"subscribe": True, "listChanged": True},
             "prompts": {"listChanged": False},
             "completions": {},
+            **(TASKS if HANDSHAKES[client]["protocolVersion"] == "2025-11-25" else {}),
         },
         "serverInfo": SERVER_INFO,
     }
@@ -198,12 +200,15 @@ def test_claude_code_discovers_listens_and_lists_without_a_handshake(start: Star
 
     assert discovered["resultType"] == "complete"
     assert discovered["supportedVersions"] == ["2026-07-28"]
-    assert discovered["capabilities"].keys() == {"tools", "resources", "prompts", "completions"}
+    assert discovered["capabilities"].keys() == {"tools", "resources", "prompts", "completions", "extensions"}
     assert discovered["_meta"] == {META + "serverInfo": SERVER_INFO}
     assert acknowledged == {
         "jsonrpc": "2.0",
         "method": "notifications/subscriptions/acknowledged",
-        "params": {"notifications": {}, "_meta": {META + "subscriptionId": "listen:0"}},
+        "params": {
+            "notifications": {"toolsListChanged": True, "resourcesListChanged": True},
+            "_meta": {META + "subscriptionId": "listen:0"},
+        },
     }
     assert listed["id"] == 1
     assert names(listed["result"]) == TOOLS
@@ -337,7 +342,7 @@ def test_methods_of_the_other_era_are_not_found(start: Start) -> None:
     assert server.receive()["error"]["code"] == -32601
 
 
-@pytest.mark.parametrize("method", ["logging/setLevel", "sampling/createMessage", "tasks/list", "roots/list"])
+@pytest.mark.parametrize("method", ["logging/setLevel", "sampling/createMessage", "tasks/update", "roots/list"])
 def test_what_was_not_offered_is_not_found_and_the_connection_lives_on(start: Start, method: str) -> None:
     server = start(version=None)
     shake_hands(server, HANDSHAKES["VS Code"])

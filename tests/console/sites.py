@@ -16,6 +16,7 @@ from workflowlookup.console.house import House, Provider
 from workflowlookup.console.streams import Streams
 from workflowlookup.console.viewer import Viewer
 from workflowlookup.settings import Settings, read_settings
+from workflowlookup.tools import BUILTIN_TOOLS
 
 VIEWERS = {
     "mira": Viewer(name="mira", scopes=frozenset({"admin"}), session="s-mira"),
@@ -51,9 +52,9 @@ class Site:
         """Those of another process, as far as the console can tell."""
 
     def house(self, **options) -> House:
-        runs = make_runs(self.settings)
+        runs, catalog = make_runs(self.settings), make_catalog(self.settings)
         return House(
-            catalog=make_catalog(self.settings),
+            catalog=catalog,
             runs=runs,
             streams=Streams(runs, **options),
             viewer=known,
@@ -61,6 +62,8 @@ class Site:
                 Provider(name="library", kind="documents", state="ready", workflows=3),
                 Provider(name="builds", kind="http", state="away", detail="It did not answer within 5 s."),
             ),
+            resolve=catalog.get,
+            tools=lambda: BUILTIN_TOOLS,
             secret=b"a secret of the tests",
             journal=self.settings.journal,
         )

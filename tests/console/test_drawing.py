@@ -14,8 +14,8 @@ from workflowlookup.console.timeline import _unknown, entries
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Moment
 from workflowlookup.core.building import build
+from workflowlookup.core.events import Cancelled
 from workflowlookup.core.graph import draw
-from workflowlookup.core.run import Cancelled
 from workflowlookup.core.svg import as_fragment
 
 

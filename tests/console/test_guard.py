@@ -6,6 +6,7 @@ import pytest
 from sites import VIEWERS, token
 from starlette.testclient import TestClient
 
+from workflowlookup.app import make_services
 from workflowlookup.console.guard import MOST_FORM_BYTES, form_token, host_name
 from workflowlookup.console.local import Local
 from workflowlookup.console.viewer import Viewer
@@ -195,8 +196,7 @@ def test_a_fault_of_ours_is_told_without_particulars(furnished, visit, monkeypat
 
 @pytest.fixture
 def local(furnished):
-    house = furnished.house()
-    return Local(house.catalog, house.runs, person="mira", port=8000)
+    return Local(make_services(furnished.settings), person="mira", port=8000)
 
 
 @pytest.fixture

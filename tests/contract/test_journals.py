@@ -18,9 +18,14 @@ from workflowlookup.core.building import build
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.journal import Conflict, Mark, Query, summarise
 from workflowlookup.runs.postgres import PostgresJournal
+from workflowlookup.runs.sql import MIGRATIONS
 from workflowlookup.runs.sqlite import SqliteJournal
 
 WORKFLOW = build(document(step("one"), step("two"), step("three"), deadlineSeconds=60))
+
+CALLING = build(
+    document({"id": "make-it", "title": "Make", "call": {"server": "s", "tool": "t", "saveAs": "made", "retries": 1}})
+)
 
 
 class Store:
@@ -222,6 +227,63 @@ def test_runs_are_overdue_after_their_deadline_and_not_when_they_are_over(journa
     assert journal.overdue(99_999) == []
 
 
+def call(journal, run_id, *, time=1_000):
+    return begin(journal, run_id, time=time, workflow=CALLING).run
+
+
+def store_draft(journal, run, draft):
+    journal.append(run.id, run.sequence, draft.records, summarise(draft.run))
+    return draft.run
+
+
+def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal):
+    begin(journal, "prompt")
+    second, first = call(journal, "b", time=2_000), call(journal, "c", time=1_000)
+    call(journal, "a", time=2_000)
+    store_draft(journal, first, advance.begin_call(first, Moment(time=3_000)))
+
+    assert [(one.id, one.state, one.waiting_for) for one in journal.at_work(10)] == [
+        ("a", "queued", "call"),
+        ("b", "queued", "call"),
+        ("c", "running", "call"),
+    ]
+    assert [one.id for one in journal.at_work(1)] == ["a"]
+    assert [journal.queue_position(run_id) for run_id in ("a", "b", "c", "prompt", "none")] == [
+        *((1, 2), (2, 2), (0, 2), (0, 2), (0, 2)),
+    ]
+    store_draft(journal, second, advance.cancel(second, Moment(time=3_000)))
+    assert journal.queue_position("a") == (1, 1)
+
+
+def test_a_call_that_was_left_running_is_known_until_it_is_said_what_became_of_it(store, journal):
+    run = call(journal, "a")
+    run = store_draft(journal, run, advance.begin_call(run, Moment(time=2_000)))
+    assert journal.left_running() == []
+    run = store_draft(journal, run, advance.cancel(run, Moment(time=3_000)))
+    assert store.open().left_running() == ["a"]
+    store_draft(journal, run, advance.stop_call(run, False, "It may still be running.", Moment(time=4_000)))
+    assert journal.left_running() == []
+
+
+def test_events_of_calls_are_read_as_they_were_stored(journal):
+    run, records = call(journal, "a"), journal.read("a")
+    at = Moment(time=2_000)
+    for move in (
+        lambda run: advance.begin_call(run, at),
+        lambda run: advance.acknowledge_call(run, "7 \0 é", at),
+        lambda run: advance.report_call(run, 1, 2.5, "half", at),
+        lambda run: advance.fail_call(run, "no route", at),
+        lambda run: advance.begin_call(run, at),
+        lambda run: advance.finish_call(run, "ok", {"a": [1, None]}, at),
+    ):
+        draft = move(run)
+        records += draft.records
+        run = store_draft(journal, run, draft)
+
+    assert journal.read("a") == records
+    assert run.context["made"] == {"a": [1, None]}
+
+
 def test_the_version_changes_when_another_process_writes(store, journal):
     run = begin(journal).run
     other = store.open()
@@ -415,6 +477,18 @@ def test_a_place_that_cannot_be_is_refused_by_name(tmp_path):
 
     with pytest.raises(StorageError, match=r"runs\.sqlite, cannot be used: File exists"):
         journal.head("r1")
+
+
+def test_a_file_of_an_older_version_is_brought_up_to_date(path, opened):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript(MIGRATIONS[0])
+        old.execute("PRAGMA user_version = 1")
+
+    journal = opened()
+    call(journal, "a")
+    assert journal.queue_position("a") == (1, 1)
+    assert [one.id for one in journal.at_work(5)] == ["a"]
 
 
 def test_a_file_of_a_newer_version_is_left_alone(path, opened):

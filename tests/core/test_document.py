@@ -396,3 +396,11 @@ def test_what_does_not_compile_is_found_in_its_own_place(fields, path):
 )
 def test_a_mistyped_value_comes_with_the_one_that_was_meant(content, words):
     assert words in check(content)[0].message
+
+
+def test_a_call_is_made_as_often_as_its_retries_say_and_not_as_attempts_do():
+    call = {"id": "one", "title": "One", "call": {"server": "s", "tool": "t"}, "maxAttempts": 3}
+
+    assert [(finding.severity.value, finding.message) for finding in check(document(call))] == [
+        ("note", "'maxAttempts' is loaded but not acted on in step 1 ('one')")
+    ]

@@ -19,6 +19,7 @@ BUNDLED = [
     json.loads(path.read_text("utf-8")) for path in (Path(workflowlookup.__file__).parent / "bundled").glob("*.json")
 ]
 NESTED = {"and": [{"var": "a", "gt": 1}, {"or": [{"var": "b", "in": [1, None]}, {"var": "c", "exists": True}]}]}
+TOOL = {"server": "tracker", "tool": "create", "saveAs": "issue"}
 SAMPLES = [
     *BUNDLED,
     document(
@@ -34,6 +35,17 @@ SAMPLES = [
         step("four", validationCriteria={"or": [{"not": {"type": "contains", "value": "x", "message": "m"}}, "y"]}),
         category="review",
         metaGuidance=["b"],
+    ),
+    document(
+        {
+            "id": "call",
+            "title": "Call",
+            "call": {"server": "a", "tool": "b", "arguments": {"n": "{{n}}"}, "retries": 2},
+        },
+        loop("a-loop", [{"id": "two", "title": "Two", "call": {**TOOL, "timeoutSeconds": 0.5}}], type="for", count=2),
+        identifier="calls-only",
+        executionType="sync",
+        metadata={"owner": "me"},
     ),
 ]
 VALUES = st.sampled_from(
@@ -65,6 +77,8 @@ VALUES = st.sampled_from(
         [{"var": "a"}],
         step("one"),
         [step("one")],
+        TOOL,
+        {"provider": "a", "workflow": "b"},
         NESTED,
     ]
 )
@@ -72,7 +86,8 @@ NAMES = st.sampled_from(
     (
         "id title prompt type loop body steps runCondition requireConfirmation validationCriteria guidance agentRole version "
         "category name var equals gt in and or not count items condition maxIterations kind matches promptBlocks x-mine "
-        "unknown outputContract metaGuidance message pattern schema contains"
+        "unknown outputContract metaGuidance message pattern schema contains call server tool arguments saveAs retries "
+        "timeoutSeconds provider workflow executionType metadata"
     ).split()
 )
 

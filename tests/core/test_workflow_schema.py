@@ -127,6 +127,25 @@ MISTAKES = [
         "Make 'steps[0].body' text ('string') or a list ('array')",
     ),
     (
+        "a call without its tool",
+        {"id": "one", "title": "One", "call": {"server": "tracker"}},
+        "Missing required property 'tool' in step 1 ('one'), field 'call'",
+        "Add required 'tool' field: the tool that is called",
+    ),
+    (
+        "a call of both a tool and a workflow",
+        {"id": "one", "title": "One", "call": {"provider": "ci", "workflow": "w", "tool": "t"}},
+        "Unknown field 'tool' in step 1 ('one'), field 'call'",
+        "Rename or remove unknown fields; known here: provider, workflow, saveAs, retries, timeoutSeconds",
+    ),
+    (
+        "a result that is saved under no name",
+        {"id": "one", "title": "One", "call": {"server": "s", "tool": "t", "saveAs": "my issue"}},
+        "Field 'call.saveAs' must be letters, digits and underscores that do not start with a digit, such as taskSize; "
+        "found 'my issue' in step 1 ('one')",
+        "Make 'steps[0].call.saveAs' letters, digits and underscores that do not start with a digit, such as taskSize",
+    ),
+    (
         "an id with blanks",
         step("My step"),
         "Field 'id' must be lower-case letters, digits, hyphens, dots and underscores, such as bug-investigation; "

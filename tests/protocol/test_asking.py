@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client import ENVELOPE
-from workflowlookup.protocol.connection import Connection, Surface
+from workflowlookup.protocol.connection import Connection
+from workflowlookup.protocol.surface import Surface
 from workflowlookup.tools.registry import Ask, Registry, Services, Tool, arguments_schema
 
 FORM = {

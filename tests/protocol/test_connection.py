@@ -8,7 +8,8 @@ from client import ENVELOPE
 from make import document, loop, step, write
 from workflowlookup import __version__
 from workflowlookup.app import make_connection
-from workflowlookup.protocol.connection import Connection, Surface
+from workflowlookup.protocol.connection import Connection
+from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS
 from workflowlookup.settings import read_settings
 from workflowlookup.tools.registry import Caller, Registry, Services, Tool, arguments_schema
@@ -61,11 +62,13 @@ def test_what_is_no_id_is_an_invalid_request(connection, identifier):
 def test_discover_is_answered_at_once_and_initialize_after_it_on_the_same_connection(connection):
     discovered = modern(connection, "server/discover")["result"]
     initialized = initialize(connection, "2025-11-25")["result"]
+    del initialized["capabilities"]["tasks"]
+    extensions = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 
     assert discovered == {
         "resultType": "complete",
         "supportedVersions": ["2026-07-28"],
-        "capabilities": initialized["capabilities"],
+        "capabilities": initialized["capabilities"] | extensions,
         "instructions": initialized["instructions"],
         "ttlMs": 0,
         "cacheScope": "private",
@@ -212,7 +215,10 @@ def test_a_subscription_is_acknowledged_first_waits_and_ends_with_the_connection
     assert acknowledged == {
         "jsonrpc": "2.0",
         "method": "notifications/subscriptions/acknowledged",
-        "params": {"notifications": {}, "_meta": {"io.modelcontextprotocol/subscriptionId": "listen:0"}},
+        "params": {
+            "notifications": {"toolsListChanged": True},
+            "_meta": {"io.modelcontextprotocol/subscriptionId": "listen:0"},
+        },
     }
     assert json.loads(connection.outbox.pop()) == {
         "jsonrpc": "2.0",

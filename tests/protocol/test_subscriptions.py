@@ -1,14 +1,15 @@
 """Subscriptions to runs, in both eras: who hears of what, and that nobody looks when nobody listens."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client import ENVELOPE
-from workflowlookup.protocol.connection import Connection, Surface
+from workflowlookup.protocol.connection import Connection
+from workflowlookup.protocol.surface import Surface
+from workflowlookup.tools.registry import Services
 
 RUN = "run://one"
 RECENT = "runs://recent"
@@ -48,7 +49,7 @@ class Runs:
 class Client:
     def __init__(self, version="2025-11-25"):
         self.runs = Runs()
-        self.connection = Connection(Surface(lambda: SimpleNamespace(runs=self.runs)))
+        self.connection = Connection(Surface(lambda: Services(catalog=None, open_runs=lambda: self.runs)))
         if version:
             self.ask("initialize", {"protocolVersion": version, "capabilities": {}})
 

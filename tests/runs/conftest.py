@@ -4,6 +4,8 @@ import pytest
 
 from journey import FLOW
 from make import write
+from workflowlookup.runs.service import Runs
+from workflowlookup.runs.sqlite import SqliteJournal
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -23,3 +25,37 @@ def serve(start, library):
         return start(directory=library, WORKFLOWLOOKUP_JOURNAL=str(journal), **options)
 
     return serve_journal
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1_000
+
+    def __call__(self):
+        self.now += 1
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def open_runs(tmp_path, clock):
+    """As many services on the same journal as a test wants: each stands for a process."""
+    opened = []
+
+    def make(**options):
+        runs = Runs(SqliteJournal(str(tmp_path / "runs.sqlite")), clock=clock, **options)
+        opened.append(runs)
+        return runs
+
+    yield make
+    for runs in opened:
+        runs.close()
+
+
+@pytest.fixture
+def runs(open_runs):
+    return open_runs()

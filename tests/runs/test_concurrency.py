@@ -11,7 +11,7 @@ import journey
 from client import TIMEOUT
 from journey import folded, open_journal, read
 from make import document, loop, step, write
-from workflowlookup.core.run import kind_of
+from workflowlookup.core.events import kind_of
 from workflowlookup.runs.journal import Query
 
 RUNS, CLIENTS = (200, 8) if journey.IS_SOAK else (40, 4)

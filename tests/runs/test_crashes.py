@@ -15,7 +15,8 @@ import pytest
 import journey
 from journey import RUN, TWO_WAYS, calls, folded, open_journal, read, refuse_half, without_times
 from make import document, loop, step, write
-from workflowlookup.core.run import fold, kind_of
+from workflowlookup.core.events import kind_of
+from workflowlookup.core.run import fold
 from workflowlookup.runs.journal import Query
 
 DOOMED = str(Path(__file__).with_name("doomed.py"))

@@ -2,6 +2,7 @@
 always folds to the same.
 """
 
+import contextlib
 import itertools
 import tempfile
 from pathlib import Path
@@ -11,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from make import document, loop, step, write
-from workflowlookup.core.run import TRANSITIONS, Completed, State, apply, fold
-from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.core.building import build
+from workflowlookup.core.events import Completed
+from workflowlookup.core.run import TRANSITIONS, State, Waiting, apply, fold
+from workflowlookup.errors import RunStateError, StepNotFound, WorkflowLookupError
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
 from workflowlookup.runs.journal import Query, summarise
@@ -108,7 +111,7 @@ def check(world, run_id):
     records = world.runs[0].history(run_id)
     assert one == other == fold(run_id, records) == fold(run_id, records)
     assert [record.sequence for record in records] == list(range(1, len(records) + 1))
-    assert one.state is not State.RUNNING
+    assert one.rests
     place = (State.QUEUED, None)
     run = None
     for record in records:
@@ -183,4 +186,89 @@ def test_any_submission_is_answered_alike_when_it_is_sent_again(outputs, chosen)
         for arguments, told in answers.items():
             assert world.call("workflow_submit", msgspec.json.decode(arguments)) == told
         assert world.runs[0].get("mine").sequence == before
+        world.close()
+
+
+# ── calls of the server's own ───────────────────────────────────────────────────────────────────────────────────
+
+TOOL = {"server": "tracker", "tool": "make", "saveAs": "flag", "retries": 1}
+CALLING = build(
+    document(
+        {"id": "ask-first", "title": "A", "call": TOOL, "requireConfirmation": {"var": "times"}},
+        loop(
+            "each",
+            [{"id": "make-it", "title": "B", "call": {**TOOL, "arguments": {"x": "{{currentItem}}"}}}, step("look")],
+        )
+        | {"loop": {"type": "forEach", "items": "files", "maxIterations": 3}},
+        {"id": "judged", "title": "C", "call": TOOL, "validationCriteria": [RULE], "whenExhausted": "ask"},
+        {"id": "needs-flag", "title": "D", "call": {**TOOL, "arguments": {"flag": "{{flag}}"}}},
+        identifier="calls",
+    )
+)
+WORK = st.one_of(
+    st.just(("begin",)),
+    st.just(("begin",)),
+    st.tuples(st.just("finish"), st.sampled_from(["ok", "no", ""]), st.sampled_from([True, None, {"a": [1.5]}])),
+    st.tuples(st.just("finish"), st.just("ok"), st.just(1)),
+    st.tuples(st.just("fail"), st.booleans()),
+    st.tuples(st.just("report"), st.floats(), st.none() | st.floats()),
+    st.tuples(st.just("acknowledge"), st.text(max_size=5)),
+    st.tuples(st.just("stop"), st.booleans()),
+    st.tuples(st.just("person"), st.booleans()),
+    st.tuples(st.just("submit"), st.sampled_from(["ok", " "])),
+    st.tuples(st.just("wait"), st.integers(0, 3_000)),
+    st.just(("cancel",)),
+)
+
+
+def work(runs, run, what):
+    """One thing that a driver, an agent or a person may try, whether or not it is its turn."""
+    step_id = run.current or "ask-first"
+    match what:
+        case ("begin",):
+            runs.begin_call(run.id, step_id)
+        case ("finish", output, value):
+            runs.finish_call(run.id, step_id, output, value)
+        case ("fail", is_final):
+            runs.fail_call(run.id, step_id, "it broke", is_final=is_final)
+        case ("report", done, total):
+            runs.report_call(run.id, step_id, done, total, "so far")
+        case ("acknowledge", remote_id):
+            runs.acknowledge_call(run.id, step_id, remote_id)
+        case ("stop", stopped):
+            runs.stop_call(run.id, step_id, stopped, "told")
+        case ("person", agrees):
+            (runs.confirm if agrees else runs.deny)(run.id, step_id)
+        case ("submit", output):
+            runs.submit(run.id, step_id, output, {})
+        case ("cancel",):
+            runs.cancel(run.id)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    context=st.fixed_dictionaries({"files": st.sampled_from([[], ["a"], ["a", "b"]])}, optional={"times": st.just(1)}),
+    timeout=st.none() | st.sampled_from([5.0]),
+    done=st.lists(WORK, max_size=40),
+)
+def test_whatever_drivers_agents_and_persons_do_the_run_is_where_the_table_allows(context, timeout, done):
+    with tempfile.TemporaryDirectory() as directory:
+        world = World(Path(directory))
+        world.runs[0].start(CALLING, {}, context, run_id="mine", timeout=timeout)
+        keys = {}
+        for index, what in enumerate(done):
+            if what[0] == "wait":
+                world.now += what[1]
+            runs = world.runs[index % 2]
+            with contextlib.suppress(RunStateError, StepNotFound):
+                work(runs, runs.get("mine"), what)
+            check(world, "mine")
+            run = runs.get("mine")
+            if run.calling is not None:
+                assert keys.setdefault(run.calling.step_id, run.calling.key) == run.calling.key
+                assert run.calling.attempt <= TOOL["retries"] + 1
+            at_work = [one.id for one in runs.at_work()]
+            assert at_work == (["mine"] if run.waiting_for is Waiting.CALL else [])
+            assert runs.left_running() == (["mine"] if run.needs_stop else [])
+            assert runs.queue_position("mine") == ((1, 1) if run.state is State.QUEUED else (0, 0))
         world.close()

@@ -4,7 +4,8 @@ import pytest
 
 from make import document, step
 from workflowlookup.core.building import build
-from workflowlookup.core.run import State, Waiting, fold, kind_of
+from workflowlookup.core.events import kind_of
+from workflowlookup.core.run import State, Waiting, fold
 from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError
 from workflowlookup.runs.journal import Query
 from workflowlookup.runs.service import MOST_KEPT, Runs
@@ -13,40 +14,6 @@ from workflowlookup.runs.sqlite import SqliteJournal
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]
 TWO = build(document(step("one", validationCriteria=LONG), step("two")))
 HELD = build(document(step("one", requireConfirmation=True), step("two")))
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1_000
-
-    def __call__(self):
-        self.now += 1
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def open_runs(tmp_path, clock):
-    """As many services on the same journal as a test wants: each stands for a process."""
-    opened = []
-
-    def make(**options):
-        runs = Runs(SqliteJournal(str(tmp_path / "runs.sqlite")), clock=clock, **options)
-        opened.append(runs)
-        return runs
-
-    yield make
-    for runs in opened:
-        runs.close()
-
-
-@pytest.fixture
-def runs(open_runs):
-    return open_runs()
 
 
 def kinds(runs, run_id):

@@ -21,6 +21,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 # ── what is answered ────────────────────────────────────────────────────────────────────────────────────────────
+TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 
 
 @pytest.mark.spec(
@@ -37,9 +38,12 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Any:
     "004/checklist/capabilities",
     "001/compliance/initialize",
 )
+@pytest.mark.parametrize("is_on", [True, False], ids=["with workflow tools", "without"])
 @pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
-def test_initialize_confirms_the_version_and_tells_capabilities_and_server(start: Start, version: str) -> None:
-    server = start(version=None)
+def test_initialize_confirms_the_version_and_tells_capabilities_and_server(
+    start: Start, version: str, *, is_on: bool
+) -> None:
+    server = start(version=None, WORKFLOWLOOKUP_WORKFLOW_TOOLS=str(is_on))
 
     result = server.result("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT})
 
@@ -47,10 +51,11 @@ def test_initialize_confirms_the_version_and_tells_capabilities_and_server(start
     assert result == {
         "protocolVersion": version,
         "capabilities": {
-            "tools": {"listChanged": False, "notifyProgress": False},
-            "resources": {"subscribe": True, "listChanged": False},
+            "tools": {"listChanged": is_on, "notifyProgress": is_on},
+            "resources": {"subscribe": True, "listChanged": is_on},
             "prompts": {"listChanged": False},
             "completions": {},
+            **(TASKS if version == "2025-11-25" else {}),
         },
         "serverInfo": SERVER_INFO,
     }

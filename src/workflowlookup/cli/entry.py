@@ -20,9 +20,10 @@ from workflowlookup.cli.context import variable
 from workflowlookup.cli.output import clean, complain, write
 from workflowlookup.core.advance import loops_to_end
 from workflowlookup.core.contract import Need, unmet
+from workflowlookup.core.events import OutputRefused
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.navigation import scope_of
-from workflowlookup.core.run import OutputRefused, Run
+from workflowlookup.core.run import Run
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StorageError
 

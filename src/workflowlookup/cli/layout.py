@@ -17,7 +17,7 @@ WIDTH: Final = 100
 
 _FIRST: Final = (
     *("$schema", "id", "name", "type", "title"),
-    *("agentRole", "runCondition", "requires", "guidance", "prompt"),
+    *("agentRole", "runCondition", "requires", "guidance", "prompt", "call"),
 )
 
 

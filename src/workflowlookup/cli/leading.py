@@ -3,18 +3,22 @@
 Everything that is accepted is in the journal before the next step is shown, so the run can be left at any time.
 """
 
+from collections.abc import Callable
+
 from workflowlookup.cli.entry import Entry, NoEditor, Source
 from workflowlookup.cli.journal import command_line, person
 from workflowlookup.cli.output import complain, refuse, write
 from workflowlookup.cli.run_view import (
     standing,
+    write_call,
     write_end,
     write_note,
     write_question,
     write_step,
     write_verdict,
 )
-from workflowlookup.core.run import OutputRefused, Run, State, Waiting
+from workflowlookup.core.events import OutputRefused
+from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.errors import InvalidParams, RunStateError, StorageError, WorkflowLookupError
 from workflowlookup.runs.service import Runs
 from workflowlookup.settings import Settings
@@ -23,11 +27,21 @@ from workflowlookup.settings import Settings
 class Leading:
     """One sitting with a run."""
 
-    def __init__(self, runs: Runs, source: Source, settings: Settings, *, is_quiet: bool = False) -> None:
+    def __init__(
+        self,
+        runs: Runs,
+        source: Source,
+        settings: Settings,
+        *,
+        is_quiet: bool = False,
+        work: Callable[[Run], Run] | None = None,
+    ) -> None:
+        """`work` makes the calls of a run until it waits for somebody or is over; without it they are left."""
         self._runs = runs
         self._source = source
         self._settings = settings
         self._is_quiet = is_quiet
+        self._work = work
         self._last = ""
         self.was_refused = False
 
@@ -46,7 +60,7 @@ class Leading:
             if not (is_step and self.was_refused):  # after a refusal the person knows the step, and reads the verdict
                 self._show(run)
             try:
-                moved = self._take_output(run) if is_step else self._take_word(run)
+                moved = self._take(run)
             except NoEditor as problem:
                 complain(str(problem))
                 self.was_refused = True
@@ -62,8 +76,18 @@ class Leading:
             self._tell_how_to_resume(run)
         return run
 
+    def _take(self, run: Run) -> Run | None:
+        """The run after what it waits for; None when that does not come."""
+        if run.waiting_for is Waiting.CALL:
+            self.was_refused = False
+            return self._work(run) if self._work else None
+        return self._take_output(run) if run.waiting_for is Waiting.OUTPUT else self._take_word(run)
+
     def _show(self, run: Run) -> None:
         if self._is_quiet:
+            return
+        if run.waiting_for is Waiting.CALL:
+            write_call(run)
             return
         if run.waiting_for is Waiting.OUTPUT:
             write_step(run)

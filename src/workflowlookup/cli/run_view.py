@@ -20,9 +20,11 @@ from workflowlookup.cli.output import (
     write_markdown,
 )
 from workflowlookup.core.advance import loops_to_end
+from workflowlookup.core.calls import name_call
 from workflowlookup.core.contract import unmet
-from workflowlookup.core.guidance import Guidance, guide
-from workflowlookup.core.run import Failed, OutputAccepted, OutputRefused, Run, State, Waiting
+from workflowlookup.core.events import Failed, OutputAccepted, OutputRefused
+from workflowlookup.core.guidance import Guidance, filler, guide
+from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.tools.run_answers import question
 
 STYLES: Final[Mapping[str, str]] = {
@@ -76,6 +78,20 @@ def _markdown(run: Run, guidance: Guidance) -> Iterator[str]:
     if guidance.requires_confirmation:
         yield "**You will be asked to confirm this step.**"
     yield guidance.prompt
+
+
+def write_call(run: Run) -> None:
+    """The call that the server makes in the current step."""
+    write()
+    write(*progress(run))
+    write()
+    title = filler(run.scope, {})(run.step.title)
+    iteration = f" · iteration {run.loop.iteration} of loop {run.loop.id}" if run.loop else ""
+    write((title, "bold"), (f"  {run.current}{iteration}", "dim"))
+    if run.step.call is not None:
+        write(f"The server calls {name_call(run.step.call)}.")
+    if run.calling is not None and run.calling.failure:
+        write(("The last attempt failed: ", "yellow"), run.calling.failure)
 
 
 def write_note(run: Run) -> None:
@@ -136,6 +152,9 @@ def standing(run: Run) -> str:
         return f"The run waits for the output of step '{run.current}'."
     if run.waiting_for is Waiting.CONFIRMATION:
         return f"The run waits for a person to confirm step '{run.current}'."
+    if run.waiting_for is Waiting.CALL:
+        doing = "is being made" if run.state is State.RUNNING else "has still to be made"
+        return f"The call of step '{run.current}' {doing}."
     return "".join(piece if isinstance(piece, str) else piece[0] for piece in ending(run))
 
 

@@ -125,6 +125,9 @@ def _lines(reason: Reason) -> Iterator[str]:
     if reason.refused:
         times = "once" if reason.refused == 1 else f"{reason.refused} times"
         yield f"refused {times}: {' '.join(' '.join(reason.issues).split())}"
+    if reason.failed:
+        times = "once" if reason.failed == 1 else f"{reason.failed} times"
+        yield f"its call failed {times}: {' '.join(reason.failure.split())}"
     if reason.confirmation:
         yield " ".join(reason.confirmation.split())
 

@@ -9,7 +9,8 @@ from workflowlookup.console.guard import Refused
 from workflowlookup.console.looking import find_run
 from workflowlookup.console.viewer import Scope
 from workflowlookup.console.visit import Visit
-from workflowlookup.core.run import ConfirmationDenied, ConfirmationGiven, Run, Started, Waiting
+from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Started
+from workflowlookup.core.run import Run, Waiting
 from workflowlookup.errors import RunStateError
 
 MOST_NOTE: Final = 10_000
@@ -47,8 +48,14 @@ async def again(visit: Visit) -> Response:
     started = visit.house.runs.journal.read(run.id)[0].event
     if not run.is_over or not isinstance(started, Started):
         raise RunStateError("The run is not over. Go on with it, or cancel it first.")
-    workflow = visit.house.catalog.get(run.workflow.id)
-    new = visit.house.runs.start(workflow, started.input, started.context, run_id=new_id, by=visit.viewer.name)
+    new = visit.house.runs.start(
+        visit.house.resolve(run.workflow.id),
+        started.input,
+        started.context,
+        run_id=new_id,
+        by=visit.viewer.name,
+        timeout=started.timeout,
+    )
     return _back(new.id, "again")
 
 

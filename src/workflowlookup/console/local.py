@@ -15,11 +15,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workflowlookup.console.app import make_routes
 from workflowlookup.console.guard import host_name
-from workflowlookup.console.house import House, Provider
+from workflowlookup.console.house import make_house
 from workflowlookup.console.streams import Streams
 from workflowlookup.console.viewer import Viewer
-from workflowlookup.library.catalog import Catalog
-from workflowlookup.runs.service import Runs
+from workflowlookup.tools.registry import Services
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 WELCOME: Final = (
@@ -47,21 +46,13 @@ class OnlyHere:
 class Local:
     """The console of one person, who may do everything."""
 
-    def __init__(self, catalog: Catalog, runs: Runs, *, person: str, journal: str = "", port: int = 0) -> None:
-        self.streams = Streams(runs)
+    def __init__(self, services: Services, *, person: str, journal: str = "", port: int = 0) -> None:
+        self.services = services
         self._cookie = f"workflowlookup-{port}"  # cookies do not know of ports
         self._key: str | None = secrets.token_urlsafe(24)
         self._viewer = Viewer(name=person, scopes=frozenset({"admin"}), session=secrets.token_urlsafe(24))
-        self._catalog = catalog
-        self.house = House(
-            catalog=catalog,
-            runs=runs,
-            streams=self.streams,
-            viewer=self._known,
-            providers=self._providers,
-            secret=secrets.token_bytes(32),
-            journal=journal,
-            welcome=WELCOME,
+        self.house = make_house(
+            services, viewer=self._known, secret=secrets.token_bytes(32), journal=journal, welcome=WELCOME
         )
         routes = [Route("/enter", self._enter), *make_routes(self.house)]
         self.app = Starlette(routes=routes, middleware=[Middleware(OnlyHere)])
@@ -86,10 +77,6 @@ class Local:
         session = request.cookies.get(self._cookie, "")
         return self._viewer if hmac.compare_digest(session.encode(), self._viewer.session.encode()) else None
 
-    def _providers(self) -> tuple[Provider, ...]:
-        count = len(self._catalog.snapshot().summaries)
-        return (Provider(name="library", kind="documents on this machine", state="ready", workflows=count),)
-
 
 class _Server(uvicorn.Server):
     """Ends the streams before it waits for connections: they would never end by themselves."""
@@ -102,11 +89,15 @@ class _Server(uvicorn.Server):
 
 
 def serve(console: Local, listening: socket.socket) -> None:
-    """Serve until the process is told to end."""
+    """Serve until the process is told to end; what runs need the server for is done meanwhile."""
     options: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False, "lifespan": "off"}
     config = uvicorn.Config(
         console.app, timeout_graceful_shutdown=SECONDS_TO_END, limit_concurrency=MOST_CONNECTIONS, **options
     )
     server = _Server(config)
-    server.streams = console.streams
-    server.run(sockets=[listening])
+    server.streams = console.house.streams
+    console.services.settle()
+    try:
+        server.run(sockets=[listening])
+    finally:
+        console.services.close()

@@ -55,7 +55,7 @@ def find_workflow(visit: Visit, workflow_id: str) -> tuple[Workflow, bool]:
     """
     visit.need("read", workflow_id, "workflow")
     try:
-        return visit.house.catalog.get(workflow_id), True
+        return visit.house.resolve(workflow_id), True
     except WorkflowNotFound:
         for line in visit.house.runs.summaries(Query(workflow_id=workflow_id, limit=1)):
             return visit.house.runs.get(line.id).workflow, False
@@ -63,9 +63,9 @@ def find_workflow(visit: Visit, workflow_id: str) -> tuple[Workflow, bool]:
 
 
 def current(visit: Visit, workflow_id: str) -> Workflow | None:
-    """The workflow as the library has it; None when it has none that is sound."""
+    """The workflow as it would be run now; None when there is none that is sound and within reach."""
     try:
-        return visit.house.catalog.get(workflow_id)
+        return visit.house.resolve(workflow_id)
     except WorkflowLookupError:
         return None
 
@@ -99,7 +99,7 @@ def versions_of(visit: Visit, workflow_id: str) -> list[Version]:
 
 def document_of_version(visit: Visit, workflow_id: str, version: Version) -> Workflow:
     if version.is_current:
-        return visit.house.catalog.get(workflow_id)
+        return visit.house.resolve(workflow_id)
     run = visit.house.runs.get(version.run_id)
     if run.hash != version.hash:
         raise RunStateError("The run of this version was replaced meanwhile. Load the page again.")

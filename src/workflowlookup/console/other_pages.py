@@ -2,6 +2,7 @@
 
 import platform
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -12,8 +13,10 @@ from workflowlookup.console.library_pages import issues_of
 from workflowlookup.console.looking import scan
 from workflowlookup.console.visit import Visit
 from workflowlookup.errors import StorageError
+from workflowlookup.providers.config import LIBRARY
+from workflowlookup.providers.definition import document_id
 from workflowlookup.runs.journal import Query
-from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.tools.dynamic import META
 
 MOST_COUNTED: Final = 2_000
 
@@ -25,7 +28,19 @@ async def front(visit: Visit) -> Response:
 
 
 async def tools(visit: Visit) -> Response:
-    return visit.page("tools.html", place="tools", tools=BUILTIN_TOOLS, providers=visit.house.providers())
+    found = [(tool, (tool.meta or {}).get(META)) for tool in visit.house.tools()]
+    return visit.page(
+        "tools.html",
+        place="tools",
+        tools=[tool for tool, about in found if about is None],
+        workflows=[(tool, about) for tool, about in found if about is not None and _sees(visit, about)],
+        providers=visit.house.providers(),
+    )
+
+
+def _sees(visit: Visit, about: Mapping[str, str]) -> bool:
+    own = about["provider"] == LIBRARY
+    return visit.viewer.may("read", about["id"] if own else document_id(about["provider"], about["id"]))
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

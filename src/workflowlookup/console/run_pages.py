@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -15,11 +15,13 @@ from workflowlookup.console.looking import current, find_run, page_of
 from workflowlookup.console.text import now
 from workflowlookup.console.visit import Visit
 from workflowlookup.core import report as reports
+from workflowlookup.core.calls import call_arguments, name_call
+from workflowlookup.core.events import CallDue, OutputAccepted, OutputRefused, Record, StepOffered
 from workflowlookup.core.exchange import as_line
 from workflowlookup.core.graph import draw_path
 from workflowlookup.core.navigation import split_instance
 from workflowlookup.core.patterns import start_budget
-from workflowlookup.core.run import OutputAccepted, OutputRefused, Record, Run, StepOffered, Waiting
+from workflowlookup.core.run import Run, Waiting
 from workflowlookup.core.svg import as_fragment
 from workflowlookup.core.why import Explanation, Fate, Reason, explain_run
 from workflowlookup.errors import WorkflowLookupError
@@ -35,6 +37,7 @@ STATES: Final = (
     ("", "All"),
     ("person", "Waiting for a person"),
     ("waiting", "Waiting"),
+    ("work", "At work"),
     ("completed", "Completed"),
     ("failed", "Failed"),
     ("cancelled", "Cancelled"),
@@ -62,13 +65,14 @@ async def runs(visit: Visit) -> Response:
     state, workflow_id, since = visit.asked("state"), visit.asked("workflow"), visit.asked("since")
     if state not in dict(STATES) or since not in dict(TIME_NAMES):
         raise Refused(400, "There is no such filter. Choose one from the page.")
+    fits = FITS.get(state, lambda _: True)
     query = Query(
-        state="waiting" if state == "person" else state or None,
+        state={"person": "waiting", "work": None}.get(state, state or None),
         workflow_id=workflow_id or None,
         since=now() - TIMES[since] if since else None,
         after=_place(visit.asked("after")),
     )
-    shown, are_more = page_of(visit, query, PAGE, _waits_for_person if state == "person" else lambda _: True)
+    shown, are_more = page_of(visit, query, PAGE, fits)
     waiting, _ = page_of(visit, Query(state="waiting"), 99, _waits_for_person)
     chosen = {"state": state, "workflow": workflow_id, "since": since}
     return visit.page(
@@ -99,6 +103,13 @@ def _names(visit: Visit, rows: Sequence[Summary]) -> dict[str, str]:
 
 def _waits_for_person(line: Summary) -> bool:
     return line.waiting_for == Waiting.CONFIRMATION
+
+
+FITS: Final[Mapping[str, Callable[[Summary], bool]]] = {
+    "person": _waits_for_person,
+    "work": lambda line: line.waiting_for == Waiting.CALL,
+}
+"""What the journal is not asked for by its state."""
 
 
 def _address(chosen: Mapping[str, str], **changed: str) -> str:
@@ -151,10 +162,25 @@ def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> d
         "issues": found.judged.issues if isinstance(found.judged, OutputRefused) else (),
         "judged_at": _judged_at(records),
         "asks": found.waiting_for is Waiting.CONFIRMATION,
+        "call": _call(found),
         "may_confirm": visit.viewer.may("confirm", found.workflow.id),
         "may_cancel": may_run and not found.is_over,
         "may_start": may_run and found.is_over and current(visit, found.workflow.id) is not None,
         "new_id": secrets.token_hex(6),
+    }
+
+
+def _call(found: Run) -> dict[str, Any] | None:
+    """The call that the run is at: what is called, with what, and how that goes."""
+    if found.is_over or not found.current or found.step.call is None or found.waiting_for is Waiting.OUTPUT:
+        return None
+    doing = found.calling
+    return {
+        "name": name_call(found.step.call),
+        "arguments": call_arguments(found),
+        "attempt": doing.attempt if doing else 0,
+        "progress": doing.progress if doing else None,
+        "failure": doing.failure if doing else "",
     }
 
 
@@ -170,7 +196,7 @@ def durations(records: Sequence[Record]) -> dict[str, int]:
     took: dict[str, int] = {}
     for record in records:
         match record.event:
-            case StepOffered(step_id=step_id):
+            case StepOffered(step_id=step_id) | CallDue(step_id=step_id):
                 offered.setdefault(step_id, record.time)
             case OutputAccepted(step_id=step_id) if step_id in offered:
                 took[step_id] = record.time - offered[step_id]
@@ -195,6 +221,9 @@ def _notes(reasons: Sequence[Reason], took: Mapping[str, int]) -> list[str]:
     refused = sum(one.refused for one in reasons)
     if refused:
         notes.append(f"refused {'once' if refused == 1 else f'{refused} times'}: {' '.join(last.issues)}")
+    failed = sum(one.failed for one in reasons)
+    if failed:
+        notes.append(f"its call failed {'once' if failed == 1 else f'{failed} times'}: {last.failure}")
     if last.fate in (Fate.SKIPPED, Fate.WOULD_BE_SKIPPED):
         values = ", ".join(dict.fromkeys(check.sentence() for check in last.checks))
         notes.append(f"{last.fate}: {values or last.because}")

@@ -31,7 +31,8 @@ AT_ONCE: Final = 20
 """How many are read before others get a turn."""
 MOST_RULES: Final = 15
 DAYS: Final = 30
-ORDER: Final = ("completed", "waiting", "failed", "cancelled")
+ORDER: Final = {"completed": "completed", "waiting": "under way", "failed": "failed", "cancelled": "cancelled"}
+"""How runs are told apart here: the class that draws them, and the word for it."""
 DAY: Final = 24 * HOUR
 
 
@@ -74,14 +75,18 @@ def _since(visit: Visit) -> tuple[int | None, str]:
 
 
 def _states(lines: Sequence[Summary]) -> list[tuple[str, int]]:
-    counts = Counter(line.state for line in lines)
+    counts = Counter(_kind(line.state) for line in lines)
     return [(state, counts[state]) for state in ORDER]
+
+
+def _kind(state: str) -> str:
+    return state if state in ORDER else "waiting"
 
 
 def _line(workflow_id: str, found: Sequence[Summary], most: int) -> Line:
     states = _states(found)
     whole = [line.updated - line.started for line in found if line.state == "completed"]
-    label = ", ".join(f"{count} {state}" for state, count in states if count)
+    label = ", ".join(f"{count} {ORDER[state]}" for state, count in states if count)
     return Line(
         workflow_id=workflow_id,
         runs=len(found),
@@ -96,7 +101,7 @@ def _days(lines: Sequence[Summary]) -> tuple[Markup, str, str, int]:
     today = now() // DAY
     counts: dict[int, Counter[str]] = {}
     for line in lines:
-        counts.setdefault(line.started // DAY, Counter())[line.state] += 1
+        counts.setdefault(line.started // DAY, Counter())[_kind(line.state)] += 1
     days = range(today - DAYS + 1, today + 1)
     parts = [[(counts.get(day, Counter[str]())[state], state) for state in ORDER] for day in days]
     started = sum(size for day in parts for size, _ in day)
@@ -140,6 +145,7 @@ async def workflow(visit: Visit) -> Response:
         since=name,
         versions=list(known),
         chosen=chosen,
+        counts=[_counts(one) for one in chosen],
         order=ORDER,
         read=read,
         is_cut=read >= MOST_READ,
@@ -148,6 +154,13 @@ async def workflow(visit: Visit) -> Response:
         spans=list(_spans(chosen, scale)) if times else [],
         axis=scale.axis(),
     )
+
+
+def _counts(figures: Figures) -> list[tuple[str, int]]:
+    counts: Counter[str] = Counter()
+    for state, count in figures.states.items():
+        counts[_kind(state)] += count
+    return [(state, counts[state]) for state in ORDER]
 
 
 async def _tallied(visit: Visit, query: Query) -> tuple[dict[str, Tally], int]:

@@ -5,10 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.graph import in_words
-from workflowlookup.core.model import Workflow
-from workflowlookup.core.navigation import find_step, scope_of
-from workflowlookup.core.run import (
+from workflowlookup.core.events import (
+    CallAcknowledged,
+    CallBegun,
+    CallDue,
+    CallFailed,
+    CallProgressed,
+    CallStopped,
     Cancelled,
     Completed,
     ConfirmationAsked,
@@ -23,12 +26,15 @@ from workflowlookup.core.run import (
     OutputAccepted,
     OutputRefused,
     Record,
-    Run,
     Started,
     StepOffered,
     StepSkipped,
     kind_of,
 )
+from workflowlookup.core.graph import in_words
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.navigation import find_step, scope_of
+from workflowlookup.core.run import Run
 from workflowlookup.core.values import Context
 from workflowlookup.core.why import decided_by
 
@@ -140,8 +146,8 @@ def _refused(event: OutputRefused) -> Words:
 
 
 def _asked(event: ConfirmationAsked) -> Words:
-    why = "it was refused as often as it may be" if event.reason == "attempts" else ""
-    return Words(title="A person is asked", tone="asked", step=event.step_id, lines=(why,) if why else ())
+    why = {"attempts": ("it was refused as often as it may be",), "call": ("before the server makes the call",)}
+    return Words(title="A person is asked", tone="asked", step=event.step_id, hints=why.get(event.reason, ()))
 
 
 def _given(event: ConfirmationGiven) -> Words:
@@ -161,6 +167,30 @@ def _entered(event: LoopEntered) -> Words:
     return Words(title=f"Loop entered{total}", step=event.loop_id)
 
 
+def _due(event: CallDue) -> Words:
+    title = f"Call due, iteration {event.loop.iteration}" if event.loop else "Call due"
+    return Words(title=title, tone="offered", step=event.step_id, lines=event.warnings)
+
+
+def _begun(event: CallBegun) -> Words:
+    again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+    return Words(title=f"The server calls{again}", step=event.step_id)
+
+
+def _acknowledged(event: CallAcknowledged) -> Words:
+    return Words(title="Begun elsewhere", step=event.step_id, values={"run": event.remote_id})
+
+
+def _progressed(event: CallProgressed) -> Words:
+    total = f" of {event.total:g}" if event.total is not None else ""
+    return Words(title=f"Progress: {event.done:g}{total}", step=event.step_id, note=event.message)
+
+
+def _stopped(event: CallStopped) -> Words:
+    title, tone = ("The call was stopped", "minor") if event.stopped else ("The call may still run", "refused")
+    return Words(title=title, tone=tone, step=event.step_id, lines=(event.told,))
+
+
 def _unknown(event: Any) -> Words:
     """An event that this page has no words for: what it holds is shown as it is."""
     held = {name: value for name, value in msgspec.to_builtins(event).items() if name != "event"}
@@ -177,6 +207,12 @@ _WORDS: Final[Mapping[type[Event], Callable[[Any], Words]]] = {
     ConfirmationAsked: _asked,
     ConfirmationGiven: _given,
     ConfirmationDenied: _denied,
+    CallDue: _due,
+    CallBegun: _begun,
+    CallAcknowledged: _acknowledged,
+    CallProgressed: _progressed,
+    CallFailed: lambda event: Words(title="Call failed", tone="refused", step=event.step_id, lines=(event.reason,)),
+    CallStopped: _stopped,
     LoopEntered: _entered,
     LoopIterated: lambda event: Words(title=f"Iteration {event.iteration}", step=event.loop_id),
     LoopLeft: lambda event: Words(title="Loop left", step=event.loop_id, lines=(event.why,)),

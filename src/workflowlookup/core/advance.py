@@ -4,17 +4,22 @@ Nothing here is stored or told to anyone. A call that is not allowed where the r
 good enough is no such thing, it is an event. Every draft ends where the run rests.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 
+from workflowlookup.core.calls import missing_for_call, name_call
 from workflowlookup.core.conditions import describe, evaluate
 from workflowlookup.core.contract import MOST_MISFITS, refuse_misfits, unmet
-from workflowlookup.core.guidance import requires_confirmation
-from workflowlookup.core.model import Loop, Verdict, Workflow
-from workflowlookup.core.navigation import Next, find_step, join_instance, next_step, scope_of, split_instance
-from workflowlookup.core.run import (
+from workflowlookup.core.events import (
+    CallAcknowledged,
+    CallBegun,
+    CallDue,
+    CallFailed,
+    CallProgressed,
+    CallStopped,
     Cancelled,
     Completed,
     ConfirmationAsked,
@@ -29,23 +34,25 @@ from workflowlookup.core.run import (
     OutputAccepted,
     OutputRefused,
     Record,
-    Run,
     Started,
-    State,
     StepOffered,
     StepSkipped,
-    Waiting,
-    apply,
-    document_of,
-    fold,
-    submission_key,
 )
+from workflowlookup.core.guidance import requires_confirmation
+from workflowlookup.core.model import Loop, Verdict, Workflow
+from workflowlookup.core.navigation import Next, find_step, join_instance, next_step, scope_of, split_instance
+from workflowlookup.core.run import CallState, Run, State, Waiting, apply, document_of, fold, submission_key
 from workflowlookup.core.schemas import compile_schema_text, misfits, suggest
 from workflowlookup.core.validation import judge
 from workflowlookup.core.values import MAX_CONTEXT_BYTES, Context, Json, lookup
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
 
+MOST_OUTPUT: Final = 1 << 20
+"""How many characters the result of a call may have."""
+MOST_SAID: Final = 2_000
+"""How many characters of what another system says about a call are kept."""
 START_ANEW: Final = "Start a new run with workflow_start."
+MEND_AND_START: Final = "Mend what the reason names, then start a new run with workflow_start."
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,13 +79,15 @@ class Draft:
 # ── what can be asked of a run ──────────────────────────────────────────────────────────────────────────────────
 
 
-def begin(run_id: str, workflow: Workflow, given: Context, context: Context, at: Moment) -> Draft:
+def begin(  # noqa: PLR0913 - all that a run begins with
+    run_id: str, workflow: Workflow, given: Context, context: Context, at: Moment, *, timeout: float | None = None
+) -> Draft:
     """A new run of the workflow. Raises `InvalidParams` when the input or the context does not fit its schemas."""
     _refuse_input(workflow, given)
     variables = {**given, **context}
     _refuse_context(workflow, {}, variables)
     document, digest = document_of(workflow)
-    started = Started(hash=digest, document=document, input=given, context=variables)
+    started = Started(hash=digest, document=document, input=given, context=variables, timeout=timeout)
     record = Record(sequence=1, time=at.time, by=at.by, event=started)
     draft = Draft(fold(run_id, [record]), at)
     draft.records.append(record)
@@ -133,6 +142,9 @@ def confirm(run: Run, step_id: str, at: Moment, *, relayed: bool, note: str = ""
     _refuse_confirmation(run, step_id)
     draft = Draft(run, at)
     draft.add(ConfirmationGiven(step_id=run.current, relayed=relayed, note=note))
+    if _is_about_call(run):
+        _due_again(draft)
+        return draft
     if isinstance(run.judged, OutputRefused):
         _accept(draft, OutputAccepted(step_id=run.current, output=run.judged.output), run.judged.context)
     _go_on(draft)
@@ -144,8 +156,11 @@ def deny(run: Run, step_id: str, at: Moment, *, relayed: bool, note: str = "") -
     _refuse_confirmation(run, step_id)
     draft = Draft(run, at)
     draft.add(ConfirmationDenied(step_id=run.current, relayed=relayed, note=note))
-    if isinstance(run.judged, OutputRefused):
-        said = f": {note}" if note else "."
+    said = f": {note}" if note else "."
+    if _is_about_call(run):
+        reason = f"A person did not agree to step '{run.current}', the call of {_called(run)}{said}"
+        draft.add(Failed(reason=reason, remedy=START_ANEW))
+    elif isinstance(run.judged, OutputRefused):
         reason = f"Step '{run.current}' was refused {_times(run.attempts)}, and a person did not accept it{said}"
         draft.add(Failed(reason=reason, remedy=START_ANEW))
     else:
@@ -167,9 +182,12 @@ def expire(run: Run, at: Moment) -> Draft | None:
     if run.deadline is None or at.time <= run.deadline:
         return None
     draft = Draft(run, at)
-    seconds = f"{run.workflow.deadline_seconds:,g}"
-    reason = f"The run was not done within {seconds} seconds; it waited for the output of step '{run.current}'."
-    draft.add(Failed(reason=reason, remedy=START_ANEW))
+    what = f"it waited for the output of step '{run.current}'"
+    if run.waiting_for is Waiting.CALL:
+        doing = "was still being made" if run.state is State.RUNNING else "had still to wait for its turn"
+        what = f"step '{run.current}', the call of {_called(run)}, {doing}"
+    reason = f"The run was not done within {run.seconds:,g} seconds; {what}."
+    draft.add(Failed(reason=reason, remedy=START_ANEW, timed_out=True))
     return draft
 
 
@@ -180,6 +198,158 @@ def loops_to_end(run: Run) -> list[str]:
         for loop_id in _loops(run.workflow, run.current)
         if (loop := _loop(run.workflow, loop_id)).condition is None and loop.type in ("while", "until")
     ]
+
+
+# ── what the server does by itself ──────────────────────────────────────────────────────────────────────────────
+
+
+def begin_call(run: Run, at: Moment) -> Draft:
+    """The run while its call is made. Raises `RunStateError` when no call is due."""
+    call = _refuse_unless_calling(run, begun=False)
+    draft = Draft(run, at)
+    draft.add(CallBegun(step_id=run.current, attempt=call.attempt + 1, key=call.key))
+    return draft
+
+
+def acknowledge_call(run: Run, remote_id: str, at: Moment) -> Draft:
+    """The run when the other system has begun one of its own."""
+    _refuse_unless_calling(run)
+    draft = Draft(run, at)
+    draft.add(CallAcknowledged(step_id=run.current, remote_id=_storable(remote_id)))
+    return draft
+
+
+def report_call(run: Run, done: float, total: float | None, message: str, at: Moment) -> Draft:
+    """The run when its call has told how far it is."""
+    _refuse_unless_calling(run)
+    if not math.isfinite(done):
+        done = 0.0
+    if total is not None and not math.isfinite(total):
+        total = None
+    draft = Draft(run, at)
+    message = _storable(message)[:MOST_SAID]
+    draft.add(CallProgressed(step_id=run.current, done=float(done), total=total and float(total), message=message))
+    return draft
+
+
+def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
+    """The run after its call gave a result: `output` is what is judged, `value` what its variable takes.
+
+    A result that does not do counts as a failed attempt.
+    """
+    _refuse_unless_calling(run)
+    output, step = _storable(output), run.step
+    save_as = step.call.save_as if step.call else ""
+    try:
+        changes = {save_as: msgspec.json.decode(msgspec.json.encode(value))} if save_as else {}
+        _refuse_result(run, output, changes)
+    except (UnicodeEncodeError, msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
+        return fail_call(run, "its result is no JSON that can be kept", at, is_final=True)
+    except InvalidParams as misfit:
+        return fail_call(run, f"its result cannot be kept: {misfit.remedy}", at, is_final=True)
+    scope = scope_of(run.workflow, run.current, {**run.context, **changes}, run.lists)
+    try:
+        issues = _judge(run, output, scope).issues if step.criteria is not None else ()
+    except (InvalidCriteria, InvalidWorkflow) as refusal:
+        return fail_call(run, f"its result cannot be judged: {refusal.remedy}", at, is_final=True)
+    needs = unmet(run.workflow, step, scope, is_done=True)
+    key = submission_key(run.current, output, changes)
+    draft = Draft(run, at)
+    if issues or needs:
+        refused = OutputRefused(
+            step_id=run.current,
+            output=output,
+            key=key,
+            context=changes,
+            issues=(*(issue.message for issue in issues), *(need.sentence() for need in needs)),
+            suggestions=tuple(dict.fromkeys(issue.suggestion for issue in issues)),
+            missing=needs,
+        )
+        draft.add(refused)
+        _call_again(draft, "; ".join(refused.issues))
+        return draft
+    _accept(draft, OutputAccepted(step_id=run.current, output=output, key=key), changes)
+    _go_on(draft)
+    return draft
+
+
+def fail_call(run: Run, reason: str, at: Moment, *, is_final: bool = False, timed_out: bool = False) -> Draft:
+    """The run after its call came to nothing: the call is due again, or the run has failed.
+
+    A call that is due and was not begun can only fail for good.
+    """
+    call = _refuse_unless_calling(run, begun=None)
+    reason = _storable(reason)[:MOST_SAID]
+    draft = Draft(run, at)
+    if call.begun:
+        draft.add(CallFailed(step_id=run.current, reason=reason))
+        if not is_final and call.attempt <= _retries(run):
+            _due_again(draft)
+            return draft
+    times = f" {_times(call.attempt)}" if call.attempt > 1 else ""
+    told = f"Step '{run.current}', the call of {_called(run)}, failed{times}: {reason.rstrip('.')}."
+    draft.add(Failed(reason=told, remedy=MEND_AND_START, timed_out=timed_out))
+    return draft
+
+
+def stop_call(run: Run, stopped: bool, told: str, at: Moment) -> Draft:  # noqa: FBT001 - what became of it
+    """The run, which is over, with what became of its call. Raises `RunStateError` when none was running."""
+    if not run.needs_stop:
+        raise RunStateError("No call of this run is running.", **_position(run, ""))
+    draft = Draft(run, at)
+    draft.add(CallStopped(step_id=run.current, stopped=stopped, told=_storable(told)[:MOST_SAID]))
+    return draft
+
+
+def _due(draft: Draft, found: Next) -> None:
+    """The next step is a call: it becomes due, or a person is asked first."""
+    workflow, step = draft.run.workflow, found.step
+    assert step is not None
+    missing = missing_for_call(workflow, step, found.context)
+    if missing:
+        told = f"Step '{found.instance_id}' cannot be called: {'; '.join(missing)}."
+        draft.add(Failed(reason=told, remedy="Start a new run with workflow_start, and give it these variables."))
+    elif requires_confirmation(step, found.context):
+        asked = ConfirmationAsked(step_id=found.instance_id, reason="call", loop=found.loop, warnings=found.warnings)
+        draft.add(asked)
+    else:
+        draft.add(CallDue(step_id=found.instance_id, loop=found.loop, warnings=found.warnings))
+
+
+def _due_again(draft: Draft) -> None:
+    run = draft.run
+    draft.add(CallDue(step_id=run.current, loop=run.loop, warnings=run.warnings))
+
+
+def _call_again(draft: Draft, issues: str) -> None:
+    """After a result that was refused: the same call, or what is to happen when it was made often enough."""
+    run = draft.run
+    attempt = run.calling.attempt if run.calling else 0
+    if attempt <= _retries(run):
+        _due_again(draft)
+    elif run.step.when_exhausted == "ask":
+        draft.add(ConfirmationAsked(step_id=run.current, reason="attempts"))
+    else:
+        times = f" {_times(run.attempts)}" if run.attempts > 1 else ""
+        reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused{times}: {issues}"
+        draft.add(Failed(reason=reason[:MOST_SAID], remedy=MEND_AND_START))
+
+
+def _retries(run: Run) -> int:
+    return run.step.call.retries if run.step.call else 0
+
+
+def _called(run: Run) -> str:
+    return name_call(run.step.call) if run.step.call else "nothing"
+
+
+def _is_about_call(run: Run) -> bool:
+    return run.asked is not None and run.asked.reason == "call"
+
+
+def _storable(text: str) -> str:
+    """The text without what UTF-8 cannot say: halves of characters, from systems that escape carelessly."""
+    return text.encode("utf-8", "replace").decode()
 
 
 # ── going on ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -202,6 +372,8 @@ def _go_on(draft: Draft) -> None:
         draft.add(event)
     if found.step is None:
         draft.add(Completed(warnings=found.warnings))
+    elif found.step.call is not None:
+        _due(draft, found)
     else:
         draft.add(StepOffered(step_id=found.instance_id, loop=found.loop, warnings=found.warnings))
 
@@ -308,6 +480,24 @@ def _judge(run: Run, output: str, scope: Context) -> Verdict:
         raise type(refusal)(refusal.remedy, **place, **refusal.data) from refusal
 
 
+def _refuse_result(run: Run, output: str, changes: Context) -> None:
+    if len(output) > MOST_OUTPUT:
+        raise InvalidParams(f"it has {len(output):,} characters, and may have {MOST_OUTPUT:,}")
+    _refuse_context(run.workflow, run.context, changes)
+
+
+def _refuse_unless_calling(run: Run, *, begun: bool | None = True) -> CallState:
+    """The call that the run waits for, when it is begun or not, as it is wanted."""
+    if run.is_over:
+        raise _is_over(run)
+    if run.waiting_for is not Waiting.CALL or run.calling is None:
+        raise RunStateError("The run does not wait for a call.", **_position(run, ""))
+    if begun is not None and run.calling.begun is not begun:
+        told = "has been begun already" if run.calling.begun else "has not been begun"
+        raise RunStateError(f"The call of step '{run.current}' {told}.", **_position(run, ""))
+    return run.calling
+
+
 def _refuse_confirmation(run: Run, step_id: str) -> None:
     _refuse_unless_waiting_for(run, Waiting.CONFIRMATION, step_id)
     if step_id != run.current:
@@ -319,12 +509,14 @@ def _refuse_unless_waiting_for(run: Run, what: Waiting, step_id: str) -> None:
         raise _is_over(run, step_id)
     if run.waiting_for is what:
         return
-    told = (
-        f"It waits for a person to confirm step '{run.current}', and goes on when that is done."
-        if run.waiting_for is Waiting.CONFIRMATION
-        else f"It waits for the output of step '{run.current}', not for a confirmation."
-    )
-    raise RunStateError(told, **_position(run, step_id))
+    raise RunStateError(_WAITS[str(run.waiting_for)].format(run.current), **_position(run, step_id))
+
+
+_WAITS: Final[Mapping[str, str]] = {
+    Waiting.CONFIRMATION: "It waits for a person to confirm step '{}', and goes on when that is done.",
+    Waiting.OUTPUT: "It waits for the output of step '{}', not for a confirmation.",
+    Waiting.CALL: "The server does step '{}' by itself, and the run goes on when that is done: see workflow_status.",
+}
 
 
 def _is_over(run: Run, step_id: str = "") -> RunStateError:
@@ -343,5 +535,5 @@ def _wrong_step(run: Run, step_id: str) -> RunStateError | StepNotFound:
 
 def _position(run: Run, step_id: str) -> dict[str, Json]:
     """Where the run is, for the data of a refusal."""
-    waiting = {"waitingFor": run.waiting_for, "expected": run.current} if run.state is State.WAITING else {}
+    waiting = {"waitingFor": run.waiting_for, "expected": run.current} if run.waiting_for else {}
     return {"runId": run.id, "state": run.state, **waiting, **({"stepId": step_id} if step_id else {})}

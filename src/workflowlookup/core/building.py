@@ -13,6 +13,7 @@ from workflowlookup.core.guidance import requirements_of
 from workflowlookup.core.model import (
     DEFAULT_CATEGORY,
     DEFAULT_VERSION,
+    Call,
     Fragment,
     Function,
     FunctionCall,
@@ -21,7 +22,9 @@ from workflowlookup.core.model import (
     PromptStep,
     Requirement,
     Step,
+    ToolCall,
     Workflow,
+    WorkflowCall,
 )
 from workflowlookup.core.values import Json
 
@@ -56,6 +59,7 @@ def build(document: Mapping[str, Json]) -> Workflow:
         context_schema=schema_text(document, "contextSchema"),
         input_schema=schema_text(document, "inputSchema"),
         deadline_seconds=document.get("deadlineSeconds"),
+        execution_type=document.get("executionType", "async"),
         producers=_producers(document),
         has_contract="contextSchema" in document
         or any(step.keys() & {"requires", "produces"} for _, step in walk_steps(document["steps"])),
@@ -65,7 +69,7 @@ def build(document: Mapping[str, Json]) -> Workflow:
 def _producers(document: Mapping[str, Any]) -> dict[str, str]:
     producers: dict[str, str] = {}
     for _, step in walk_steps(document["steps"]):
-        for name in step.get("produces", ()):
+        for name in (*step.get("produces", ()), *([saved] if (saved := step.get("call", {}).get("saveAs")) else ())):
             producers.setdefault(name, step["id"])
     return producers
 
@@ -126,7 +130,20 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         produces=tuple(data.get("produces", ())),
         max_attempts=data.get("maxAttempts"),
         when_exhausted=data.get("whenExhausted", "fail"),
+        call=call_of(data["call"]) if "call" in data else None,
     )
+
+
+def call_of(data: Mapping[str, Any]) -> Call:
+    """The call that an author wrote."""
+    common = {
+        "save_as": data.get("saveAs", ""),
+        "retries": int(data.get("retries", 0)),
+        "timeout_seconds": data.get("timeoutSeconds"),
+    }
+    if "workflow" in data:
+        return WorkflowCall(provider=data["provider"], workflow=data["workflow"], **common)
+    return ToolCall(server=data["server"], tool=data["tool"], arguments=data.get("arguments", {}), **common)
 
 
 def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tuple[Condition, ...] | None:

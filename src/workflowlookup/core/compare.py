@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup.core.building import call_of
+from workflowlookup.core.calls import name_call
 from workflowlookup.core.document import walk_steps
 from workflowlookup.core.graph import describe_confirmation, describe_loop, in_words
 from workflowlookup.core.model import Loop, LoopStep, Requirement, Workflow
@@ -107,7 +109,7 @@ def _renamed(old: Mapping[str, Mapping[str, Json]], new: Mapping[str, Mapping[st
 
 
 def _is_same_but_for_its_id(old: Mapping[str, Json], new: Mapping[str, Json]) -> bool:
-    has_same_words = any(key in old and old[key] == new.get(key) for key in ("title", "prompt"))
+    has_same_words = any(key in old and old[key] == new.get(key) for key in ("title", "prompt", "call"))
     return has_same_words and ("loop" in old) is ("loop" in new)
 
 
@@ -175,8 +177,7 @@ Teller = Callable[[str, Json, Json], Iterator[Change]]
 
 def _fields(old: Mapping[str, Json], new: Mapping[str, Json], tellers: Mapping[str, Teller | None]) -> Iterator[Change]:
     """The fields that differ, each told in its own way; None is told elsewhere."""
-    for field in dict.fromkeys((*old, *new)):
-        before, after = old.get(field), new.get(field)
+    for field, before, after in _both(old, new):
         teller = tellers.get(field, _as_value)
         if teller is not None and not json_equal(before, after):
             yield from teller(field, before, after)
@@ -208,6 +209,22 @@ def _as_value(field: str, before: Json, after: Json) -> Iterator[Change]:
         yield from _as_text(field, _json(before, indent=2), _json(after, indent=2))
     else:
         yield _replaced(field, old, new)
+
+
+def _as_call(_: str, before: Json, after: Json) -> Iterator[Change]:
+    """What is called, in words; and each field that says how."""
+    old, new = (call_of(value) if value else None for value in (before, after))
+    names = tuple(name_call(call) if call else "" for call in (old, new))
+    if names[0] != names[1]:
+        yield _replaced("call", *names)
+    known = {"server", "tool", "provider", "workflow"}
+    for field, left, right in _both(before or {}, after or {}):
+        if field not in known and not json_equal(left, right):
+            yield from _as_value(f"call {field}", left, right)
+
+
+def _both(old: Mapping[str, Json], new: Mapping[str, Json]) -> Iterator[tuple[str, Json, Json]]:
+    return ((field, old.get(field), new.get(field)) for field in dict.fromkeys((*old, *new)))
 
 
 def _in_words(what: str, words: Callable[[Json], str]) -> Teller:
@@ -290,4 +307,5 @@ _STEP_FIELDS: Final[Mapping[str, Teller | None]] = {
     "runCondition": _in_words("condition", in_words),
     "requireConfirmation": _in_words("confirmation", _confirmation_words),
     "loop": _in_words("loop", _loop_words),
+    "call": _as_call,
 }

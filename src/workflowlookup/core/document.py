@@ -122,6 +122,10 @@ _HOW_TO_ADD: Final[Mapping[str, str]] = {
     "steps": "Add required 'steps' array with at least one step object",
     "title": "Add required 'title' field with a short name for the step",
     "prompt": "Add required 'prompt' field with what the agent is asked to do",
+    "server": "Add required 'server' field: the MCP server, by its name in the settings",
+    "tool": "Add required 'tool' field: the tool that is called",
+    "provider": "Add required 'provider' field: the provider, by its name in the settings",
+    "workflow": "Add required 'workflow' field: the id that the workflow has at the provider",
     "message": "Add required 'message' field that tells the agent what is missing",
     "maxIterations": "Add required 'maxIterations' field, from 1 to 1000, so that the loop always ends",
     "condition": "Add required 'condition' field: while and until loops end by it",
@@ -452,6 +456,8 @@ def _not_acted_on(document: Mapping[str, Json]) -> Iterator[Finding]:
     places: list[tuple[PathTo, str]] = [((), field) for field in _UNUSED_FIELDS if field in document]
     for path, step in walk_steps(document["steps"]):
         places += [(path, field) for field in _UNUSED_STEP_FIELDS if field in step]
+        if "call" in step and "maxAttempts" in step:
+            places.append((path, "maxAttempts"))  # `retries` says how often a call is made
         if "loop" in step:
             places += [(path, field) for field in ("guidance", "requireConfirmation") if field in step]
         if "conditionSource" in step.get("loop", ()):

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from workflowlookup.core.run import Event, Record
+from workflowlookup.core.events import Event, Record
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

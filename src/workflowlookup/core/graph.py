@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from workflowlookup.core.calls import name_call
 from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.model import Loop, LoopStep, Step, Workflow
 from workflowlookup.core.navigation import Skipped, explain_skip, next_step, scope_of, split_instance
@@ -33,6 +34,7 @@ class Kind(StrEnum):
 
     STEP = "step"
     PARALLEL = "parallel"
+    CALL = "call"
     LOOP = "loop"
 
 
@@ -57,6 +59,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     confirmation: str = ""
     criteria: int = 0
     delegations: tuple[str, ...] = ()
+    calls: str = ""
+    """What the server calls by itself."""
     state: State | None = None
     times: int = 0
     """How often a step is handed out, or a loop goes round."""
@@ -68,6 +72,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         """What there is to say about a node beside its title and its condition."""
         if self.repeats:
             yield f"repeats {self.repeats}"
+        if self.calls:
+            yield f"the server calls {self.calls}"
         if self.criteria:
             yield "1 criterion" if self.criteria == 1 else f"{self.criteria} criteria"
         if self.delegations:
@@ -198,8 +204,9 @@ def _nodes(steps: Sequence[Step], route: "_Route", parent: str, prefix: str) -> 
             yield replace(node, kind=Kind.LOOP, repeats=describe_loop(step.loop), body=body)
         else:
             delegations = tuple(map(_delegate, step.parallel_delegations))
-            kind = Kind.PARALLEL if delegations else Kind.STEP
-            yield replace(node, kind=kind, criteria=len(step.requirements), delegations=delegations)
+            kind = Kind.PARALLEL if delegations else Kind.CALL if step.call else Kind.STEP
+            calls = name_call(step.call) if step.call else ""
+            yield replace(node, kind=kind, criteria=len(step.requirements), delegations=delegations, calls=calls)
 
 
 def _delegate(item: Condition) -> str:

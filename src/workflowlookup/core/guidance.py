@@ -14,6 +14,7 @@ from workflowlookup.core.conditions import describe, evaluate
 from workflowlookup.core.model import (
     AllOf,
     AnyOf,
+    Call,
     ContainsRule,
     Criterion,
     Function,
@@ -25,9 +26,10 @@ from workflowlookup.core.model import (
     Requirement,
     SchemaRule,
     Workflow,
+    WorkflowCall,
 )
 from workflowlookup.core.navigation import LoopPosition, Next
-from workflowlookup.core.values import Context, Json, as_text, lookup
+from workflowlookup.core.values import Context, Json, as_text, is_set, lookup
 
 COMPLETE: Final = "Workflow complete."
 
@@ -114,6 +116,23 @@ def filler(context: Context, unset: dict[str, None]) -> Fill:
     return fill
 
 
+def fill_values(value: Json, context: Context, fill: Fill) -> Json:
+    """A JSON value with its texts filled; a text that is nothing but one template becomes the value of its variable."""
+    if isinstance(value, str):
+        found = _TEMPLATE.fullmatch(value.strip()) if "{{" in value else None
+        if found is None or found["name"] is None:
+            return fill(value)
+        given = lookup(context, found["name"])
+        if given is None and is_set(context, found["name"]):
+            return None
+        return value if fill(value) == value else given  # as it is written: not set, or no room for it
+    if isinstance(value, Mapping):
+        return {name: fill_values(part, context, fill) for name, part in value.items()}
+    if isinstance(value, list):
+        return [fill_values(part, context, fill) for part in value]
+    return value
+
+
 def _as_words(value: Json) -> str:
     text = as_text(value)
     if text is not None:
@@ -178,9 +197,22 @@ def prompt_text(step: PromptStep, context: Context, fill: Fill) -> str:
         parts.append("Hand these out in parallel, then go on when all are back:\n" + _bullets(lines))
         if step.synthesis is not None:
             parts.append("Put the results together: " + fill(_block(step.synthesis)))
+    if step.call is not None:
+        parts.append(_call(step.call, context, fill))
     if step.template_call and not parts:
         parts.append(f"{fill(step.title)}. (The author calls a template here: {_as_words(step.template_call)})")
     return "\n\n".join(parts)
+
+
+def _call(call: Call, context: Context, fill: Fill) -> str:
+    """What an agent is told where no run is there whose server would make the call."""
+    save = f", and pass it in the context as `{call.save_as}`" if call.save_as else ""
+    if isinstance(call, WorkflowCall):
+        name = f"`{call.workflow}` of the provider `{call.provider}`"
+        return f"Run the workflow {name} with the input that you were given. Use its result as the output{save}."
+    arguments = fill_values(call.arguments, context, fill)
+    shown = f" with these arguments:\n\n```json\n{_as_words(arguments)}\n```\n\n" if arguments else ". "
+    return f"Call the tool `{call.tool}` of the MCP server `{call.server}`{shown}Use its answer as the output{save}."
 
 
 _BLOCK_TITLES: Final = (

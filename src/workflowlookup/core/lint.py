@@ -26,6 +26,7 @@ from workflowlookup.core.lint_subject import (
     counter,
     head_of,
     numbered,
+    sets,
     texts_in,
     variables_in,
     whole_number,
@@ -215,7 +216,8 @@ def _uses(subject: Subject, place: Place) -> Iterator[tuple[PathTo, str]]:
     for index, name in enumerate(step.get("requires", ())):
         yield (*place.path, "requires", index), name
     templates = {key: step[key] for key in _WITH_TEMPLATES if key in step}
-    for path, text in texts_in(templates, place.path):
+    arguments = texts_in(step.get("call", {}).get("arguments", {}), (*place.path, "call", "arguments"))
+    for path, text in (*texts_in(templates, place.path), *arguments):
         unset: dict[str, None] = {}
         filler({}, unset)(text)
         for name in unset:
@@ -240,7 +242,7 @@ def _endless_loops(subject: Subject) -> Found:
         told = {name for name in (place.id, *map(head_of, names)) if here.mentions(name) or for_all.mentions(name)}
         if place.id in told:  # that it may complete the loop itself
             continue
-        moving = {counter(loop), *told, *(name for step in body for name in step.get("produces", ()))}
+        moving = {counter(loop), *told, *(name for step in body for name in sets(step))}
         stuck = verdict(loop["condition"], _at_the_end(loop, subject.scope(place.loops)))
         if stuck is (loop["type"] == "while"):
             why = f"its condition {'always' if stuck else 'never'} holds ({describe(loop['condition'])})"
@@ -299,7 +301,7 @@ def _most_characters(workflow: Workflow, step: PromptStep) -> int:
 
 def _steps_without_criterion(subject: Subject) -> Found:
     for place in subject.places:
-        if "loop" not in place.step and not place.step.get("validationCriteria"):
+        if not place.step.keys() & {"loop", "call"} and not place.step.get("validationCriteria"):
             yield (
                 place.path,
                 f"Step '{place.id}' has no criterion: any output that is not blank passes",

@@ -74,7 +74,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def produced(self) -> frozenset[str]:
-        return frozenset(name for place in self.places for name in place.step.get("produces", ()))
+        return frozenset(name for place in self.places for name in sets(place.step))
 
     @functools.cached_property
     def prose(self) -> "Prose":
@@ -82,7 +82,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def has_contract(self) -> bool:
-        return bool(self.contract or self.produced)
+        return bool(self.contract) or any(place.step.get("produces") for place in self.places)
 
     def scope(self, loops: Sequence[Object]) -> Scope:
         """The variables that are known inside of loops."""
@@ -129,6 +129,13 @@ def numbered(path: PathTo, items: Sequence[Json]) -> list[tuple[PathTo, Json]]:
     return [((*path, index), item) for index, item in enumerate(items)]
 
 
+def sets(step: Object) -> Iterator[str]:
+    """The variables that a step says it sets."""
+    yield from step.get("produces", ())
+    if saved := step.get("call", {}).get("saveAs"):
+        yield saved
+
+
 def _declared(schema: Json) -> dict[str, Declared]:
     """The variables of a JSON Schema of the context."""
     fields = schema if isinstance(schema, Mapping) else {}
@@ -162,7 +169,10 @@ _FREE_NAMES: Final = frozenset({"outputRequired", "properties", "args", "variabl
 """Fields whose value has names that the author chose."""
 
 _NOT_PROSE: Final = frozenset(
-    {"id", "runCondition", "when", "condition", "requireConfirmation", "loop", "requires", "produces", "contextSchema"}
+    {
+        *("id", "runCondition", "when", "condition", "requireConfirmation", "loop", "requires", "produces"),
+        *("contextSchema", "call"),
+    }
 )
 """Fields that use variables without telling anybody to set them."""
 

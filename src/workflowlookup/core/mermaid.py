@@ -24,6 +24,8 @@ _STYLES: Final = (
 _WAITING: Final = "classDef waiting fill:#fff4d6,stroke:#b07a00,stroke-width:2px,color:#4d3600"
 """Only for runs: of a workflow nothing waits."""
 
+_SHAPES: Final = {Kind.STEP: ("[", "]"), Kind.PARALLEL: ("[[", "]]"), Kind.CALL: ("[/", "/]")}
+
 _SPECIAL: Final = re.compile(r"""["#$%&*+;<>@\[\\\]^`{|}~]""")
 _UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 _LIKE_MARKDOWN: Final = re.compile(r"^(\d*)([.)=-])(?= )")
@@ -85,7 +87,7 @@ def _declare(nodes: Sequence[Node], names: dict[str, str], indent: str) -> Itera
             yield from _declare(node.body, names, f"{indent}  ")
             yield f"{indent}end"
         else:
-            left, right = ("[[", "]]") if node.kind is Kind.PARALLEL else ("[", "]")
+            left, right = _SHAPES[node.kind]
             yield f'{indent}{names[node.id]}{left}"{label}"{right}'
 
 

@@ -236,6 +236,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     context_schema: msgspec.Raw = msgspec.Raw()
     input_schema: msgspec.Raw = msgspec.Raw()
     deadline_seconds: float | None = None
+    execution_type: str = "async"
     producers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By variable: the first step that produces it."""
     has_contract: bool = False
@@ -246,6 +247,11 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     def every_step(self) -> list[Step]:
         """All that navigation can meet, in the order of the document: a loop before its body."""
         return [self.steps[step_id] for step_id in self.enclosing]
+
+    @property
+    def goes_by_itself(self) -> bool:
+        """Whether the server does every step, so that no agent is needed."""
+        return all(isinstance(step, LoopStep) or step.call is not None for step in self.steps.values())
 
     @property
     def total_steps(self) -> int:

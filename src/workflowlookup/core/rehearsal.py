@@ -107,6 +107,7 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
         judged += _judge_outputs(case, found, coverage)
         last = found.instance_id
         path.append(last)
+        context |= _saved(case, found.step, last)
         context |= {**case.after.get(found.step.id, NOTHING), **case.after.get(last, NOTHING)}
     outcome = Rehearsal(
         path=tuple(path),
@@ -118,6 +119,17 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
     if outcome.is_complete:
         coverage.note_end(outcome, found)
     return msgspec.structs.replace(outcome, differences=tuple(_differences(workflow, case, outcome)))
+
+
+def _saved(case: Case, step: PromptStep, instance_id: str) -> dict[str, Json]:
+    """What the result of a call leaves in the context: its first output that is accepted stands for it."""
+    outputs = case.outputs.get(instance_id) or case.outputs.get(step.id)
+    if step.call is None or not step.call.save_as or outputs is None or not outputs.accept:
+        return {}
+    try:
+        return {step.call.save_as: msgspec.json.decode(outputs.accept[0])}
+    except (msgspec.DecodeError, RecursionError):
+        return {step.call.save_as: outputs.accept[0]}
 
 
 def _loop_ended_by_hand(workflow: Workflow, case: Case, path: Sequence[str]) -> str:
@@ -136,7 +148,8 @@ def _judge_outputs(case: Case, found: Next, coverage: "Coverage") -> Iterator[Ju
         issues: tuple[str, ...] = ()
         problem = ""
         try:
-            issues = tuple(issue.message for issue in judge(step.criteria, output, found.context).issues)
+            if step.call is None or step.criteria is not None:  # a result may say nothing where nothing is asked of it
+                issues = tuple(issue.message for issue in judge(step.criteria, output, found.context).issues)
             coverage.note_rules(step, output, found.context)
         except (InvalidCriteria, InvalidWorkflow) as refusal:
             problem = refusal.remedy

@@ -12,10 +12,15 @@ from typing import Any, Final
 
 import msgspec
 
+from workflowlookup.core.calls import name_call
 from workflowlookup.core.conditions import Condition, describe, walk
-from workflowlookup.core.model import Workflow
-from workflowlookup.core.navigation import find_step, scope_of
-from workflowlookup.core.run import (
+from workflowlookup.core.events import (
+    CallAcknowledged,
+    CallBegun,
+    CallDue,
+    CallFailed,
+    CallProgressed,
+    CallStopped,
     Cancelled,
     Completed,
     ConfirmationAsked,
@@ -30,13 +35,13 @@ from workflowlookup.core.run import (
     OutputAccepted,
     OutputRefused,
     Record,
-    Run,
     Started,
     StepOffered,
     StepSkipped,
-    Waiting,
-    fold,
 )
+from workflowlookup.core.model import PromptStep, Workflow
+from workflowlookup.core.navigation import find_step, scope_of
+from workflowlookup.core.run import Run, Waiting, fold
 from workflowlookup.core.values import Context, brief, lookup
 
 MOST_EVENTS: Final = 2_000
@@ -153,6 +158,7 @@ _WAITING_FOR: Final[Mapping[Waiting | None, str]] = {
     None: "",
     Waiting.OUTPUT: " for the output of step {}",
     Waiting.CONFIRMATION: " for a person to confirm step {}",
+    Waiting.CALL: ", at the call of step {}",
 }
 
 
@@ -162,7 +168,8 @@ def _steps(run: Run, records: Sequence[Record]) -> Iterator[str]:
     tries = Counter(
         record.event.step_id
         for record in records
-        if isinstance(record.event, OutputRefused | OutputAccepted) and record.event.key  # not one taken as it is
+        if isinstance(record.event, CallFailed)
+        or (isinstance(record.event, OutputRefused | OutputAccepted) and record.event.key)  # not one taken as it is
     )
     rows = []
     for step_id, (offered, done) in times.items():
@@ -185,7 +192,7 @@ def _times_of_steps(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
     """By step: when it was first offered, and when its last output was accepted."""
     times: dict[str, tuple[int, int]] = {}
     for record in records:
-        if isinstance(record.event, StepOffered):
+        if isinstance(record.event, StepOffered | CallDue):
             times.setdefault(record.event.step_id, (record.time, record.time))
         elif isinstance(record.event, OutputAccepted) and record.event.step_id in times:
             times[record.event.step_id] = (times[record.event.step_id][0], record.time)
@@ -243,13 +250,39 @@ class _Story:
             yield self._shown(msgspec.json.format(msgspec.json.encode(event.input)).decode(), MOST_OUTPUT, "json")
 
     def _offered(self, event: StepOffered, when: str) -> Iterator[str]:
+        yield from self._headed(event, f"Offered {when}")
+
+    def _headed(self, event: StepOffered | CallDue | ConfirmationAsked, told: str) -> Iterator[str]:
         if event.step_id == self._step:
             return  # once more after a refusal: the reader was told
         self._step = event.step_id
         yield f"### {_titled(self._run.workflow, event.step_id)}"
         place = f", iteration {event.loop.iteration} of loop {code(event.loop.id)}" if event.loop else ""
         warnings = "".join(f" {inline(warning)}" for warning in event.warnings)
-        yield f"Offered {when}{place}.{warnings}"
+        yield f"{told}{place}.{warnings}"
+
+    def _due(self, event: CallDue, when: str) -> Iterator[str]:
+        yield from self._headed(event, f"Due {when}: the call of {self._called(event.step_id)}")
+
+    def _called(self, step_id: str) -> str:
+        step = find_step(self._run.workflow, step_id)
+        return inline(name_call(step.call)) if isinstance(step, PromptStep) and step.call else "nothing"
+
+    def _begun(self, event: CallBegun, when: str) -> Iterator[str]:
+        yield f"Called {when}{f', attempt {event.attempt}' if event.attempt > 1 else ''}."
+
+    def _acknowledged(self, event: CallAcknowledged, when: str) -> Iterator[str]:
+        yield f"Taken up {when}, there as run {code(event.remote_id)}."
+
+    def _progressed(self, event: CallProgressed, when: str) -> Iterator[str]:
+        total = f" of {event.total:g}" if event.total is not None else ""
+        yield f"Progress {when}: {event.done:g}{total}{_note(event.message)}"
+
+    def _call_failed(self, event: CallFailed, when: str) -> Iterator[str]:
+        yield f"The call failed {when}{_note(event.reason)}"
+
+    def _stopped(self, event: CallStopped, when: str) -> Iterator[str]:
+        yield f"What became of the call, {when}: {inline(event.told)}"
 
     def _accepted(self, event: OutputAccepted, when: str) -> Iterator[str]:
         yield f"Output {'accepted' if event.key else 'taken as it is'} {when}:"
@@ -264,6 +297,10 @@ class _Story:
         yield f"Set {', '.join(code(name) for name in event.changes)}."
 
     def _asked(self, event: ConfirmationAsked, when: str) -> Iterator[str]:
+        if event.reason == "call":
+            called = self._called(event.step_id)
+            yield from self._headed(event, f"A person was asked {when}, before the call of {called}")
+            return
         why = "because it was refused as often as it may be" if event.reason == "attempts" else "as the step wants it"
         yield f"A person was asked {when}, {why}."
 
@@ -315,6 +352,12 @@ class _Story:
         ConfirmationAsked: _asked,
         ConfirmationGiven: _given,
         ConfirmationDenied: _denied,
+        CallDue: _due,
+        CallBegun: _begun,
+        CallAcknowledged: _acknowledged,
+        CallProgressed: _progressed,
+        CallFailed: _call_failed,
+        CallStopped: _stopped,
         StepSkipped: _skipped,
         LoopEntered: _entered,
         LoopIterated: _iterated,

@@ -1,8 +1,9 @@
-"""A run: the events that make it, the states that they lead through, and the fold of the one into the other.
+"""A run: the states that its events lead through, and the fold of the one into the other.
 
 A run is its journal. An event says what happened, once and for good; `fold` tells what it comes to. A run rests when it
-waits or is over; it is running only between the first and the last event of a batch, and batches are stored whole. So
-every run that can be read rests, and what one call brought about ends at the first rest after its first event.
+waits (for an agent, a person, or a call of the server's own) or is over; only between the first and the last event of a
+batch it does not, and batches are stored whole. So every run that can be read rests, and what one call brought about
+ends at the first rest after its first event.
 
 What happens next is decided in `advance`; here is only what has happened.
 """
@@ -12,13 +13,38 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from workflowlookup.core.building import build
 from workflowlookup.core.conditions import Condition
-from workflowlookup.core.contract import Need
+from workflowlookup.core.events import (
+    CallAcknowledged,
+    CallBegun,
+    CallDue,
+    CallFailed,
+    CallProgressed,
+    CallStopped,
+    Cancelled,
+    Completed,
+    ConfirmationAsked,
+    ConfirmationDenied,
+    ConfirmationGiven,
+    ContextChanged,
+    Event,
+    Failed,
+    LoopEntered,
+    LoopIterated,
+    LoopLeft,
+    OutputAccepted,
+    OutputRefused,
+    Record,
+    Started,
+    StepOffered,
+    StepSkipped,
+    kind_of,
+)
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import Iterating, Lists, LoopPosition, Next, find_step, is_inside, scope_of
 from workflowlookup.core.values import Context, Json
@@ -37,177 +63,11 @@ class State(StrEnum):
 
 
 class Waiting(StrEnum):
-    """What a run that waits is waiting for: the agent's output, or a person's word."""
+    """What a run that waits is waiting for: the agent's output, a person's word, or a call of the server's own."""
 
     OUTPUT = "output"
     CONFIRMATION = "confirmation"
-
-
-# ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _kebab(name: str) -> str:
-    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("-")
-
-
-class _Event(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="event", tag=_kebab
-):
-    """Something that happened to a run. Ids of steps carry their iteration."""
-
-
-NO_DOCUMENT: Final = msgspec.Raw(b"null")
-
-
-class Started(_Event, frozen=True, kw_only=True):
-    """The run began, with this document, which it keeps."""
-
-    hash: str
-    document: msgspec.Raw = NO_DOCUMENT
-    """The whole document as JSON; journals store it once for all runs that have it."""
-    input: Mapping[str, Json] = {}
-    context: Mapping[str, Json] = {}
-    """All variables at the start, those of the input included."""
-
-
-class StepOffered(_Event, frozen=True, kw_only=True):
-    """The agent was asked for the output of a step: for the first time, or once more."""
-
-    step_id: str
-    loop: LoopPosition | None = None
-    warnings: tuple[str, ...] = ()
-
-
-class OutputAccepted(_Event, frozen=True, kw_only=True):
-    """The output meets the step's criteria, or a person took it as it is; then it has no key."""
-
-    step_id: str
-    output: str
-    key: str = ""
-
-
-class OutputRefused(_Event, frozen=True, kw_only=True):
-    """The output does not do, or the context lacks what the step should have left in it."""
-
-    step_id: str
-    output: str
-    key: str
-    context: Mapping[str, Json] = {}
-    """The changes of the context that came with it; they count when a person takes the output as it is."""
-    issues: tuple[str, ...] = ()
-    suggestions: tuple[str, ...] = ()
-    missing: tuple[Need, ...] = ()
-
-
-class ContextChanged(_Event, frozen=True, kw_only=True):
-    """Variables were set."""
-
-    changes: Mapping[str, Json]
-
-
-class ConfirmationAsked(_Event, frozen=True, kw_only=True):
-    """A person must agree: to the step, or to taking its last output after as many attempts as it has."""
-
-    step_id: str
-    reason: Literal["step", "attempts"] = "step"
-
-
-class ConfirmationGiven(_Event, frozen=True, kw_only=True):
-    """A person agreed; `relayed` when we have only the agent's word for it."""
-
-    step_id: str
-    relayed: bool = False
-    note: str = ""
-
-
-class ConfirmationDenied(_Event, frozen=True, kw_only=True):
-    """A person did not agree."""
-
-    step_id: str
-    relayed: bool = False
-    note: str = ""
-
-
-class StepSkipped(_Event, frozen=True, kw_only=True):
-    """A step was passed over, by this condition."""
-
-    step_id: str
-    condition: Condition
-
-
-class LoopEntered(_Event, frozen=True, kw_only=True):
-    """The first step of a loop comes next. The list of a `forEach` is fixed from here on."""
-
-    loop_id: str
-    iteration: int = 1
-    total: int | None = None
-    items: list[Json] | None = None
-
-
-class LoopIterated(_Event, frozen=True, kw_only=True):
-    """The next iteration of a loop began."""
-
-    loop_id: str
-    iteration: int
-
-
-class LoopLeft(_Event, frozen=True, kw_only=True):
-    """A loop was left, and why."""
-
-    loop_id: str
-    why: str
-
-
-class Completed(_Event, frozen=True, kw_only=True):
-    """No step is left."""
-
-    warnings: tuple[str, ...] = ()
-
-
-class Failed(_Event, frozen=True, kw_only=True):
-    """The run ended without being completed: why, and what can be done."""
-
-    reason: str
-    remedy: str
-
-
-class Cancelled(_Event, frozen=True, kw_only=True):
-    """Somebody ended the run."""
-
-    reason: str = ""
-
-
-Event: TypeAlias = (
-    Started
-    | StepOffered
-    | OutputAccepted
-    | OutputRefused
-    | ContextChanged
-    | ConfirmationAsked
-    | ConfirmationGiven
-    | ConfirmationDenied
-    | StepSkipped
-    | LoopEntered
-    | LoopIterated
-    | LoopLeft
-    | Completed
-    | Failed
-    | Cancelled
-)
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """An event in its place: the first has sequence 1; time is UTC in milliseconds since 1970; `by` "" is unknown."""
-
-    sequence: int
-    time: int
-    by: str = ""
-    event: Event
-
-
-def kind_of(event: Event) -> str:
-    """`output-accepted`."""
-    return str(event.__struct_config__.tag)
+    CALL = "call"
 
 
 # ── states ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -218,6 +78,8 @@ _QUEUED: Final[Place] = (State.QUEUED, None)
 _RUNNING: Final[Place] = (State.RUNNING, None)
 _FOR_OUTPUT: Final[Place] = (State.WAITING, Waiting.OUTPUT)
 _FOR_CONFIRMATION: Final[Place] = (State.WAITING, Waiting.CONFIRMATION)
+_DUE: Final[Place] = (State.QUEUED, Waiting.CALL)
+_CALLING: Final[Place] = (State.RUNNING, Waiting.CALL)
 _COMPLETED: Final[Place] = (State.COMPLETED, None)
 _FAILED: Final[Place] = (State.FAILED, None)
 _CANCELLED: Final[Place] = (State.CANCELLED, None)
@@ -234,19 +96,51 @@ TRANSITIONS: Final[Mapping[Place, Mapping[type[Event], Place]]] = MappingProxyTy
             LoopLeft: _RUNNING,
             StepOffered: _FOR_OUTPUT,
             ConfirmationAsked: _FOR_CONFIRMATION,
+            CallDue: _DUE,
             Completed: _COMPLETED,
             Failed: _FAILED,
         },
         _FOR_OUTPUT: {OutputAccepted: _RUNNING, OutputRefused: _RUNNING, Failed: _FAILED, Cancelled: _CANCELLED},
         _FOR_CONFIRMATION: {ConfirmationGiven: _RUNNING, ConfirmationDenied: _RUNNING, Cancelled: _CANCELLED},
+        _DUE: {CallBegun: _CALLING, Failed: _FAILED, Cancelled: _CANCELLED},
+        _CALLING: {
+            CallAcknowledged: _CALLING,
+            CallProgressed: _CALLING,
+            CallFailed: _RUNNING,
+            OutputAccepted: _RUNNING,
+            OutputRefused: _RUNNING,
+            Failed: _FAILED,
+            Cancelled: _CANCELLED,
+        },
         _COMPLETED: {},
-        _FAILED: {},
-        _CANCELLED: {},
+        _FAILED: {CallStopped: _FAILED},
+        _CANCELLED: {CallStopped: _CANCELLED},
     }
 )
 """Which event is allowed where, and where it leads. What is not here is refused."""
 
 OVER: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+
+
+class CallState(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the call of a step stands."""
+
+    step_id: str
+    due: int
+    """The sequence of the event by which it became due first."""
+    key: str
+    """What the called system can tell repetitions by: the same for every attempt, also after a crash."""
+    attempt: int = 0
+    """How often it was begun."""
+    begun: bool = False
+    """Whether it is being made now, as far as the journal knows."""
+    remote_id: str = ""
+    """The id of the run that the other system has begun for this attempt."""
+    progress: CallProgressed | None = None
+    progressed_at: int = 0
+    failure: str = ""
+    """Why the last attempt came to nothing."""
+    stopped: CallStopped | None = None
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,11 +187,27 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What the person said who denied the current step."""
     submissions: Mapping[str, int] = {}
     """By key: the sequence of what was said of it."""
+    calling: CallState | None = None
+    """The call that is due or being made; of a run that is over, the one that it ended in."""
+    remotes: Mapping[str, str] = {}
+    """By step: the id of the last run that another system has begun for it."""
+    timeout: float | None = None
     end: Failed | Cancelled | None = None
 
     @property
     def is_over(self) -> bool:
         return self.state in OVER
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is more than a moment between two events of a batch."""
+        return self.waiting_for is not None or self.state in OVER
+
+    @property
+    def needs_stop(self) -> bool:
+        """Whether it is over while its call may still be running, and nobody has seen to that yet."""
+        call = self.calling
+        return self.is_over and call is not None and call.begun and call.stopped is None
 
     @property
     def step(self) -> PromptStep:
@@ -333,10 +243,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def deadline(self) -> int | None:
         """When the run fails unless something happens; nothing while it waits for a person or is over."""
-        seconds = self.workflow.deadline_seconds
-        if seconds is None or self.waiting_for is not Waiting.OUTPUT:
+        seconds = self.seconds
+        if seconds is None or self.waiting_for is None or self.waiting_for is Waiting.CONFIRMATION:
             return None
         return self.started + int(seconds * 1000) + self.waited
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the run may take, without the time of persons: by its caller, else by its author."""
+        return self.workflow.deadline_seconds if self.timeout is None else self.timeout
 
 
 # ── fold ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -350,7 +265,7 @@ def fold(run_id: str, records: Iterable[Record], *, until: int | None = None) ->
     remaining = iter(records)
     run = _begin(run_id, next(remaining, None))
     for record in remaining:
-        if until is not None and run.sequence >= until and run.state is not State.RUNNING:
+        if until is not None and run.sequence >= until and run.rests:
             break
         run = apply(run, record)
     return run
@@ -387,6 +302,7 @@ def _begin(run_id: str, record: Record | None) -> Run:
         updated=record.time,
         sequence=1,
         state=TRANSITIONS[_QUEUED][Started][0],
+        timeout=event.timeout,
     )
 
 
@@ -403,15 +319,20 @@ def _accepted(run: Run, record: Record, event: OutputAccepted) -> dict[str, Any]
     key = {"submissions": {**run.submissions, event.key: record.sequence}} if event.key else {}
     results = {**run.results, event.step_id: event.output}
     passed = (*run.passed, event.step_id)
-    return {"judged": event, "results": results, "passed": passed, "attempts": 0, "note": "", **key}
+    return {"judged": event, "results": results, "passed": passed, "attempts": 0, "note": "", "calling": None, **key}
 
 
 def _refused(run: Run, record: Record, event: OutputRefused) -> dict[str, Any]:
     submissions = {**run.submissions, event.key: record.sequence}
-    return {"judged": event, "attempts": run.attempts + 1, "submissions": submissions}
+    return {
+        "judged": event,
+        "attempts": run.attempts + 1,
+        "submissions": submissions,
+        **_call(run, begun=False),
+    }
 
 
-def _offered(run: Run, _: Record, event: StepOffered) -> dict[str, Any]:
+def _offered(run: Run, _: Record, event: StepOffered | CallDue | ConfirmationAsked) -> dict[str, Any]:
     return {
         "current": event.step_id,
         "loop": event.loop,
@@ -420,13 +341,40 @@ def _offered(run: Run, _: Record, event: StepOffered) -> dict[str, Any]:
     }
 
 
+def _asked(run: Run, record: Record, event: ConfirmationAsked) -> dict[str, Any]:
+    place = _offered(run, record, event) if event.reason == "call" else {}
+    return {"asked": event, "asked_at": record.time, **place}
+
+
+def _due(run: Run, record: Record, event: CallDue) -> dict[str, Any]:
+    call = run.calling
+    if call is None or call.step_id != event.step_id:
+        call = CallState(step_id=event.step_id, due=record.sequence, key=f"{run.id}:{event.step_id}")
+    return {**_offered(run, record, event), "calling": call}
+
+
+def _call(run: Run, **changes: Any) -> dict[str, Any]:
+    return {"calling": msgspec.structs.replace(run.calling, **changes)} if run.calling else {}
+
+
+def _begun(run: Run, _: Record, event: CallBegun) -> dict[str, Any]:
+    fresh = {"begun": True, "remote_id": "", "progress": None, "progressed_at": 0}
+    return _call(run, attempt=event.attempt, key=event.key, **fresh)
+
+
+def _acknowledged(run: Run, _: Record, event: CallAcknowledged) -> dict[str, Any]:
+    remotes = {**run.remotes, event.step_id: event.remote_id}
+    return {"remotes": remotes, **_call(run, remote_id=event.remote_id)}
+
+
 def _given(run: Run, record: Record, event: ConfirmationGiven) -> dict[str, Any]:
     return {"judged": None, **_answered(run, record, event)}
 
 
 def _denied(run: Run, record: Record, event: ConfirmationDenied) -> dict[str, Any]:
     """The output no longer counts as submitted, so that the same words can be sent again for a better reason."""
-    forgotten = run.judged.key if isinstance(run.judged, OutputAccepted) else ""
+    is_about_it = isinstance(run.judged, OutputAccepted) and run.judged.step_id == event.step_id
+    forgotten = run.judged.key if run.judged and is_about_it else ""
     return {
         "judged": None,
         "note": event.note,
@@ -475,9 +423,15 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     OutputAccepted: _accepted,
     OutputRefused: _refused,
     ContextChanged: lambda run, _, event: {"context": {**run.context, **event.changes}},
-    ConfirmationAsked: lambda _, record, event: {"asked": event, "asked_at": record.time},
+    ConfirmationAsked: _asked,
     ConfirmationGiven: _given,
     ConfirmationDenied: _denied,
+    CallDue: _due,
+    CallBegun: _begun,
+    CallAcknowledged: _acknowledged,
+    CallProgressed: lambda run, record, event: _call(run, progress=event, progressed_at=record.time),
+    CallFailed: lambda run, _, event: _call(run, begun=False, failure=event.reason),
+    CallStopped: lambda run, _, event: _call(run, stopped=event),
     StepSkipped: lambda run, _, event: {"skipped": {**run.skipped, event.step_id: event.condition}},
     LoopEntered: _entered,
     LoopIterated: _iterated,

@@ -112,6 +112,17 @@ class Criterion(Rule, forbid_unknown_fields=True):
     not_: InnerCriterion | str | UnsetType = field(name="not", default=UNSET)
 
 
+class Call(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A call of a tool, with arguments that do not nest."""
+
+    server: Annotated[str, Meta(min_length=1, max_length=256)]
+    tool: Annotated[str, Meta(min_length=1, max_length=256)]
+    arguments: dict[str, Scalar] | UnsetType = UNSET
+    save_as: Identifier | UnsetType = UNSET
+    retries: Annotated[int, Meta(ge=0, le=100)] | UnsetType = UNSET
+    timeout_seconds: Annotated[float, Meta(gt=0, le=86400)] | UnsetType = UNSET
+
+
 class _Step(msgspec.Struct, kw_only=True, rename="camel"):
     """What every step may have."""
 
@@ -134,8 +145,13 @@ class _Step(msgspec.Struct, kw_only=True, rename="camel"):
 class PromptStep(_Step, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """A step in the body of a loop."""
 
-    prompt: Prompt
+    prompt: Prompt | UnsetType = UNSET
+    call: Call | UnsetType = UNSET
     type: Literal["standard"] = "standard"
+
+    def __post_init__(self) -> None:
+        if self.prompt is UNSET and self.call is UNSET:
+            raise ValueError("nothing to do")
 
 
 class Loop(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -160,12 +176,14 @@ class Step(_Step, kw_only=True, forbid_unknown_fields=True, rename="camel"):
 
     type: Literal["standard", "loop"] = "standard"
     prompt: Prompt | UnsetType = UNSET
+    call: Call | UnsetType = UNSET
     loop: Loop | UnsetType = UNSET
     body: Annotated[list[PromptStep], Meta(min_length=1)] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if self.type == "standard":
-            if self.prompt is UNSET or self.loop is not UNSET or self.body is not UNSET:
+            has_nothing = self.prompt is UNSET and self.call is UNSET
+            if has_nothing or self.loop is not UNSET or self.body is not UNSET:
                 raise ValueError("no prompt step")
         elif self.loop is UNSET or self.body is UNSET or any(getattr(self, name) is not UNSET for name in _PROMPT_ONLY):
             raise ValueError("no loop")
@@ -173,6 +191,7 @@ class Step(_Step, kw_only=True, forbid_unknown_fields=True, rename="camel"):
 
 _PROMPT_ONLY: Final = (
     "prompt",
+    "call",
     "agent_role",
     "ask_for_files",
     "validation_criteria",
@@ -197,6 +216,8 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     meta_guidance: Sentences | UnsetType = UNSET
     about: Annotated[str, Meta(min_length=1, max_length=4096)] | UnsetType = UNSET
     recommended_preferences: dict[str, str] | UnsetType = UNSET
+    execution_type: Literal["sync", "async"] | UnsetType = UNSET
+    metadata: dict[str, Scalar] | UnsetType = UNSET
 
 
 _decoder: Final = msgspec.json.Decoder(Document)

@@ -11,22 +11,21 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.model import LoopStep, Workflow
-from workflowlookup.core.navigation import split_instance
-from workflowlookup.core.run import (
-    OVER,
+from workflowlookup.core.events import (
+    CallDue,
+    CallFailed,
     ConfirmationAsked,
     ConfirmationDenied,
     ConfirmationGiven,
     OutputAccepted,
     OutputRefused,
     Record,
-    Run,
-    State,
     StepOffered,
     StepSkipped,
-    fold,
 )
+from workflowlookup.core.model import LoopStep, Workflow
+from workflowlookup.core.navigation import split_instance
+from workflowlookup.core.run import OVER, Run, State, fold
 
 SLOW: Final = 0.9
 MOST_ISSUES: Final = 50
@@ -43,6 +42,7 @@ class StepFigures(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     skipped: int = 0
     done: int = 0
     refused: int = 0
+    """Outputs that were refused, and calls that came to nothing."""
     denied: int = 0
     tries: float | None = None
     """Outputs for one that counts, on average: what was refused or denied is a try too."""
@@ -99,14 +99,15 @@ class Tally:
         asked_at = 0
         for record in records:
             match record.event:
-                case StepOffered(step_id=step_id):
+                case StepOffered(step_id=step_id) | CallDue(step_id=step_id):
                     if step_id not in offered:
                         self._count(step_id)["reached"] += 1
                     offered.setdefault(step_id, record.time)
                 case StepSkipped(step_id=step_id):
                     self._count(step_id)["skipped"] += 1
-                case OutputRefused(step_id=step_id, issues=issues):
+                case OutputRefused(step_id=step_id) | CallFailed(step_id=step_id):
                     self._count(step_id)["refused"] += 1
+                    issues = record.event.issues if isinstance(record.event, OutputRefused) else (record.event.reason,)
                     self._issues.setdefault(_plain(step_id), Counter()).update(issues)
                     self._outputs[_plain(step_id)] += 1
                 case OutputAccepted(step_id=step_id, key=key) if step_id in offered:

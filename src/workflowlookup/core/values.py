@@ -120,6 +120,12 @@ def lookup(context: Context, name: str) -> Json:
     return value
 
 
+def is_set(context: Context, name: str) -> bool:
+    """Whether there is such a variable, be it null."""
+    outer, _, last = name.rpartition(".")
+    return name in context or (bool(outer) and isinstance(found := lookup(context, outer), Mapping) and last in found)
+
+
 def deeper_than(value: Json, limit: int) -> bool:
     """Whether lists and objects nest deeper than `limit`; safe for values of any depth."""
     level = [value]

@@ -12,10 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from workflowlookup.core.conditions import OPERATORS, Condition, describe, evaluate
-from workflowlookup.core.graph import MOST_INSTANCES, in_words
-from workflowlookup.core.model import LoopStep, Step, Workflow
-from workflowlookup.core.navigation import NO_LISTS, Lists, Skipped, find_step, next_step, scope_of, split_instance
-from workflowlookup.core.run import (
+from workflowlookup.core.events import (
+    CallDue,
+    CallFailed,
     ConfirmationAsked,
     ConfirmationDenied,
     ConfirmationGiven,
@@ -25,13 +24,14 @@ from workflowlookup.core.run import (
     OutputAccepted,
     OutputRefused,
     Record,
-    Run,
     Started,
-    State,
     StepOffered,
     StepSkipped,
-    Waiting,
 )
+from workflowlookup.core.graph import MOST_INSTANCES, in_words
+from workflowlookup.core.model import LoopStep, Step, Workflow
+from workflowlookup.core.navigation import NO_LISTS, Lists, Skipped, find_step, next_step, scope_of, split_instance
+from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.core.values import Context, Json, brief, lookup
 
 NO_CONDITION: Final = "it has no condition"
@@ -74,6 +74,10 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     refused: int = 0
     issues: tuple[str, ...] = ()
     """What the rules said of the output that was refused last."""
+    failed: int = 0
+    """How often its call came to nothing."""
+    failure: str = ""
+    """Why it did so last."""
     confirmation: str = ""
     """What a person said, and whether we have only the agent's word for it."""
 
@@ -100,7 +104,7 @@ def explain_run(run: Run, records: Sequence[Record]) -> Explanation:
         warnings = tuple(dict.fromkeys([*warnings, *ahead.warnings]))
     rest = _over(run) if run.is_over else ""
     path = [step for step in run.results if not isinstance(find_step(run.workflow, step), LoopStep)]
-    if run.waiting_for is Waiting.OUTPUT:
+    if run.waiting_for in (Waiting.OUTPUT, Waiting.CALL):
         path.append(run.current)
     return Explanation(
         steps=tuple(_in_order(run.workflow, found, run.context, run.lists, rest)),
@@ -171,7 +175,7 @@ def _judged(step: Step, scope: Context, *, is_run: bool) -> tuple[str, tuple[Che
 # ── what happened ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:
+def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:  # noqa: PLR0912 - a case for each event
     """By instance, in the order in which they came up."""
     found: dict[str, Reason] = {}
     context: Context = {}
@@ -181,8 +185,15 @@ def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:
                 context = given
             case ContextChanged(changes=changes):
                 context = {**context, **changes}
-            case StepOffered(step_id=step_id) if step_id not in found or found[step_id].fate is Fate.SKIPPED:
-                found[step_id] = _told(run, step_id, context, Fate.NOT_REACHED)
+            case (
+                StepOffered(step_id=step_id)
+                | CallDue(step_id=step_id)
+                | ConfirmationAsked(step_id=step_id, reason="call")
+            ) if step_id not in found or found[step_id].fate is Fate.SKIPPED:
+                asked = "a person was asked" if isinstance(record.event, ConfirmationAsked) else ""
+                found[step_id] = replace(_told(run, step_id, context, Fate.NOT_REACHED), confirmation=asked)
+            case CallFailed(step_id=step_id, reason=reason) if step_id in found:
+                found[step_id] = replace(found[step_id], failed=found[step_id].failed + 1, failure=reason)
             case StepSkipped(step_id=step_id):
                 found[step_id] = _told(run, step_id, context, Fate.SKIPPED)
             case LoopEntered(loop_id=loop_id):
@@ -229,11 +240,18 @@ def _answered(told: Reason, record: Record) -> Reason:
 def _last(run: Run, told: Reason) -> Reason:
     """The step that was offered last: the run waits at it, or ended there."""
     if not run.is_over:
-        what = "a person's word" if run.waiting_for is Waiting.CONFIRMATION else "its output"
+        what = _WAITS_FOR[str(run.waiting_for)]
         return replace(told, fate=Fate.WAITS, because=f"{told.because}; it waits for {what}")
     if told.fate is Fate.NOT_REACHED:
         return replace(told, because=f"{told.because}; it was offered, and not done")
     return told
+
+
+_WAITS_FOR: Final[Mapping[str, str]] = {
+    Waiting.OUTPUT: "its output",
+    Waiting.CONFIRMATION: "a person's word",
+    Waiting.CALL: "the call that the server makes",
+}
 
 
 def _over(run: Run) -> str:

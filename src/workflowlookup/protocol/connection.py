@@ -6,30 +6,44 @@ waits (a subscription, a call whose tool asked a person) is remembered and leave
 server starts leave by `outbox`.
 """
 
-import functools
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
-from workflowlookup import __version__
 from workflowlookup.core.values import Json
 from workflowlookup.errors import (
+    ExecutionFailed,
     InternalError,
     InvalidParams,
     InvalidRequest,
-    InvalidWorkflow,
     MethodNotFound,
     MissingClientCapability,
     NotInitialized,
-    ResourceNotFound,
-    UnsupportedEnvelopeVersion,
     UnsupportedProtocolVersion,
     WorkflowLookupError,
 )
 from workflowlookup.protocol import jsonrpc
+from workflowlookup.protocol.calls import (
+    PENDING,
+    SERVER_INFO,
+    Call,
+    cacheable,
+    cacheable_in,
+    check_envelope,
+    comes_as_result,
+    failure,
+    in_envelope,
+    name_of,
+    refusal,
+    refuse_cursor,
+    timeout_in,
+    tool_result,
+    without_questions,
+)
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
+from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import (
     EARLIEST,
     ENVELOPE,
@@ -39,29 +53,23 @@ from workflowlookup.protocol.versions import (
     META_CLIENT_INFO,
     META_SERVER_INFO,
     META_SUBSCRIPTION,
+    META_TIMEOUT,
     META_VERSION,
     RULES,
     Rules,
+    capabilities_at,
 )
 
 if TYPE_CHECKING:
-    from workflowlookup.protocol.asking import Answer, Questions
-    from workflowlookup.protocol.subscriptions import Listener, Subscriptions, Watch
-    from workflowlookup.tools.registry import Ask, Caller, Registry, Services
+    from workflowlookup.protocol.asking import Questions
+    from workflowlookup.protocol.lists import Lists
+    from workflowlookup.protocol.subscriptions import Subscriptions
+    from workflowlookup.protocol.tasks import Tasks
+    from workflowlookup.protocol.waiting import Waiting
+    from workflowlookup.tools.registry import Ask, Caller, Later, Result
 
 log = logging.getLogger(__name__)
 
-SERVER_INFO: Final[Mapping[str, Json]] = {
-    "name": "workflowlookup",
-    "version": __version__,
-    "description": "Workflow Orchestration System MCP Server",
-}
-CAPABILITIES: Final[Mapping[str, Json]] = {
-    "tools": {"listChanged": False, "notifyProgress": False},
-    "resources": {"subscribe": True, "listChanged": False},
-    "prompts": {"listChanged": False},
-    "completions": {},
-}
 INSTRUCTIONS: Final = (
     "Workflows lead you through a task one step at a time. Find one with workflow_list, look at it with workflow_get, "
     "and begin it with workflow_start: do exactly the step it gives, hand in your output with workflow_submit, and "
@@ -70,86 +78,13 @@ INSTRUCTIONS: Final = (
     "the steps you completed and the context variables you know, check your output with workflow_validate, and repeat "
     "until isComplete is true. Do not skip steps."
 )
-LIST_TTL_MS: Final = 0
-"""How long a client may keep a list: not at all, the library can change at any time."""
-MOST_NAME: Final = 200
-"""How much of a client's name is kept."""
+_Method = Callable[["Connection", Call], Json]
 
 
-class Surface:
-    """What the connection calls: the tools and the library behind them, imported when first asked for."""
-
-    def __init__(self, make_services: "Callable[[], Services]") -> None:
-        self._make_services = make_services
-
-    @functools.cached_property
-    def services(self) -> "Services":
-        return self._make_services()
-
-    @functools.cached_property
-    def registry(self) -> "Registry":
-        from workflowlookup.tools import BUILTIN_TOOLS  # noqa: PLC0415 - `initialize` must not wait for the core
-        from workflowlookup.tools.registry import Registry  # noqa: PLC0415
-
-        return Registry(BUILTIN_TOOLS, self.services)
-
-    @functools.cached_property
-    def make_caller(self) -> "type[Caller]":
-        from workflowlookup.tools.registry import Caller  # noqa: PLC0415
-
-        return Caller
-
-    @functools.cached_property
-    def ask_type(self) -> "type[Ask]":
-        from workflowlookup.tools.registry import Ask  # noqa: PLC0415
-
-        return Ask
-
-    def watch(self, listener: "Listener") -> "Watch":
-        """Follow the runs, until closed."""
-        return self.services.runs.watch(listener)
-
-
-class _Call(msgspec.Struct):
-    """A request with what its era says about it."""
-
-    id: bytes
-    method: str
-    params: Any
-    size: int
-    rules: Rules
-    meta: Mapping[str, Json] | None
-    """Of a request with an envelope: what it says about its client."""
-    answers: "Mapping[str, Answer]" = {}
-    """What a person answered to the questions that this call led to."""
-
-    def answered(self, key: str, answer: "Answer") -> "_Call":
-        """The same call, with one answer more."""
-        return msgspec.structs.replace(self, answers={**self.answers, key: answer})
-
-    def object_params(self) -> dict[str, Json]:
-        if isinstance(self.params, list):
-            raise InvalidParams("params must be an object")
-        return self.params or {}
-
-    def text(self, name: str) -> str:
-        """A parameter that must be there, as text."""
-        value = self.object_params().get(name)
-        if value is None:
-            raise InvalidParams(f"{name} is required")
-        if not isinstance(value, str):
-            raise InvalidParams(f"{name} must be text ('string')")
-        return value
-
-    def optional(self, name: str, kind: type, words: str) -> Any:
-        value = self.object_params().get(name)
-        if value is not None and not isinstance(value, kind):
-            raise InvalidParams(f"{name} must be {words}")
-        return value
-
-
-_PENDING: Final = object()
-_Method = Callable[["Connection", _Call], Json]
+LIST_SECONDS: Final = 1.0
+"""How often it is looked whether a list that the client holds is old."""
+LOOK_SECONDS: Final = 0.4
+"""How often changes by others are looked for, while somebody waits or wants to hear of them."""
 
 
 class Connection:
@@ -162,7 +97,12 @@ class Connection:
         self._rules: Rules | None = None
         self._client: tuple[Mapping[str, Json], str] = ({}, "")
         self._caller: Caller | None = None
-        self._questions: Questions[_Call] | None = None
+        self._questions: Questions[Call] | None = None
+        self._waiting: Waiting[Call] | None = None
+        self._lists: Lists | None = None
+        self._tasks: Tasks | None = None
+        self._is_initialized = False
+        self._last: Call | None = None
         self._subscriptions: Subscriptions | None = None
 
     # ── from a line to a reply ──────────────────────────────────────────────────────────────────────────────────
@@ -197,25 +137,19 @@ class Connection:
             return jsonrpc.failure(message.id, InvalidRequest(problem, details=problem))
         return self.answer(message)
 
-    def _answer_request(self, request: Request | _Call) -> bytes | None:
+    def _answer_request(self, request: Request | Call) -> bytes | None:
         rules = self._rules or EARLIEST
         try:
             call = self._enter(request) if isinstance(request, Request) else request
             rules = call.rules
             result = self._dispatch(call)
-            if result is _PENDING:
+            if result is PENDING:
                 return None
-            return jsonrpc.success(request.id, _in_envelope(result) if rules.envelope else result)
-        except WorkflowLookupError as error:
-            return _failure(request.id, error, rules)
-        except RecursionError:  # what msgspec decodes may still be too deep to work with
-            log.info("%s was nested too deeply", request.method, exc_info=True)
-            return _failure(request.id, InvalidParams("params are nested too deeply"), rules)
-        except Exception:  # broad on purpose: details go to the log, not to the wire
-            log.exception("%s failed", request.method)
-            return jsonrpc.failure(request.id, InternalError())
+            return jsonrpc.success(request.id, in_envelope(result) if rules.envelope else result)
+        except Exception as problem:  # noqa: BLE001 - broad on purpose: details go to the log, not to the wire
+            return _explain(request, problem, rules)
 
-    def _enter(self, request: Request) -> _Call:
+    def _enter(self, request: Request) -> Call:
         """Find the era of a request, and refuse what its era does not allow."""
         params = request.params
         meta = params.get("_meta") if type(params) is dict else None
@@ -225,12 +159,16 @@ class Connection:
             token = meta.get("progressToken")
             if token is not None and type(token) not in (str, int):
                 raise InvalidParams("_meta.progressToken must be text or a whole number")
+            timeout = timeout_in(meta) if META_TIMEOUT in meta else None
             if META_VERSION in meta:
-                _check_envelope(meta)
-                return _Call(request.id, request.method, params, request.size, ENVELOPE, meta)
-        return _Call(request.id, request.method, params, request.size, self._rules or EARLIEST, None)
+                check_envelope(meta)
+                return Call(request.id, request.method, params, request.size, ENVELOPE, meta, {}, timeout)
+            if timeout is not None:
+                rules = self._rules or EARLIEST
+                return Call(request.id, request.method, params, request.size, rules, None, {}, timeout)
+        return Call(request.id, request.method, params, request.size, self._rules or EARLIEST, None)
 
-    def _dispatch(self, call: _Call) -> Json:
+    def _dispatch(self, call: Call) -> Json:
         method = (self._ENVELOPE if call.rules.envelope else self._HANDSHAKE).get(call.method)
         if method is None:
             return self._call_directly(call)
@@ -246,7 +184,7 @@ class Connection:
 
     # ── lifecycle ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _initialize(self, call: _Call) -> Json:
+    def _initialize(self, call: Call) -> Json:
         requested = call.text("protocolVersion")
         capabilities = call.optional("capabilities", dict, "an object")
         if capabilities is None:
@@ -259,58 +197,110 @@ class Connection:
                 requestedVersion=requested,
             )
         self._rules = RULES[requested]
-        self._client, self._caller = (capabilities, _name(client_info)), None
+        self._client, self._caller = (capabilities, name_of(client_info)), None
         return {
             "protocolVersion": requested,
-            "capabilities": CAPABILITIES,
+            "capabilities": capabilities_at(self._rules, tells_changes=self._surface.tells_changes()),
             "serverInfo": SERVER_INFO,
             "instructions": INSTRUCTIONS,
         }
 
-    def _discover(self, _: _Call) -> Json:
-        return _cacheable(
-            {"supportedVersions": list(ENVELOPE_VERSIONS), "capabilities": CAPABILITIES, "instructions": INSTRUCTIONS}
+    def _discover(self, _: Call) -> Json:
+        capabilities = capabilities_at(ENVELOPE, tells_changes=self._surface.tells_changes())
+        return cacheable(
+            {"supportedVersions": list(ENVELOPE_VERSIONS), "capabilities": capabilities, "instructions": INSTRUCTIONS}
         )
 
-    def _discover_without_envelope(self, call: _Call) -> Json:
-        return _in_envelope(self._discover(call))
+    def _discover_without_envelope(self, call: Call) -> Json:
+        return in_envelope(self._discover(call))
 
-    def _ping(self, _: _Call) -> Json:
+    def _ping(self, _: Call) -> Json:
         return {}
 
-    def _shutdown(self, _: _Call) -> Json:
-        self.close()
+    def _shutdown(self, call: Call) -> Json:
+        """Take nothing new. What waits is given its time by the transport, and the reply is the last word of all."""
         self.is_finished = True
+        if self._waiting:
+            self._last = call
+            return PENDING
+        self.close()
         return None
 
+    def settle(self) -> None:
+        """Start what goes on behind; called once, after the first reply was sent."""
+        self._surface.settle()
+
+    def reload(self) -> None:
+        """Read the settings again: somebody sent SIGHUP."""
+        self._surface.services.reload()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call waits for its answer."""
+        return bool(self._waiting)
+
     def close(self) -> None:
-        """End every subscription with its result and forget open questions; called before the connection goes."""
+        """Give up what waits, end every subscription with its result, forget open questions, end what goes on behind;
+        called before the connection goes.
+        """
+        if self._waiting:
+            for call, later in self._waiting.end("the client went away"):
+                gone = ExecutionFailed("The server stopped before the run was over.", runId=later.run_id)
+                self.outbox.append(_refuse(call, gone))
         if self._questions is not None:
             self._questions.drop()
         if self._subscriptions is not None:
             for request_id, key in self._subscriptions.end():
                 result = {"resultType": "complete", "_meta": {META_SERVER_INFO: SERVER_INFO, META_SUBSCRIPTION: key}}
                 self.outbox.append(jsonrpc.success(request_id, result))
+        self._surface.close()
+        if self._last is not None:
+            self.outbox.append(jsonrpc.success(self._last.id, None))
+            self._last = None
 
     def _notice(self, message: Notification) -> None:
-        if message.method == "notifications/cancelled" and isinstance(message.params, dict):
+        if message.method == "notifications/initialized":
+            self._is_initialized = True
+        elif message.method == "notifications/cancelled" and isinstance(message.params, dict):
             cancelled = message.params.get("requestId")
             if self._questions is not None:
                 self._questions.withdraw(lambda call: jsonrpc.same_id(msgspec.json.decode(call.id), cancelled))
             if self._subscriptions is not None:
                 self._subscriptions.cancel(cancelled)
+            if self._waiting:
+                self._waiting.cancel(cancelled, message.params.get("reason"))
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def is_watching(self) -> bool:
-        """Whether somebody wants to hear of changes, so that `look` should be called every now and then."""
-        return self._subscriptions is not None and self._subscriptions.is_watching
+        """Whether somebody waits, or wants to hear of changes, so that `look` should be called every now and then."""
+        if self._lists is not None and self._lists.is_watching:
+            return True
+        return self._is_awaited
+
+    @property
+    def look_seconds(self) -> float:
+        """How often that is."""
+        return LOOK_SECONDS if self._is_awaited else LIST_SECONDS
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether there are calls that wait, or runs that are followed."""
+        if self._tasks is not None and self._tasks.is_watching:
+            return True
+        return bool(self._waiting) or (self._subscriptions is not None and self._subscriptions.is_watching)
 
     def look(self) -> None:
-        """Put what other processes changed into the outbox."""
+        """Put the answers that are there now, and what changed, into the outbox."""
+        if self._waiting:
+            self._waiting.look(self._answer_waiting)
         if self._subscriptions is not None:
             self._subscriptions.look()
+        if self._lists is not None:
+            self._lists.look()
+        if self._tasks is not None and self._tasks.is_watching:
+            self._tasks.look(self._handshake_caller())
 
     def _open_subscriptions(self) -> "Subscriptions":
         if self._subscriptions is None:
@@ -319,50 +309,77 @@ class Connection:
             self._subscriptions = Subscriptions(self.outbox, self._surface.watch)
         return self._subscriptions
 
-    def _listen(self, call: _Call) -> Json:
+    def _open_lists(self) -> "Lists":
+        if self._lists is None:
+            from workflowlookup.protocol.lists import Lists  # noqa: PLC0415 - with the tools, when first asked for
+
+            self._lists = Lists(self._surface, self._announce_list)
+        return self._lists
+
+    def _announce_list(self, kind: str) -> None:
+        """A list that the client holds is another now: tell it, in the way of each era that it speaks."""
+        if self._is_initialized:
+            message = jsonrpc.notification(f"notifications/{kind}/list_changed", {})
+            if message not in self.outbox:
+                self.outbox.append(message)
+        if self._subscriptions is not None:
+            self._subscriptions.list_changed(kind)
+
+    def _listen(self, call: Call) -> Json:
         """Hold the request open; the acknowledgement is the first frame of its stream."""
         wanted = call.optional("notifications", dict, "an object")
         if wanted is None:
             raise InvalidParams("notifications is required")
-        self._open_subscriptions().listen(call.id, wanted)
-        return _PENDING
+        from workflowlookup.protocol.lists import LISTS  # noqa: PLC0415
 
-    def _subscribe(self, call: _Call) -> Json:
+        self._open_subscriptions().listen(call.id, wanted, LISTS if self._surface.tells_changes() else {})
+        return PENDING
+
+    def _subscribe(self, call: Call) -> Json:
         self._open_subscriptions().subscribe(call.text("uri"))
         return {}
 
-    def _unsubscribe(self, call: _Call) -> Json:
+    def _unsubscribe(self, call: Call) -> Json:
         self._open_subscriptions().unsubscribe(call.text("uri"))
         return {}
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _list_tools(self, call: _Call) -> Json:
-        _refuse_cursor(call)
-        return _cacheable_in(call, {"tools": self._surface.registry.listed()})
+    def _list_tools(self, call: Call) -> Json:
+        refuse_cursor(call)
+        return cacheable_in(call, {"tools": self._open_lists().tools()})
 
-    def _call_tool(self, call: _Call) -> Json:
+    def _call_tool(self, call: Call) -> Json:
         registry = self._surface.registry
         name = call.text("name")
-        tool = registry.tools.get(name)
+        tool = registry.tools.get(name) or registry.find(name)
         if tool is None:
             raise registry.unknown(name)
         arguments = call.optional("arguments", dict, "an object")
+        is_task = call.rules.tasks and call.params.get("task") is not None
+        if is_task and not tool.can_be_task:
+            raise MethodNotFound(f"The tool '{name}' cannot be called as a task.", method=call.method)
         try:
             result = registry.call(tool, arguments, self._caller_of(call), call.size)
         except WorkflowLookupError as error:
-            if _comes_as_result(error, call.rules):
-                return _refusal(error)
+            if comes_as_result(error, call.rules):
+                return refusal(error)
             raise
-        if type(result) is self._surface.ask_type:
-            return self._ask(call, result)
-        encoded = bytes(result) if isinstance(result, msgspec.Raw) else msgspec.json.encode(result)
-        return {"content": [{"type": "text", "text": encoded.decode()}], "structuredContent": msgspec.Raw(encoded)}
+        return self._create_task(call, result) if is_task else self._tell(call, result)
 
-    def _call_directly(self, call: _Call) -> Json:
+    def _tell(self, call: Call, result: "Result | Ask | Later") -> Json:
+        """What a tool gave, as the answer to a call; or the call waits."""
+        if type(result) is not dict and not isinstance(result, msgspec.Raw):
+            if isinstance(result, self._surface.ask_type):
+                return self._ask(call, result)
+            if isinstance(result, self._surface.later_type):
+                return self._wait(call, result)
+        return tool_result(result) if call.method == "tools/call" else result  # type: ignore[arg-type]
+
+    def _call_directly(self, call: Call) -> Json:
         """A tool called by its own name as the method: the same handler, the same answer, the spec's own errors."""
         registry = self._surface.registry
-        tool = registry.tools.get(call.method)
+        tool = registry.tools.get(call.method) or registry.find(call.method)
         if tool is None:
             raise MethodNotFound("Call tools/list to see the tools.", method=call.method)
         if not call.rules.envelope:
@@ -370,26 +387,70 @@ class Connection:
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
-        result = registry.call(tool, params, self._caller_of(call), call.size)
-        return self._ask(call, result) if type(result) is self._surface.ask_type else result
+        return self._tell(call, registry.call(tool, params, self._caller_of(call), call.size))
 
-    def _caller_of(self, call: _Call) -> "Caller":
+    def _caller_of(self, call: Call) -> "Caller":
         """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""
         if call.meta is not None:
-            capabilities, name = call.meta[META_CAPABILITIES], _name(call.meta.get(META_CLIENT_INFO))
+            capabilities, name = call.meta[META_CAPABILITIES], name_of(call.meta.get(META_CLIENT_INFO))
             if call.method != "tools/call":
-                capabilities = _without_questions(capabilities)  # no other method may be answered with a question
-            return self._surface.make_caller(capabilities=capabilities, name=name, answers=call.answers)
+                capabilities = without_questions(capabilities)  # no other method may be answered with a question
+            return self._surface.make_caller(
+                capabilities=capabilities, name=name, answers=call.answers, timeout_seconds=call.timeout
+            )
+        caller = self._caller or self._handshake_caller()
+        if not call.answers and call.timeout is None:
+            return caller
+        return msgspec.structs.replace(caller, answers=call.answers, timeout_seconds=call.timeout)
+
+    def _handshake_caller(self) -> "Caller":
+        """Who shook hands."""
         if self._caller is None:
             capabilities, name = self._client
-            if not call.rules.asks:
-                capabilities = _without_questions(capabilities)
+            if self._rules is None or not self._rules.asks:
+                capabilities = without_questions(capabilities)
             self._caller = self._surface.make_caller(capabilities=capabilities, name=name)
-        return msgspec.structs.replace(self._caller, answers=call.answers) if call.answers else self._caller
+        return self._caller
+
+    # ── answers that are not there yet ──────────────────────────────────────────────────────────────────────────
+
+    def _wait(self, call: Call, later: "Later") -> Json:
+        """Keep a call until its answer is there, for which `look` asks; where the client knows tasks it becomes one."""
+        if call.rules.envelope and call.method == "tools/call":
+            from workflowlookup.protocol.tasks import knows_tasks  # noqa: PLC0415 - with the first run
+
+            if knows_tasks(call):
+                return self._open_tasks().promise(later)
+        if self._waiting is None:
+            from workflowlookup.protocol.waiting import Waiting  # noqa: PLC0415 - seldom needed
+
+            self._waiting = Waiting(self.outbox)
+        meta = call.object_params().get("_meta") or {}
+        self._waiting.put(call, later, meta.get("progressToken"))
+        return PENDING
+
+    def _answer_waiting(self, call: Call, later: "Later") -> bytes | None:
+        """The reply to a call that waits; None while there is none, or when it waits for a person from now on."""
+        try:
+            result = later.look()
+            if result is None:
+                return None
+            self._stop_waiting(call)
+            told = self._tell(call, result)
+        except Exception as problem:  # noqa: BLE001 - broad on purpose: as for every call
+            self._stop_waiting(call)
+            return _refuse(call, problem)
+        if told is PENDING:
+            return None
+        return jsonrpc.success(call.id, in_envelope(told) if call.rules.envelope else told)
+
+    def _stop_waiting(self, call: Call) -> None:
+        if self._waiting is not None:
+            self._waiting.take(call)
 
     # ── questions to a person ───────────────────────────────────────────────────────────────────────────────────
 
-    def _ask(self, call: _Call, ask: "Ask") -> Json:
+    def _ask(self, call: Call, ask: "Ask") -> Json:
         """Put a tool's question to the person at the client; the call is done again when the answer is there."""
         from workflowlookup.protocol.asking import Questions, elicitation, given  # noqa: PLC0415 - seldom needed
 
@@ -404,7 +465,7 @@ class Connection:
             if self._questions is None:
                 self._questions = Questions(self.outbox)
             self._questions.put(call, ask)
-            return _PENDING
+            return PENDING
         answer = given(call.object_params().get("inputResponses"), ask)
         if answer is None:
             return {"resultType": "input_required", "inputRequests": {ask.key: elicitation(ask)}}
@@ -423,44 +484,52 @@ class Connection:
 
     # ── resources, prompts, completions ─────────────────────────────────────────────────────────────────────────
 
-    def _list_resources(self, call: _Call) -> Json:
-        from workflowlookup.tools.resources import list_resources  # noqa: PLC0415 - with the core, when first asked for
+    def _list_resources(self, call: Call) -> Json:
+        if self._surface.tells_changes():
+            self._open_lists().lists_resources()
+        return self._offer(call)
 
-        call.optional("cursor", str, "text")
-        return _cacheable_in(call, list_resources(self._surface.services, call.object_params()))
+    def _offer(self, call: Call) -> Json:
+        from workflowlookup.protocol.offers import OFFERS  # noqa: PLC0415 - with the core, when first asked for
 
-    def _list_templates(self, call: _Call) -> Json:
-        from workflowlookup.tools.resources import list_templates  # noqa: PLC0415
+        return OFFERS[call.method](self._surface, call)
 
-        _refuse_cursor(call)
-        return _cacheable_in(call, list_templates(self._surface.services, call.object_params()))
+    # ── tasks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read_resource(self, call: _Call) -> Json:
-        from workflowlookup.tools.resources import read_resource  # noqa: PLC0415
+    def _open_tasks(self) -> "Tasks":
+        if self._tasks is None:
+            from workflowlookup.protocol.tasks import Tasks  # noqa: PLC0415 - with the first run
 
-        call.text("uri")
-        return _cacheable_in(call, read_resource(self._surface.services, call.object_params()))
+            self._tasks = Tasks(self._surface, self.outbox)
+        return self._tasks
 
-    def _list_prompts(self, call: _Call) -> Json:
-        from workflowlookup.tools.prompts import list_prompts  # noqa: PLC0415
+    def _create_task(self, call: Call, result: "Result | Ask | Later") -> Json:
+        if isinstance(result, self._surface.ask_type):
+            return self._ask(call, result)
+        return self._open_tasks().create(call, result, self._caller_of(call))  # type: ignore[arg-type]
 
-        call.optional("cursor", str, "text")
-        return _cacheable_in(call, list_prompts(self._surface.services, call.object_params()))
+    def _task(self, call: Call) -> Json:
+        """The methods of tasks at 2025-11-25."""
+        if not call.rules.tasks:
+            raise MethodNotFound("Tasks came with version 2025-11-25.", method=call.method)
+        tasks, caller = self._open_tasks(), self._caller_of(call)
+        match call.method:
+            case "tasks/get":
+                return tasks.get(call, caller)
+            case "tasks/result":
+                return self._tell(call, tasks.result(call, caller))
+            case "tasks/cancel":
+                return tasks.cancel(call, caller)
+        return tasks.list(call, caller)
 
-    def _get_prompt(self, call: _Call) -> Json:
-        from workflowlookup.tools.prompts import get_prompt  # noqa: PLC0415
+    def _get_task(self, call: Call) -> Json:
+        return self._open_tasks().get_detailed(call)
 
-        call.text("name")
-        call.optional("arguments", dict, "an object")
-        return get_prompt(self._surface.services, call.object_params())
+    def _update_task(self, call: Call) -> Json:
+        return self._open_tasks().update(call)
 
-    def _complete(self, call: _Call) -> Json:
-        from workflowlookup.tools.completion import complete  # noqa: PLC0415
-
-        for name in ("ref", "argument"):
-            if call.optional(name, dict, "an object") is None:
-                raise InvalidParams(f"{name} is required")
-        return complete(self._surface.services, call.object_params())
+    def _cancel_task(self, call: Call) -> Json:
+        return self._open_tasks().cancel_quietly(call)
 
     # ── which method is answered by what ────────────────────────────────────────────────────────────────────────
 
@@ -468,11 +537,11 @@ class Connection:
         "tools/list": _list_tools,
         "tools/call": _call_tool,
         "resources/list": _list_resources,
-        "resources/templates/list": _list_templates,
-        "resources/read": _read_resource,
-        "prompts/list": _list_prompts,
-        "prompts/get": _get_prompt,
-        "completion/complete": _complete,
+        "resources/templates/list": _offer,
+        "resources/read": _offer,
+        "prompts/list": _offer,
+        "prompts/get": _offer,
+        "completion/complete": _offer,
     }
     _HANDSHAKE: ClassVar[Mapping[str, _Method]] = {
         **_SHARED,
@@ -482,85 +551,42 @@ class Connection:
         "resources/unsubscribe": _unsubscribe,
         "shutdown": _shutdown,
         "server/discover": _discover_without_envelope,
+        "tasks/get": _task,
+        "tasks/result": _task,
+        "tasks/cancel": _task,
+        "tasks/list": _task,
     }
     _ENVELOPE: ClassVar[Mapping[str, _Method]] = {
         **_SHARED,
         "server/discover": _discover,
         "subscriptions/listen": _listen,
+        "tasks/get": _get_task,
+        "tasks/update": _update_task,
+        "tasks/cancel": _cancel_task,
     }
 
 
 _ALWAYS_ANSWERED: Final = frozenset({"initialize", "ping", "shutdown", "server/discover"})
-_PROTOCOL_CODES: Final = frozenset({-32021, -32022, -32603})
-"""Refusals that are about the protocol, not about the tool: never a tool's result."""
 
 
-def _without_questions(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:
-    """What a client can do where its person cannot be asked."""
-    return {name: value for name, value in capabilities.items() if name != "elicitation"}
+def _refuse(call: Call, problem: Exception) -> bytes:
+    """What went wrong with a call that waited, in the form in which its tool refuses."""
+    if (
+        isinstance(problem, WorkflowLookupError)
+        and call.method == "tools/call"
+        and comes_as_result(problem, call.rules)
+    ):
+        told = refusal(problem)
+        return jsonrpc.success(call.id, in_envelope(told) if call.rules.envelope else told)
+    return _explain(call, problem, call.rules)
 
 
-def _name(client_info: Json) -> str:
-    """What a client calls itself, as far as it says so."""
-    name = client_info.get("name") if isinstance(client_info, dict) else None
-    return name[:MOST_NAME] if isinstance(name, str) else ""
-
-
-def _check_envelope(meta: Mapping[str, Json]) -> None:
-    """Refuse an envelope that is not complete, or of a version that is not served."""
-    version = meta[META_VERSION]
-    if not isinstance(version, str):
-        raise InvalidParams(f"_meta['{META_VERSION}'] must be text ('string')")
-    if version not in ENVELOPE_VERSIONS:
-        raise UnsupportedEnvelopeVersion(
-            f"Send requests of version {', '.join(ENVELOPE_VERSIONS)}, or initialize for an earlier one.",
-            supported=list(ENVELOPE_VERSIONS),
-            requested=version,
-        )
-    if not isinstance(meta.get(META_CAPABILITIES), dict):
-        raise InvalidParams(f"_meta['{META_CAPABILITIES}'] is required, as an object")
-
-
-def _refuse_cursor(call: _Call) -> None:
-    """Lists that come whole have given no cursor to go on from."""
-    if call.optional("cursor", str, "text") is not None:
-        raise InvalidParams("cursor is not one that this server gave: the list comes in one page")
-
-
-def _cacheable(result: Mapping[str, Json]) -> dict[str, Json]:
-    return {**result, "ttlMs": LIST_TTL_MS, "cacheScope": "private"}
-
-
-def _cacheable_in(call: _Call, result: Mapping[str, Json]) -> Mapping[str, Json]:
-    return _cacheable(result) if call.rules.envelope else result
-
-
-def _in_envelope(result: Mapping[str, Json] | msgspec.Raw) -> dict[str, Json]:
-    fields = msgspec.json.decode(result, type=dict[str, msgspec.Raw]) if isinstance(result, msgspec.Raw) else result
-    return {"resultType": "complete", **fields, "_meta": {META_SERVER_INFO: SERVER_INFO}}
-
-
-def _comes_as_result(error: WorkflowLookupError, rules: Rules) -> bool:
-    """Whether what a tool refused is a result for the model to read, or an error of the protocol."""
-    if isinstance(error, InvalidParams):
-        return rules.misfits_as_results
-    return rules.errors_as_results and error.code not in _PROTOCOL_CODES
-
-
-def _refusal(error: WorkflowLookupError) -> dict[str, Json]:
-    """What a tool refused, as a result that a model reads."""
-    return {
-        "content": [{"type": "text", "text": error.explain()}],
-        "structuredContent": {"code": error.code, "message": error.message, "data": error.data},
-        "isError": True,
-    }
-
-
-def _failure(request_id: bytes, error: WorkflowLookupError, rules: Rules) -> bytes:
-    """A refusal on the wire; in the envelope era -32002 is forbidden and travels inside -32602."""
-    if rules.envelope and isinstance(error, ResourceNotFound):
-        return jsonrpc.failure(request_id, error, code=InvalidParams.code)
-    if rules.envelope and isinstance(error, InvalidWorkflow):
-        data = {"code": error.code, **error.data}
-        return jsonrpc.failure(request_id, error, code=InvalidParams.code, data=data)
-    return jsonrpc.failure(request_id, error)
+def _explain(request: Request | Call, problem: Exception, rules: Rules) -> bytes:
+    """What went wrong, as the reply to a request."""
+    if isinstance(problem, WorkflowLookupError):
+        return failure(request.id, problem, rules)
+    if isinstance(problem, RecursionError):  # what msgspec decodes may still be too deep to work with
+        log.info("%s was nested too deeply", request.method, exc_info=problem)
+        return failure(request.id, InvalidParams("params are nested too deeply"), rules)
+    log.error("%s failed", request.method, exc_info=problem)
+    return jsonrpc.failure(request.id, InternalError())

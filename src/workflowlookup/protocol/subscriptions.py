@@ -38,10 +38,12 @@ class Watch(Protocol):
 
 
 class _Stream(msgspec.Struct, frozen=True):
-    """An open `subscriptions/listen`: its id, and the addresses that it follows."""
+    """An open `subscriptions/listen`: its id, and the addresses and lists that it follows."""
 
     key: Json
     addresses: frozenset[str]
+    lists: frozenset[str] = frozenset()
+    """Those of `lists.LISTS` whose changes it hears of."""
 
 
 class Subscriptions:
@@ -77,8 +79,11 @@ class Subscriptions:
 
     # ── since 2026-07-28 ────────────────────────────────────────────────────────────────────────────────────────
 
-    def listen(self, request_id: bytes, wanted: Mapping[str, Json]) -> None:
-        """Hold a request open; the acknowledgement, with what of the wanted is announced, is its first message."""
+    def listen(self, request_id: bytes, wanted: Mapping[str, Json], offered: Mapping[str, str]) -> None:
+        """Hold a request open; the acknowledgement, with what of the wanted is announced, is its first message.
+
+        `offered`: the lists whose changes are announced, by what they are called here.
+        """
         if request_id in self._streams:
             raise InvalidParams("a subscription with this id is open")
         if len(self._streams) >= MAX_SUBSCRIPTIONS:
@@ -87,8 +92,11 @@ class Subscriptions:
         if followed:
             self._begin()
         key = msgspec.json.decode(request_id)
-        self._streams[request_id] = _Stream(key, frozenset(followed))
-        honoured = {"resourceSubscriptions": followed} if followed else {}
+        lists = [name for name in offered if wanted.get(name) is True]
+        self._streams[request_id] = _Stream(key, frozenset(followed), frozenset(offered[name] for name in lists))
+        honoured: dict[str, Json] = dict.fromkeys(lists, True)
+        if followed:
+            honoured["resourceSubscriptions"] = followed
         acknowledged = {"notifications": honoured, "_meta": {META_SUBSCRIPTION: key}}
         self._outbox.append(jsonrpc.notification("notifications/subscriptions/acknowledged", acknowledged))
 
@@ -123,6 +131,13 @@ class Subscriptions:
         self._is_blind = False
         if changed:
             self._tell(changed)
+
+    def list_changed(self, kind: str) -> None:
+        """Tell those who listen for it that a list is another now."""
+        for stream in self._streams.values():
+            if kind in stream.lists:
+                params = {"_meta": {META_SUBSCRIPTION: stream.key}}
+                self._outbox.append(jsonrpc.notification(f"notifications/{kind}/list_changed", params))
 
     def _tell(self, run_ids: Collection[str]) -> None:
         from workflowlookup.tools.resources import addresses_of_run  # noqa: PLC0415 - with the tools, when first needed

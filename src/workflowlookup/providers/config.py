@@ -1,6 +1,13 @@
-"""What the settings say about other systems, as frozen values. Secrets are in `repr` of none of them."""
+"""What the settings say about other systems, as frozen values. Secrets are in `repr` of none of them.
 
+`${NAME}` in an environment, a header or a URL stands for an environment variable of ours: `expanded` fills it in when
+it is used, so that a variable that is not set costs the one system that needs it, and nothing that is shown holds it.
+"""
+
+import os
+import re
 from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -56,3 +63,234 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """For runs that go by themselves, unless the workflow or the call says otherwise."""
     max_concurrent: int = 10
     """How many runs the server works on at once; the others are queued."""
+
+
+# ── the tables of the settings file ─────────────────────────────────────────────────────────────────────────────
+
+T = TypeVar("T")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+LIBRARY: Final = "library"
+"""What the provider of our own documents is called; no other can have the name."""
+
+
+class McpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a provider of the kind "mcp" can be told. An empty name of a tool: the server has no such tool."""
+
+    server: str = ""
+    """One of `mcpServers`; or the server is described right here, by `command` or `url`."""
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    url: str = ""
+    headers: dict[str, str] = {}
+    list: str = "workflows-list-tool"
+    start: str = "workflows-start-tool"
+    status: str = "workflows-status-tool"
+    cancel: str = "workflows-cancel-tool"
+    interval: float = 2.0
+    timeout: float = 30.0
+    idempotent: bool = False
+
+
+class Paging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a long list comes in pages."""
+
+    next: str = ""
+    """Where in an answer the next page stands: a URL, or with `parameter` what to send for it."""
+    parameter: str = ""
+    """The query parameter; without `next` it counts pages from 1, until one is empty or all `total` are there."""
+    total: str = ""
+
+
+class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a provider of the kind "http" can be told. What is not said is as the preset has it."""
+
+    base_url: str
+    preset: Literal["plain", "simplified"] = "plain"
+    headers: dict[str, str] = {}
+    list: str | None = None
+    """`GET /workflows`: a method and a path; `{id}` and `{run}` are filled in. Empty: there is no such endpoint."""
+    start: str | None = None
+    status: str | None = None
+    cancel: str | None = None
+    start_body: dict[str, Any] | None = None
+    """What is sent to start a run: "$input" stands for the arguments, "$key" for the key."""
+    fields: dict[str, str] = {}
+    """Where things are in answers, as dotted paths: see `http.PRESETS`."""
+    paging: Paging | None = None
+    states: dict[str, Literal["running", "completed", "failed", "cancelled"]] = {}
+    """What this system's words for states mean, where they are not the usual ones."""
+    key_header: str = "Idempotency-Key"
+    interval: float = 2.0
+    timeout: float = 30.0
+    idempotent: bool = False
+
+
+OPTIONS: Final[Mapping[str, type[McpOptions] | type[HttpOptions]]] = {"mcp": McpOptions, "http": HttpOptions}
+
+
+class _ServerTable(msgspec.Struct, kw_only=True):
+    """An entry of `mcpServers`. Clients keep fields of their own in it, which mean nothing here."""
+
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    url: str = ""
+    headers: dict[str, str] = {}
+    disabled: bool = False
+
+
+def read_servers(table: object) -> dict[str, ServerConfig]:
+    """The MCP servers in a table of the settings. Raises `ValueError` that says which is wrong, and how."""
+    servers: dict[str, ServerConfig] = {}
+    for name, entry in _entries(table, "mcpServers"):
+        at = f"mcpServers.{name}"
+        read = _convert(entry, _ServerTable, at)
+        if not read.disabled:
+            servers[name] = _server(name, read, at)
+    return servers
+
+
+def _server(name: str, read: _ServerTable | McpOptions, at: str) -> ServerConfig:
+    if bool(read.command) == bool(read.url):
+        raise ValueError(f"{at} must have either a command or a url")
+    if read.url and not read.url.startswith(("http://", "https://", "${")):
+        raise ValueError(f"{at}.url must begin with http:// or https://; found '{_shown_url(read.url)}'")
+    return ServerConfig(
+        name=name,
+        command=os.path.expanduser(read.command),
+        args=read.args,
+        env=read.env,
+        cwd=read.cwd and os.path.expanduser(read.cwd),
+        url=read.url,
+        headers=read.headers,
+    )
+
+
+def read_providers(
+    table: object, servers: Mapping[str, ServerConfig]
+) -> tuple[dict[str, ProviderConfig], dict[str, ServerConfig]]:
+    """The providers in a table of the settings, and the servers that they describe themselves. Raises `ValueError`."""
+    providers: dict[str, ProviderConfig] = {}
+    more: dict[str, ServerConfig] = {}
+    for name, entry in _entries(table, "providers"):
+        at = f"providers.{name}"
+        if name == LIBRARY:
+            raise ValueError(f"{at}: this name is the library's own; choose another")
+        options = dict(entry)
+        kind = options.pop("kind", None)
+        if kind not in OPTIONS:
+            raise ValueError(f"{at}.kind must be one of {', '.join(OPTIONS)}; found {_shown(kind)}")
+        if options.pop("disabled", False) is True:
+            continue
+        read = _convert(options, OPTIONS[kind], at)
+        _check_times(read, at)
+        if isinstance(read, McpOptions):
+            if read.server and (read.command or read.url):
+                raise ValueError(f"{at} must have either a server or a command or a url")
+            if read.server and read.server not in servers:
+                known = ", ".join(servers) or "none"
+                raise ValueError(f"{at}.server must be one of mcpServers ({known}); found '{read.server}'")
+            if not read.list:
+                raise ValueError(f"{at}.list must name the tool that lists workflows")
+            if not read.server:
+                if name in servers:
+                    raise ValueError(f"{at}: mcpServers has a server of this name; say server = '{name}'")
+                more[name] = _server(name, read, at)
+                options["server"] = name
+        else:
+            _check_http(read, at)
+        providers[name] = ProviderConfig(name=name, kind=kind, options=options)
+    return providers, more
+
+
+def _check_times(read: McpOptions | HttpOptions, at: str) -> None:
+    if not 0.05 <= read.interval <= 300:
+        raise ValueError(f"{at}.interval must be a number of seconds from 0.05 to 300; found {read.interval:g}")
+    if not 0.1 <= read.timeout <= 3_600:
+        raise ValueError(f"{at}.timeout must be a number of seconds from 0.1 to 3,600; found {read.timeout:g}")
+
+
+def _check_http(read: HttpOptions, at: str) -> None:
+    if not read.base_url.startswith(("http://", "https://", "${")):
+        raise ValueError(f"{at}.base_url must begin with http:// or https://; found '{_shown_url(read.base_url)}'")
+    for name in ("list", "start", "status", "cancel"):
+        said: str | None = getattr(read, name)
+        if said and not re.fullmatch(r"(GET|POST|PUT|PATCH|DELETE) /\S*", said):
+            raise ValueError(f"{at}.{name} must be a method and a path such as 'GET /workflows'; found '{said}'")
+    if read.list == "":
+        raise ValueError(f"{at}.list must say where the workflows are listed")
+
+
+def _entries(table: object, at: str) -> list[tuple[str, Mapping[str, Any]]]:
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{at} must be a table of tables, such as [{at}.name]; found {_shown(table)}")  # noqa: TRY004
+    for name, entry in table.items():
+        if not isinstance(entry, Mapping):
+            raise ValueError(f"{at}.{name} must be a table; found {_shown(entry)}")  # noqa: TRY004
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{at}: a name is up to 32 letters, digits, '.', '_', '-'; found '{name}'")
+    return list(table.items())
+
+
+def _convert(entry: Mapping[str, Any], kind: type[T], at: str) -> T:
+    try:
+        return msgspec.convert(entry, kind)
+    except msgspec.ValidationError as problem:
+        told, _, where = str(problem).partition(" - at `$.")
+        field = re.search(r"field `(\w+)`", told)
+        if "unknown field" in told and field:
+            known = ", ".join(sorted(kind.__struct_fields__))  # type: ignore[attr-defined]
+            raise ValueError(f"{at}: unknown field '{field[1]}'. Known: {known}") from None
+        if "missing required" in told and field:
+            raise ValueError(f"{at}.{field[1]} is required") from None
+        raise ValueError(f"{at}{'.' + where.rstrip('`') if where else ''}: {told[:1].lower()}{told[1:]}") from None
+
+
+def _shown(value: object) -> str:
+    return f"'{value}'" if isinstance(value, str) else "nothing" if value is None else type(value).__name__
+
+
+def _shown_url(url: str) -> str:
+    """A URL without what may be secret in it."""
+    return re.sub(r"://[^/@]*@", "://…@", url.partition("?")[0])
+
+
+# ── secrets from the environment ────────────────────────────────────────────────────────────────────────────────
+
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+class NotSet(ValueError):
+    """An environment variable that is needed is not there."""
+
+
+def filled(text: str, at: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The text with `${NAME}` and `${NAME:-default}` filled in. Raises `NotSet` naming the variable."""
+
+    def value(found: re.Match[str]) -> str:
+        name, default = found.groups()
+        known = environment.get(name, default)
+        if known is None:
+            raise NotSet(f"{at} needs the environment variable {name}, which is not set")
+        return known
+
+    return _VARIABLE.sub(value, text)
+
+
+def expanded(server: ServerConfig, environment: Mapping[str, str] = os.environ) -> ServerConfig:
+    """The server with every `${NAME}` filled in, for the one who opens it. Raises `NotSet`."""
+
+    def fill(text: str) -> str:
+        return filled(text, f"the MCP server '{server.name}'", environment)
+
+    return msgspec.structs.replace(
+        server,
+        command=fill(server.command),
+        args=tuple(map(fill, server.args)),
+        env={name: fill(value) for name, value in server.env.items()},
+        url=fill(server.url),
+        headers={name: fill(value) for name, value in server.headers.items()},
+    )

@@ -10,9 +10,13 @@ from typing import Final
 import msgspec
 
 from workflowlookup.core.document import is_sound
-from workflowlookup.core.model import LoopStep, PromptStep, Workflow
-from workflowlookup.core.navigation import find_step
-from workflowlookup.core.run import (
+from workflowlookup.core.events import (
+    CallAcknowledged,
+    CallBegun,
+    CallDue,
+    CallFailed,
+    CallProgressed,
+    CallStopped,
     ConfirmationAsked,
     ConfirmationDenied,
     ConfirmationGiven,
@@ -26,9 +30,10 @@ from workflowlookup.core.run import (
     Started,
     StepOffered,
     StepSkipped,
-    hash_of,
-    workflow_of,
 )
+from workflowlookup.core.model import LoopStep, PromptStep, Workflow
+from workflowlookup.core.navigation import find_step
+from workflowlookup.core.run import hash_of, workflow_of
 from workflowlookup.errors import InvalidParams
 
 RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -54,7 +59,14 @@ def refuse_foreign(run_id: str, records: Sequence[Record]) -> None:
         if not _fits(record.event, workflow, current):
             raise InvalidParams(f"{place} is about a step that the run does not have there")
         time = record.time
-        current = record.event.step_id if isinstance(record.event, StepOffered) else current
+        current = _current(record.event, current)
+
+
+def _current(event: Event, current: str) -> str:
+    is_new = isinstance(event, (StepOffered, CallDue)) or (
+        isinstance(event, ConfirmationAsked) and event.reason == "call"
+    )
+    return event.step_id if is_new else current  # type: ignore[union-attr]
 
 
 def _fits(event: Event, workflow: Workflow, current: str) -> bool:
@@ -62,10 +74,15 @@ def _fits(event: Event, workflow: Workflow, current: str) -> bool:
     match event:
         case StepOffered(step_id=step_id):
             return isinstance(find_step(workflow, step_id), PromptStep)
+        case CallDue(step_id=step_id) | ConfirmationAsked(step_id=step_id, reason="call"):
+            step = find_step(workflow, step_id)
+            return isinstance(step, PromptStep) and step.call is not None
         case OutputAccepted(step_id=step_id) | StepSkipped(step_id=step_id):
             return find_step(workflow, step_id) is not None
         case LoopEntered(loop_id=loop_id) | LoopIterated(loop_id=loop_id) | LoopLeft(loop_id=loop_id):
             return isinstance(find_step(workflow, loop_id), LoopStep)
+        case CallBegun() | CallAcknowledged() | CallProgressed() | CallFailed() | CallStopped():
+            return event.step_id == current != ""
         case OutputRefused() | ConfirmationAsked() | ConfirmationGiven() | ConfirmationDenied():
             return event.step_id == current != ""
     return True

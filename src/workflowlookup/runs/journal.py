@@ -4,12 +4,16 @@ An append is stored whole or not at all, and is durable when it returns. Each (r
 appends that build on the same record one raises `Conflict`. What a journal cannot do raises `StorageError`.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
 
 import msgspec
 
-from workflowlookup.core.run import Record, Run
+from workflowlookup.core.events import Record
+from workflowlookup.core.run import Run
+
+STOP: Final = "stop"
+"""What the line about a run says that it waits for when it is over and its call may still be running."""
 
 
 class Conflict(Exception):
@@ -43,7 +47,7 @@ def summarise(run: Run) -> Summary:
         run.started,
         run.updated,
         run.state.value,
-        run.waiting_for and run.waiting_for.value,
+        STOP if run.needs_stop else run.waiting_for and run.waiting_for.value,
         run.current,
         len(run.results),
         run.total,
@@ -93,6 +97,21 @@ class Journal(Protocol):
 
     def overdue(self, now: int) -> list[str]:
         """The runs whose deadline has passed and that do not know it yet."""
+
+    def at_work(self, limit: int) -> list[Summary]:
+        """The runs that wait for a call of the server's own, the one that has waited longest first."""
+
+    def left_running(self) -> list[str]:
+        """The runs that are over and whose call may still be running."""
+
+    def queue_position(self, run_id: str) -> tuple[int, int]:
+        """The place of a run among those whose call has still to be begun, from 1, or 0; and how many they are."""
+
+    def tool_names(self) -> dict[tuple[str, str], str]:
+        """By provider and workflow: the name of the tool that stands for it."""
+
+    def keep_tool_names(self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]]) -> None:
+        """Keep these names and forget those; where somebody was faster, what is kept already stays."""
 
     def heads(self, since: int) -> dict[str, int]:
         """The last sequence of each run that was updated at or after a time."""

@@ -13,7 +13,7 @@ import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from workflowlookup.core.run import Record
+from workflowlookup.core.events import Record
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.journal import Summary
 from workflowlookup.runs.sql import MIGRATIONS, Cursor, SqlJournal, Transaction

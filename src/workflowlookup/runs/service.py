@@ -14,21 +14,11 @@ import msgspec
 
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Draft, Moment
+from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Record, Started
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
-from workflowlookup.core.run import (
-    ConfirmationDenied,
-    ConfirmationGiven,
-    Record,
-    Run,
-    Started,
-    State,
-    Waiting,
-    apply,
-    fold,
-    submission_key,
-)
-from workflowlookup.core.values import Context
+from workflowlookup.core.run import Run, State, Waiting, apply, fold, submission_key
+from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.runs.foreign import refuse_foreign
 from workflowlookup.runs.journal import Conflict, Journal, Mark, Query, Summary, summarise
@@ -37,6 +27,8 @@ MOST_KEPT: Final = 64
 """How many runs are kept folded; the others are folded when they are asked for."""
 MOST_TRIES: Final = 5
 """How often a call is decided anew because somebody was faster."""
+PROGRESS_PAUSE: Final = 1_000
+"""Milliseconds between two reports of a call that are stored."""
 PAGE: Final = 1_000
 """How many runs are read at once where all are wanted."""
 CLOCK_SKEW: Final = 60_000
@@ -61,15 +53,24 @@ class Runs:
         self._clock = clock
         self._new_id = new_id
         self._kept: dict[str, Run] = {}
-        self.listeners: list[Callable[[str, int], None]] = []
-        """Hear of each run that is changed here, with its last sequence; 0 when it is gone."""
+        self.listeners: list[Callable[[str, Run | None], None]] = []
+        """Hear of each run that is changed here, as it is then; None when it is gone."""
 
     # ── what moves a run ────────────────────────────────────────────────────────────────────────────────────────
 
-    def start(
-        self, workflow: Workflow, given: Context, context: Context, *, run_id: str | None = None, by: str = ""
+    def start(  # noqa: PLR0913 - all that a run begins with
+        self,
+        workflow: Workflow,
+        given: Context,
+        context: Context,
+        *,
+        run_id: str | None = None,
+        by: str = "",
+        timeout: float | None = None,
     ) -> Run:
-        """A new run, at its first step. With the id of a run that was started alike: that run, as it is now.
+        """A new run, at its first step, with so many seconds for all of it, without the time of persons.
+
+        With the id of a run that was started alike: that run, as it is now.
 
         Raises `InvalidParams` for an input or a context that does not fit, `RunStateError` for an id that is taken.
         """
@@ -78,7 +79,7 @@ class Runs:
                 return self._started_alike(run_id, workflow, given, context)
             at = _moment(self._clock(), by)
             start_budget()
-            draft = advance.begin(run_id or self._new_id(), workflow, given, context, at)
+            draft = advance.begin(run_id or self._new_id(), workflow, given, context, at, timeout=timeout)
             if self._store(0, draft):
                 return draft.run
         raise RunStateError("No id could be found for the run. Try again.")
@@ -144,6 +145,91 @@ class Runs:
 
         return self._move(run_id, by, decide)
 
+    # ── what the server does by itself ──────────────────────────────────────────────────────────────────────────
+
+    def begin_call(self, run_id: str, step_id: str, *, by: str = "") -> Run:
+        """The run while its call is made; as it is when the call was begun before, by one who did not come to its end.
+
+        This and the next ones raise `RunStateError` when the run is elsewhere.
+        """
+
+        def decide(run: Run, at: Moment) -> Draft | Run:
+            self._refuse_elsewhere(run, step_id)
+            is_begun = run.calling is not None and run.calling.begun and not run.is_over
+            return run if is_begun else advance.begin_call(run, at)
+
+        return self._move(run_id, by, decide)
+
+    def acknowledge_call(self, run_id: str, step_id: str, remote_id: str, *, by: str = "") -> Run:
+        """The run when the other system has begun one of its own."""
+        return self._call(run_id, step_id, by, lambda run, at: advance.acknowledge_call(run, remote_id, at))
+
+    def report_call(  # noqa: PLR0913 - all that a call tells
+        self, run_id: str, step_id: str, done: float, total: float | None = None, message: str = "", *, by: str = ""
+    ) -> Run:
+        """The run when its call has told how far it is; it is stored at most once a second, and never goes back."""
+
+        def decide(run: Run, at: Moment) -> Draft | Run:
+            before = run.calling.progress if run.calling else None
+            if before is not None and run.calling is not None and run.waiting_for is Waiting.CALL:
+                is_soon = at.time < run.calling.progressed_at + PROGRESS_PAUSE
+                if (
+                    is_soon
+                    or done < before.done
+                    or (done, total, message) == (before.done, before.total, before.message)
+                ):
+                    return run
+            return advance.report_call(run, done, total, message, at)
+
+        return self._call(run_id, step_id, by, decide)
+
+    def finish_call(self, run_id: str, step_id: str, output: str, value: Json, *, by: str = "") -> Run:
+        """The run after its call gave a result: the text that is judged, and the value that its variable takes."""
+        return self._call(run_id, step_id, by, lambda run, at: advance.finish_call(run, output, value, at))
+
+    def fail_call(  # noqa: PLR0913 - what is known of a failure
+        self, run_id: str, step_id: str, reason: str, *, is_final: bool = False, timed_out: bool = False, by: str = ""
+    ) -> Run:
+        """The run after its call came to nothing: the call is due again, or the run has failed."""
+
+        def decide(run: Run, at: Moment) -> Draft:
+            return advance.fail_call(run, reason, at, is_final=is_final, timed_out=timed_out)
+
+        return self._call(run_id, step_id, by, decide)
+
+    def stop_call(self, run_id: str, step_id: str, stopped: bool, told: str, *, by: str = "") -> Run:  # noqa: FBT001
+        """The run, which is over, with what became of its call; as it is when that was said before."""
+
+        def decide(run: Run, at: Moment) -> Draft | Run:
+            is_told = run.calling is not None and run.calling.stopped is not None
+            return run if is_told else advance.stop_call(run, stopped, told, at)
+
+        return self._call(run_id, step_id, by, decide)
+
+    def _call(self, run_id: str, step_id: str, by: str, decide: Callable[[Run, Moment], Draft | Run]) -> Run:
+        def decide_there(run: Run, at: Moment) -> Draft | Run:
+            self._refuse_elsewhere(run, step_id)
+            return decide(run, at)
+
+        return self._move(run_id, by, decide_there)
+
+    def _refuse_elsewhere(self, run: Run, step_id: str) -> None:
+        if run.current != step_id:
+            where = f"is at step '{run.current}'" if run.current else f"is {run.state}"
+            raise RunStateError(f"The run {where}, not at '{step_id}'.", runId=run.id, state=run.state, stepId=step_id)
+
+    def at_work(self, limit: int = PAGE) -> list[Summary]:
+        """The runs that the server has to do something for, the one that has waited longest first."""
+        return self.journal.at_work(limit)
+
+    def left_running(self) -> list[str]:
+        """The runs that are over and whose call may still be running."""
+        return self.journal.left_running()
+
+    def queue_position(self, run_id: str) -> tuple[int, int]:
+        """The place of a run among those whose call has still to be begun, from 1, or 0; and how many they are."""
+        return self.journal.queue_position(run_id)
+
     # ── what only looks ─────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, run_id: str) -> Run:
@@ -158,7 +244,7 @@ class Runs:
         """The run as it was when it rested next after this; the same when it still rests there."""
         for record in self.journal.read(run.id, after=run.sequence):
             run = apply(run, record)
-            if run.state is not State.RUNNING:
+            if run.rests:
                 break
         return run
 
@@ -214,13 +300,13 @@ class Runs:
         """Take in a run from elsewhere. Raises `InvalidParams` or `RunStateError` when that cannot be."""
         refuse_foreign(run_id, records)
         run = fold(run_id, records)
-        if run.state is State.RUNNING:
+        if not run.rests:
             raise InvalidParams(f"the records of run '{run_id}' end in the middle of a call")
         try:
             self.journal.append(run_id, 0, records, summarise(run))
         except Conflict:
             raise RunStateError(f"There is a run '{run_id}' already.", runId=run_id) from None
-        self._tell(run_id, run.sequence)
+        self._tell(run_id, run)
         return run
 
     def delete(self, run_id: str) -> None:
@@ -228,7 +314,7 @@ class Runs:
         self._kept.pop(run_id, None)
         if not self.journal.delete(run_id):
             raise _not_found(run_id)
-        self._tell(run_id, 0)
+        self._tell(run_id, None)
 
     def purge(self, before: int) -> int:
         """Forget the runs that are over and were last touched before a time; how many they were."""
@@ -296,7 +382,7 @@ class Runs:
         except Conflict:
             return False
         self._keep(draft.run)
-        self._tell(draft.run.id, draft.run.sequence)
+        self._tell(draft.run.id, draft.run)
         return True
 
     def _keep(self, run: Run) -> None:
@@ -305,9 +391,9 @@ class Runs:
         if len(self._kept) > MOST_KEPT:
             del self._kept[next(iter(self._kept))]
 
-    def _tell(self, run_id: str, sequence: int) -> None:
+    def _tell(self, run_id: str, run: Run | None) -> None:
         for listener in tuple(self.listeners):
-            listener(run_id, sequence)
+            listener(run_id, run)
 
 
 class Watch:
@@ -320,8 +406,8 @@ class Watch:
         self._heads = runs.heads()
         runs.listeners.append(self._note)
 
-    def _note(self, run_id: str, sequence: int) -> None:
-        self._heads[run_id] = sequence
+    def _note(self, run_id: str, run: Run | None) -> None:
+        self._heads[run_id] = run.sequence if run else 0
         self._listener(run_id)
 
     def changed(self) -> Collection[str]:

@@ -5,15 +5,16 @@ theirs.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from workflowlookup.core.run import NO_DOCUMENT, OVER, Event, Record, Started, hash_of, kind_of
+from workflowlookup.core.events import NO_DOCUMENT, Event, Record, Started, kind_of
+from workflowlookup.core.run import OVER, hash_of
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.journal import Conflict, Mark, Query, Summary
+from workflowlookup.runs.journal import STOP, Conflict, Mark, Query, Summary
 
 MIGRATIONS: Final[tuple[str, ...]] = (
     """
@@ -33,6 +34,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     """,
     """
     CREATE INDEX runs_at_work ON runs (state, updated) WHERE state IN ('queued', 'running');
+    CREATE INDEX runs_to_stop ON runs (id) WHERE waiting_for = 'stop';
     CREATE TABLE tool_names (
         provider TEXT NOT NULL, workflow TEXT NOT NULL, name TEXT NOT NULL UNIQUE, PRIMARY KEY (provider, workflow)
     ) WITHOUT ROWID;
@@ -55,7 +57,15 @@ _MOVE_RUN: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _MOVIN
 _ADD_DOCUMENT: Final = "INSERT INTO documents (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _ADD_EVENT: Final = "INSERT INTO events (run, sequence, time, who, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
 _READ: Final = "SELECT sequence, time, who, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence"
+_ADD_NAME: Final = "INSERT INTO tool_names (provider, workflow, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _OVER: Final = "state IN ({})".format(", ".join(f"'{state}'" for state in sorted(OVER)))
+
+_AT_WORK: Final = "state IN ('queued', 'running')"
+_POSITION: Final = """
+    SELECT (SELECT COUNT(*) FROM runs one, runs other WHERE one.id = ? AND one.state = 'queued'
+            AND other.state = 'queued' AND (other.updated, other.id) <= (one.updated, one.id)),
+        (SELECT COUNT(*) FROM runs WHERE state = 'queued')
+"""
 
 _decode: Final = msgspec.json.Decoder(Event).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -144,6 +154,26 @@ class SqlJournal(ABC):
 
     def overdue(self, now: int) -> list[str]:
         return [row[0] for row in self.query("SELECT id FROM runs WHERE deadline < ? ORDER BY deadline", (now,))]
+
+    def at_work(self, limit: int) -> list[Summary]:
+        statement = f"SELECT {_COLUMNS} FROM runs WHERE {_AT_WORK} ORDER BY updated, id LIMIT ?"  # noqa: S608 - as above
+        return [Summary(*row) for row in self.query(statement, (limit,))]
+
+    def left_running(self) -> list[str]:
+        return [row[0] for row in self.query(f"SELECT id FROM runs WHERE waiting_for = '{STOP}' ORDER BY id")]  # noqa: S608
+
+    def queue_position(self, run_id: str) -> tuple[int, int]:
+        ((before, length),) = self.query(_POSITION, (run_id,))
+        return int(before), int(length)
+
+    def tool_names(self) -> dict[tuple[str, str], str]:
+        rows = self.query("SELECT provider, workflow, name FROM tool_names")
+        return {(provider, workflow): name for provider, workflow, name in rows}
+
+    def keep_tool_names(self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]]) -> None:
+        with self.writing() as transaction:
+            transaction.executemany("DELETE FROM tool_names WHERE provider = ? AND workflow = ?", list(removed))
+            transaction.executemany(_ADD_NAME, [(*key, name) for key, name in added.items()])
 
     def heads(self, since: int) -> dict[str, int]:
         return dict(self.query("SELECT id, sequence FROM runs WHERE updated >= ?", (since,)))

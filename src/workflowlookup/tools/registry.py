@@ -6,7 +6,7 @@ against the input schema. A handler gets plain JSON values and gives plain JSON 
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import msgspec
 
@@ -32,6 +32,39 @@ def _without_journal() -> NoReturn:
     raise StorageError("This server keeps no journal of runs.")
 
 
+def _without_execution() -> NoReturn:
+    raise StorageError("This server carries out no calls of its own.")
+
+
+def _nothing() -> None:
+    """Nothing to do."""
+
+
+class WorkflowTools(Protocol):
+    """What makes tools of workflows; `tools.dynamic` has it."""
+
+    def attach(self, registry: "Registry") -> None:
+        """Keep this registry up to date from now on, by `Registry.replace`."""
+
+    def refresh_if_changed(self) -> bool:
+        """Bring the registry up to date with the library, the providers and the settings; whether its list changed.
+
+        Called often: costs next to nothing when nothing changed.
+        """
+
+    def resolve(self, wanted: str) -> Workflow | None:
+        """The workflow with this tool name or id, wherever it comes from, ready to be run; None when there is none.
+
+        Raises `ProviderAway` when it belongs to a system that does not answer now.
+        """
+
+    def default_timeout(self, workflow: Workflow) -> float | None:
+        """How many seconds a run of it may take when nobody says; None for one that needs the agent or a person."""
+
+    def abilities(self, provider: str) -> frozenset[str] | None:
+        """Which of "start", "status" and "cancel" a provider can; None when it is not known."""
+
+
 class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What handlers may ask."""
 
@@ -40,10 +73,28 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """Called for every use, so that nothing of runs is loaded before there is one."""
     confirmation: str = "auto"
     """Whose word counts where a step needs a person: the setting of this name."""
+    open_execution: Callable[[], Any] = _without_execution
+    """As `open_runs`: nothing is started before there is something to do."""
+    open_workflows: Callable[[], WorkflowTools | None] = _nothing
+    """None when this server makes no tools of workflows."""
+    reload: Callable[[], None] = _nothing
+    """Read the settings again, now: somebody sent SIGHUP."""
+    settle: Callable[[], None] = _nothing
+    """Called once, after the first reply: starts what goes on behind. Must not take long itself."""
+    close: Callable[[], None] = _nothing
+    """Ends what goes on behind; called once, last."""
 
     @property
     def runs(self) -> "Runs":
         return self.open_runs()
+
+    @property
+    def execution(self) -> Any:
+        return self.open_execution()
+
+    @property
+    def workflows(self) -> WorkflowTools | None:
+        return self.open_workflows()
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +105,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """As the client introduced itself; empty when it did not."""
     answers: Mapping[str, Mapping[str, Json]] = {}
     """By the key of the question: `action` ("accept", "decline", "cancel") and, with "accept", `content`."""
+    timeout_seconds: float | None = None
+    """How long the client gives a run that this call starts; None when it does not say."""
 
     @property
     def can_be_asked(self) -> bool:
@@ -78,6 +131,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     schema: Mapping[str, Json]
     """A flat object of texts, numbers and booleans: the form that the client shows."""
+    meta: Mapping[str, Json] | None = None
+    """What the request to the client says beside it."""
 
 
 Result = Mapping[str, Json] | msgspec.Raw
@@ -117,60 +172,115 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     description: str
     input_schema: Mapping[str, Json]
-    output_schema: Mapping[str, Json]
-    example: tuple[Mapping[str, Json], Mapping[str, Json]]
-    """Arguments and result."""
     handler: Handler
+    output_schema: Mapping[str, Json] | None = None
+    """Of results; None when nothing is promised."""
+    example: tuple[Mapping[str, Json], Mapping[str, Json]] | None = None
+    """Arguments and result."""
     read_only: bool = True
     idempotent: bool = True
     destructive: bool = False
     client_capabilities: frozenset[str] = frozenset()
     """What the client must be able to do for this tool to work, such as `elicitation`."""
+    open_world: bool = False
+    """Whether it reaches systems other than this server."""
+    can_be_task: bool = False
+    """Whether its answer may come later, so that a client may call it as a task."""
+    meta: Mapping[str, Json] | None = None
+    """What else a client may want to know of it, as `_meta`."""
 
     def describe(self) -> dict[str, Json]:
         """The tool as `tools/list` shows it."""
-        arguments, result = self.example
-        return {
+        described: dict[str, Json] = {
             "name": self.name,
             "title": self.title,
             "description": self.description,
             "inputSchema": self.input_schema,
-            "outputSchema": _or_refusal(self.output_schema),
-            "annotations": {
-                "title": self.title,
-                "readOnlyHint": self.read_only,
-                **({} if self.read_only else {"destructiveHint": self.destructive}),
-                "idempotentHint": self.idempotent,
-                "openWorldHint": False,
-            },
-            "examples": {"request": {"method": self.name, "params": arguments}, "response": result},
         }
+        if self.output_schema is not None:
+            described["outputSchema"] = _or_refusal(self.output_schema)
+        described["annotations"] = {
+            "title": self.title,
+            "readOnlyHint": self.read_only,
+            **({} if self.read_only else {"destructiveHint": self.destructive}),
+            "idempotentHint": self.idempotent,
+            "openWorldHint": self.open_world,
+        }
+        if self.can_be_task:
+            described["execution"] = {"taskSupport": "optional"}
+        if self.meta:
+            described["_meta"] = self.meta
+        if self.example is not None:
+            arguments, result = self.example
+            described["examples"] = {"request": {"method": self.name, "params": arguments}, "response": result}
+        return described
 
 
 def _or_refusal(schema: Mapping[str, Json]) -> dict[str, Json]:
     """The schema of results, or of what comes back with `isError`: some clients check that too."""
     properties = {
-        **schema["properties"],
+        **schema.get("properties", {}),
         "code": {"type": "integer", "description": "With isError: the code of the refusal."},
         "message": {"type": "string", "description": "With isError: what was refused."},
         "data": {"type": "object", "description": "With isError: the particulars."},
     }
-    either = [{"required": schema["required"]}, {"required": ["code", "message"]}]
+    either = [{"required": schema.get("required", [])}, {"required": ["code", "message"]}]
     return {"type": "object", "properties": properties, "anyOf": either}
 
 
 class Registry:
-    """The tools that can be called now."""
+    """The tools that can be called now: those that are built in, and those that come and go."""
 
     def __init__(self, tools: Sequence[Tool], services: Services) -> None:
-        self.tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
+        self.built_in: Mapping[str, Tool] = {tool.name: tool for tool in tools}
+        self.tools: Mapping[str, Tool] = self.built_in
+        self.listeners: list[Callable[[], None]] = []
+        """Hear of each change of what `tools/list` says."""
         self._services = services
         self._validators: dict[str, jsonschema_rs.Validator] = {}
         self._known_ids: set[str] = set()
         self._listed: msgspec.Raw | None = None
+        self._described = b"[]"
+        self._is_attached = False
+
+    def replace(self, dynamic: Sequence[Tool]) -> bool:
+        """Have these beside the built-in tools, in place of those before; whether what `tools/list` says changed."""
+        ordered = sorted(dynamic, key=lambda tool: tool.name)
+        for tool in ordered:
+            before = self.tools.get(tool.name)
+            if before is not None and before.input_schema != tool.input_schema:
+                self._validators.pop(tool.name, None)
+        self.tools = {**self.built_in, **{tool.name: tool for tool in ordered if tool.name not in self.built_in}}
+        for name in self._validators.keys() - self.tools.keys():
+            del self._validators[name]
+        described = msgspec.json.encode([tool.describe() for tool in ordered])
+        if described == self._described:
+            return False
+        self._described, self._listed = described, None
+        for listener in tuple(self.listeners):
+            listener()
+        return True
+
+    def refresh(self) -> None:
+        """Bring the tools that are workflows up to date."""
+        workflows = self._services.workflows
+        if workflows is None:
+            return
+        if not self._is_attached:
+            self._is_attached = True
+            workflows.attach(self)
+        workflows.refresh_if_changed()
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of this name; a workflow that has just come is found too."""
+        tool = self.tools.get(name)
+        if tool is None:
+            self.refresh()
+            tool = self.tools.get(name)
+        return tool
 
     def listed(self) -> msgspec.Raw:
-        """All tools as JSON, in a fixed order."""
+        """All tools as JSON, in a fixed order: the built-in ones, then the others by name."""
         if self._listed is None:
             self._listed = msgspec.Raw(msgspec.json.encode([tool.describe() for tool in self.tools.values()]))
         return self._listed
@@ -199,7 +309,7 @@ class Registry:
         """Arguments by name, checked against the input schema."""
         if isinstance(arguments, list):
             arguments = _by_position(tool, arguments)
-        if not arguments and not tool.input_schema["required"]:
+        if not arguments and not tool.input_schema.get("required", True):
             return {}  # nothing to check; the first workflow_list need not wait for a validator
         validator = self._validators.get(tool.name)
         if validator is None:
@@ -262,7 +372,7 @@ def find_workflow(services: Services, wanted: str) -> Workflow:
 
 
 def _by_position(tool: Tool, values: Sequence[Json]) -> dict[str, Json]:
-    names = list(tool.input_schema["properties"])
+    names = list(tool.input_schema.get("properties", {}))
     if len(values) > len(names):
         raise InvalidParams(f"at most {len(names)} parameters ({', '.join(names)}); found {len(values)}")
     return dict(zip(names, values, strict=False))

@@ -8,10 +8,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
+
 from workflowlookup.core.advance import loops_to_end
+from workflowlookup.core.calls import call_arguments, name_call
+from workflowlookup.core.events import Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.guidance import filler
-from workflowlookup.core.navigation import MOST_SKIPPED, Skipped, explain_skip
-from workflowlookup.core.run import Failed, OutputAccepted, OutputRefused, Run, State, Waiting
+from workflowlookup.core.model import PromptStep
+from workflowlookup.core.navigation import MOST_SKIPPED, Skipped, explain_skip, find_step
+from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.core.values import Json
 from workflowlookup.tools.registry import Ask, Caller, Services
 from workflowlookup.tools.workflow_next import tell
@@ -34,11 +39,43 @@ def answer(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
         reply |= _step(run)
         reply["next"] = _next_for_output(run)
     elif run.waiting_for is Waiting.CONFIRMATION:
-        reply["confirmation"] = {"stepId": run.current, "title": _title(run), "question": question(run)}
+        reply["confirmation"] = {"stepId": run.current, "title": title_of(run), "question": question(run)}
         reply["next"] = _next_for_confirmation(services, run, caller)
+    elif run.waiting_for is Waiting.CALL:
+        reply |= at_work(services, run)
     else:
         reply |= _end(run)
     return reply
+
+
+def at_work(services: Services, run: Run) -> dict[str, Json]:
+    """What the server does for the run now."""
+    call = run.calling
+    doing: dict[str, Json] = {"stepId": run.current, "title": title_of(run)}
+    if run.step.call is not None:
+        doing["calls"] = name_call(run.step.call)
+    reply: dict[str, Json] = {"call": doing}
+    if call is not None:
+        doing["attempt"] = max(call.attempt, 1)
+        if call.failure:
+            doing["failure"] = call.failure
+    if run.state is State.QUEUED:
+        position, length = services.runs.queue_position(run.id)
+        reply["queue"] = {"position": position, "length": length}
+    told = (
+        f"The server works on it. Call workflow_status with runId '{run.id}' to see how far it is, or workflow_cancel."
+    )
+    return {**reply, "next": told}
+
+
+def result_of(run: Run) -> Json:
+    """What came of a run, in one value: what its last call gave, or the output of its last step."""
+    if not run.results:
+        return None
+    last = list(run.results)[-1]
+    step = find_step(run.workflow, last)
+    save_as = step.call.save_as if isinstance(step, PromptStep) and step.call is not None else ""
+    return run.context[save_as] if save_as in run.context else run.results[last]
 
 
 def _verdict(run: Run) -> dict[str, Json]:
@@ -94,12 +131,36 @@ def _end(run: Run) -> dict[str, Json]:
         if run.skipped:
             skips = list(run.skipped.items())[:MOST_SKIPPED]
             reply["skipped"] = [explain_skip(Skipped(step_id=step, condition=why)) for step, why in skips]
+        if any(isinstance(step, PromptStep) and step.call is not None for step in run.workflow.steps.values()):
+            reply["result"] = result_of(run)
         return {**reply, "next": "The run is complete: tell the user the outcome. workflow_status has the results."}
+    stopped = stopped_in(run)
+    what = {"stopped": stopped} if stopped else {}
     if isinstance(run.end, Failed):
-        error = {"reason": run.end.reason, "remedy": run.end.remedy}
-        return {"error": error, "next": f"The run failed: tell the user why. {run.end.remedy}"}
+        error = {
+            "reason": run.end.reason,
+            "remedy": run.end.remedy,
+            **({"timedOut": True} if run.end.timed_out else {}),
+        }
+        return {"error": error, **what, "next": f"The run failed: tell the user why. {run.end.remedy}"}
     reason = {"reason": run.end.reason} if run.end and run.end.reason else {}
-    return {**reason, "next": "The run is cancelled: stop. Start a new one with workflow_start if it is wanted again."}
+    return {
+        **reason,
+        **what,
+        "next": "The run is cancelled: stop. Start a new one with workflow_start if it is wanted again.",
+    }
+
+
+def stopped_in(run: Run) -> list[dict[str, Json]]:
+    """What became of the call that ran beneath a run when it ended."""
+    call = run.calling
+    if not run.is_over or call is None or not call.begun:
+        return []
+    if call.stopped is not None:
+        return [{"stepId": call.step_id, "stopped": call.stopped.stopped, "told": call.stopped.told}]
+    named = name_call(run.step.call) if run.step.call is not None else "what it called"
+    told = f"nobody has said yet that {named} was stopped: it may still be running"
+    return [{"stepId": call.step_id, "stopped": False, "told": told}]
 
 
 def iso(milliseconds: int) -> str:
@@ -132,29 +193,33 @@ def asked_before(services: Services, run_id: str, caller: Caller) -> Run | None:
     return services.runs.at(run_id, sequences[-1]) if sequences else None
 
 
-def ask_person(services: Services, run: Run, caller: Caller) -> Mapping[str, Json] | Ask:
+def ask_person(services: Services, run: Run, caller: Caller) -> Run | Ask:
     """The run after the person's answer to what it waits for; the question, as long as there is no answer."""
     runs = services.runs
     answered = runs.after(run)
     if answered.sequence != run.sequence:  # by the person, before this call was sent again
-        return answer(services, answered, caller)
+        return answered
     key = f"confirm-{run.id}-{run.sequence}"
     said: Mapping[str, Any] | None = caller.answers.get(key)
     if said is None:
         return Ask(key=key, message=question(run), schema=_FORM)
     if said["action"] == "cancel":
-        return answer(services, run, caller)
+        return run
     content = said.get("content") or {}
     agrees = said["action"] == "accept" and content["confirmed"]
     tell_runs = runs.confirm if agrees else runs.deny
-    return answer(services, tell_runs(run.id, run.current, note=content.get("note", ""), by=caller.name), caller)
+    return tell_runs(run.id, run.current, note=content.get("note", ""), by=caller.name)
 
 
 def question(run: Run) -> str:
     """What a person is asked, with what it is about."""
     output = run.judged.output if run.judged else ""
     shown = output if len(output) <= MOST_SHOWN else f"{output[:MOST_SHOWN]}… (the rest is in run://{run.id})"
-    name = f"Step '{_title(run)}' of '{run.workflow.name}'"
+    name = f"Step '{title_of(run)}' of '{run.workflow.name}'"
+    if run.asked is not None and run.asked.reason == "call" and run.step.call is not None:
+        arguments = msgspec.json.format(msgspec.json.encode(call_arguments(run))).decode()
+        shown = arguments if len(arguments) <= MOST_SHOWN else f"{arguments[:MOST_SHOWN]}… (cut)"
+        return f"{name} will call {name_call(run.step.call)}. Do you agree? If not, the run fails.\n\n{shown}"
     if isinstance(run.judged, OutputRefused):
         issues = " ".join(run.judged.issues)
         return (
@@ -163,5 +228,6 @@ def question(run: Run) -> str:
     return f"{name} is done. Do you agree, so that the run goes on?\n\n{shown}"
 
 
-def _title(run: Run) -> str:
+def title_of(run: Run) -> str:
+    """The title of the step that the run is at."""
     return filler(run.scope, {})(run.step.title)

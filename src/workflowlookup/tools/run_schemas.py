@@ -10,8 +10,17 @@ STATES: Final = ["queued", "running", "waiting", "completed", "failed", "cancell
 
 PROGRESS_SCHEMA: Final[Mapping[str, Json]] = {
     "type": "object",
-    "properties": {"done": {"type": "integer"}, "total": {"type": "integer", "description": "As far as it is known."}},
+    "properties": {
+        "done": {"type": "number", "description": "Steps; or what the one call of the run counts."},
+        "total": {"type": "number", "description": "As far as it is known."},
+        "message": {"type": "string", "description": "What the server does now."},
+    },
     "required": ["done"],
+}
+
+WAIT: Final[Mapping[str, Json]] = {
+    "type": ["boolean", "null"],
+    "description": "False: do not wait while the server works on the run; workflow_status tells how far it is",
 }
 
 WORKFLOW_SCHEMA: Final[Mapping[str, Json]] = {
@@ -51,7 +60,46 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
     "state": {"type": "string", "enum": STATES},
     "next": {"type": "string", "description": "What to do now, in one sentence."},
     "progress": PROGRESS_SCHEMA,
-    "waitingFor": {"type": "string", "description": "output: of the step; confirmation: a person's word."},
+    "waitingFor": {
+        "type": "string",
+        "description": "output: of the step; confirmation: a person's word; call: of a tool or another system, by the "
+        "server itself.",
+    },
+    "call": {
+        "type": "object",
+        "description": "What the server does now.",
+        "properties": {
+            "stepId": {"type": "string"},
+            "title": {"type": "string"},
+            "calls": {
+                "type": "string",
+                "description": "Which tool of which server, or which workflow of which system.",
+            },
+            "attempt": {"type": "integer"},
+            "failure": {"type": "string", "description": "Why the attempt before came to nothing."},
+        },
+        "required": ["stepId", "title"],
+    },
+    "queue": {
+        "type": "object",
+        "description": "While the run waits for its turn: its place, from 1, and how many wait.",
+        "properties": {"position": {"type": "integer"}, "length": {"type": "integer"}},
+        "required": ["position", "length"],
+    },
+    "result": {"description": "What came of the run: what its last call gave, or the output of its last step."},
+    "stopped": {
+        "type": "array",
+        "description": "What ran beneath the run when it ended, and what became of it.",
+        "items": {
+            "type": "object",
+            "properties": {
+                "stepId": {"type": "string"},
+                "stopped": {"type": "boolean", "description": "Whether it is certain that nothing runs any more."},
+                "told": {"type": "string"},
+            },
+            "required": ["stepId", "stopped", "told"],
+        },
+    },
     "step": _STEP,
     "guidance": _GUIDANCE,
     "verdict": {**VERDICT_SCHEMA, "description": "What was said of the output that was submitted last."},
@@ -73,7 +121,11 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
     "skipped": {"type": "array", "items": {"type": "object"}, "description": "Steps that were passed over, and why."},
     "error": {
         "type": "object",
-        "properties": {"reason": {"type": "string"}, "remedy": {"type": "string"}},
+        "properties": {
+            "reason": {"type": "string"},
+            "remedy": {"type": "string"},
+            "timedOut": {"type": "boolean", "description": "True when its time was over."},
+        },
         "required": ["reason", "remedy"],
     },
     "reason": {"type": "string", "description": "Why the run was cancelled."},

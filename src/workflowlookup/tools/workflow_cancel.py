@@ -1,24 +1,27 @@
-"""`workflow_cancel`: ends a run that is not over."""
+"""`workflow_cancel`: ends a run that is not over, and says what became of what the server was doing for it."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from workflowlookup.core.values import Json
-from workflowlookup.tools.registry import Caller, Services, Tool, arguments_schema, run_id
+from workflowlookup.tools.registry import Ask, Caller, Later, Result, Services, Tool, arguments_schema, run_id
 from workflowlookup.tools.run_schemas import RUN_SCHEMA
 
 
-def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Mapping[str, Json]:
-    from workflowlookup.tools.run_answers import answer  # noqa: PLC0415 - with the first run
+def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
+    from workflowlookup.tools.awaiting import await_end  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
 
     run = services.runs.cancel(arguments["runId"], arguments.get("reason") or "", by=caller.name)
-    return answer(services, run, caller)
+    return await_end(services, run, lambda run: answer(services, run, caller))
 
 
 TOOL = Tool(
     name="workflow_cancel",
     title="Cancel a run",
-    description="Cancels a run that is not over, for good. Safe to repeat. Say why, for those who read the run later.",
+    description=(
+        "Cancels a run that is not over, for good, and what the server is doing for it: stopped tells what was stopped "
+        "and what could not be. Safe to repeat. Say why, for those who read the run later."
+    ),
     input_schema=arguments_schema(
         {
             "runId": run_id("The run, from workflow_start or workflow_runs"),

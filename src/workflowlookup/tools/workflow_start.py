@@ -1,12 +1,16 @@
 """`workflow_start`: begins a run, whose state the server keeps."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.values import Json
+from workflowlookup.errors import WorkflowNotFound
 from workflowlookup.tools.registry import (
+    Ask,
     Caller,
+    Later,
+    Result,
     Services,
     Tool,
     arguments_schema,
@@ -15,16 +19,39 @@ from workflowlookup.tools.registry import (
     run_id,
     workflow_id,
 )
-from workflowlookup.tools.run_schemas import RUN_PROPERTIES, RUN_SCHEMA, WORKFLOW_SCHEMA
+from workflowlookup.tools.run_schemas import RUN_PROPERTIES, RUN_SCHEMA, WAIT, WORKFLOW_SCHEMA
+
+if TYPE_CHECKING:
+    from workflowlookup.core.run import Run
 
 
-def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Mapping[str, Json]:
-    from workflowlookup.tools.run_answers import answer  # noqa: PLC0415 - with the first run
+def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
+    from workflowlookup.tools.awaiting import await_run, is_at_work  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
 
-    workflow = find_workflow(services, arguments["workflowId"])
+    def tell(run: "Run") -> Result:
+        return {**answer(services, run, caller), "workflow": _view(run.workflow)}
+
+    workflow = _find(services, arguments["workflowId"])
     given, known = arguments.get("input") or {}, arguments.get("context") or {}
-    run = services.runs.start(workflow, given, known, run_id=arguments.get("runId"), by=caller.name)
-    return {**answer(services, run, caller), "workflow": _view(run.workflow)}
+    timeout = arguments.get("timeoutSeconds") or caller.timeout_seconds
+    if timeout is None and services.workflows is not None:
+        timeout = services.workflows.default_timeout(workflow)
+    run = services.runs.start(workflow, given, known, run_id=arguments.get("runId"), timeout=timeout, by=caller.name)
+    if is_at_work(run) and arguments.get("wait") is not False:
+        return await_run(services, run, caller, tell)
+    return tell(run)
+
+
+def _find(services: Services, wanted: str) -> Workflow:
+    """A workflow of the library by its id; or one of any provider, by its id or the name of its tool."""
+    try:
+        return find_workflow(services, wanted)
+    except WorkflowNotFound:
+        workflow = services.workflows.resolve(wanted) if services.workflows is not None else None
+        if workflow is None:
+            raise
+        return workflow
 
 
 def _view(workflow: Workflow) -> dict[str, Json]:
@@ -44,16 +71,29 @@ TOOL = Tool(
     description=(
         "Starts a run of a workflow: the server keeps its state, gives one step at a time, and goes on only when the "
         "output of a step is good. Do what guidance.prompt says, then call workflow_submit; next always says what to "
-        "do. A run outlives this conversation: workflow_status shows where it is."
+        "do. Steps that the server does by itself need nothing of you: the answer comes when it is done with them, or "
+        "at once with wait false. A run outlives this conversation: workflow_status shows where it is."
     ),
     input_schema=arguments_schema(
         {
-            "workflowId": workflow_id("The workflow ID"),
+            "workflowId": {
+                **workflow_id("The workflow ID, or the name of its tool"),
+                "pattern": "^[^\\x00-\\x1f\\x7f]+$",
+                "minLength": 1,
+                "maxLength": 256,
+            },
             "input": context("What the workflow asks for at the start; checked against its inputSchema"),
             "context": context('More variables for conditions and templates, such as {"taskSize": "large"}'),
             "runId": {
                 **run_id("An id of your own; the same call with the same id starts no second run"),
                 "type": ["string", "null"],
+            },
+            "wait": WAIT,
+            "timeoutSeconds": {
+                "type": ["number", "null"],
+                "exclusiveMinimum": 0,
+                "maximum": 31_536_000,
+                "description": "How long the run may take before it fails, without the time that persons take",
             },
         },
         "workflowId",
@@ -82,4 +122,5 @@ TOOL = Tool(
     handler=handle,
     read_only=False,
     idempotent=False,
+    can_be_task=True,
 )

@@ -9,9 +9,11 @@ from workflowlookup.tools.registry import Caller, Services, Tool, arguments_sche
 from workflowlookup.tools.run_schemas import RUN_PROPERTIES, RUN_SCHEMA, WORKFLOW_SCHEMA
 
 if TYPE_CHECKING:
-    from workflowlookup.core.run import Record, Run
+    from workflowlookup.core.events import Record
+    from workflowlookup.core.run import Run
 
 MOST_EVENTS: Final = 10
+NO_STATUS: Final = "not supported: this system cannot be asked about a run; what is told is what this server knows"
 MOST_RESULTS: Final = 20
 MOST_OF_A_RESULT: Final = 2_000
 MOST_OF_RESULTS: Final = 8_000
@@ -26,6 +28,8 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
     workflow = run.workflow
     return {
         **answer(services, run, caller),
+        **_progress(services, run),
+        **_remote(services, run),
         "workflow": {"id": workflow.id, "name": workflow.name, "version": workflow.version},
         **_newer(services, run),
         "started": iso(run.started),
@@ -33,6 +37,33 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
         "history": [_in_brief(record) for record in history],
         **_results(run),
     }
+
+
+def _progress(services: Services, run: "Run") -> dict[str, Json]:
+    """How far the server is with what it does by itself."""
+    from workflowlookup.tools.awaiting import is_at_work, progress_of  # noqa: PLC0415
+
+    if not is_at_work(run):
+        return {}
+    progress = progress_of(services, run)
+    total = {} if progress.total is None else {"total": progress.total}
+    return {"progress": {"done": progress.done, **total, "message": progress.message}}
+
+
+def _remote(services: Services, run: "Run") -> dict[str, Json]:
+    """Of a run whose work another system does: where it is there, and whether that system can be asked about it."""
+    from workflowlookup.core.model import PromptStep, WorkflowCall  # noqa: PLC0415
+
+    for step_id, step in run.workflow.steps.items():
+        if isinstance(step, PromptStep) and isinstance(step.call, WorkflowCall):
+            known = {"runId": run.remotes[step_id]} if run.remotes.get(step_id) else {}
+            remote = {"provider": step.call.provider, "workflowId": step.call.workflow, **known}
+            workflows = services.workflows
+            can = workflows.abilities(step.call.provider) if workflows is not None else None
+            if can is not None:
+                remote["status"] = "supported" if "status" in can else NO_STATUS
+            return {"remote": remote}
+    return {}
 
 
 def _newer(services: Services, run: "Run") -> dict[str, Json]:
@@ -47,7 +78,7 @@ def _newer(services: Services, run: "Run") -> dict[str, Json]:
 
 
 def _in_brief(record: "Record") -> dict[str, Json]:
-    from workflowlookup.core.run import kind_of  # noqa: PLC0415
+    from workflowlookup.core.events import kind_of  # noqa: PLC0415
     from workflowlookup.tools.run_answers import iso  # noqa: PLC0415
 
     event = record.event
@@ -75,8 +106,9 @@ TOOL = Tool(
     name="workflow_status",
     title="Status of a run",
     description=(
-        "Shows where a run stands: state, progress, the current step with its guidance, what it waits for, what "
-        "happened lately, and the outputs so far. Call it to take up a run again."
+        "Shows where a run stands: state, progress, the current step with its guidance, what it waits for or what the "
+        "server does for it, what happened lately, the outputs so far, and the result when it is over. Call it to take "
+        "up a run again, or to see how far one is that the server works on."
     ),
     input_schema=arguments_schema({"runId": run_id("The run, from workflow_start or workflow_runs")}, "runId"),
     output_schema={
@@ -84,6 +116,17 @@ TOOL = Tool(
         "properties": {
             **RUN_PROPERTIES,
             "workflow": WORKFLOW_SCHEMA,
+            "remote": {
+                "type": "object",
+                "description": "Of a run whose work another system does: where it is there.",
+                "properties": {
+                    "provider": {"type": "string"},
+                    "workflowId": {"type": "string"},
+                    "runId": {"type": "string"},
+                    "status": {"type": "string", "description": "Whether that system can be asked about a run."},
+                },
+                "required": ["provider", "workflowId"],
+            },
             "newerVersion": {
                 "type": "string",
                 "description": "The version in the library, when it is not the document that the run keeps.",

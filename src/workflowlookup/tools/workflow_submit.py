@@ -1,13 +1,14 @@
 """`workflow_submit`: the output of a step, judged before the next step is given; or a person's word, relayed."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams, RunStateError
 from workflowlookup.tools.registry import (
     Ask,
     Caller,
+    Later,
+    Result,
     Services,
     Tool,
     arguments_schema,
@@ -15,34 +16,50 @@ from workflowlookup.tools.registry import (
     run_id,
     step_id,
 )
-from workflowlookup.tools.run_schemas import RUN_SCHEMA
+from workflowlookup.tools.run_schemas import RUN_SCHEMA, WAIT
+
+if TYPE_CHECKING:
+    from workflowlookup.core.run import Run
 
 
-def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Mapping[str, Json] | Ask:
-    from workflowlookup.tools.run_answers import (  # noqa: PLC0415 - with the first run
-        answer,
-        ask_person,
-        asked_before,
-        may_ask,
-    )
+def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
+    from workflowlookup.tools.awaiting import await_run, is_at_work  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.run_answers import ask_person, asked_before  # noqa: PLC0415
 
     if (run := asked_before(services, arguments["runId"], caller)) is not None:
-        return ask_person(services, run, caller)  # what the call brought is stored: it is not sent a second time
-    if arguments.get("confirmed") is not None:
-        return _relay(services, arguments, caller)
+        moved = ask_person(services, run, caller)  # what the call brought is stored: it is not sent a second time
+    elif arguments.get("confirmed") is not None:
+        moved = _relay(services, arguments, caller)
+    else:
+        moved = _submit(services, arguments, caller)
+    if isinstance(moved, Ask):
+        return moved
+    if is_at_work(moved) and arguments.get("wait") is not False:
+        return await_run(services, moved, caller, lambda run: _told(services, run, caller))
+    return _told(services, moved, caller)
+
+
+def _told(services: Services, run: "Run", caller: Caller) -> Result | Ask:
+    """Where the run stands now; a person who is needed for it is asked."""
+    from workflowlookup.tools.run_answers import answer, ask_person, may_ask  # noqa: PLC0415
+
+    if run.asked is None or not may_ask(services, caller) or f"confirm-{run.id}-{run.sequence}" in caller.answers:
+        return answer(services, run, caller)
+    moved = ask_person(services, run, caller)
+    return moved if isinstance(moved, Ask) else answer(services, moved, caller)
+
+
+def _submit(services: Services, arguments: Mapping[str, Any], caller: Caller) -> "Run":
     output = arguments.get("output")
     if output is None:
         raise InvalidParams("output is required, unless confirmed relays a person's answer")
     changes = arguments.get("context") or {}
-    run = services.runs.submit(arguments["runId"], arguments["stepId"], output, changes, by=caller.name)
-    if run.asked is not None and may_ask(services, caller):
-        return ask_person(services, run, caller)
-    return answer(services, run, caller)
+    return services.runs.submit(arguments["runId"], arguments["stepId"], output, changes, by=caller.name)
 
 
-def _relay(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Mapping[str, Json] | Ask:
+def _relay(services: Services, arguments: Mapping[str, Any], caller: Caller) -> "Run | Ask":
     """What a person said, by the agent's word; a person who can be asked is asked instead."""
-    from workflowlookup.tools.run_answers import answer, ask_person, may_ask  # noqa: PLC0415
+    from workflowlookup.tools.run_answers import ask_person, may_ask  # noqa: PLC0415
 
     runs, run_id, step = services.runs, arguments["runId"], arguments["stepId"]
     run = runs.get(run_id)
@@ -52,8 +69,7 @@ def _relay(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
         told = f"Only a person may confirm here: have them run `workflowlookup confirm {run_id}` in a terminal."
         raise RunStateError(told, runId=run_id, state=run.state, stepId=step)
     tell_runs = runs.confirm if arguments["confirmed"] else runs.deny
-    said = tell_runs(run_id, step, relayed=True, note=arguments.get("note") or "", by=caller.name)
-    return answer(services, said, caller)
+    return tell_runs(run_id, step, relayed=True, note=arguments.get("note") or "", by=caller.name)
 
 
 TOOL = Tool(
@@ -62,7 +78,8 @@ TOOL = Tool(
     description=(
         "Submits the output of the current step of a run. When it meets the criteria the next step comes back; when "
         "not, verdict says what to mend, and the same step stays. Send the variables that the prompt asked you to set "
-        "as context. The same submission sent twice counts once."
+        "as context. The same submission sent twice counts once. When the server does the next steps by itself, the "
+        "answer comes once it has."
     ),
     input_schema=arguments_schema(
         {
@@ -75,6 +92,7 @@ TOOL = Tool(
                 "description": "In place of output, when the run waits for confirmation: whether the person agreed",
             },
             "note": {"type": ["string", "null"], "description": "With confirmed: what the person said"},
+            "wait": WAIT,
         },
         "runId",
         "stepId",
@@ -103,4 +121,5 @@ TOOL = Tool(
     ),
     handler=handle,
     read_only=False,
+    can_be_task=True,
 )

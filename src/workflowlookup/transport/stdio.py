@@ -3,28 +3,33 @@
 One thread, one loop. The real descriptors are taken aside first and 1 is pointed at standard error, so that a stray
 print cannot reach the client. Output that the reader does not take yet is kept, and reading goes on, so that two
 sides that both write cannot wait for each other for ever; only when a great deal is kept does reading pause. Pipes and
-sockets are waited for; files are read straight on. While the client follows something that others may change, waiting
-is interrupted to look; else nothing happens until there is input.
+sockets are waited for; files are read straight on. While a call waits for its answer, or the client follows something
+that others may change, waiting for input is interrupted by the bell, and now and then, to look; else nothing happens
+until there is input. At the end of input calls that wait are given a little time.
 """
 
+import contextlib
+import errno
 import logging
 import os
 import select
 import stat
 import sys
 import time
+from types import FrameType
 from typing import Final
 
 from workflowlookup.errors import InternalError
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import Connection
+from workflowlookup.transport.bell import Bell
 
 log = logging.getLogger(__name__)
 
 READ_BYTES: Final = 1 << 16
 MOST_KEPT_BYTES: Final = 16 << 20
-LOOK_SECONDS: Final = 0.4
-"""How often changes by others are looked for, while somebody wants to hear of them."""
+DRAIN_SECONDS: Final = 2.0
+"""How long calls that wait are given once there is no more input."""
 LAST_WORDS_MS: Final = 5_000
 """How long a reader may stand still, once there is nothing more to read, before what is left is dropped."""
 
@@ -49,14 +54,27 @@ def divert() -> tuple[int, int]:
 class Stdio:
     """Carries one connection over a pair of descriptors until the input ends or the client says goodbye."""
 
-    def __init__(self, connection: Connection, wire_in: int, wire_out: int, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        wire: tuple[int, int],
+        max_message_bytes: int,
+        bell: Bell,
+        *,
+        drain_seconds: float = DRAIN_SECONDS,
+    ) -> None:
         self._connection = connection
-        self._in = wire_in
-        self._out = wire_out
+        self._in, self._out = wire
         self._lines = Lines(max_message_bytes)
+        self._bell = bell
+        self._drain_seconds = drain_seconds
         self._kept = bytearray()
         self._reader_is_gone = False
         self._next_look = 0.0
+        self._must_reload = False
+        self._news = select.poll()
+        self._news.register(self._in, select.POLLIN)
+        self._news.register(bell.descriptor, select.POLLIN)
 
     def run(self) -> int:
         """Serve; the exit code."""
@@ -65,51 +83,100 @@ class Stdio:
         unblocked = _unblock(self._out)
         try:
             self._serve()
-            self._connection.close()
-            self._send(None)
-            self._drain()
+            self._finish()
         except Exception:  # broad on purpose: whatever it is, the client is told that this is the end
             log.exception("fatal")
             self._last_words(jsonrpc.failure(jsonrpc.NULL_ID, InternalError()))
+            with contextlib.suppress(Exception):
+                self._connection.close()
             return 1
         finally:
             if unblocked:
                 os.set_blocking(self._out, True)
         return 0
 
+    def hang_up(self, _: int, __: FrameType | None) -> None:
+        """The handler of SIGHUP: the settings are read again as soon as the message at hand is answered."""
+        self._must_reload = True
+        self._bell.ring()
+
     def _serve(self) -> None:
         poll = select.poll()
         waits = _can_wait(self._in)
         handle, too_long = self._connection.handle, jsonrpc.too_long(self._lines.limit)
+        has_replied = is_settled = False
         while not self._connection.is_finished and not self._reader_is_gone:
             if self._kept:
                 self._write_or_wait(poll, read_too=waits)
                 if self._kept and not (waits and _is_ready(self._in)):
                     continue
-            if self._connection.is_watching and not self._kept and not self._look_until_ready():
+            if (self._connection.is_watching or self._must_reload) and not self._kept and not self._look_until_ready():
                 continue
             data = self._read()
             for line in self._lines.feed(data):
-                self._send(handle(line) if line is not None else self._connection.answer(too_long))
+                reply = handle(line) if line is not None else self._connection.answer(too_long)
+                self._send(reply)
+                has_replied = has_replied or reply is not None
                 while len(self._kept) > MOST_KEPT_BYTES and not self._reader_is_gone:
                     self._write_or_wait(poll, read_too=False)
                 if self._connection.is_finished or self._reader_is_gone:
                     return
             if not data:
                 return
+            if has_replied and not is_settled:
+                is_settled = True
+                self._settle()
+
+    def _settle(self) -> None:
+        """The client has its first reply: what goes on behind may begin."""
+        try:
+            self._connection.settle()
+        except Exception:  # broad on purpose: lookups are answered all the same
+            log.exception("what goes on behind could not be started")
 
     def _look_until_ready(self) -> bool:
-        """Look for changes whenever it is time, until there is input; False when the reader does not take the news."""
+        """Look whenever the bell rings or it is time, until there is input or nothing to look for; False when the
+        reader does not take the news.
+        """
         while not self._kept and not self._reader_is_gone:
             left = self._next_look - time.monotonic()
-            if left > 0:
-                if _is_ready(self._in, int(left * 1000) + 1):
-                    return True
-                continue
-            self._connection.look()
-            self._send(None)
-            self._next_look = time.monotonic() + LOOK_SECONDS
+            is_ready = False
+            if left > 0 and not self._must_reload:
+                ready = self._news.poll(int(left * 1000) + 1)
+                is_ready = any(descriptor == self._in for descriptor, _ in ready)
+                if len(ready) == is_ready:  # the bell did not ring
+                    if is_ready:
+                        return True
+                    continue
+            self._look()
+            if is_ready or not self._connection.is_watching:
+                return not self._kept
         return False
+
+    def _look(self) -> None:
+        self._bell.silence()
+        if self._must_reload:
+            self._must_reload = False
+            self._connection.reload()
+        self._connection.look()
+        self._send(None)
+        self._next_look = time.monotonic() + self._connection.look_seconds
+
+    def _finish(self) -> None:
+        """Give the calls that wait their time, then end what is left."""
+        deadline = time.monotonic() + self._drain_seconds
+        rings = select.poll()
+        rings.register(self._bell.descriptor, select.POLLIN)
+        while self._connection.is_busy and not self._reader_is_gone:
+            self._look()
+            left = min(deadline, self._next_look) - time.monotonic()
+            if left <= 0 and time.monotonic() >= deadline:
+                break
+            if self._connection.is_busy:
+                rings.poll(int(max(left, 0) * 1000) + 1)
+        self._connection.close()
+        self._send(None)
+        self._drain()
 
     def _read(self) -> bytes:
         """Wait for more input; nothing at its end."""
@@ -120,6 +187,10 @@ class Stdio:
                 _is_ready(self._in, None)
             except ConnectionResetError:
                 return b""
+            except OSError as problem:
+                if problem.errno == errno.EIO:  # the terminal is gone
+                    return b""
+                raise
 
     def _send(self, reply: bytes | None) -> None:
         """Write what the server has to say, in order; keep what the reader does not take."""

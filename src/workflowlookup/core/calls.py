@@ -1,0 +1,36 @@
+"""What a call is told: its arguments, with the variables of the run in them; and what it is called itself."""
+
+from collections.abc import Mapping
+
+from workflowlookup.core.contract import unmet
+from workflowlookup.core.guidance import fill_values, filler
+from workflowlookup.core.model import Call, PromptStep, ToolCall, Workflow
+from workflowlookup.core.run import Run
+from workflowlookup.core.values import Context, Json
+
+
+def call_arguments(run: Run) -> Mapping[str, Json]:
+    """What the current call is made with: its arguments, filled; of another system's workflow the input of the run."""
+    call = run.step.call
+    return _filled(call, run.scope, {}) if isinstance(call, ToolCall) else run.input
+
+
+def missing_for_call(workflow: Workflow, step: PromptStep, scope: Context) -> list[str]:
+    """The variables that a call needs and that are not set, or of the wrong kind, each as a sentence."""
+    needs = [need.sentence() for need in unmet(workflow, step, scope)]
+    unset: dict[str, None] = {}
+    if isinstance(step.call, ToolCall):
+        _filled(step.call, scope, unset)
+    return [*needs, *(f"{name} is not set" for name in unset if not any(told.startswith(f"{name} ") for told in needs))]
+
+
+def _filled(call: ToolCall, scope: Context, unset: dict[str, None]) -> Mapping[str, Json]:
+    filled: Mapping[str, Json] = fill_values(call.arguments, scope, filler(scope, unset))
+    return filled
+
+
+def name_call(call: Call) -> str:
+    """`tool 'create_issue' of MCP server 'github'`."""
+    if isinstance(call, ToolCall):
+        return f"tool '{call.tool}' of MCP server '{call.server}'"
+    return f"workflow '{call.workflow}' of provider '{call.provider}'"

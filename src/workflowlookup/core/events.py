@@ -1,0 +1,238 @@
+"""What can happen to a run. What the events come to is in `run`, and what brings them about in `advance`."""
+
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from workflowlookup.core.conditions import Condition
+from workflowlookup.core.contract import Need
+from workflowlookup.core.navigation import LoopPosition
+from workflowlookup.core.values import Json
+
+
+def _kebab(name: str) -> str:
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("-")
+
+
+class _Event(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="event", tag=_kebab
+):
+    """Something that happened to a run. Ids of steps carry their iteration."""
+
+
+NO_DOCUMENT: Final = msgspec.Raw(b"null")
+
+
+class Started(_Event, frozen=True, kw_only=True):
+    """The run began, with this document, which it keeps."""
+
+    hash: str
+    document: msgspec.Raw = NO_DOCUMENT
+    """The whole document as JSON; journals store it once for all runs that have it."""
+    input: Mapping[str, Json] = {}
+    context: Mapping[str, Json] = {}
+    """All variables at the start, those of the input included."""
+    timeout: float | None = None
+    """Seconds for the whole run, by the one who started it."""
+
+
+class StepOffered(_Event, frozen=True, kw_only=True):
+    """The agent was asked for the output of a step: for the first time, or once more."""
+
+    step_id: str
+    loop: LoopPosition | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class OutputAccepted(_Event, frozen=True, kw_only=True):
+    """The output meets the step's criteria, or a person took it as it is; then it has no key."""
+
+    step_id: str
+    output: str
+    key: str = ""
+
+
+class OutputRefused(_Event, frozen=True, kw_only=True):
+    """The output does not do, or the context lacks what the step should have left in it."""
+
+    step_id: str
+    output: str
+    key: str
+    context: Mapping[str, Json] = {}
+    """The changes of the context that came with it; they count when a person takes the output as it is."""
+    issues: tuple[str, ...] = ()
+    suggestions: tuple[str, ...] = ()
+    missing: tuple[Need, ...] = ()
+
+
+class ContextChanged(_Event, frozen=True, kw_only=True):
+    """Variables were set."""
+
+    changes: Mapping[str, Json]
+
+
+class ConfirmationAsked(_Event, frozen=True, kw_only=True):
+    """A person must agree: to the step, to taking its last output after as many attempts as it has, or to a call
+    before it is made.
+    """
+
+    step_id: str
+    reason: Literal["step", "attempts", "call"] = "step"
+    loop: LoopPosition | None = None
+    warnings: tuple[str, ...] = ()
+    """As in `CallDue`, which it precedes when the reason is a call."""
+
+
+class ConfirmationGiven(_Event, frozen=True, kw_only=True):
+    """A person agreed; `relayed` when we have only the agent's word for it."""
+
+    step_id: str
+    relayed: bool = False
+    note: str = ""
+
+
+class ConfirmationDenied(_Event, frozen=True, kw_only=True):
+    """A person did not agree."""
+
+    step_id: str
+    relayed: bool = False
+    note: str = ""
+
+
+class CallDue(_Event, frozen=True, kw_only=True):
+    """The server is to do a step by itself: for the first time, or once more."""
+
+    step_id: str
+    loop: LoopPosition | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class CallBegun(_Event, frozen=True, kw_only=True):
+    """The call is about to be made; the key is the same for every attempt."""
+
+    step_id: str
+    attempt: int
+    key: str
+
+
+class CallAcknowledged(_Event, frozen=True, kw_only=True):
+    """The other system has begun a run of its own, of this id."""
+
+    step_id: str
+    remote_id: str
+
+
+class CallProgressed(_Event, frozen=True, kw_only=True):
+    """How far the call is, by its own account."""
+
+    step_id: str
+    done: float
+    total: float | None = None
+    message: str = ""
+
+
+class CallFailed(_Event, frozen=True, kw_only=True):
+    """The call came to nothing, this time."""
+
+    step_id: str
+    reason: str
+
+
+class CallStopped(_Event, frozen=True, kw_only=True):
+    """What became of a call that was still running when the run was over."""
+
+    step_id: str
+    stopped: bool
+    """Whether it is certain that nothing runs any more."""
+    told: str
+    """A sentence for a person."""
+
+
+class StepSkipped(_Event, frozen=True, kw_only=True):
+    """A step was passed over, by this condition."""
+
+    step_id: str
+    condition: Condition
+
+
+class LoopEntered(_Event, frozen=True, kw_only=True):
+    """The first step of a loop comes next. The list of a `forEach` is fixed from here on."""
+
+    loop_id: str
+    iteration: int = 1
+    total: int | None = None
+    items: list[Json] | None = None
+
+
+class LoopIterated(_Event, frozen=True, kw_only=True):
+    """The next iteration of a loop began."""
+
+    loop_id: str
+    iteration: int
+
+
+class LoopLeft(_Event, frozen=True, kw_only=True):
+    """A loop was left, and why."""
+
+    loop_id: str
+    why: str
+
+
+class Completed(_Event, frozen=True, kw_only=True):
+    """No step is left."""
+
+    warnings: tuple[str, ...] = ()
+
+
+class Failed(_Event, frozen=True, kw_only=True):
+    """The run ended without being completed: why, and what can be done."""
+
+    reason: str
+    remedy: str
+    timed_out: bool = False
+
+
+class Cancelled(_Event, frozen=True, kw_only=True):
+    """Somebody ended the run."""
+
+    reason: str = ""
+
+
+Event: TypeAlias = (
+    Started
+    | StepOffered
+    | OutputAccepted
+    | OutputRefused
+    | ContextChanged
+    | ConfirmationAsked
+    | ConfirmationGiven
+    | ConfirmationDenied
+    | CallDue
+    | CallBegun
+    | CallAcknowledged
+    | CallProgressed
+    | CallFailed
+    | CallStopped
+    | StepSkipped
+    | LoopEntered
+    | LoopIterated
+    | LoopLeft
+    | Completed
+    | Failed
+    | Cancelled
+)
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """An event in its place: the first has sequence 1; time is UTC in milliseconds since 1970; `by` "" is unknown."""
+
+    sequence: int
+    time: int
+    by: str = ""
+    event: Event
+
+
+def kind_of(event: Event) -> str:
+    """`output-accepted`."""
+    return str(event.__struct_config__.tag)

@@ -1,0 +1,296 @@
+"""Drives runs through the calls that are due, by the journal, until they wait for somebody or are over.
+
+Whatever happens is stored before anything follows from it. A run that was cancelled, that is out of time or that
+somebody else moved is noticed within a quarter of a second, at once when it was this process.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from workflowlookup.core.run import Run, Waiting
+from workflowlookup.errors import RunNotFound, RunStateError, WorkflowLookupError
+from workflowlookup.execution.books import Books
+from workflowlookup.execution.calls import Calls, Failure, Outcome
+from workflowlookup.execution.turns import Ticket, Turns
+from workflowlookup.providers.upstream import Stopped
+from workflowlookup.runs.service import Runs
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 0.25
+FIRST_RETRY: Final = 0.5
+LONGEST_RETRY: Final = 30.0
+CANCEL_SECONDS: Final = 5.0
+STORE_SECONDS: Final = 1.0
+"""Between two reports of a call that are stored."""
+_FEW: Final = 8
+_BY: Final = "server"
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far the call of a run is, as it tells itself."""
+
+    done: float
+    total: float | None
+    message: str
+
+
+class _Driven:
+    """A run that is driven here."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.at: tuple[str, int] | None = None
+        """The step whose call is under way, and the sequence at which it became due."""
+        self.moved = asyncio.Event()
+        """Set when the run is no longer there."""
+        self.deadline: int | None = None
+        self.stored = 0.0
+        self.is_done = False
+        """Whether nothing of it is left to do but to say so to the engine."""
+        self.remote_id = ""
+
+
+class Driver:
+    """All that is driven in this process. For the worker's loop."""
+
+    def __init__(self, books: Books, calls: Calls, turns: Turns, ring: Callable[[], None]) -> None:
+        self._books = books
+        self._calls = calls
+        self._turns = turns
+        self._ring = ring
+        self._driven: dict[str, _Driven] = {}
+        self._tickets: dict[str, Ticket] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._stores: set[asyncio.Task[None]] = set()
+        self.progress: dict[str, Progress] = {}
+        """Live, by run; only ever replaced, so that other threads may read it."""
+
+    @property
+    def is_calling(self) -> bool:
+        return any(driven.at is not None for driven in self._driven.values())
+
+    def is_driving(self, run_id: str) -> bool:
+        return run_id in self._driven and not self._driven[run_id].is_done
+
+    async def drive(self, run_id: str, step: str, do: Callable[[str], Awaitable[str]]) -> None:
+        """What the engine runs: `do` carries out one step durably, and tells the next."""
+        driven = self._driven[run_id] = _Driven(run_id)
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.create_task(self._watch_for_ever())
+        try:
+            self.line_up(run_id)
+            async with self._turns.taken(self._tickets.pop(run_id)):
+                while step:
+                    step = await do(step)
+        finally:
+            if self._driven.get(run_id) is driven:
+                del self._driven[run_id]
+                self.progress.pop(run_id, None)
+            self._ring()
+
+    def line_up(self, run_id: str) -> None:
+        """Keep a place in the line for a run whose driver is about to be started."""
+        if run_id not in self._tickets:
+            self._tickets[run_id] = self._turns.line_up()
+
+    def leave(self, run_id: str) -> None:
+        """The driver was not started here after all."""
+        if ticket := self._tickets.pop(run_id, None):
+            self._turns.give_back(ticket)
+
+    async def act(self, run_id: str, step_id: str) -> str:
+        """Carry out the call of a step, unless the journal is further; the step whose call is due then, or nothing."""
+        driven = self._driven.get(run_id) or _Driven(run_id)
+        try:
+            run = await self._books.get(run_id)
+            while _is_at(run, step_id):
+                run = await self._attempt(driven, run)
+        except RunNotFound:
+            driven.is_done = True
+            return ""
+        finally:
+            driven.at = None
+        driven.is_done = run.waiting_for is not Waiting.CALL
+        return "" if driven.is_done else run.current
+
+    def nudge(self, run_id: str) -> None:
+        """A run may have been moved: look at it at once."""
+        if driven := self._driven.get(run_id):
+            self._keep(self._look(driven))
+
+    async def stop_orphan(self, run_id: str) -> None:
+        """A run is over, and nobody sees to the call that it had begun: do that."""
+        run = await self._books.get(run_id)
+        if run.needs_stop and not self.is_driving(run_id):
+            await self._store_stop(run, await self._calls.stop_orphan(run))
+
+    # ── one attempt ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _attempt(self, driven: _Driven, run: Run) -> Run:
+        """The run after one attempt at its call, and the pause before the next one."""
+        step_id, before = run.current, run.calling
+        is_repeated = before is not None and before.begun
+        try:
+            run = await self._books.surely(lambda runs: runs.begin_call(run.id, step_id, by=_BY))
+        except RunStateError:
+            return await self._books.get(run.id)
+        driven.at = (step_id, run.calling.due if run.calling else 0)
+        driven.remote_id = run.calling.remote_id if run.calling else ""
+        driven.deadline = run.deadline
+        driven.moved.clear()
+        run = await self._make_call(driven, run, is_repeated=is_repeated)
+        if _is_at(run, step_id) and run.calling is not None and not run.calling.begun:
+            pause = min(FIRST_RETRY * 2 ** (run.calling.attempt - 1), LONGEST_RETRY) * random.uniform(0.75, 1.25)  # noqa: S311
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(driven.moved.wait(), pause)
+            run = await self._books.get(run.id)
+        return run
+
+    async def _make_call(self, driven: _Driven, run: Run, *, is_repeated: bool) -> Run:
+        """Make the call until it ends, is out of time, or the run is elsewhere; and store what came of it."""
+
+        async def acknowledge(remote_id: str) -> None:
+            driven.remote_id = remote_id
+            await self._books.surely(lambda runs: runs.acknowledge_call(run.id, run.current, remote_id, by=_BY))
+
+        def note(done: float, total: float | None, message: str) -> None:
+            self._note(driven, run, done, total, message)
+
+        seconds = run.step.call.timeout_seconds if run.step.call else None
+        work = asyncio.create_task(self._calls.carry_out(run, note, acknowledge, is_repeated=is_repeated))
+        moved = asyncio.create_task(driven.moved.wait())
+        try:
+            await asyncio.wait({work, moved}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return await self._store_end(run, work)
+            work.cancel()
+            await asyncio.wait({work}, timeout=CANCEL_SECONDS)
+            if not moved.done():
+                return await self._store_timeout(driven, run, seconds or 0.0)
+            now = await self._books.get(run.id)
+            if now.needs_stop:
+                return await self._store_stop(now, await self._calls.stop(now, driven.remote_id))
+            return now
+        finally:
+            self.progress.pop(run.id, None)
+            moved.cancel()
+            if not work.done():  # the server ends, and the call with it; it is made again by who takes over
+                work.cancel()
+                await asyncio.wait({work}, timeout=CANCEL_SECONDS)
+
+    async def _store_end(self, run: Run, work: "asyncio.Task[Outcome]") -> Run:
+        step_id = run.current
+        try:
+            outcome = work.result()
+        except Failure as failure:
+            reason, is_final = str(failure), failure.is_final
+            return await self._store(
+                run, lambda runs: runs.fail_call(run.id, step_id, reason, is_final=is_final, by=_BY)
+            )
+        except asyncio.CancelledError:
+            raise
+        except Exception:  # broad on purpose: a fault of ours ends the run, not the server
+            log.exception("the call of step '%s' of run %s failed", step_id, run.id)
+            told = "this is a fault of the server, whose log says more"
+            return await self._store(run, lambda runs: runs.fail_call(run.id, step_id, told, is_final=True, by=_BY))
+        return await self._store(
+            run, lambda runs: runs.finish_call(run.id, step_id, outcome.text, outcome.value, by=_BY)
+        )
+
+    async def _store_timeout(self, driven: _Driven, run: Run, seconds: float) -> Run:
+        stopped = await self._calls.stop(run, driven.remote_id)
+        told = f"it took longer than {seconds:g} seconds; {stopped.told}"
+        return await self._store(run, lambda runs: runs.fail_call(run.id, run.current, told, timed_out=True, by=_BY))
+
+    async def _store(self, run: Run, change: Callable[[Runs], Run]) -> Run:
+        """The run after a change; as it is when somebody else moved it meanwhile."""
+        try:
+            return await self._books.surely(change)
+        except RunStateError:
+            now = await self._books.get(run.id)
+        if now.needs_stop and now.current == run.current:
+            now = await self._store_stop(now, Stopped(stopped=True, told="the call had ended just before"))
+        return now
+
+    async def _store_stop(self, run: Run, stopped: Stopped) -> Run:
+        log.info("run %s: %s", run.id, stopped.told)
+        try:
+            return await self._books.surely(
+                lambda runs: runs.stop_call(run.id, run.current, stopped.stopped, stopped.told, by=_BY)
+            )
+        except RunStateError:
+            return await self._books.get(run.id)
+
+    # ── progress ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _note(self, driven: _Driven, run: Run, done: float, total: float | None, message: str) -> None:
+        """Tell how far a call is: live at once, and in the journal now and then."""
+        self.progress[run.id] = Progress(done, total, message)
+        self._ring()
+        now = time.monotonic()
+        if now - driven.stored >= STORE_SECONDS:
+            driven.stored = now
+            self._keep(self._store_progress(run, done, total, message))
+
+    async def _store_progress(self, run: Run, done: float, total: float | None, message: str) -> None:
+        await self._books.ask(lambda runs: runs.report_call(run.id, run.current, done, total, message, by=_BY))
+
+    # ── what others do ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _watch_for_ever(self) -> None:
+        version = -1
+        while self._driven:
+            try:
+                now = version
+                if len(self._driven) > _FEW:
+                    now = await self._books.ask(lambda runs: runs.journal.version())
+                overdue = time.time() * 1000
+                for driven in [*self._driven.values()]:
+                    is_late = driven.deadline is not None and driven.deadline < overdue
+                    if is_late or now != version or len(self._driven) <= _FEW:
+                        await self._look(driven)
+                version = now
+            except WorkflowLookupError as problem:  # the journal cannot be used; it is tried again
+                log.debug("%s", problem)
+            soon = [d.deadline - time.time() * 1000 for d in self._driven.values() if d.deadline is not None]
+            await asyncio.sleep(min([LOOK_SECONDS, *(max(left / 1000, 0.02) for left in soon)]))
+
+    async def _look(self, driven: _Driven) -> None:
+        """See whether the run is where it is thought to be; one that is out of time is ended by this."""
+        at = driven.at
+        try:
+            run = await self._books.ask(lambda runs: runs.get(driven.run_id))
+        except RunNotFound:
+            driven.moved.set()
+            return
+        driven.deadline = run.deadline
+        is_there = run.waiting_for is Waiting.CALL and run.calling is not None
+        if (
+            at is not None
+            and at == driven.at
+            and not (is_there and at == (run.current, run.calling and run.calling.due))
+        ):
+            driven.moved.set()
+
+    def _keep(self, work: Awaitable[None]) -> None:
+        """Let something be done beside."""
+
+        async def quietly() -> None:
+            with contextlib.suppress(WorkflowLookupError):
+                await work
+
+        task = asyncio.create_task(quietly())
+        self._stores.add(task)
+        task.add_done_callback(self._stores.discard)
+
+
+def _is_at(run: Run, step_id: str) -> bool:
+    return run.waiting_for is Waiting.CALL and run.current == step_id

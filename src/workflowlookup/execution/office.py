@@ -1,0 +1,175 @@
+"""Everything that lives on the worker's loop, put together: the journal, the servers, the driver, the engine."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from workflowlookup.core.run import Waiting
+from workflowlookup.errors import RunNotFound, StorageError
+from workflowlookup.execution.books import Books
+from workflowlookup.execution.calls import Calls
+from workflowlookup.execution.driver import Driver, Progress
+from workflowlookup.execution.engine import REAP_SECONDS, Engine
+from workflowlookup.execution.turns import Turns
+from workflowlookup.providers.config import Plan
+from workflowlookup.providers.discovery import Discovered, Discovery
+from workflowlookup.providers.kinds import make_provider
+from workflowlookup.providers.provider import Provider
+from workflowlookup.providers.upstream import Upstreams
+from workflowlookup.runs.service import Runs
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS: Final = 5.0
+"""Until an engine that could not be opened is tried again."""
+LAST_SECONDS: Final = 0.5
+"""For drivers that have nothing left to do but to say so."""
+ORPHAN_MS: Final = 5_000
+"""How long a run may be without a driver that anybody knows of: whoever moved it there is about to drive it."""
+
+
+class Office:
+    """For one loop, on which it is made."""
+
+    def __init__(self, plan: Plan, make_runs: Callable[[], Runs], place: str, ring: Callable[[], None]) -> None:
+        self.plan = plan
+        self._place = place
+        self._ring = ring
+        self._books = Books(make_runs, ring)
+        self.upstreams = Upstreams(plan.servers)
+        self._providers: dict[str, Provider] = {}
+        self._turns = Turns(plan.max_concurrent)
+        self._driver = Driver(self._books, Calls(self.upstreams, self.provider), self._turns, ring)
+        self._discovery = Discovery(ring)
+        self._engine: Engine | None = None
+        self._opening = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def progress(self) -> dict[str, Progress]:
+        return self._driver.progress
+
+    def discovered(self) -> Mapping[str, Discovered]:
+        """What is known of the providers; from any thread."""
+        return self._discovery.snapshot()
+
+    def provider(self, name: str) -> Provider | None:
+        """The provider of a name, made when it is first needed; None when the settings name none such."""
+        config = self.plan.providers.get(name)
+        if config is None:
+            return None
+        if name not in self._providers:
+            self._providers[name] = make_provider(config, self.upstreams)
+        return self._providers[name]
+
+    # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def drive(self, run_id: str) -> None:
+        """See to it that a run whose call is due is driven, here or elsewhere."""
+        if self._driver.is_driving(run_id):
+            return
+        self._driver.line_up(run_id)
+        is_here = False
+        try:
+            engine = await self._opened()
+            run = await self._books.get(run_id)
+            if run.waiting_for is Waiting.CALL and run.calling is not None:
+                is_here = await engine.start(run_id, run.calling.due, run.current)
+        except RunNotFound:
+            pass  # it was forgotten meanwhile
+        finally:
+            if not is_here:
+                self._driver.leave(run_id)
+
+    async def stop(self, run_id: str) -> None:
+        """A run is over that had a call: whoever drives it here stops that now."""
+        self._driver.nudge(run_id)
+
+    async def look_after(self) -> None:
+        """Drive what has no driver, and stop what was left running, as long as the server runs.
+
+        The engine is opened only when there is something to do for it.
+        """
+        while self._engine is None:
+            with contextlib.suppress(StorageError):
+                if await self._books.ask(lambda runs: bool(runs.at_work(1) or runs.left_running())):
+                    await self._opened()
+                    return
+            await asyncio.sleep(REAP_SECONDS)
+
+    async def warm(self, seconds: float) -> None:
+        """Open the engine after a while, so that the first call need not wait for it."""
+        await asyncio.sleep(seconds)
+        await self._opened()
+
+    async def _opened(self) -> Engine:
+        async with self._opening:
+            while self._engine is None:
+                engine = Engine(self._place, self._driver.drive, self._driver.act)
+                engine.every_tick(self._adopt)
+                try:
+                    await engine.open()
+                except StorageError as problem:
+                    log.error("%s", problem.remedy)  # noqa: TRY400 - the sentence says it all
+                    await asyncio.sleep(AGAIN_SECONDS)
+                else:
+                    self._engine = engine
+        return self._engine
+
+    async def _adopt(self) -> None:
+        """What the journal has that no engine knows of: whoever stored it ended before anything came of it."""
+        engine = self._engine
+        if engine is None:
+            return
+        work = await self._books.ask(lambda runs: [*runs.at_work()])
+        left = await self._books.ask(lambda runs: runs.left_running())
+        if not work and not left:
+            return
+        driven = await engine.driven()
+        now = time.time() * 1000
+        for summary in work:
+            if summary.id not in driven and summary.updated < now - ORPHAN_MS:
+                await self.drive(summary.id)
+        for run_id in left:
+            if run_id not in driven:
+                with contextlib.suppress(RunNotFound):
+                    await self._driver.stop_orphan(run_id)
+
+    # ── providers ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def discover(self) -> None:
+        """Keep asking the providers what they have, from now on."""
+        names = self.plan.providers if self.plan.is_on else ()
+        providers = {name: provider for name in names if (provider := self.provider(name))}
+        self._discovery.apply(providers, self.plan.refresh_seconds)
+
+    async def refresh(self) -> None:
+        """Ask all of them now; done when each has answered or failed."""
+        await self.discover()
+        await self._discovery.refresh()
+
+    # ── settings ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def apply(self, plan: Plan) -> None:
+        """Other settings from now on: what changed is closed, and opened again when it is next needed."""
+        before, self.plan = self.plan, plan
+        self._turns.limit_to(plan.max_concurrent)
+        self.upstreams.apply(plan.servers)
+        for name in [name for name in self._providers if plan.providers.get(name) != before.providers.get(name)]:
+            task = asyncio.create_task(self._providers.pop(name).aclose())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        await self.discover()
+
+    async def aclose(self) -> None:
+        """Lay everything down: what is being driven stays as it is, for whoever takes it up."""
+        if self._engine is not None:
+            await self._engine.close(0.0 if self._driver.is_calling else LAST_SECONDS)
+        await self._discovery.aclose()
+        for provider in self._providers.values():
+            await provider.aclose()
+        await self.upstreams.aclose()
+        await self._books.aclose()

@@ -1,0 +1,128 @@
+"""The server's own work as the rest of the server sees it: it is asked for here, and done on another thread.
+
+Nothing here waits, and nothing heavy is loaded until there is work.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from workflowlookup.errors import StorageError
+from workflowlookup.execution.worker import Worker
+from workflowlookup.providers.config import Plan
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from workflowlookup.core.run import Run
+    from workflowlookup.execution.driver import Progress
+    from workflowlookup.execution.office import Office
+    from workflowlookup.providers.discovery import Discovered
+    from workflowlookup.runs.service import Runs
+
+log = logging.getLogger(__name__)
+
+WARM_SECONDS: Final = 1.0
+NOTHING_YET: "Final[Mapping[str, Discovered]]" = {}
+
+
+class Execution:
+    """What runs need the server for. For one thread, which is not the worker's."""
+
+    def __init__(self, plan: Plan, make_runs: "Callable[[], Runs]", place: str, ring: Callable[[], None]) -> None:
+        self._plan = plan
+        self._make_runs = make_runs
+        self._place = place
+        self._ring = ring
+        self._progress: dict[str, Progress] = {}
+        self._office: Office | None = None
+        self.worker: Worker[Office] = Worker(self._make_office)
+        self.discovery = Discoveries(self)
+
+    def _make_office(self) -> "Office":
+        from workflowlookup.execution.office import Office  # noqa: PLC0415 - on the worker's thread
+
+        office = Office(self._plan, self._make_runs, self._place, self._ring)
+        self._progress = office.progress
+        self._office = office
+        return office
+
+    @property
+    def office(self) -> "Office | None":
+        """What is on the worker's thread, once it is there; only what is said to be for any thread may be asked."""
+        return self._office
+
+    def follow(self, run_id: str, run: "Run | None") -> None:
+        """A listener of `Runs`: what its changes need the server for is done."""
+        from workflowlookup.core.run import Waiting  # noqa: PLC0415 - loaded by whoever changes runs
+
+        if run is None:
+            return
+        if run.waiting_for is Waiting.CALL:
+            self.drive(run_id)
+        elif run.needs_stop:
+            self.stop(run_id)
+
+    def drive(self, run_id: str) -> None:
+        """A call of this run is due: see to it."""
+        self.worker.post(lambda office: office.drive(run_id))
+
+    def stop(self, run_id: str) -> None:
+        """This run is over, and a call runs beneath: stop that, and store what came of it."""
+        self.worker.post(lambda office: office.stop(run_id))
+
+    def progress(self, run_id: str) -> "Progress | None":
+        """How far a run is that is driven here, as of now; None when nothing is known."""
+        return self._progress.get(run_id)
+
+    def recover(self) -> None:
+        """Take up what was left: runs at work without a driver, and calls that run though their run is over.
+
+        Where nothing is configured that could be called, nothing is taken up from others, and nothing is loaded.
+        """
+        if self._plan.servers or self._plan.providers or "://" in self._place:
+            self.worker.post(lambda office: office.discover())
+            self.worker.post(lambda office: office.look_after())
+            self.worker.post(lambda office: office.warm(WARM_SECONDS))
+        elif self._has_work():
+            self.worker.post(lambda office: office.look_after())
+
+    def _has_work(self) -> bool:
+        if not os.path.exists(os.path.expanduser(self._place)):
+            return False
+        runs = self._make_runs()
+        try:
+            return bool(runs.at_work(1) or runs.left_running())
+        except StorageError:
+            return False  # whoever needs the journal is told
+        finally:
+            with contextlib.suppress(StorageError):
+                runs.close()
+
+    def refresh(self) -> "Future[None]":
+        """Ask all providers now what they have; done when each has answered or failed."""
+        return self.worker.ask(lambda office: office.refresh())
+
+    def apply(self, plan: Plan) -> None:
+        """Other settings from now on."""
+        self._plan = plan
+        if self.worker.is_started or (plan.is_on and plan.providers):
+            self.worker.post(lambda office: office.apply(plan))
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Lay down work; what was not done is taken up by whoever comes next."""
+        self.worker.close(seconds)
+
+
+class Discoveries:
+    """What the providers have, as the thread that serves sees it."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+
+    def snapshot(self) -> "Mapping[str, Discovered]":
+        """By provider; the same object for as long as nothing of it changed."""
+        office = self._execution.office
+        return office.discovered() if office is not None else NOTHING_YET

@@ -1,0 +1,119 @@
+"""Calls whose answer is not there yet, in both eras: looked at when the bell rings, told how far they are, given up.
+
+A call waits here by the id of its request. Nothing else waits with it: other messages are answered meanwhile.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from workflowlookup.core.values import Json
+from workflowlookup.errors import InvalidParams
+from workflowlookup.protocol import jsonrpc
+
+if TYPE_CHECKING:
+    from workflowlookup.tools.registry import Later
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING: Final = 256
+
+
+class HasId(Protocol):
+    """A request, as far as it matters here."""
+
+    @property
+    def id(self) -> bytes: ...
+
+
+Call = TypeVar("Call", bound=HasId)
+
+
+class _Waiter(msgspec.Struct, Generic[Call]):
+    """A call, what it waits for, and how far its client knows it to be."""
+
+    call: Call
+    later: "Later"
+    token: str | int | None
+    told: float | None = None
+
+
+class Waiting(Generic[Call]):
+    """The calls of one client that wait for something that the server works on."""
+
+    def __init__(self, outbox: list[bytes]) -> None:
+        self._outbox = outbox
+        self._waiters: dict[bytes, _Waiter[Call]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def put(self, call: Call, later: "Later", token: str | int | None) -> None:
+        """The call waits. Raises `InvalidParams`, and gives the work up, when it cannot."""
+        problem = ""
+        if call.id in self._waiters:
+            problem = "a call with this id is waiting for its answer; ids must differ"
+        elif len(self._waiters) >= MAX_WAITING:
+            problem = f"at most {MAX_WAITING} calls wait at once; wait for one, or cancel one, and try again"
+        if problem:
+            self._give_up(later, problem)
+            raise InvalidParams(problem)
+        self._waiters[call.id] = _Waiter(call, later, token)
+
+    def look(self, answer: "Callable[[Call, Later], bytes | None]") -> None:
+        """Put the answers that are there now, and news of how far the others are, into the outbox.
+
+        `answer` gives the reply to a call; None while there is none. It calls `take` when the wait is over.
+        """
+        for waiter in list(self._waiters.values()):
+            self._tell_progress(waiter)
+            reply = answer(waiter.call, waiter.later)
+            if reply is not None:
+                self._outbox.append(reply)
+
+    def take(self, call: Call) -> None:
+        """The wait of a call is over."""
+        self._waiters.pop(call.id, None)
+
+    def cancel(self, cancelled: Json, reason: Json) -> None:
+        """The client wants no answer to this request any more."""
+        for request_id, waiter in list(self._waiters.items()):
+            if jsonrpc.same_id(msgspec.json.decode(request_id), cancelled):
+                del self._waiters[request_id]
+                said = reason if isinstance(reason, str) and reason else "the client gave no reason"
+                self._give_up(waiter.later, f"the call was cancelled: {said}")
+
+    def end(self, reason: str) -> "list[tuple[Call, Later]]":
+        """Give up what is left; the calls that will not be answered otherwise."""
+        left = [(waiter.call, waiter.later) for waiter in self._waiters.values()]
+        self._waiters.clear()
+        for _, later in left:
+            self._give_up(later, reason)
+        return left
+
+    def _give_up(self, later: "Later", reason: str) -> None:
+        try:
+            later.abandon(reason)
+        except Exception:  # broad on purpose: nobody waits for it any more
+            log.warning("run '%s' could not be given up", later.run_id, exc_info=True)
+
+    def _tell_progress(self, waiter: _Waiter[Call]) -> None:
+        """Say how far a call is, to a client that asked for it, when it moved forward."""
+        if waiter.token is None:
+            return
+        try:
+            progress = waiter.later.progress()
+        except Exception:  # broad on purpose: the answer is what counts
+            log.debug("the progress of run '%s' is not known", waiter.later.run_id, exc_info=True)
+            return
+        if progress is None or (waiter.told is not None and progress.done <= waiter.told):
+            return
+        waiter.told = progress.done
+        params: dict[str, Json] = {"progressToken": waiter.token, "progress": progress.done}
+        if progress.total is not None:
+            params["total"] = progress.total
+        if progress.message:
+            params["message"] = progress.message
+        self._outbox.append(jsonrpc.notification("notifications/progress", params))

@@ -1,0 +1,177 @@
+"""What a provider says of a workflow: requirement 6 of the spec, its defaults, and what is done about bad ones.
+
+One bad definition never spoils the others: it is left out, and a sentence says which and why.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
+from workflowlookup.core.schemas import BadSchema, compile_schema, show
+from workflowlookup.core.values import Json
+
+GENERIC_SCHEMA: Final[Mapping[str, Json]] = {"type": "object", "properties": {}, "additionalProperties": True}
+"""For a workflow that says nothing usable of its input: any object will do."""
+
+MOST_DEFINITIONS: Final = 10_000
+LONGEST_DESCRIPTION: Final = 4_000
+LONGEST_TEXT: Final = 512
+LISTS: Final = ("workflows", "results", "items", "data", "result")
+"""Where a list may be when it comes in an object."""
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow of a provider, as clients get to see it."""
+
+    id: str
+    name: str
+    description: str
+    provider: str
+    category: str = DEFAULT_CATEGORY
+    version: str = DEFAULT_VERSION
+    input_schema: Mapping[str, Json] = msgspec.field(default_factory=lambda: GENERIC_SCHEMA)
+    execution_type: str = "async"
+    metadata: Mapping[str, Json] = {}
+
+
+def read_definitions(raw: Json, provider: str) -> tuple[list[Definition], list[str]]:
+    """The workflows in a provider's list, and what is wrong with it. Raises `ValueError` when it is no list at all."""
+    found: dict[str, Definition] = {}
+    problems: list[str] = []
+    for position, item in enumerate(_list_in(raw)):
+        if len(found) >= MOST_DEFINITIONS:
+            problems.append(f"only the first {MOST_DEFINITIONS:,} workflows of the list are taken")
+            break
+        name = _shown_name(item, position)
+        wrong = "; ".join(_what_is_wrong(item))
+        if wrong:
+            problems.append(f"{name} is skipped: {wrong}")
+        elif item["id"] in found:
+            problems.append(f"{name} is skipped: its id is in the list twice")
+        else:
+            found[item["id"]], remarks = _read(item, provider)
+            problems += [f"{name}: {remark}" for remark in remarks]
+    return list(found.values()), problems
+
+
+def _list_in(raw: Json) -> list[Json]:
+    if isinstance(raw, Mapping):
+        raw = next((raw[name] for name in LISTS if isinstance(raw.get(name), list)), raw)
+    if not isinstance(raw, list):
+        raise ValueError(f"the answer must be a list of workflows; found {show(raw)}")  # noqa: TRY004 - the value is it
+    return raw
+
+
+def _shown_name(item: Json, position: int) -> str:
+    named = item.get("id") or item.get("name") if isinstance(item, Mapping) else None
+    return f"workflow {show(named)}" if isinstance(named, str) else f"workflow number {position + 1} of the list"
+
+
+def _what_is_wrong(item: Json) -> Iterator[str]:
+    if not isinstance(item, Mapping):
+        yield f"it must be an object; found {show(item)}"
+        return
+    for field in ("id", "name", "description"):
+        value = item.get(field)
+        if value is None:
+            yield f"{field} is required"
+        elif not isinstance(value, str) or not value.strip():
+            yield f"{field} must be text; found {show(value)}"
+        elif field != "description" and len(value) > LONGEST_TEXT:
+            yield f"{field} must be at most {LONGEST_TEXT} characters long"
+
+
+def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str]]:
+    """The definition of an object that has what is required; what is optional and unusable gets its default."""
+    remarks: list[str] = []
+
+    def text(field: str, default: str) -> str:
+        value = item.get(field)
+        if value is None:
+            return default
+        if isinstance(value, str) and value.strip() and len(value) <= LONGEST_TEXT:
+            return value
+        remarks.append(f"{field} must be text; found {show(value)}, taken as '{default}'")
+        return default
+
+    execution = text("executionType", "async")
+    if execution not in ("sync", "async"):
+        remarks.append(f"executionType must be sync or async; found {show(execution)}, taken as 'async'")
+        execution = "async"
+    schema, remark = usable_schema(item.get("inputSchema"))
+    if remark:
+        remarks.append(f"inputSchema {remark}; any object is taken")
+    metadata = item.get("metadata")
+    definition = Definition(
+        id=item["id"],
+        name=item["name"],
+        description=item["description"][:LONGEST_DESCRIPTION],
+        provider=provider,
+        category=text("category", DEFAULT_CATEGORY),
+        version=text("version", DEFAULT_VERSION),
+        input_schema=schema,
+        execution_type=execution,
+        metadata=metadata if isinstance(metadata, Mapping) else {},
+    )
+    return definition, remarks
+
+
+def usable_schema(schema: Json) -> tuple[Mapping[str, Json], str]:
+    """The schema of a tool's arguments: this one when it can be one, else the generic one and why."""
+    if schema is None:
+        return GENERIC_SCHEMA, ""
+    if not isinstance(schema, Mapping):
+        return GENERIC_SCHEMA, f"must be a JSON Schema; found {show(schema)}"
+    if schema.get("type", "object") != "object":
+        return GENERIC_SCHEMA, f"must be of type object; found {show(schema['type'])}"
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, Mapping | None) or not isinstance(required, list | None):
+        return GENERIC_SCHEMA, "is no JSON Schema: properties must be an object and required a list"
+    whole = schema if "type" in schema else {"type": "object", **schema}
+    try:
+        compile_schema(whole)
+    except BadSchema as problem:
+        return GENERIC_SCHEMA, f"is no JSON Schema: {problem}"
+    return whole, ""
+
+
+# ── the document that a run of a remote workflow is led by ──────────────────────────────────────────────────────
+
+_VERSION: Final = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
+
+
+def document_of(definition: Definition) -> dict[str, Json]:
+    """A workflow of one step, which the provider carries out."""
+    seconds = definition.metadata.get("timeoutSeconds")
+    timed = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= 86_400 * 365
+    return {
+        "id": document_id(definition.provider, definition.id),
+        "name": definition.name[:128],
+        "description": definition.description[:512],
+        "version": definition.version if _VERSION.fullmatch(definition.version) else DEFAULT_VERSION,
+        "category": definition.category[:64],
+        "inputSchema": definition.input_schema,
+        "executionType": definition.execution_type,
+        **({"deadlineSeconds": seconds} if timed else {}),
+        **({"metadata": definition.metadata} if definition.metadata else {}),
+        "steps": [
+            {
+                "id": "remote",
+                "title": definition.name[:128],
+                "call": {"provider": definition.provider, "workflow": definition.id, "saveAs": "result"},
+            }
+        ],
+    }
+
+
+def document_id(provider: str, workflow_id: str) -> str:
+    """The id of a remote workflow among ours: `provider.id`, with a hash where that cannot be said in an id."""
+    plain = f"{provider}.{workflow_id}"
+    said = re.sub(r"[^a-z0-9._-]+", "-", plain.lower()).lstrip("._")
+    if said == plain and 3 <= len(said) <= 64:
+        return said
+    return f"{said[:55]}-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"

@@ -1,0 +1,164 @@
+"""What workflows the providers have: asked behind, again and again, for as long as the server runs.
+
+It works on the worker's loop. Anyone may read the `snapshot`, which never changes but is replaced; then the bell rings.
+What a provider said last stays known while it does not answer.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.providers.definition import Definition, read_definitions
+from workflowlookup.providers.provider import Provider, ProviderError
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY: Final = 1.0
+LONGEST_RETRY: Final = 60.0
+MOST_TOLD: Final = 20
+"""How many bad definitions of one list are logged one by one."""
+
+
+class Discovered(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a provider."""
+
+    definitions: tuple[Definition, ...] = ()
+    is_listed: bool = False
+    """Whether it has ever answered."""
+    is_away: bool = False
+    cause: str = ""
+    """Why it is away, as a sentence without its end."""
+    can: frozenset[str] | None = None
+    """Which of "start", "status" and "cancel" it can; None when that is not known."""
+    at: float = 0.0
+    """When it was last asked, in seconds since the epoch."""
+
+
+class Discovery:
+    """Keeps asking the providers."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        self._snapshot: Mapping[str, Discovered] = {}
+        self._watches: dict[str, _Watch] = {}
+
+    def snapshot(self) -> Mapping[str, Discovered]:
+        """By provider; the same object for as long as nothing of it changed."""
+        return self._snapshot
+
+    def apply(self, providers: Mapping[str, Provider], refresh_seconds: float) -> None:
+        """Ask these from now on; those that were asked before and are the same go on. For the loop's own thread."""
+        for name in [name for name, watch in self._watches.items() if providers.get(name) is not watch.provider]:
+            self._watches.pop(name).task.cancel()
+        for watch in self._watches.values():
+            watch.refresh_seconds = refresh_seconds
+            watch.wake.set()
+        kept = {name: self._snapshot.get(name, Discovered()) for name in providers}
+        if kept.keys() != self._snapshot.keys():
+            self._change(kept)
+        for name, provider in providers.items():
+            if name not in self._watches:
+                self._watches[name] = _Watch(provider, refresh_seconds, self._tell)
+
+    async def refresh(self) -> None:
+        """Ask all of them now; done when each has answered or failed."""
+        await asyncio.gather(*(watch.ask() for watch in list(self._watches.values())))
+
+    async def aclose(self) -> None:
+        watches, self._watches = list(self._watches.values()), {}
+        for watch in watches:
+            watch.task.cancel()
+        await asyncio.gather(*(watch.task for watch in watches), return_exceptions=True)
+
+    def _tell(self, watch: "_Watch", found: Discovered) -> None:
+        name = watch.provider.name
+        if self._watches.get(name) is not watch:
+            return  # it is no longer asked for
+        self._change({**self._snapshot, name: found})
+
+    def _change(self, snapshot: Mapping[str, Discovered]) -> None:
+        before, self._snapshot = self._snapshot, snapshot
+        if _essence(before) != _essence(snapshot):
+            self._ring()
+
+
+def _essence(snapshot: Mapping[str, Discovered]) -> object:
+    return {name: (found.definitions, found.is_away, found.is_listed, found.can) for name, found in snapshot.items()}
+
+
+class _Watch:
+    """One provider, and the task that asks it."""
+
+    def __init__(
+        self, provider: Provider, refresh_seconds: float, tell: Callable[["_Watch", Discovered], None]
+    ) -> None:
+        self.provider = provider
+        self.refresh_seconds = refresh_seconds
+        self.wake = asyncio.Event()
+        """Set when the time to wait has changed."""
+        self._tell = tell
+        self._known = Discovered()
+        self._failures = 0
+        self._reported: set[str] = set()
+        self._asking = asyncio.Lock()
+        self.task = asyncio.create_task(self._keep_asking())
+
+    async def _keep_asking(self) -> None:
+        while True:
+            await self.ask()
+            asked = time.monotonic()
+            retry = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(self._failures - 1, 10)) * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
+            while True:
+                wait = retry if self._failures else self.refresh_seconds or None
+                left = None if wait is None else asked + wait - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                self.wake.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.wake.wait(), left)
+
+    async def ask(self) -> None:
+        """Ask once; what comes of it is told and logged."""
+        async with self._asking:
+            try:
+                raw = await self.provider.list()
+                definitions, problems = read_definitions(raw, self.provider.name)
+            except (ProviderError, WorkflowLookupError, ValueError) as problem:
+                self._failed(str(problem).strip().rstrip("."))
+            except Exception:
+                log.exception("the provider '%s' cannot be asked", self.provider.name)
+                self._failed("asking it failed; the log has the particulars")
+            else:
+                self._listed(definitions, problems)
+            self._tell(self, self._known)
+
+    def _failed(self, cause: str) -> None:
+        self._failures += 1
+        is_news = not self._known.is_away or self._known.cause != cause
+        level = logging.WARNING if is_news else logging.INFO
+        kept = len(self._known.definitions)
+        stays = f"; its {kept} workflows stay listed" if kept else ""
+        log.log(level, "the workflows of provider '%s' are not known: %s%s", self.provider.name, cause, stays)
+        self._known = msgspec.structs.replace(self._known, is_away=True, cause=cause, at=time.time())
+
+    def _listed(self, definitions: list[Definition], problems: list[str]) -> None:
+        name = self.provider.name
+        news = [problem for problem in problems if problem not in self._reported]
+        for problem in news[:MOST_TOLD]:
+            log.warning("provider '%s': %s", name, problem)
+        if len(news) > MOST_TOLD:
+            log.warning("provider '%s': %d more like these", name, len(news) - MOST_TOLD)
+        self._reported = set(problems)
+        if self._known.is_away:
+            log.info("the provider '%s' is back", name)
+        self._failures = 0
+        log.info("the provider '%s' has %d workflows", name, len(definitions))
+        can = self.provider.can
+        self._known = Discovered(definitions=tuple(definitions), is_listed=True, can=can, at=time.time())

@@ -1,0 +1,315 @@
+"""Workflows of an HTTP service: endpoints, headers, paging and the names of fields are settings.
+
+Header values are never logged or told. Redirects are not followed and pages are read from the same host only, so that
+what is in the headers goes nowhere else.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urljoin, urlsplit
+
+import msgspec
+
+from workflowlookup.core.values import Json
+from workflowlookup.errors import NotSupported
+from workflowlookup.providers.config import HttpOptions, NotSet, Paging, ProviderConfig, filled
+from workflowlookup.providers.definition import LISTS, MOST_DEFINITIONS
+from workflowlookup.providers.provider import (
+    OnProgress,
+    ProviderError,
+    RemoteRun,
+    RemoteState,
+    RemoteStatus,
+    error_of,
+    progress_of,
+    state_of,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+MOST_BYTES: Final = 32 << 20
+"""The longest answer that is read."""
+MOST_PAGES: Final = 1_000
+MOST_TOLD: Final = 300
+
+
+class Preset(msgspec.Struct, frozen=True, kw_only=True):
+    """How a kind of service is spoken to, unless the settings say otherwise."""
+
+    list: str
+    start: str
+    status: str
+    cancel: str
+    start_body: Mapping[str, Json]
+    fields: Mapping[str, str]
+    paging: Paging
+
+
+_PLAIN_FIELDS: Final = {
+    **{name: name for name in ("id", "name", "description", "category", "version", "inputSchema", "executionType")},
+    "metadata": "metadata",
+    "workflows": "",
+    "runId": "runId",
+    "state": "status",
+    "output": "output",
+    "error": "error",
+    "progress": "progress",
+}
+
+PRESETS: Final[Mapping[str, Preset]] = {
+    "plain": Preset(
+        list="GET /workflows",
+        start="POST /workflows/{id}/runs",
+        status="GET /workflows/{id}/runs/{run}",
+        cancel="POST /workflows/{id}/runs/{run}/cancel",
+        start_body={"input": "$input"},
+        fields=_PLAIN_FIELDS,
+        paging=Paging(next="next"),
+    ),
+    "simplified": Preset(
+        list="GET /api/v1/service/workflows/mcp",
+        start="POST /api/v1/service/workflows/{id}/start",
+        status="GET /api/v1/service/workflows/{id}/runs/{run}/status",
+        cancel="",
+        start_body={"input": "$input", "source": "application"},
+        fields={
+            **_PLAIN_FIELDS,
+            "workflows": "results",
+            "name": "title",
+            "inputSchema": "inputs",
+            "runId": "correlation_id",
+        },
+        paging=Paging(parameter="page", total="count"),
+    ),
+}
+
+
+class HttpProvider:
+    """A service with endpoints for workflows."""
+
+    def __init__(self, config: ProviderConfig) -> None:
+        options = msgspec.convert(config.options, HttpOptions)
+        preset = PRESETS[options.preset]
+        self.name = config.name
+        self.interval = options.interval
+        self.idempotent = options.idempotent
+        self._options = options
+        self._endpoints = {
+            name: getattr(preset, name) if getattr(options, name) is None else getattr(options, name)
+            for name in ("list", "start", "status", "cancel")
+        }
+        self.can = frozenset(name for name in ("start", "status", "cancel") if self._endpoints[name])
+        self._fields = {**preset.fields, **options.fields}
+        self._paging = options.paging or preset.paging
+        self._body = preset.start_body if options.start_body is None else options.start_body
+        self._client: httpx2.AsyncClient | None = None
+
+    async def list(self) -> Json:
+        method, path = self._endpoint("list")
+        found: list[Json] = []
+        address: str | None = path
+        for page in range(1, MOST_PAGES + 1):
+            answer = await self._ask(method, address or path)
+            items = self._items(answer)
+            found += items
+            address = self._next_page(answer, path, page, len(items), len(found))
+            if address is None or len(found) > MOST_DEFINITIONS:
+                return found
+        return found
+
+    def _items(self, answer: Json) -> Sequence[Json]:
+        place = self._fields["workflows"]
+        items = _at(answer, place) if place and isinstance(answer, Mapping) else answer
+        if isinstance(items, Mapping):
+            items = next((items[name] for name in LISTS if isinstance(items.get(name), list)), None)
+        if not isinstance(items, list):
+            raise ProviderError(f"the provider '{self.name}' did not answer with a list of workflows")
+        return [self._mapped(item) for item in items]
+
+    def _mapped(self, item: Json) -> Json:
+        """A workflow with its fields named as ours."""
+        if not isinstance(item, Mapping):
+            return item
+        names = ("id", "name", "description", "category", "version", "inputSchema", "executionType", "metadata")
+        found = {name: _at(item, self._fields[name]) for name in names}
+        if isinstance(found["id"], int) and not isinstance(found["id"], bool):
+            found["id"] = str(found["id"])  # numbers are how many services count
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _next_page(self, answer: Json, path: str, page: int, items: int, so_far: int) -> str | None:
+        """Where the list goes on; None at its end."""
+        paging = self._paging
+        joined = "&" if "?" in path else "?"
+        if paging.next:
+            following = _at(answer, paging.next) if isinstance(answer, Mapping) else None
+            if following in (None, "", False):
+                return None
+            if paging.parameter:
+                return f"{path}{joined}{quote(paging.parameter)}={quote(str(following), safe='')}"
+            return self._same_host(str(following))
+        if not paging.parameter or not items:
+            return None
+        total = _at(answer, paging.total) if paging.total and isinstance(answer, Mapping) else None
+        if paging.total and (not isinstance(total, int) or so_far >= total):
+            return None
+        return f"{path}{joined}{quote(paging.parameter)}={page + 1}"
+
+    def _same_host(self, address: str) -> str:
+        base = self._base()
+        whole = urljoin(base, address)
+        if urlsplit(whole)[:2] != urlsplit(base)[:2]:
+            raise ProviderError(f"the provider '{self.name}' has its next page on another host")
+        return whole
+
+    async def start(
+        self, workflow_id: str, arguments: Mapping[str, Json], key: str, on_progress: OnProgress | None = None
+    ) -> RemoteRun:
+        del on_progress  # a run here has a state of its own
+        method, path = self._endpoint("start", id=workflow_id)
+        body = _with_values(self._body, {"$input": dict(arguments), "$key": key})
+        try:
+            answer = await self._ask(method, path, body=body, headers={self._options.key_header: key} if key else {})
+        except ProviderError as problem:
+            raise ProviderError(f"{problem}", maybe_started=problem.maybe_started) from problem
+        run_id = _at(answer, self._fields["runId"]) if isinstance(answer, Mapping) else None
+        if isinstance(run_id, str | int) and not isinstance(run_id, bool) and run_id != "":
+            return RemoteRun(remote_id=str(run_id))
+        if isinstance(answer, Mapping) and _at(answer, self._fields["state"]) is not None:
+            return RemoteRun(remote_id="", result=self._status(answer))
+        raise ProviderError(
+            f"the provider '{self.name}' did not say which run it started: its answer has no '{self._fields['runId']}'",
+            maybe_started=True,
+        )
+
+    async def status(self, workflow_id: str, remote_id: str) -> RemoteStatus:
+        method, path = self._endpoint("status", id=workflow_id, run=remote_id)
+        answer = await self._ask(method, path)
+        if not isinstance(answer, Mapping):
+            raise ProviderError(f"the provider '{self.name}' did not answer with the state of a run")
+        return self._status(answer)
+
+    def _status(self, answer: Mapping[str, Json]) -> RemoteStatus:
+        said = _at(answer, self._fields["state"])
+        known: Mapping[str, RemoteState] = self._options.states
+        state = known.get(said, state_of(said)) if isinstance(said, str) else state_of(said)
+        return RemoteStatus(
+            state=state,
+            output=_at(answer, self._fields["output"]),
+            error=error_of(_at(answer, self._fields["error"])),
+            progress=progress_of(_at(answer, self._fields["progress"])),
+            said=said if isinstance(said, str) else "",
+        )
+
+    async def cancel(self, workflow_id: str, remote_id: str) -> str:
+        if not remote_id:
+            raise ProviderError(f"the provider '{self.name}' did not say which run it started: it may be running there")
+        method, path = self._endpoint("cancel", id=workflow_id, run=remote_id)
+        answer = await self._ask(method, path, body={} if method != "DELETE" else None)
+        if isinstance(answer, Mapping) and answer.get("cancelled") is False:
+            raise ProviderError(f"the provider '{self.name}' says that it did not cancel run {remote_id}")
+        return f"the provider '{self.name}' cancelled run {remote_id}"
+
+    async def aclose(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _endpoint(self, name: str, **values: str) -> tuple[str, str]:
+        said: str = self._endpoints[name]
+        if not said:
+            raise NotSupported(f"The provider '{self.name}' has no endpoint for this: {name}.", provider=self.name)
+        method, _, path = said.partition(" ")
+        for field, value in values.items():
+            path = path.replace("{" + field + "}", quote(value, safe=""))
+        return method, path
+
+    def _base(self) -> str:
+        return filled(self._options.base_url, f"the provider '{self.name}'").rstrip("/") + "/"
+
+    def _opened(self) -> "httpx2.AsyncClient":
+        if self._client is None:
+            import httpx2  # noqa: PLC0415 - loaded when a service is first asked
+
+            from workflowlookup.providers.foreign_logs import join_log  # noqa: PLC0415
+
+            join_log("httpx2", "httpcore2")
+            at = f"the provider '{self.name}'"
+            headers = {name: filled(value, at) for name, value in self._options.headers.items()}
+            self._client = httpx2.AsyncClient(headers=headers, timeout=self._options.timeout, follow_redirects=False)
+        return self._client
+
+    async def _ask(
+        self, method: str, path: str, *, body: Json = None, headers: Mapping[str, str] | None = None
+    ) -> Json:
+        """The answer of the service, decoded. Raises `ProviderError` without anything secret in it."""
+        import httpx2  # noqa: PLC0415 - as above
+
+        who = f"the provider '{self.name}'"
+        try:
+            client = self._opened()
+            address = path if "://" in path else self._base() + path.lstrip("/")
+            async with client.stream(method, address, json=body, headers=dict(headers or {})) as response:
+                data = await self._read(response)
+                status = response.status_code
+        except NotSet as problem:
+            raise ProviderError(str(problem), is_lasting=True) from None
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as problem:
+            raise ProviderError(f"{who} cannot be reached: {_cause(problem)}") from None
+        except httpx2.TimeoutException:
+            told = f"{who} did not answer within {self._options.timeout:g} seconds"
+            raise ProviderError(told, maybe_started=True) from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as problem:
+            raise ProviderError(f"{who} cannot be asked: {_cause(problem)}", maybe_started=True) from None
+        if not 200 <= status < 300:
+            clear = 400 <= status < 500 and status not in (408, 429)
+            told = f"{who} answered with HTTP status {status}{_said(data)}"
+            raise ProviderError(told, maybe_started=not clear and status >= 500, is_lasting=clear)
+        try:
+            return msgspec.json.decode(data) if data.strip() else None
+        except (msgspec.DecodeError, RecursionError):
+            raise ProviderError(f"{who} did not answer with JSON", maybe_started=True) from None
+
+    async def _read(self, response: "httpx2.Response") -> bytes:
+        data = bytearray()
+        async for chunk in response.aiter_bytes():
+            data += chunk
+            if len(data) > MOST_BYTES:
+                raise ProviderError(f"the provider '{self.name}' answered with more than {MOST_BYTES:,} bytes")
+        return bytes(data)
+
+
+def _at(value: Json, path: str) -> Json:
+    """What stands at a dotted path; None when there is nothing."""
+    for part in path.split(".") if path else ():
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _with_values(body: Json, values: Mapping[str, Json]) -> Any:
+    """The body with what is meant by "$input" and "$key" in it."""
+    if isinstance(body, str):
+        return values.get(body, body)
+    if isinstance(body, Mapping):
+        return {name: _with_values(item, values) for name, item in body.items()}
+    return [_with_values(item, values) for item in body] if isinstance(body, list) else body
+
+
+def _said(data: bytes) -> str:
+    """What a refusal says, in a few words."""
+    try:
+        answer = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    told = (
+        error_of(answer.get("error") or answer.get("message") or answer.get("detail"))
+        if isinstance(answer, Mapping)
+        else ""
+    )
+    return f": {' '.join(told.split())[:MOST_TOLD]}" if told else ""
+
+
+def _cause(problem: BaseException) -> str:
+    return str(problem).strip().partition("\n")[0].rstrip(".") or type(problem).__name__

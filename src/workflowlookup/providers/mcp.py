@@ -1,0 +1,164 @@
+"""Workflows of an upstream MCP server: behind tools that list, start, tell and cancel, whose names are settings.
+
+A server without a tool that starts workflows has them as tools of their own: the one of the workflow's id is called,
+and its answer is the result.
+"""
+
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from workflowlookup.core.values import Json
+from workflowlookup.errors import NotSupported, ProviderAway
+from workflowlookup.providers.config import McpOptions, ProviderConfig
+from workflowlookup.providers.provider import (
+    OnProgress,
+    ProviderError,
+    RemoteRun,
+    RemoteStatus,
+    error_of,
+    progress_of,
+    state_of,
+)
+
+if TYPE_CHECKING:
+    from workflowlookup.providers.upstream import CallResult, Upstreams
+
+T = TypeVar("T")
+
+RUN_IDS: Final = ("runId", "run_id", "executionId", "execution_id", "instanceId", "correlation_id", "taskId", "id")
+OUTPUTS: Final = ("output", "result", "results", "outputs")
+ERRORS: Final = ("error", "reason", "message")
+
+
+class McpProvider:
+    """A server that offers workflows through its tools."""
+
+    def __init__(self, config: ProviderConfig, upstreams: "Upstreams") -> None:
+        self._options = msgspec.convert(config.options, McpOptions)
+        self.name = config.name
+        self.interval = self._options.interval
+        self.idempotent = self._options.idempotent
+        self._server = self._options.server or config.name
+        self._upstreams = upstreams
+        self._offered: frozenset[str] | None = None
+        """The tools of the server, as of the last list."""
+
+    @property
+    def can(self) -> frozenset[str]:
+        named = {"status": self._options.status, "cancel": self._options.cancel}
+        return frozenset(("start", *(what for what, tool in named.items() if self._has(tool))))
+
+    def _has(self, tool: str) -> bool:
+        return bool(tool) and (self._offered is None or tool in self._offered)
+
+    async def list(self) -> Json:
+        tools = await self._reached(self._upstreams.tools(self._server, timeout=self._options.timeout))
+        self._offered = frozenset(tool.name for tool in tools)
+        if self._options.list not in self._offered:
+            raise ProviderError(f"the MCP server '{self._server}' has no tool '{self._options.list}'")
+        return _value(await self._call(self._options.list, {}), self._options.list, self.name)
+
+    async def start(
+        self, workflow_id: str, arguments: Mapping[str, Json], key: str, on_progress: OnProgress | None = None
+    ) -> RemoteRun:
+        if not self._has(self._options.start):
+            return await self._run_tool(workflow_id, arguments, key, on_progress)
+        given = {"workflowId": workflow_id, "input": dict(arguments)}
+        try:
+            answer = await self._call(self._options.start, given, key=key)
+        except ProviderError as problem:
+            raise ProviderError(str(problem), maybe_started=problem.maybe_started) from problem
+        value = _value(answer, self._options.start, self.name)
+        said = value if isinstance(value, Mapping) else {}
+        run_id = next((said[name] for name in RUN_IDS if isinstance(said.get(name), str | int)), None)
+        if run_id is not None and run_id is not True and run_id is not False:
+            return RemoteRun(remote_id=str(run_id))
+        return RemoteRun(remote_id="", result=_status(said) if _has_state(said) else _completed(value))
+
+    async def _run_tool(
+        self, tool: str, arguments: Mapping[str, Json], key: str, on_progress: OnProgress | None
+    ) -> RemoteRun:
+        """The tool of this name is the workflow, and answers when it is done; how long that may take, the run knows."""
+        if self._offered is not None and tool not in self._offered:
+            raise ProviderError(f"the MCP server '{self._server}' has neither '{self._options.start}' nor '{tool}'")
+        call = self._upstreams.call(self._server, tool, arguments, key=key, on_progress=on_progress)
+        answer = await self._reached(call)
+        if answer.is_error:
+            return RemoteRun(remote_id="", result=RemoteStatus(state="failed", error=answer.text))
+        return RemoteRun(remote_id="", result=_completed(answer.value))
+
+    async def status(self, workflow_id: str, remote_id: str) -> RemoteStatus:
+        value = await self._ask("status", self._options.status, workflow_id, remote_id)
+        if not isinstance(value, Mapping):
+            raise ProviderError(f"the provider '{self.name}' did not answer with the state of a run")
+        return _status(value)
+
+    async def cancel(self, workflow_id: str, remote_id: str) -> str:
+        if not remote_id:  # the start itself was under way
+            return (await self._upstreams.stop(self._server)).told
+        value = await self._ask("cancel", self._options.cancel, workflow_id, remote_id)
+        if isinstance(value, Mapping) and value.get("cancelled") is False:
+            raise ProviderError(f"the provider '{self.name}' says that it did not cancel run {remote_id}")
+        return f"the provider '{self.name}' cancelled run {remote_id}"
+
+    async def aclose(self) -> None:
+        """Nothing: the session belongs to the upstreams."""
+
+    async def _ask(self, what: str, tool: str, workflow_id: str, remote_id: str) -> Json:
+        if not self._has(tool):
+            raise NotSupported(f"The provider '{self.name}' has no tool for this: {what}.", provider=self.name)
+        answer = await self._call(tool, {"workflowId": workflow_id, "runId": remote_id})
+        return _value(answer, tool, self.name)
+
+    async def _call(self, tool: str, arguments: Mapping[str, Json], key: str = "") -> "CallResult":
+        timeout = self._options.timeout
+        return await self._reached(self._upstreams.call(self._server, tool, arguments, key=key, timeout=timeout))
+
+    async def _reached(self, question: Coroutine[Any, Any, T]) -> T:
+        """The answer to a question; what keeps it from coming, as ours."""
+        try:
+            return await question
+        except ProviderAway as problem:
+            told = problem.remedy.rstrip(".")
+            raise ProviderError(f"{told[:1].lower()}{told[1:]}", maybe_started=True) from problem
+        except TimeoutError:
+            told = f"the MCP server '{self._server}' did not answer within {self._options.timeout:g} seconds"
+            raise ProviderError(told, maybe_started=True) from None
+
+
+def _value(answer: "CallResult", tool: str, provider: str) -> Json:
+    """What a tool answered as a value: structured content, or JSON in its text, or the text."""
+    if answer.is_error:
+        raise ProviderError(f"the tool '{tool}' of the provider '{provider}' failed: {answer.text[:500]}")
+    value = answer.structured
+    if value is None:
+        try:
+            value = msgspec.json.decode(answer.text) if answer.text.strip() else None
+        except (msgspec.DecodeError, RecursionError):
+            value = answer.text
+    while isinstance(value, Mapping) and value.keys() == {"result"} and isinstance(value["result"], Mapping | list):
+        value = value["result"]  # how some servers wrap what is no object
+    return value
+
+
+def _has_state(said: Mapping[str, Json]) -> bool:
+    return isinstance(said.get("status") or said.get("state"), str)
+
+
+def _status(said: Mapping[str, Json]) -> RemoteStatus:
+    word = said.get("status") or said.get("state")
+    state = state_of(word)
+    error = next((error_of(said[name]) for name in ERRORS if said.get(name)), "") if state != "completed" else ""
+    return RemoteStatus(
+        state=state,
+        output=next((said[name] for name in OUTPUTS if name in said), None),
+        error=error if state != "running" else "",
+        progress=progress_of(said.get("progress")),
+        said=word if isinstance(word, str) else "",
+    )
+
+
+def _completed(value: Json) -> RemoteStatus:
+    return RemoteStatus(state="completed", output=value)

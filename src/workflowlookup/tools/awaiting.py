@@ -1,0 +1,140 @@
+"""Waiting for a run that the server works on: when it is time to answer, what is told meanwhile, how it is given up.
+
+The journal is asked, so that it does not matter which thread, process or machine moves the run.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from workflowlookup.core.events import Failed
+from workflowlookup.core.run import Run, State, Waiting
+from workflowlookup.errors import ExecutionFailed, WorkflowLookupError
+from workflowlookup.tools.registry import Ask, Caller, Later, Progress, Result, Services
+from workflowlookup.tools.run_answers import stopped_in, title_of
+
+if TYPE_CHECKING:
+    from workflowlookup.core.values import Json
+
+STOP_SECONDS: Final = 5.0
+"""How long it is waited for the word on what became of a call beneath a run that is over."""
+
+Tell = Callable[[Run], Result | Ask]
+"""The answer to the one who waited, from the run as it is then."""
+
+
+def is_at_work(run: Run) -> bool:
+    """Whether the server works on it by itself."""
+    return run.waiting_for is Waiting.CALL
+
+
+def await_run(services: Services, run: Run, caller: Caller, tell: Tell) -> Result | Ask | Later:
+    """The answer when the run is over or needs the agent or a person, which may be now; else it comes later.
+
+    Raises `ExecutionFailed`, now or later, when the run failed or was cancelled. One who gives up cancels the run.
+    """
+    waiter = _Waiter(services, run.id, tell, by=caller.name)
+    return waiter.answer(run) or Later(run_id=run.id, look=waiter.look, progress=waiter.progress, abandon=waiter.cancel)
+
+
+def await_end(services: Services, run: Run, tell: Tell) -> Result | Ask | Later:
+    """As `await_run`, but the answer tells of every end, and one who gives up leaves the run as it is."""
+    waiter = _Waiter(services, run.id, tell, fails=False)
+    return waiter.answer(run) or Later(run_id=run.id, look=waiter.look, progress=lambda: None, abandon=lambda _: None)
+
+
+class _Waiter:
+    """One who waits for a run."""
+
+    def __init__(self, services: Services, run_id: str, tell: Tell, *, by: str = "", fails: bool = True) -> None:
+        self._services = services
+        self._run_id = run_id
+        self._tell = tell
+        self._by = by
+        self._fails = fails
+        self._give_up_at: float | None = None
+
+    def look(self) -> Result | Ask | None:
+        return self.answer(self._services.runs.get(self._run_id))
+
+    def answer(self, run: Run) -> Result | Ask | None:
+        if is_at_work(run) or (run.needs_stop and not self._is_late()):
+            return None
+        if self._fails and run.state in (State.FAILED, State.CANCELLED):
+            raise failure_of(run)
+        return self._tell(run)
+
+    def _is_late(self) -> bool:
+        """Whether the word on what was stopped should have come by now."""
+        now = time.monotonic()
+        if self._give_up_at is None:
+            self._give_up_at = now + STOP_SECONDS
+        return now >= self._give_up_at
+
+    def progress(self) -> Progress | None:
+        return progress_of(self._services, self._services.runs.get(self._run_id))
+
+    def cancel(self, reason: str) -> None:
+        run = self._services.runs.get(self._run_id)
+        if not run.is_over:
+            self._services.runs.cancel(self._run_id, reason, by=self._by)
+
+
+# ── how far a run is ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What a call tells of itself."""
+
+    done: float
+    total: float | None
+    message: str
+
+
+def progress_of(services: Services, run: Run) -> Progress:
+    """How far a run is: in steps, and within the step by what its call tells; of a run of one step, just that."""
+    steps, total = len(run.results), run.total
+    if not is_at_work(run):
+        return Progress(steps, total, "")
+    told = _told_by_call(services, run)
+    title = title_of(run)
+    if told is None:
+        return Progress(steps, total, title)
+    message = f"{title}: {told.message}" if told.message else title
+    if total == 1:
+        return Progress(told.done, told.total, message)
+    within = told.done / told.total if told.total else 1 - 1 / (1 + max(told.done, 0))
+    return Progress(steps + min(max(within, 0), 0.999), total, message)
+
+
+def _told_by_call(services: Services, run: Run) -> _Told | None:
+    """The newest that is known: here at once, in the journal about every second."""
+    try:
+        live: Any = services.execution.progress(run.id)
+    except WorkflowLookupError:  # this server carries out nothing: another does
+        live = None
+    told = live or (run.calling.progress if run.calling else None)
+    return None if told is None else _Told(told.done, told.total, told.message)
+
+
+# ── how it ended ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def failure_of(run: Run) -> ExecutionFailed:
+    """What is raised for one who waited for a run that came to nothing."""
+    end = run.end
+    reason = end.reason if end is not None else ""
+    stopped = [str(entry["told"]) for entry in stopped_in(run)]
+    data: dict[str, Json] = {"runId": run.id, "state": run.state}
+    if isinstance(end, Failed):
+        data |= {"reason": reason, "remedy": end.remedy, "timedOut": end.timed_out}
+        told = [f"Run '{run.id}' failed: {reason}", end.remedy]
+    else:
+        data |= {"reason": reason, "timedOut": False}
+        told = [f"Run '{run.id}' was cancelled{f': {reason}' if reason else ''}"]
+    if stopped:
+        data["stopped"] = stopped
+    sentences = [text if text.endswith((".", "!", "?")) else f"{text}." for text in [*told, *stopped] if text]
+    return ExecutionFailed(" ".join(text[0].upper() + text[1:] for text in sentences), **data)

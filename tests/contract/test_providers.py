@@ -1,0 +1,178 @@
+"""What every kind of provider promises, against real upstreams."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from upstream.upstreams import ONE, HttpUpstream, McpUpstream
+from workflowlookup.errors import NotSupported
+from workflowlookup.providers.config import ProviderConfig, ServerConfig
+from workflowlookup.providers.definition import read_definitions
+from workflowlookup.providers.kinds import make_provider
+from workflowlookup.providers.provider import ProviderError
+from workflowlookup.providers.upstream import Upstreams
+
+KINDS = ["mcp-stdio", "mcp-http", "http-plain", "http-simplified"]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def upstream(kind, tmp_path):
+    if kind.startswith("mcp"):
+        made = McpUpstream(tmp_path / "up", http=kind == "mcp-http")
+    else:
+        made = HttpUpstream(tmp_path / "up", name="up")
+    with made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def opened(kind, upstream, **options):
+    servers = {}
+    if kind.startswith("mcp"):
+        server = upstream.server()
+        servers["up"] = ServerConfig(
+            name="up", command=server.get("command", ""), args=tuple(server.get("args", ())), url=server.get("url", "")
+        )
+        config = ProviderConfig(name="up", kind="mcp", options={"server": "up", **options})
+    else:
+        preset = {"base_url": upstream.url, "preset": kind.removeprefix("http-")}
+        config = ProviderConfig(name="up", kind="http", options={**preset, **options})
+    upstreams = Upstreams(servers)
+    provider = make_provider(config, upstreams)
+    try:
+        yield provider
+    finally:
+        await provider.aclose()
+        await upstreams.aclose()
+
+
+async def finish(provider, workflow, remote_id):
+    async with asyncio.timeout(20):
+        while (status := await provider.status(workflow, remote_id)).state == "running":  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return status
+
+
+def test_it_lists_starts_and_tells_the_end(kind, upstream):
+    async def go():
+        async with opened(kind, upstream) as provider:
+            definitions, problems = read_definitions(await provider.list(), "up")
+            run = await provider.start("deploy", {"service": "a"}, "key-1")
+            return definitions, problems, await finish(provider, "deploy", run.remote_id)
+
+    definitions, problems, status = asyncio.run(go())
+
+    assert ([d.id for d in definitions], problems) == (["deploy"], [])
+    assert (definitions[0].name, definitions[0].input_schema) == (ONE["name"], ONE["inputSchema"])
+    assert (status.state, status.output) == ("completed", {"echo": {"service": "a"}})
+    assert len(upstream.runs()) == 1
+
+
+def test_states_that_nobody_knows_mean_that_it_goes_on_and_null_is_an_output(kind, upstream):
+    upstream.control(runs={"*": {"seconds": 0.4, "states": ["QUEUED", "WARMING-UP", "paused"], "output": None}})
+
+    async def go():
+        async with opened(kind, upstream) as provider:
+            run = await provider.start("deploy", {}, "")
+            first = await provider.status("deploy", run.remote_id)
+            return first, await finish(provider, "deploy", run.remote_id)
+
+    first, last = asyncio.run(go())
+
+    assert (first.state, first.said.lower()) == ("running", "queued")
+    assert (last.state, last.output) == ("completed", None)
+
+
+def test_a_failure_comes_with_what_the_provider_says(kind, upstream):
+    upstream.control(runs={"*": {"seconds": 0, "outcome": "failed", "error": "no more disk"}})
+
+    async def go():
+        async with opened(kind, upstream) as provider:
+            run = await provider.start("deploy", {}, "")
+            return await finish(provider, "deploy", run.remote_id)
+
+    status = asyncio.run(go())
+
+    assert (status.state, status.error) == ("failed", "no more disk")
+
+
+def test_a_run_is_cancelled_or_it_is_said_that_it_cannot_be(kind, upstream):
+    upstream.control(runs={"*": {"seconds": 60}})
+
+    async def go():
+        async with opened(kind, upstream) as provider:
+            run = await provider.start("deploy", {}, "")
+            told = await provider.cancel("deploy", run.remote_id)
+            return run.remote_id, told, (await provider.status("deploy", run.remote_id)).state
+
+    if kind == "http-simplified":
+        with pytest.raises(NotSupported, match="has no endpoint for this: cancel"):
+            asyncio.run(go())
+        return
+    remote_id, told, state = asyncio.run(go())
+    assert (told, state) == (f"the provider 'up' cancelled run {remote_id}", "cancelled")
+
+
+@pytest.mark.parametrize("how", ["fail", "garbage"])
+def test_a_list_that_cannot_be_used_is_an_error_with_its_cause(kind, upstream, how):
+    upstream.control(list=how)
+
+    async def go():
+        async with opened(kind, upstream) as provider:
+            return read_definitions(await provider.list(), "up")
+
+    with pytest.raises((ProviderError, ValueError)) as problem:
+        asyncio.run(go())
+    assert {"fail": "is broken today", "garbage": "answer"}[how] in str(problem.value)
+
+
+def test_one_that_hangs_is_given_up(kind, upstream):
+    upstream.control(list="hang", status="hang")
+
+    async def go():
+        async with opened(kind, upstream, timeout=3) as provider:
+            with pytest.raises(ProviderError, match="did not answer within 3 seconds"):
+                await provider.list()
+
+    asyncio.run(go())
+
+
+def test_a_start_is_sent_once_and_an_unclear_answer_is_told_as_such(kind, upstream):
+    upstream.control(start="fail")
+
+    async def go():
+        async with opened(kind, upstream) as provider:
+            await provider.list()
+            with pytest.raises(ProviderError, match="start is broken today") as problem:
+                await provider.start("deploy", {}, "k")
+            return problem.value.maybe_started
+
+    maybe = asyncio.run(go())
+
+    sent = [seen for seen in upstream.seen() if seen["what"] == "start" or seen.get("tool") == "workflows-start-tool"]
+    assert len([seen for seen in sent if seen["what"] != "done"]) == 1
+    assert maybe is kind.startswith("http")  # a tool that says no has said so; a 500 says nothing
+
+
+def test_one_that_is_down_is_told_and_comes_back(kind, upstream):
+    if kind == "mcp-stdio":
+        pytest.skip("it is started by whoever asks")
+    upstream.stop()
+
+    async def go():
+        async with opened(kind, upstream) as provider:
+            with pytest.raises(ProviderError) as problem:
+                await provider.list()
+            upstream.start()
+            return str(problem.value), await provider.list()
+
+    told, raw = asyncio.run(go())
+
+    assert "up'" in told
+    assert [definition.id for definition in read_definitions(raw, "up")[0]] == ["deploy"]

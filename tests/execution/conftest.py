@@ -1,0 +1,41 @@
+"""Fixtures: places for a journal, an upstream, and work that follows the runs of a journal."""
+
+import pytest
+
+from execution.working import Working, server_config
+from upstream.upstreams import McpUpstream
+from workflowlookup.providers.config import Plan
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request, tmp_path):
+    """Where a journal can be: what the setting `journal` says."""
+    if request.param == "sqlite":
+        return str(tmp_path / "data" / "runs.sqlite")
+    return request.getfixturevalue("database")
+
+
+@pytest.fixture
+def sqlite_place(tmp_path):
+    return str(tmp_path / "data" / "runs.sqlite")
+
+
+@pytest.fixture
+def upstream(tmp_path):
+    """An MCP server that whoever needs it starts."""
+    return McpUpstream(tmp_path / "up")
+
+
+@pytest.fixture
+def work(upstream):
+    """Makes work at a place; one at a time, because the engine is one a process."""
+    made = []
+
+    def make_work(place, **plan):
+        plan.setdefault("servers", {"up": server_config(upstream)})
+        made.append(Working(place, Plan(**plan)))
+        return made[-1]
+
+    yield make_work
+    for one in reversed(made):
+        one.close()

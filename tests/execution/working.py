@@ -1,0 +1,81 @@
+"""A server's own work without the server around it: a journal, runs, and an execution that follows them."""
+
+import threading
+import time
+from pathlib import Path
+
+from make import document
+from upstream.upstreams import McpUpstream
+from workflowlookup.app import JOURNALS
+from workflowlookup.core.building import build
+from workflowlookup.execution.service import Execution
+from workflowlookup.providers.config import Plan, ServerConfig
+from workflowlookup.runs.service import Runs
+
+PATIENCE = 30.0
+
+
+def server_config(upstream: McpUpstream) -> ServerConfig:
+    said = {key: tuple(value) if key == "args" else value for key, value in upstream.server().items()}
+    return ServerConfig(name=upstream.name, **said)
+
+
+def call(identifier: str, tool: str, arguments=None, *, server: str = "up", step=None, **fields):
+    """A step with a call; its result is saved under its id."""
+    said = {"server": server, "tool": tool, "arguments": arguments or {}, "saveAs": identifier, **fields}
+    return {"id": identifier, "title": f"Title {identifier}", "call": said, **(step or {})}
+
+
+def flow(*steps, **fields):
+    return build(document(*steps, **fields))
+
+
+def open_runs(place: str) -> Runs:
+    scheme = place.partition("://")[0] if "://" in place else ""
+    return Runs(JOURNALS[scheme](place))
+
+
+class Working:
+    """An execution, and the runs of the thread that uses it."""
+
+    def __init__(self, place: str, plan: Plan) -> None:
+        self.place = place
+        self.rung = threading.Event()
+        self.runs = open_runs(place)
+        self.execution = Execution(plan, lambda: open_runs(place), place, self.rung.set)
+        self.runs.listeners.append(self.execution.follow)
+
+    def start(self, workflow, given=None, **options):
+        return self.runs.start(workflow, given or {}, {}, **options)
+
+    def until(self, run_id, is_so, seconds=PATIENCE):
+        """The run, once it is so; looked at whenever the bell rings."""
+        end = time.monotonic() + seconds
+        while not is_so(run := self.runs.get(run_id)):
+            assert time.monotonic() < end, (run.state, run.waiting_for, run.current, run.calling, run.end)
+            self.rung.wait(0.1)
+            self.rung.clear()
+        return run
+
+    def over(self, run_id, seconds=PATIENCE):
+        """The run, once it is over and nothing runs beneath it."""
+        return self.until(run_id, lambda run: run.is_over and not run.needs_stop, seconds)
+
+    def finished(self, workflow, given=None, **options):
+        return self.over(self.start(workflow, given, **options).id)
+
+    def events(self, run_id):
+        return [type(record.event).__name__ for record in self.runs.history(run_id)]
+
+    def close(self):
+        self.execution.close(10.0)
+        self.runs.close()
+        end = time.monotonic() + 5
+        while left := [t.name for t in threading.enumerate() if t.name.startswith(("workflowlookup", "dbos"))]:
+            assert time.monotonic() < end, left
+            time.sleep(0.01)
+
+
+def effects(upstream: McpUpstream) -> list[str]:
+    path = Path(upstream.directory) / "effects.txt"
+    return path.read_text().splitlines() if path.exists() else []

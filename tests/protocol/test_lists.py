@@ -1,0 +1,210 @@
+"""Lists that change: who is told, in both eras, once for each change and never otherwise."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from client import ENVELOPE
+from workflowlookup.protocol.connection import LIST_SECONDS, LOOK_SECONDS, Connection
+from workflowlookup.protocol.surface import Surface
+from workflowlookup.tools.registry import Registry, Services, Tool, arguments_schema
+
+TOOLS = "notifications/tools/list_changed"
+RESOURCES = "notifications/resources/list_changed"
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+
+def tool(name, description="Does it.", **schema):
+    return Tool(
+        name=name,
+        title=name,
+        description=description,
+        input_schema=schema or arguments_schema({}),
+        handler=lambda *_: {"did": name, "as": description},
+    )
+
+
+class Workflows:
+    """Makes tools of what a test says, when it is asked to."""
+
+    def __init__(self):
+        self.wanted = self.made = []
+        self.problem = None
+        self.refreshes = 0
+
+    def attach(self, registry):
+        self.registry = registry
+
+    def refresh_if_changed(self):
+        self.refreshes += 1
+        if self.problem:
+            raise self.problem
+        if self.wanted is self.made:
+            return False
+        self.made = self.wanted
+        return self.registry.replace(self.made)
+
+
+class Client:
+    def __init__(self, version="2025-11-25", *, is_on=True, initialized=True):
+        self.workflows = Workflows()
+        self.library = SimpleNamespace(encoded=b"[]", summaries=())
+        catalog = SimpleNamespace(snapshot=lambda: self.library)
+        services = Services(catalog=catalog, open_workflows=lambda: self.workflows)
+        surface = Surface(lambda: services, tells_changes=lambda: is_on)
+        surface.registry = Registry([tool("built_in")], services)
+        self.connection = Connection(surface)
+        if version:
+            self.ask("initialize", {"protocolVersion": version, "capabilities": {}})
+            if initialized:
+                self.connection.handle(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+
+    def ask(self, method, params=None, identifier=1):
+        message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params or {}}
+        reply = self.connection.handle(json.dumps(message).encode())
+        return reply and json.loads(reply)
+
+    def names(self, **params):
+        return [one["name"] for one in self.ask("tools/list", params)["result"]["tools"]]
+
+    def listen(self, identifier, **wanted):
+        self.ask("subscriptions/listen", {"notifications": wanted, "_meta": ENVELOPE}, identifier)
+        return self.heard()[0]["params"]["notifications"]
+
+    def heard(self):
+        if self.connection.is_watching:
+            self.connection.look()
+        messages = [json.loads(message) for message in self.connection.outbox]
+        self.connection.outbox.clear()
+        return messages
+
+    def told(self):
+        return [message["method"] for message in self.heard()]
+
+
+def test_the_tools_are_the_built_in_ones_and_then_the_others_by_name():
+    client = Client()
+    client.workflows.wanted = [tool("b"), tool("a"), tool("built_in", "Not this one.")]
+
+    assert client.names() == ["built_in", "a", "b"]
+    assert client.ask("built_in")["result"]["as"] == "Does it."
+
+
+def test_a_change_is_told_once_to_a_client_that_holds_a_list():
+    client = Client()
+    client.names()
+    assert client.told() == []
+    client.workflows.wanted = [tool("a")]
+
+    assert client.told() == [TOOLS]
+    assert client.told() == []
+    assert client.names() == ["built_in", "a"]
+    assert client.told() == []
+
+
+def test_nothing_is_told_before_the_first_list_or_when_the_list_itself_shows_it():
+    client = Client()
+    client.workflows.wanted = [tool("a")]
+    assert not client.connection.is_watching
+    assert client.told() == []
+    client.names()
+    client.workflows.wanted = [tool("b")]
+
+    assert client.names() == ["built_in", "b"]
+    assert client.told() == []
+
+
+def test_what_is_made_anew_and_is_the_same_is_no_change():
+    client = Client()
+    client.workflows.wanted = [tool("a"), tool("b")]
+    client.names()
+    client.workflows.wanted = [tool("b"), tool("a")]
+
+    assert client.told() == []
+    client.workflows.wanted = [tool("b"), tool("a", "Another.")]
+    assert client.told() == [TOOLS]
+
+
+@pytest.mark.parametrize("road", ["a", "tools/call"])
+def test_a_tool_that_has_just_come_can_be_called_before_it_is_told(road):
+    client = Client()
+    client.names()
+    client.workflows.wanted = [tool("a")]
+
+    reply = client.ask(road, {} if road == "a" else {"name": "a"})
+    assert "a" in json.dumps(reply["result"])
+    assert client.told() == [TOOLS]
+
+
+def test_arguments_are_held_against_the_schema_that_a_tool_has_now():
+    client = Client()
+    client.workflows.wanted = [tool("a", type="object", properties={"n": {"type": "integer"}})]
+    client.names()
+    assert "error" in client.ask("a", {"n": "x"})
+    client.workflows.wanted = [tool("a", type="object", properties={"n": {"type": "string"}})]
+    client.told()
+
+    assert client.ask("a", {"n": "x"})["result"]["did"] == "a"
+
+
+def test_a_client_that_never_said_that_it_is_initialized_is_told_nothing():
+    client = Client(initialized=False)
+    client.names()
+    client.workflows.wanted = [tool("a")]
+
+    assert client.told() == []
+
+
+def test_in_the_envelope_era_those_are_told_who_listen():
+    client = Client(None)
+    assert client.listen("x", toolsListChanged=True, promptsListChanged=True) == {"toolsListChanged": True}
+    assert client.listen("y", resourcesListChanged=True, toolsListChanged=False) == {"resourcesListChanged": True}
+    client.ask("tools/list", {"_meta": ENVELOPE})
+    client.ask("resources/list", {"_meta": ENVELOPE})
+    client.workflows.wanted = [tool("a")]
+    client.library = SimpleNamespace(encoded=b"[1]", summaries=())
+
+    told = [(message["method"], message["params"]["_meta"][SUBSCRIPTION]) for message in client.heard()]
+    assert told == [(TOOLS, "x"), (RESOURCES, "y")]
+
+
+def test_where_workflows_are_no_tools_nothing_is_promised():
+    client = Client(is_on=False)
+
+    assert client.listen("x", toolsListChanged=True, resourcesListChanged=True) == {}
+    capabilities = client.ask("server/discover")["result"]["capabilities"]
+    assert capabilities["tools"] == {"listChanged": False, "notifyProgress": False}
+    assert capabilities["resources"]["listChanged"] is False
+
+
+def test_a_change_of_the_library_is_told_to_those_who_listed_resources():
+    client = Client()
+    client.library = SimpleNamespace(encoded=b"[1]", summaries=())
+    client.ask("resources/list")
+    assert client.told() == []
+    client.library = SimpleNamespace(encoded=b"[1]", summaries=())
+    assert client.told() == []
+    client.library = SimpleNamespace(encoded=b"[2]", summaries=())
+
+    assert client.told() == [RESOURCES]
+    assert client.told() == []
+
+
+def test_what_cannot_be_looked_at_is_said_once_and_looked_at_again(caplog):
+    client = Client()
+    client.names()
+    client.workflows.problem = OSError("gone")
+    assert client.told() == client.told() == []
+    assert len(caplog.records) == 1
+    client.workflows.problem = None
+    client.workflows.wanted = [tool("a")]
+
+    assert client.told() == [TOOLS]
+
+
+def test_lists_are_looked_at_less_often_than_calls():
+    client = Client()
+    client.names()
+
+    assert client.connection.look_seconds == LIST_SECONDS > LOOK_SECONDS

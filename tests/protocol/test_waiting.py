@@ -1,0 +1,265 @@
+"""Calls whose answer comes later, in both eras: what is answered meanwhile, how far they are, and how they are given up."""
+
+import json
+
+import pytest
+
+from client import ENVELOPE
+from workflowlookup.errors import ExecutionFailed
+from workflowlookup.protocol.connection import Connection
+from workflowlookup.protocol.surface import Surface
+from workflowlookup.protocol.waiting import MAX_WAITING
+from workflowlookup.tools.registry import Ask, Later, Progress, Registry, Services, Tool, arguments_schema
+
+FORM = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
+CAN = {"elicitation": {}}
+MODERN = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": CAN}
+
+
+class Work:
+    """What the server works on, moved by hand."""
+
+    def __init__(self):
+        self.given_up = []
+        self.results = {}
+        self.progress = None
+        self.callers = []
+
+    def handle(self, _, arguments, caller):
+        name = arguments["name"]
+        self.callers.append(caller)
+        if "sure" in caller.answers:
+            return {"sure": caller.answers["sure"]["action"]}
+
+        def look():
+            result = self.results.get(name)
+            if isinstance(result, Exception):
+                raise result
+            return result
+
+        return Later(
+            run_id=name,
+            look=look,
+            progress=lambda: self.progress,
+            abandon=lambda reason: self.given_up.append((name, reason)),
+        )
+
+
+class Client:
+    def __init__(self, version="2025-11-25"):
+        self.work = Work()
+        self.is_closed = 0
+        tools = [
+            Tool(
+                name="work",
+                title="Work",
+                description="Works.",
+                input_schema=arguments_schema({"name": {}}, "name"),
+                handler=self.work.handle,
+            )
+        ]
+        services = Services(catalog=None, close=self.closed)
+        surface = Surface(lambda: services)
+        surface.registry = Registry(tools, surface.services)
+        self.connection = Connection(surface)
+        if version:
+            self.send("initialize", {"protocolVersion": version, "capabilities": CAN}, 0)
+
+    def closed(self):
+        self.is_closed += 1
+
+    def send(self, method, params=None, identifier=1):
+        message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
+        reply = self.connection.handle(json.dumps({k: v for k, v in message.items() if v is not None}).encode())
+        return reply and json.loads(reply)
+
+    def work_on(self, name, identifier=1, meta=None, **more):
+        params = {"name": "work", "arguments": {"name": name}, "_meta": meta or {}, **more}
+        return self.send("tools/call", params, identifier)
+
+    def heard(self):
+        self.connection.look()
+        messages = [json.loads(message) for message in self.connection.outbox]
+        self.connection.outbox.clear()
+        return messages
+
+
+def test_a_call_waits_for_its_answer_and_holds_up_nothing():
+    client = Client()
+
+    assert client.work_on("long", 7) is None
+    assert client.connection.is_watching
+    assert client.heard() == []
+    assert client.send("ping", identifier=8) == {"jsonrpc": "2.0", "id": 8, "result": {}}
+    client.work.results["long"] = {"runId": "long"}
+
+    result = {"content": [{"type": "text", "text": '{"runId":"long"}'}], "structuredContent": {"runId": "long"}}
+    assert client.heard() == [{"jsonrpc": "2.0", "id": 7, "result": result}]
+    assert client.heard() == []
+    assert not client.connection.is_watching
+
+
+def test_calls_are_answered_in_the_order_in_which_they_are_done():
+    client = Client()
+    for number, name in enumerate(("one", "two", "three")):
+        client.work_on(name, number)
+    client.work.results["two"] = {"n": 2}
+
+    assert [message["id"] for message in client.heard()] == [1]
+    client.work.results |= {"one": {"n": 1}, "three": {"n": 3}}
+    assert [message["id"] for message in client.heard()] == [0, 2]
+
+
+def test_a_tool_called_by_its_own_name_waits_too():
+    client = Client()
+
+    assert client.send("work", {"name": "long"}, 3) is None
+    client.work.results["long"] = {"runId": "long"}
+    assert client.heard() == [{"jsonrpc": "2.0", "id": 3, "result": {"runId": "long"}}]
+
+
+def test_in_the_envelope_era_the_answer_says_that_it_is_complete():
+    client = Client(None)
+    client.work_on("long", meta=MODERN)
+    client.work.results["long"] = {"runId": "long"}
+
+    (reply,) = client.heard()
+    assert (reply["result"]["resultType"], reply["result"]["structuredContent"]) == ("complete", {"runId": "long"})
+
+
+@pytest.mark.parametrize(("version", "is_result"), [("2024-11-05", False), ("2025-03-26", True), ("2025-11-25", True)])
+def test_what_fails_later_is_refused_as_what_fails_at_once(version, is_result):
+    client = Client(version)
+    client.work_on("bad")
+    client.work.results["bad"] = ExecutionFailed("Look at the log.", runId="bad")
+
+    (reply,) = client.heard()
+    told = reply["result"]["structuredContent"] if is_result else reply["error"]
+    assert told == {"code": -32008, "message": "Workflow execution failed", "data": {"runId": "bad"}}
+    assert not client.connection.is_busy
+
+
+def test_a_fault_of_ours_is_an_internal_error_and_ends_the_wait():
+    client = Client()
+    client.work_on("bad")
+    client.work.results["bad"] = ZeroDivisionError()
+
+    assert [message["error"]["code"] for message in client.heard()] == [-32603]
+    assert client.heard() == []
+
+
+@pytest.mark.parametrize("token", ["t", 0])
+def test_progress_is_told_to_those_who_gave_a_token_when_it_moves_forward(token):
+    client = Client()
+    client.work_on("silent", 1)
+    client.work_on("told", 2, meta={"progressToken": token})
+
+    told = []
+    for done in (None, 0, 0, 1, 1, 0.5, 2):
+        client.work.progress = None if done is None else Progress(done, 3, f"Step {done}")
+        told += client.heard()
+
+    assert [message["method"] for message in told] == ["notifications/progress"] * 3
+    assert [message["params"] for message in told] == [
+        {"progressToken": token, "progress": done, "total": 3, "message": f"Step {done}"} for done in (0, 1, 2)
+    ]
+
+
+def test_no_progress_comes_after_the_answer():
+    client = Client()
+    client.work_on("long", 2, meta={"progressToken": "t"})
+    client.work.progress = Progress(3, None, "")
+    client.work.results["long"] = {}
+
+    assert [message.get("id") for message in client.heard()] == [None, 2]
+    client.work.progress = Progress(4, None, "")
+    assert client.heard() == []
+
+
+def test_a_call_that_is_cancelled_is_given_up_and_not_answered():
+    client = Client()
+    client.work_on("one", 1)
+    client.work_on("two", "1")
+    client.send("notifications/cancelled", {"requestId": "1", "reason": "too slow"}, None)
+    client.work.results = {"one": {}, "two": {}}
+
+    assert client.work.given_up == [("two", "the call was cancelled: too slow")]
+    assert [message["id"] for message in client.heard()] == [1]
+
+
+def test_a_call_may_say_how_long_it_waits():
+    client = Client()
+    client.work_on("one", 1, meta={"workflowlookup/timeoutSeconds": 2.5})
+    client.work_on("two", 2)
+
+    assert [caller.timeout_seconds for caller in client.work.callers] == [2.5, None]
+    for wrong in (0, -1, "3", True, 1e12):
+        reply = client.work_on("three", 3, meta={"workflowlookup/timeoutSeconds": wrong})
+        assert "timeoutSeconds" in json.dumps(reply)
+
+
+def test_a_question_may_come_later_and_its_answer_goes_to_the_handler():
+    client = Client()
+    client.work_on("careful", 5)
+    client.work.results["careful"] = Ask(key="sure", message="Sure?", schema=FORM)
+
+    (question,) = client.heard()
+    assert question["method"] == "elicitation/create"
+    answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"yes": True}}}
+    reply = json.loads(client.connection.handle(json.dumps(answer).encode()))
+    assert (reply["id"], reply["result"]["structuredContent"]) == (5, {"sure": "accept"})
+
+
+def test_in_the_envelope_era_a_later_question_is_the_result_and_the_answer_comes_with_the_call():
+    client = Client(None)
+    client.work.results["careful"] = Ask(key="sure", message="Sure?", schema=FORM)
+    client.work_on("careful", 5, meta=MODERN)
+
+    (reply,) = client.heard()
+    assert reply["result"]["resultType"] == "input_required"
+    client.work_on("careful", 6, meta=MODERN, inputResponses={"sure": {"action": "decline"}})
+    (reply,) = client.heard()
+    assert (reply["id"], reply["result"]["structuredContent"]) == (6, {"sure": "decline"})
+
+
+def test_more_calls_than_may_wait_are_refused_and_their_work_is_given_up():
+    client = Client()
+    for number in range(MAX_WAITING):
+        assert client.work_on(f"work {number}", number) is None
+
+    reply = client.work_on("one more", "x")
+    assert f"at most {MAX_WAITING} calls wait at once" in reply["error"]["data"]["details"]
+    assert [name for name, _ in client.work.given_up] == ["one more"]
+
+
+def test_an_id_that_waits_cannot_be_used_again():
+    client = Client()
+    client.work_on("one", 1)
+
+    assert "ids must differ" in json.dumps(client.work_on("two", 1))
+    client.work.results["one"] = {"n": 1}
+    assert [message["result"]["structuredContent"] for message in client.heard()] == [{"n": 1}]
+
+
+def test_what_is_left_at_the_end_is_given_up_and_told():
+    client = Client()
+    client.work_on("long", 3)
+    client.connection.close()
+    client.connection.close()
+
+    assert client.work.given_up == [("long", "the client went away")]
+    assert client.is_closed == 1
+    (reply,) = client.heard()
+    assert (reply["id"], reply["result"]["structuredContent"]["data"]) == (3, {"runId": "long"})
+
+
+def test_shutdown_is_answered_after_what_waits():
+    client = Client()
+    client.work_on("long", 3)
+
+    assert client.send("shutdown", identifier=4) is None
+    assert client.connection.is_finished
+    client.work.results["long"] = {"n": 1}
+    assert [message["id"] for message in client.heard()] == [3]
+    client.connection.close()
+    assert client.heard() == [{"jsonrpc": "2.0", "id": 4, "result": None}]

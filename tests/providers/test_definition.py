@@ -1,0 +1,97 @@
+"""What providers say of workflows: required fields, defaults, and what is done about bad ones (requirement 6)."""
+
+import pytest
+
+from workflowlookup.core.building import build
+from workflowlookup.core.document import check
+from workflowlookup.providers.definition import GENERIC_SCHEMA, Definition, document_of, read_definitions
+
+GOOD = {"id": "a", "name": "A", "description": "d"}
+
+
+def test_what_is_optional_has_its_default():
+    (found,), problems = read_definitions([GOOD], "p")
+
+    assert found == Definition(id="a", name="A", description="d", provider="p")
+    assert (found.category, found.version, found.execution_type, found.metadata) == ("workflow", "1.0.0", "async", {})
+    assert (found.input_schema, problems) == (GENERIC_SCHEMA, [])
+
+
+def test_what_is_said_is_kept():
+    schema = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    more = {"category": "ops", "version": "3.2.1", "executionType": "sync", "metadata": {"a": 1}, "inputSchema": schema}
+
+    (found,), _ = read_definitions({"workflows": [GOOD | more]}, "p")
+
+    assert (found.category, found.version, found.execution_type) == ("ops", "3.2.1", "sync")
+    assert (found.metadata, found.input_schema) == ({"a": 1}, schema)
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ({"id": "b", "name": "B"}, "workflow 'b' is skipped: description is required"),
+        ({"name": "B", "description": "d"}, "workflow 'B' is skipped: id is required"),
+        (
+            {"id": 7, "name": "B", "description": "d"},
+            "workflow number 1 of the list is skipped: id must be text; found 7",
+        ),
+        ({"id": "b", "name": " ", "description": "d"}, "workflow 'b' is skipped: name must be text; found ' '"),
+        ("b", "workflow number 1 of the list is skipped: it must be an object; found 'b'"),
+        (GOOD, "workflow 'a' is skipped: its id is in the list twice"),
+    ],
+)
+def test_a_bad_definition_is_skipped_by_name_and_the_others_are_not(bad, told):
+    found, problems = read_definitions([bad, GOOD], "p")
+
+    assert [definition.id for definition in found] == ["a"]
+    assert problems == [told]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        5,
+        "x",
+        {"type": "string"},
+        {"type": "object", "properties": []},
+        {"properties": {"a": {"type": "nonsense"}}},
+        [],
+        {"$ref": "http://x/y"},
+    ],
+)
+def test_a_bad_input_schema_becomes_the_generic_one(schema):
+    (found,), problems = read_definitions([GOOD | {"inputSchema": schema}], "p")
+
+    assert found.input_schema == GENERIC_SCHEMA
+    assert problems[0].startswith("workflow 'a': inputSchema ")
+    assert problems[0].endswith("; any object is taken")
+
+
+@pytest.mark.parametrize("raw", [None, 5, "x", {}, {"workflows": 3}])
+def test_what_is_no_list_is_refused(raw):
+    with pytest.raises(ValueError, match="the answer must be a list of workflows"):
+        read_definitions(raw, "p")
+
+
+@pytest.mark.parametrize(
+    ("workflow_id", "document_id"),
+    [
+        ("deploy", "p.deploy"),
+        ("7", "p.7"),
+        ("Deploy It!", "p.deploy-it--"),
+        ("報告", "p.--"),
+        ("x" * 300, "p." + "x" * 53),
+    ],
+)
+def test_a_remote_workflow_is_a_sound_document(workflow_id, document_id):
+    definition = Definition(
+        id=workflow_id, name="N" * 300, description="d" * 900, provider="p", version="7", category="c" * 99
+    )
+
+    document = document_of(definition)
+
+    assert [finding.message for finding in check(document) if finding.severity == "error"] == []
+    assert document["id"].startswith(document_id)
+    workflow = build(document)
+    assert workflow.steps["remote"].call.workflow == workflow_id

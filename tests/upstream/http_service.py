@@ -1,0 +1,180 @@
+"""A service that has workflows, over HTTP on loopback. For tests.
+
+    python http_service.py DIRECTORY PORT
+
+It serves the plain API (`/workflows`, `/workflows/ID/runs`, `/workflows/ID/runs/RUN`, `…/RUN/cancel`) and the one of the
+preset "simplified" (`/api/v1/service/workflows/mcp`, `…/ID/start`, `…/ID/runs/RUN/status`). `world.py` says how a test
+controls it and sees what it saw; headers are in seen.jsonl, too.
+"""
+
+import json
+import re
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from world import World
+
+ROUTES = (
+    ("GET", re.compile(r"/workflows"), "list"),
+    ("POST", re.compile(r"/workflows/([^/]+)/runs"), "start"),
+    ("GET", re.compile(r"/workflows/([^/]+)/runs/([^/]+)"), "status"),
+    ("POST", re.compile(r"/workflows/([^/]+)/runs/([^/]+)/cancel"), "cancel"),
+    ("GET", re.compile(r"/api/v1/service/workflows/mcp"), "simplified_list"),
+    ("POST", re.compile(r"/api/v1/service/workflows/([^/]+)/start"), "simplified_start"),
+    ("GET", re.compile(r"/api/v1/service/workflows/([^/]+)/runs/([^/]+)/status"), "simplified_status"),
+)
+
+
+class Refused(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Service(BaseHTTPRequestHandler):
+    """One request."""
+
+    protocol_version = "HTTP/1.1"
+    world: World
+
+    def do_GET(self) -> None:
+        self.answer("GET")
+
+    def do_POST(self) -> None:
+        self.answer("POST")
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: what came is in seen.jsonl."""
+
+    def answer(self, method: str) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        raw = self.rfile.read(length)
+        address = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(address.query).items()}
+        try:
+            body = json.loads(raw) if raw else None
+        except ValueError:
+            body = raw.decode(errors="replace")
+        found = ((name, pattern.fullmatch(address.path)) for wanted, pattern, name in ROUTES if wanted == method)
+        name, match = next(((name, match) for name, match in found if match), ("unknown", None))
+        what = name.removeprefix("simplified_")
+        headers = {key.lower(): value for key, value in self.headers.items()}
+        self.world.see(what, method=method, path=self.path, body=body, headers=headers)
+        said = self.world.said()
+        time.sleep(said.get("delay", 0))
+        try:
+            if said.get("token") and headers.get("authorization") != said["token"]:
+                raise Refused(401, "who are you?")  # noqa: TRY301
+            if match is None:
+                raise Refused(404, "nothing here")  # noqa: TRY301
+            self.behave(said.get(what, "ok"), what)
+            reply: Any = getattr(self, f"on_{name}")(*match.groups(), body=body, query=query, headers=headers)
+            status = 200
+        except Refused as refusal:
+            reply, status = {"error": str(refusal)}, refusal.status
+        except Garbage:
+            reply, status = b"<html>no workflows here</html>", 200
+        data = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
+        try:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+        except (BrokenPipeError, ConnectionResetError):
+            self.world.see("gone", path=self.path)
+
+    def behave(self, how: str, what: str) -> None:
+        match how:
+            case "fail":
+                raise Refused(500, f"{what} is broken today")
+            case "hang":
+                time.sleep(3600)
+            case "garbage":
+                raise Garbage
+
+    # ── the plain API ──
+
+    def on_list(self, *, query: dict[str, str], **_: Any) -> Any:
+        workflows, size = self.world.workflows(), self.world.said().get("page")
+        if not size:
+            return workflows
+        page = int(query.get("page", "1"))
+        chunk = workflows[(page - 1) * size : page * size]
+        more = page * size < len(workflows)
+        return {"items": chunk, "total": len(workflows), "next": f"/workflows?page={page + 1}" if more else None}
+
+    def on_start(self, workflow: str, *, body: Any, headers: dict[str, str], **_: Any) -> Any:
+        run_id = self.world.begin(workflow, body.get("input"), headers.get("idempotency-key", ""))
+        if self.world.said().get("start") == "lost":
+            raise Refused(502, "the answer was lost")
+        return {"runId": run_id}
+
+    def on_status(self, _: str, run_id: str, **__: Any) -> Any:
+        run = self.world.run(run_id)
+        if run is None:
+            raise Refused(404, "no such run")
+        shown = {"runId": run["id"], "status": run["state"], "output": run["output"]}
+        return shown | {name: run[name] for name in ("error", "progress") if name in run}
+
+    def on_cancel(self, _: str, run_id: str, **__: Any) -> Any:
+        if self.world.said().get("cancel") == "ignore":
+            return {"cancelled": True}
+        stopped = self.world.cancel(run_id)
+        self.world.see("stopped" if stopped else "not-stopped", run=run_id)
+        return {"cancelled": stopped}
+
+    # ── the preset "simplified" ──
+
+    def on_simplified_list(self, **_: Any) -> Any:
+        found = self.world.workflows()
+        shown = [
+            {
+                "id": w.get("id"),
+                "title": w.get("name"),
+                "description": w.get("description"),
+                "inputs": w.get("inputSchema"),
+            }
+            for w in found
+        ]
+        return {"count": len(shown), "results": shown}
+
+    def on_simplified_start(self, workflow: str, *, body: Any, **_: Any) -> Any:
+        return {"correlation_id": self.world.begin(workflow, body.get("input")), "workflow_id": workflow}
+
+    def on_simplified_status(self, workflow: str, run_id: str, **_: Any) -> Any:
+        run = self.world.run(run_id)
+        if run is None:
+            raise Refused(404, "no such run")
+        times = {"create_time": run["began"], "update_time": run["began"], "start_time": run["began"]}
+        shown = {"status": run["state"], "workflow_id": workflow, "input": run["input"], "output": run["output"]}
+        return times | shown | ({"error": run["error"]} if "error" in run else {})
+
+
+class Garbage(Exception):
+    """An answer that is no JSON."""
+
+
+class Server(ThreadingHTTPServer):
+    """Many at once; the port can be taken again at once."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+
+def main() -> None:
+    Service.world = World(Path(sys.argv[1]))
+    server = Server(("127.0.0.1", int(sys.argv[2])), Service)
+    Service.world.see("began", port=server.server_port)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
