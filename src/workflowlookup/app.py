@@ -110,11 +110,13 @@ def make_execution(settings: Settings, ring: Callable[[], None] = _nobody_waits)
     return Execution(plan_of(settings), functools.partial(make_runs, settings), settings.journal, ring)
 
 
-def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Services":
-    """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell."""
+def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits, live: Live | None = None) -> "Services":
+    """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell; `live`
+    has the settings as they are now.
+    """
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
-    behind = _Behind(settings, ring)
+    behind = _Behind(settings, ring, live or Live(settings))
     behind.services = Services(
         catalog=make_catalog(settings),
         open_runs=lambda: behind.runs,
@@ -136,9 +138,9 @@ class _Behind:
 
     services: "Services"
 
-    def __init__(self, settings: Settings, ring: Callable[[], None]) -> None:
+    def __init__(self, settings: Settings, ring: Callable[[], None], live: Live) -> None:
         self._settings = settings
-        self._live = Live(settings)
+        self._live = live
         self._ring = ring
 
     @functools.cached_property
@@ -188,7 +190,10 @@ def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
     from workflowlookup.protocol.surface import Surface  # noqa: PLC0415
 
-    return Connection(Surface(lambda: make_services(settings, ring), tells_changes=lambda: settings.workflow_tools))
+    live = Live(settings)
+    return Connection(
+        Surface(lambda: make_services(settings, ring, live), tells_changes=lambda: live.settings.workflow_tools)
+    )
 
 
 def make_console(settings: Settings, *, person: str, port: int) -> "Local":

@@ -232,7 +232,10 @@ class Connection:
 
     def reload(self) -> None:
         """Read the settings again: somebody sent SIGHUP."""
-        self._surface.services.reload()
+        try:
+            self._surface.services.reload()
+        except Exception:  # broad on purpose: the settings stay as they are
+            log.exception("the settings could not be read again")
 
     @property
     def is_busy(self) -> bool:
@@ -277,7 +280,8 @@ class Connection:
         """Whether somebody waits, or wants to hear of changes, so that `look` should be called every now and then."""
         if self._lists is not None and self._lists.is_watching:
             return True
-        return self._is_awaited
+        has_none = self._waiting is None and self._subscriptions is None and self._tasks is None
+        return not has_none and self._is_awaited
 
     @property
     def look_seconds(self) -> float:
@@ -365,15 +369,16 @@ class Connection:
             if comes_as_result(error, call.rules):
                 return refusal(error)
             raise
-        return self._create_task(call, result) if is_task else self._tell(call, result)
+        if is_task:
+            return self._create_task(call, result)
+        return tool_result(result) if type(result) in _PLAIN else self._tell(call, result)  # type: ignore[arg-type]
 
     def _tell(self, call: Call, result: "Result | Ask | Later") -> Json:
         """What a tool gave, as the answer to a call; or the call waits."""
-        if type(result) is not dict and not isinstance(result, msgspec.Raw):
-            if isinstance(result, self._surface.ask_type):
-                return self._ask(call, result)
-            if isinstance(result, self._surface.later_type):
-                return self._wait(call, result)
+        if isinstance(result, self._surface.ask_type):
+            return self._ask(call, result)
+        if isinstance(result, self._surface.later_type):
+            return self._wait(call, result)
         return tool_result(result) if call.method == "tools/call" else result  # type: ignore[arg-type]
 
     def _call_directly(self, call: Call) -> Json:
@@ -387,7 +392,8 @@ class Connection:
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
-        return self._tell(call, registry.call(tool, params, self._caller_of(call), call.size))
+        result = registry.call(tool, params, self._caller_of(call), call.size)
+        return result if type(result) in _PLAIN else self._tell(call, result)
 
     def _caller_of(self, call: Call) -> "Caller":
         """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""
@@ -566,6 +572,8 @@ class Connection:
     }
 
 
+_PLAIN: Final = (dict, msgspec.Raw)
+"""What most tools give: a result."""
 _ALWAYS_ANSWERED: Final = frozenset({"initialize", "ping", "shutdown", "server/discover"})
 
 

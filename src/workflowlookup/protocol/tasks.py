@@ -14,7 +14,13 @@ import msgspec
 
 from workflowlookup.core.run import Run, State
 from workflowlookup.core.values import Json
-from workflowlookup.errors import InvalidParams, MethodNotFound, MissingClientCapability, RunNotFound
+from workflowlookup.errors import (
+    InvalidParams,
+    MethodNotFound,
+    MissingClientCapability,
+    RunNotFound,
+    WorkflowLookupError,
+)
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.asking import checked, elicitation
 from workflowlookup.protocol.calls import Call, name_of, refusal, tool_result
@@ -136,6 +142,9 @@ class Tasks:
                 run = self._services.runs.get(followed.run_id)
             except RunNotFound:
                 del self._followed[followed.run_id]
+                continue
+            except WorkflowLookupError:  # the journal cannot be read now: it is looked at again the next time
+                log.debug("task '%s' cannot be seen", followed.run_id, exc_info=True)
                 continue
             self._tell_progress(followed, run)
             status = self._status(run, caller)

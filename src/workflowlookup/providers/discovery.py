@@ -69,7 +69,7 @@ class Discovery:
 
     async def refresh(self) -> None:
         """Ask all of them now; done when each has answered or failed."""
-        await asyncio.gather(*(watch.ask() for watch in list(self._watches.values())))
+        await asyncio.gather(*(watch.ask(joins=True) for watch in list(self._watches.values())))
 
     async def aclose(self) -> None:
         watches, self._watches = list(self._watches.values()), {}
@@ -124,9 +124,12 @@ class _Watch:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.wake.wait(), left)
 
-    async def ask(self) -> None:
-        """Ask once; what comes of it is told and logged."""
+    async def ask(self, *, joins: bool = False) -> None:
+        """Ask once; what comes of it is told and logged. Who joins takes the very first answer if that is under way."""
+        is_first = not self._known.at
         async with self._asking:
+            if joins and is_first and self._known.at:
+                return
             try:
                 raw = await self.provider.list()
                 definitions, problems = read_definitions(raw, self.provider.name)

@@ -4,7 +4,6 @@ A name has letters, digits, `_` and `-`, at most 52 of them (some clients put a 
 never that of a built-in tool. Where two would be the same but for their case, the second has the workflow's id added.
 """
 
-import hashlib
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -56,6 +55,8 @@ def _candidates(workflow: Named) -> Iterator[str]:
         yield _joined(base, by_id)
     if by_id:
         yield _joined(base, f"{by_id}_{provider}" if by_id != base else provider)
+    import hashlib  # noqa: PLC0415 - seldom needed
+
     number = 0
     while True:  # what is left differs in what cannot be said in a name
         text = f"{workflow.provider}\0{workflow.id}\0{number}"

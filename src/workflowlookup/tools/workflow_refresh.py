@@ -20,7 +20,7 @@ def handle(services: Services, _: Mapping[str, Any], __: Caller) -> Result | Lat
     if not workflows.plan.providers:
         workflows.refresh_if_changed()
         return _answer(before, workflows)
-    asked = services.execution.discovery.refresh()
+    asked = services.execution.refresh()
 
     def look() -> Result | None:
         if not asked.done():

@@ -38,11 +38,13 @@ def _score(offer: "Offer", words: list[str]) -> int:
     if not words:
         return 1
     about = offer.definition
-    places = ((about.name.lower(), 4), (about.id.lower(), 4), (about.category.lower(), 2), (about.provider.lower(), 2))
-    description = about.description.lower()
-    return sum(
-        sum(weight for place, weight in places if word in place) + (1 if word in description else 0) for word in words
-    )
+    places = ((about.name, 4), (about.id, 4), (about.category, 2), (about.provider, 2), (about.description, 1))
+    score = 0
+    for place, weight in places:
+        text = place.lower()
+        whole = set(re.findall(r"\w+", text))
+        score += sum(weight * (3 if word in whole else 1) for word in words if word in text)
+    return score
 
 
 def _view(offer: "Offer") -> dict[str, Json]:
