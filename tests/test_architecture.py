@@ -19,6 +19,7 @@ LAYERS = {
     "tools": 5,
     "protocol": 6,
     "transport": 7,
+    "console": 7,
     "settings": 7,
     "logs": 7,
     "app": 8,

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from workflowlookup.settings import Live, Settings, issuer_of, plan_of
+from workflowlookup.settings import Live, Settings, issuer_of, plan_of, without_password
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
+    from workflowlookup.console.local import Local
     from workflowlookup.core.run import Run
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
@@ -215,6 +216,13 @@ def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits
     return Connection(
         Surface(lambda: make_services(settings, ring, live), tells_changes=lambda: live.settings.workflow_tools)
     )
+
+
+def make_console(settings: Settings, *, person: str, port: int) -> "Local":
+    """The console for the person at this machine, with a library and runs of its own."""
+    from workflowlookup.console.local import Local  # noqa: PLC0415
+
+    return Local(make_services(settings), person=person, journal=without_password(settings.journal), port=port)
 
 
 def serve_stdio(settings: Settings) -> int:

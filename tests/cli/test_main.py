@@ -14,7 +14,7 @@ from make import document, step, write
 from workflowlookup.cli.main import COMMANDS
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
-WITHOUT_DATA = {"serve", "schema", "install", "new", "init", "convert", "fmt", "watch"}
+WITHOUT_DATA = {"serve", "schema", "install", "new", "init", "convert", "fmt", "watch", "console"}
 UNNEEDED = ("rich", "jsonschema_rs", "regex", "yaml", "tomllib", "workflowlookup.tools", "workflowlookup.library")
 
 

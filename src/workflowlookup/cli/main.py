@@ -39,6 +39,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "cancel": ("cancel", "end a run that is not over"),
     "why": ("why", "tell why each step ran, was skipped or waits"),
     "stats": ("stats", "tell how runs went: tries, times, where they stop"),
+    "console": ("console", "open the library and the runs in the browser"),
     "export": ("export", "write the journal or the report of a run"),
     "import": ("import_", "take in runs that were exported"),
     "purge": ("purge", "forget finished runs that are old"),
