@@ -13,6 +13,8 @@ from workflowlookup.settings import Live, Settings, issuer_of, plan_of, without_
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.routing import BaseRoute
 
     from workflowlookup.console.local import Local
     from workflowlookup.core.run import Run
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from workflowlookup.transport.guard import Guard
     from workflowlookup.transport.http import Door
     from workflowlookup.transport.shared import SharedSurface
+    from workflowlookup.transport.views import Views
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
@@ -283,8 +286,58 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: i
         input_schema_of=lambda name: figures_of(views.current).input_schema_of(name),
     )
     guard = make_guard(settings, host)
-    site = make_site(door, limits, guard=guard, find_fault=figures.find_fault)
+    pages, end_streams = _make_pages(settings, views, guard, lambda: door.metrics.refuse("access"))
+    door.endings.append(end_streams)
+    site = make_site(door, limits, guard=guard, find_fault=figures.find_fault, routes=pages)
     return Web(site, door, surface)
+
+
+def _make_pages(
+    settings: Settings, views: "Views", guard: "Guard", refused: Callable[[], None]
+) -> tuple[list["BaseRoute"], Callable[[], None]]:
+    """The console for everybody who comes, each with what is theirs; and what ends its streams."""
+    from starlette.applications import Starlette  # noqa: PLC0415
+    from starlette.routing import Mount  # noqa: PLC0415
+
+    from workflowlookup.access import LOCAL, Access  # noqa: PLC0415
+    from workflowlookup.console.app import make_routes, static_route  # noqa: PLC0415
+    from workflowlookup.console.house import House, make_house  # noqa: PLC0415
+    from workflowlookup.console.static import address  # noqa: PLC0415
+    from workflowlookup.console.streams import Streams  # noqa: PLC0415
+    from workflowlookup.console.viewer import FROM_HERE, Viewer  # noqa: PLC0415
+    from workflowlookup.transport.login import Login, access_of, session_of  # noqa: PLC0415
+
+    streams = Streams(views.of(LOCAL).services.runs)
+
+    def viewer(request: "Request") -> Viewer | None:
+        access = access_of(request)
+        if access is None:
+            return None
+        return Viewer(
+            name=access.name or FROM_HERE,
+            kind=access.kind,
+            scopes=access.scopes,
+            workflows=access.workflows,
+            session=session_of(request),
+        )
+
+    def see(one: Viewer) -> House:
+        access = Access(name=one.name, kind=one.kind, scopes=one.scopes, workflows=one.workflows)
+        surface = views.of(LOCAL if access.is_unbound else access)
+        return make_house(
+            surface.services,
+            registry=surface.registry,
+            streams=streams,
+            viewer=viewer,
+            secret=b"the session is the secret",
+            journal=without_password(settings.journal),
+            see=see,
+        )
+
+    local = Viewer(name=FROM_HERE, kind=LOCAL.kind, scopes=LOCAL.scopes)
+    login = Login(guard, stylesheet=address("console.css"))
+    pages = Starlette(routes=make_routes(see(local)))
+    return [*login.routes(), static_route(), Mount("/", app=login.guarded(pages, refused))], streams.close
 
 
 def make_guard(settings: Settings, address: str) -> "Guard":

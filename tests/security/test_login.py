@@ -11,7 +11,7 @@ from starlette.routing import Mount, Route
 from workflowlookup.runs.sqlite import SqliteJournal
 from workflowlookup.runs.tokens import Tokens
 from workflowlookup.transport.guard import Guard
-from workflowlookup.transport.login import Login, session_of, viewer
+from workflowlookup.transport.login import Login, access_of, session_of
 
 BASE = "http://127.0.0.1:8787"
 OURS = {"origin": BASE, "sec-fetch-site": "same-origin"}
@@ -51,7 +51,7 @@ def secret(tokens):
 @pytest.fixture
 def browser(tokens, secret):
     async def page(request):
-        return PlainTextResponse(f"{viewer(request).name} {session_of(request)}")
+        return PlainTextResponse(f"{access_of(request).name} {session_of(request)}")
 
     login = Login(Guard(tokens, None, is_loopback=True))
     pages = Starlette(routes=[Route("/{path:path}", page, methods=["GET", "POST"])])

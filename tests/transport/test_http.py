@@ -418,7 +418,7 @@ def test_a_server_without_its_journal_is_not_ready(serve, tmp_path):
     server = serve("--journal", str(tmp_path / "file" / "runs.sqlite"))
 
     assert httpx2.get(f"{server.base}/readyz").status_code == 503
-    assert "workflowlookup_journal_up 0" in httpx2.get(f"{server.base}/metrics").text
+    assert httpx2.get(f"{server.base}/metrics").status_code == 503  # nobody knows whether it takes a token
 
 
 def test_the_figures_are_openmetrics(serve, connect, tmp_path):

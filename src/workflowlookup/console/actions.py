@@ -7,7 +7,6 @@ from starlette.responses import RedirectResponse, Response
 
 from workflowlookup.console.guard import Refused
 from workflowlookup.console.looking import find_run
-from workflowlookup.console.viewer import Scope
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Started
 from workflowlookup.core.run import Run, Waiting
@@ -21,7 +20,7 @@ async def confirm(visit: Visit) -> Response:
     run = _allowed(visit, "confirm")
     step, note = visit.form.get("step", ""), _note(visit)
     if not _is_said(visit, run, step, note, ConfirmationGiven):
-        visit.house.runs.confirm(run.id, step, note=note, by=visit.viewer.name)
+        visit.house.runs.confirm(run.id, step, note=note, by=visit.by)
     return _back(run.id, "confirmed")
 
 
@@ -29,13 +28,13 @@ async def deny(visit: Visit) -> Response:
     run = _allowed(visit, "confirm")
     step, note = visit.form.get("step", ""), _note(visit)
     if not _is_said(visit, run, step, note, ConfirmationDenied):
-        visit.house.runs.deny(run.id, step, note=note, by=visit.viewer.name)
+        visit.house.runs.deny(run.id, step, note=note, by=visit.by)
     return _back(run.id, "denied")
 
 
 async def cancel(visit: Visit) -> Response:
     run = _allowed(visit, "run")
-    visit.house.runs.cancel(run.id, _note(visit), by=visit.viewer.name)
+    visit.house.runs.cancel(run.id, _note(visit), by=visit.by)
     return _back(run.id, "cancelled")
 
 
@@ -45,7 +44,7 @@ async def again(visit: Visit) -> Response:
     new_id = visit.form.get("new", "")
     if not _NEW_ID.fullmatch(new_id):
         raise Refused(400, "The form cannot be read. Load the page again.")
-    started = visit.house.runs.journal.read(run.id)[0].event
+    started = visit.house.runs.history(run.id)[0].event
     if not run.is_over or not isinstance(started, Started):
         raise RunStateError("The run is not over. Go on with it, or cancel it first.")
     new = visit.house.runs.start(
@@ -53,13 +52,13 @@ async def again(visit: Visit) -> Response:
         started.input,
         started.context,
         run_id=new_id,
-        by=visit.viewer.name,
+        by=visit.by,
         timeout=started.timeout,
     )
     return _back(new.id, "again")
 
 
-def _allowed(visit: Visit, scope: Scope) -> Run:
+def _allowed(visit: Visit, scope: str) -> Run:
     """The run. Raises `NotThere` for those who do not see it, and a refusal for those who may only look."""
     run = find_run(visit, visit.named("run"))
     if not visit.viewer.may(scope, run.workflow.id):

@@ -12,7 +12,14 @@ from workflowlookup.console import actions, library_pages, other_pages, run_page
 from workflowlookup.console.guard import HEADERS, NotThere, Refused, read_form
 from workflowlookup.console.house import House
 from workflowlookup.console.visit import Visit, render
-from workflowlookup.errors import RunNotFound, RunStateError, StorageError, WorkflowLookupError, WorkflowNotFound
+from workflowlookup.errors import (
+    Forbidden,
+    RunNotFound,
+    RunStateError,
+    StorageError,
+    WorkflowLookupError,
+    WorkflowNotFound,
+)
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +67,12 @@ def make_routes(house: House) -> list[BaseRoute]:
     """The routes of the console, to be put after all others: the last one answers every address."""
     pages = [Route(path, _endpoint(house, handler), methods=["GET"]) for path, handler in PAGES]
     forms = [Route(path, _endpoint(house, handler), methods=["POST"]) for path, handler in ACTIONS]
-    files = Route("/static/{name}", _static, methods=["GET"])
-    return [files, *pages, *forms, Route("/{path:path}", _endpoint(house, _nothing), methods=["GET"])]
+    return [static_route(), *pages, *forms, Route("/{path:path}", _endpoint(house, _nothing), methods=["GET"])]
+
+
+def static_route() -> BaseRoute:
+    """The stylesheet and the like, which are open to all: there is nothing in them."""
+    return Route("/static/{name}", _static, methods=["GET"])
 
 
 async def _static(request: Request) -> Response:
@@ -78,7 +89,7 @@ def _endpoint(house: House, handler: Handler) -> Callable[[Request], Awaitable[R
         if viewer is None or not viewer.may("read"):
             told = house.welcome or "Come with a token that may read."
             return _guarded(HTMLResponse(_problem(house, 401, told), 401))
-        visit = Visit(house, request, viewer, {})
+        visit = Visit(house.seen_by(viewer), request, viewer, {})
         try:
             if request.method == "POST":
                 visit.form = await read_form(request, house.secret, viewer)
@@ -102,6 +113,8 @@ def _told(problem: Exception, request: Request) -> tuple[int, str]:
         case StorageError():
             log.warning("%s: %s", request.url.path, problem)
             return 503, problem.message + "."  # its particulars name files
+        case Forbidden():
+            return 403, problem.explain()
         case WorkflowLookupError():
             return 422, problem.explain()
     log.error("%s failed", request.url.path, exc_info=problem)

@@ -48,22 +48,37 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     """Where the runs are, as it may be shown."""
     welcome: str = ""
     """What somebody is told who is not known: how to come in."""
+    confirmation: str = "auto"
+    """Whose word counts where a step needs a person: the setting of this name."""
+    is_view: bool = False
+    """Whether the runs are those of one viewer, and say themselves who did what."""
+    see: "Callable[[Viewer], House] | None" = None
+    """The house as a viewer sees it; None where there is only one, who sees all."""
+
+    def seen_by(self, viewer: Viewer) -> "House":
+        return self if self.see is None else self.see(viewer)
 
 
-def make_house(
+def make_house(  # noqa: PLR0913 - all that a house has
     services: Services,
     *,
+    registry: Registry | None = None,
+    streams: Streams | None = None,
+    see: Callable[[Viewer], House] | None = None,
     viewer: Callable[[Request], Viewer | None],
     secret: bytes,
     journal: str = "",
     welcome: str = "",
 ) -> House:
-    """The house of a server: what its tools stand on, for people. The services are for the event loop's thread."""
-    registry = Registry(BUILTIN_TOOLS, services)
+    """The house of a server: what its tools stand on, for people. The services are for the event loop's thread.
+
+    `registry` and `streams` are those of the server, where there are some already.
+    """
+    known = registry or Registry(BUILTIN_TOOLS, services)
 
     def tools() -> Sequence[Tool]:
-        registry.refresh()
-        return tuple(registry.tools.values())
+        known.refresh()
+        return tuple(known.tools.values())
 
     def resolve(workflow_id: str) -> Workflow:
         try:
@@ -78,7 +93,10 @@ def make_house(
     return House(
         catalog=services.catalog,
         runs=services.runs,
-        streams=Streams(services.runs),
+        streams=streams or Streams(services.runs),
+        confirmation=services.confirmation,
+        is_view=not services.access.is_unbound,
+        see=see,
         viewer=viewer,
         providers=lambda: tuple(_providers(services)),
         resolve=resolve,

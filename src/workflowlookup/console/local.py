@@ -50,7 +50,7 @@ class Local:
         self.services = services
         self._cookie = f"workflowlookup-{port}"  # cookies do not know of ports
         self._key: str | None = secrets.token_urlsafe(24)
-        self._viewer = Viewer(name=person, scopes=frozenset({"admin"}), session=secrets.token_urlsafe(24))
+        self._viewer = Viewer(name=person, kind="local", scopes=frozenset({"admin"}), session=secrets.token_urlsafe(24))
         self.house = make_house(
             services, viewer=self._known, secret=secrets.token_bytes(32), journal=journal, welcome=WELCOME
         )

@@ -163,7 +163,7 @@ def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> d
         "judged_at": _judged_at(records),
         "asks": found.waiting_for is Waiting.CONFIRMATION,
         "call": _call(found),
-        "may_confirm": visit.viewer.may("confirm", found.workflow.id),
+        "may_confirm": visit.viewer.may_confirm(visit.house.confirmation),
         "may_cancel": may_run and not found.is_over,
         "may_start": may_run and found.is_over and current(visit, found.workflow.id) is not None,
         "new_id": secrets.token_hex(6),

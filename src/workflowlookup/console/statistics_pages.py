@@ -172,7 +172,7 @@ async def _tallied(visit: Visit, query: Query) -> tuple[dict[str, Tally], int]:
         if read % AT_ONCE == 0:
             await asyncio.sleep(0)
         try:
-            records = visit.house.runs.journal.read(line.id)
+            records = visit.house.runs.records(line.id)
             tallies.setdefault(line.version, Tally()).add(line.id, records)
         except WorkflowLookupError:
             continue  # one that is damaged or just gone

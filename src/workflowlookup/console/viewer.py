@@ -1,31 +1,14 @@
 """Who looks, and what they may see and do."""
 
-from fnmatch import fnmatchcase
-from typing import Literal
+from workflowlookup.access import Access
 
-import msgspec
-
-Scope = Literal["read", "run", "confirm", "admin"]
+FROM_HERE = "console"
+"""What the journal says of how somebody came."""
 
 
-class Viewer(msgspec.Struct, frozen=True, kw_only=True):
-    """A person in front of the console. Whoever may do anything may look; an administrator may do all."""
+class Viewer(Access, frozen=True, kw_only=True):
+    """A person in front of the console; or a program that asks for its pages."""
 
-    name: str
-    scopes: frozenset[str]
-    workflows: tuple[str, ...] = ("*",)
-    """Patterns of the ids that exist for them."""
+    kind: str = "person"
     session: str = ""
     """What tells one visit from another; forms are bound to it."""
-
-    def may(self, scope: Scope, workflow_id: str | None = None) -> bool:
-        """Whether they may do this, and with this workflow if one is named."""
-        has_scope = bool(self.scopes) if scope == "read" else bool(self.scopes & {scope, "admin"})
-        return has_scope and (workflow_id is None or self._sees(workflow_id))
-
-    @property
-    def sees_all(self) -> bool:
-        return self.may("read") and "*" in self.workflows
-
-    def _sees(self, workflow_id: str) -> bool:
-        return any(fnmatchcase(workflow_id, pattern) for pattern in self.workflows)

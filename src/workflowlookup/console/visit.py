@@ -13,7 +13,7 @@ from workflowlookup.console.guard import NotThere, form_token
 from workflowlookup.console.house import House
 from workflowlookup.console.static import address
 from workflowlookup.console.text import FILTERS
-from workflowlookup.console.viewer import Scope, Viewer
+from workflowlookup.console.viewer import FROM_HERE, Viewer
 
 _ENVIRONMENT: Final = jinja2.Environment(
     loader=jinja2.PackageLoader("workflowlookup.console"),
@@ -44,6 +44,11 @@ class Visit:
         self.viewer = viewer
         self.form = form
 
+    @property
+    def by(self) -> str:
+        """Who did what they do, for the journal."""
+        return FROM_HERE if self.house.is_view else self.viewer.name
+
     def asked(self, name: str, most: int = 200) -> str:
         """A word of the query, without what cannot be in one."""
         return self.request.query_params.get(name, "").replace("\0", "").strip()[:most]
@@ -57,7 +62,7 @@ class Visit:
         text = self.asked(name, 16)
         return int(text) if text.isascii() and text.isdecimal() else default
 
-    def need(self, scope: Scope, workflow_id: str, what: str) -> None:
+    def need(self, scope: str, workflow_id: str, what: str) -> None:
         """Raises `NotThere` unless this exists for the viewer."""
         if not self.viewer.may(scope, workflow_id):
             raise NotThere(what)

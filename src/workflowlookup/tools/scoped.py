@@ -235,6 +235,9 @@ class ScopedRuns(Runs):
         self._seen(run_id)
         return self._runs.history(run_id, after)
 
+    def records(self, run_id: str) -> list[Record]:
+        return self._runs.records(run_id) if self._sees(self._runs.workflow_of(run_id)) else []
+
     def summaries(self, query: Query) -> list[Summary]:
         if not self._access.may("read"):
             return []

@@ -72,6 +72,8 @@ class Door:
     ) -> None:
         """`input_schema_of`: of a tool by its name, for parameters that clients mirror in headers."""
         self.is_draining = False
+        self.endings: list[Callable[[], None]] = []
+        """What else is to be told that the server stops."""
         self.metrics = metrics or Metrics()
         self.metrics.ask.append(self._families)
         self._connect = connect
@@ -334,6 +336,8 @@ class Door:
     async def drain(self, seconds: float) -> None:
         """Take no more requests; give calls that wait their time, then end every stream with its last message."""
         self.is_draining = True
+        for end in self.endings:
+            end()
         deadline = time.monotonic() + seconds
         while self.is_busy and (left := deadline - time.monotonic()) > 0:
             with contextlib.suppress(TimeoutError):

@@ -6,6 +6,7 @@ nothing has to be remembered. It counts for pages only; MCP takes no cookies.
 
 import hashlib
 import html
+import secrets
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
@@ -110,15 +111,21 @@ class Login:
         return response
 
 
-def viewer(request: Request) -> Access | None:
+def access_of(request: Request) -> Access | None:
     """Who looks at a page; None when nobody asked."""
     access = request.scope.get(ACCESS)
     return access if isinstance(access, Access) else None
 
 
+_NOBODY: Final = secrets.token_urlsafe(24)
+
+
 def session_of(request: Request) -> str:
-    """What tells one visitor from another, for forms to be bound to; it does not tell the token."""
-    said = request.headers.get("authorization", "") or request.cookies.get(COOKIE, "")
+    """What tells one visitor from another, for forms to be bound to, and what no other page can know.
+
+    It is the same on every replica; but for the local person, who has but one server.
+    """
+    said = request.headers.get("authorization", "") or request.cookies.get(COOKIE, "") or _NOBODY
     return hashlib.sha256(f"session\0{said}".encode()).hexdigest()
 
 
