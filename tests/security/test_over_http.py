@@ -132,7 +132,8 @@ def test_health_is_open_and_says_nothing(house):
     with httpx2.Client() as client:
         assert client.get(f"{house.server.base}/healthz").text == "ok\n"
         assert client.get(f"{house.server.base}/readyz").text == "ready\n"
-        assert client.get(f"{house.server.base}/.well-known/oauth-protected-resource").status_code == 404
+        for name in ("oauth-protected-resource", "oauth-protected-resource/mcp", "oauth-authorization-server"):
+            assert client.get(f"{house.server.base}/.well-known/{name}").status_code == 404
 
 
 @pytest.mark.parametrize(("who", "status"), [("reader", 403), ("ci-bot", 403), ("other", 403), ("root", 200)])

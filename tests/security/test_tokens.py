@@ -103,11 +103,12 @@ def test_a_replica_refuses_what_another_one_revoked(make, tokens):
 
 
 def test_access_stays_closed_when_the_last_token_is_revoked(make, tokens):
-    assert not tokens.are_used()
+    assert tokens.version() == (0, 0)
     create(tokens)
+    assert make().version() == (1, 0)
     tokens.revoke("ci-bot")
 
-    assert make().are_used()
+    assert make().version() == (1, 1)
     assert not make().any_valid()
 
 

@@ -62,7 +62,7 @@ class Store(Protocol):
     """Where tokens can be asked for; the guard needs no more."""
 
     def find(self, secret: str) -> Token | None: ...
-    def are_used(self) -> bool: ...
+    def version(self) -> tuple[int, int]: ...
 
 
 def _now() -> int:
@@ -137,9 +137,10 @@ class Tokens:
                 return token
         return None
 
-    def are_used(self) -> bool:
-        """Whether there ever was a token: whoever revokes the last one does not open the door to everybody."""
-        return bool(self._journal.query("SELECT 1 FROM tokens LIMIT 1"))
+    def version(self) -> tuple[int, int]:
+        """How many tokens were ever made, and how many of them were revoked: no token is ever forgotten."""
+        ((made, revoked),) = self._journal.query("SELECT COUNT(*), COUNT(revoked) FROM tokens")
+        return int(made), int(revoked)
 
     def any_valid(self) -> bool:
         now = self._clock()

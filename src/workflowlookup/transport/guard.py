@@ -6,9 +6,11 @@ issuer is named, everybody is the local person: whoever can reach it has the fil
 """
 
 import asyncio
+import hashlib
 import ipaddress
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -20,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workflowlookup.access import LOCAL, Access
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.tokens import PREFIX, Store
+from workflowlookup.runs.tokens import PREFIX, Store, Token
 from workflowlookup.transport.oauth import KeysAway, Oauth
 from workflowlookup.transport.views import CURRENT
 
@@ -32,6 +34,9 @@ COOKIE: Final = "workflowlookup"
 METADATA: Final = "/.well-known/oauth-protected-resource"
 LOOK_SECONDS: Final = 0.5
 """How often it is asked again who sent a request that takes long: a stream must not outlive its token."""
+AGAIN_SECONDS: Final = 0.25
+"""How often it is asked, for all of these together, whether anything about tokens has changed."""
+MOST_KEPT: Final = 10_000
 FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 """Headers of what came through a proxy: it is not from this machine, whatever its address says."""
 
@@ -47,17 +52,37 @@ class Guard:
         self._tokens = tokens
         self._oauth = oauth
         self._is_closed = oauth is not None or not is_loopback
+        self._version: tuple[int, int] = (-1, -1)
+        self._looked_at = float("-inf")
+        self._kept: dict[bytes, Token] = {}
 
-    async def authenticate(self, request: Request, *, by_cookie: bool = False) -> Access | Response:
-        """Who sends a request, or what they are answered. `by_cookie`: where a browser shows pages."""
+    async def authenticate(
+        self, request: Request, *, by_cookie: bool = False, is_again: bool = False
+    ) -> Access | Response:
+        """Who sends a request, or what they are answered. `by_cookie`: where a browser shows pages.
+
+        `is_again`: for one who was let in a moment ago; what is then said may be as old as `AGAIN_SECONDS`.
+        """
         try:
-            return await self._authenticate(request, by_cookie=by_cookie)
+            if is_again:
+                self._look()
+            return await self._authenticate(request, by_cookie=by_cookie, is_again=is_again)
         except (StorageError, KeysAway) as problem:
             log.warning("nobody can be let in: %s", problem or type(problem).__name__)
             told = {"error": "temporarily_unavailable", "error_description": "Nobody can be let in now. Try again."}
             return JSONResponse(told, 503, {**_NO_STORE, "Retry-After": "5"})
 
-    async def _authenticate(self, request: Request, *, by_cookie: bool) -> Access | Response:
+    def _look(self) -> None:
+        """See whether any token was made or revoked: one question for all who are let in again."""
+        if time.monotonic() - self._looked_at < AGAIN_SECONDS:
+            return
+        version = self._tokens.version()
+        self._looked_at = time.monotonic()
+        if version != self._version:
+            self._version = version
+            self._kept.clear()
+
+    async def _authenticate(self, request: Request, *, by_cookie: bool, is_again: bool) -> Access | Response:
         headers = request.headers.getlist("authorization")
         if len(headers) > 1:
             return self._refuse(request, 400, "invalid_request", "Send one Authorization header.")
@@ -65,10 +90,10 @@ class Guard:
             said = _BEARER.fullmatch(headers[0])
             if said is None:
                 return self._refuse(request, 401, "invalid_request", "Send Authorization: Bearer TOKEN.")
-            access = await self._find(said[1])
+            access = await self._find(said[1], is_again=is_again)
         elif by_cookie and (cookie := request.cookies.get(COOKIE)):
-            access = await self._find(cookie)
-        elif self._is_open(request):
+            access = await self._find(cookie, is_again=is_again)
+        elif self._is_open(request, is_again=is_again):
             return LOCAL
         else:
             return self._refuse(request, 401, "", "This server wants to know who you are: send a token.")
@@ -78,16 +103,29 @@ class Guard:
             return self.forbid(request, "The token is good for nothing here: it has none of the scopes.")
         return access
 
-    async def _find(self, secret: str) -> Access | None:
+    async def _find(self, secret: str, *, is_again: bool) -> Access | None:
         if secret.startswith(PREFIX):
-            token = self._tokens.find(secret)
+            token = self._find_again(secret) if is_again else self._tokens.find(secret)
             return token.access if token is not None else None
         return await self._oauth.find(secret) if self._oauth is not None else None
 
-    def _is_open(self, request: Request) -> bool:
-        """Whether it is the local person, who proves nothing."""
-        if not self._is_closed and self._tokens.are_used():
-            self._is_closed = True  # for good: also when the journal is lost
+    def _find_again(self, secret: str) -> Token | None:
+        key = hashlib.sha256(secret.encode()).digest()
+        token = self._kept.get(key)
+        if token is None:
+            token = self._tokens.find(secret)
+            if token is not None and len(self._kept) < MOST_KEPT:
+                self._kept[key] = token
+        return token if token is not None and token.state(time.time_ns() // 1_000_000) == "valid" else None
+
+    def _is_open(self, request: Request, *, is_again: bool) -> bool:
+        """Whether it is the local person, who proves nothing.
+
+        Whoever revokes the last token, or loses the journal, does not open the door to everybody.
+        """
+        if not self._is_closed:
+            made, _ = self._version if is_again else self._tokens.version()
+            self._is_closed = made > 0
         if self._is_closed or any(name in request.headers for name in FORWARDED):
             return False
         return request.client is not None and is_loopback(request.client.host)
@@ -111,15 +149,21 @@ class Guard:
         return JSONResponse(body, status, headers)
 
     def routes(self) -> list[BaseRoute]:
-        """Where clients of OAuth read whom to ask for a token; open to all."""
-        oauth = self._oauth
-        if oauth is None:
-            return []
+        """Where clients of OAuth read whom to ask for a token; open to all, and also says that there is nobody."""
+
+        async def nothing(_: Request) -> Response:
+            return JSONResponse({"error": "not_found"}, 404)
 
         async def metadata(request: Request) -> Response:
-            return JSONResponse(oauth.metadata(_base(request)), headers={"Cache-Control": "max-age=300"})
+            if self._oauth is None:
+                return await nothing(request)
+            return JSONResponse(self._oauth.metadata(_base(request)), headers={"Cache-Control": "max-age=300"})
 
-        return [Route(METADATA, metadata), Route(METADATA + "/{path:path}", metadata)]
+        return [
+            Route(METADATA, metadata),
+            Route(METADATA + "/{path:path}", metadata),
+            Route("/.well-known/{path:path}", nothing),
+        ]
 
 
 class Guarded:
@@ -159,8 +203,8 @@ class Guarded:
         CURRENT.set(found)
         await self._serve(found, request, receive, send)
 
-    async def _ask(self, request: Request) -> Access | Response:
-        found = await self._guard.authenticate(request, by_cookie=self._by_cookie)
+    async def _ask(self, request: Request, *, is_again: bool = False) -> Access | Response:
+        found = await self._guard.authenticate(request, by_cookie=self._by_cookie, is_again=is_again)
         if isinstance(found, Response):
             return found
         told = self._needs(found)
@@ -176,7 +220,7 @@ class Guarded:
             await send(message)
 
         with anyio.CancelScope() as life:
-            watch = _Watch(lambda: self._ask(request), access, life)
+            watch = _Watch(lambda: self._ask(request, is_again=True), access, life)
             try:
                 await self._app(request.scope, receive, note)
             finally:
