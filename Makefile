@@ -34,7 +34,7 @@ oracle: $(VENV)/.installed  ## ask what the reference was asked, in CASES, and c
 	@$(BIN)/python tests/oracle.py $(CASES)
 
 soak: $(VENV)/.dev  ## the long runs: fuzz, crashes, many at once
-	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs
+	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution/test_crashes.py
 
 docs: $(VENV)/.installed  ## write the lists in docs/ anew from the code
 	@$(BIN)/python docs/generate.py

@@ -72,6 +72,10 @@ class ScopedWorkflows:
         offer = offers.get(wanted) or next((one for one in offers.values() if one.workflow_id == wanted), None)
         return self._whole.resolve(offer.tool.name) if offer is not None else None
 
+    def folded(self, name: str) -> Tool | None:
+        offer = self.offers.get(name)
+        return offer.tool if offer is not None else None
+
     def default_timeout(self, workflow: Workflow) -> float | None:
         return self._whole.default_timeout(workflow)
 
