@@ -96,11 +96,12 @@ def test_the_reply_to_initialize_costs_neither_core_nor_library_nor_anything_hea
 
 
 def test_the_lookup_tools_load_nothing_of_runs():
+    """With workflow tools on, their names are in the journal, and the first list of tools reads them there."""
     script = (
         "import json, sys\n"
         "from workflowlookup.app import make_connection\n"
         "from workflowlookup.settings import read_settings\n"
-        "connection = make_connection(read_settings({}, {}, directory='.'))\n"
+        "connection = make_connection(read_settings({'workflow_tools': 'false'}, {}, directory='.'))\n"
         "def ask(method, **params):\n"
         "    message = {'jsonrpc': '2.0', 'id': 1, 'method': method, 'params': params}\n"
         "    assert b'result' in connection.handle(json.dumps(message).encode())\n"

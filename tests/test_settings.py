@@ -224,14 +224,13 @@ def test_what_is_in_the_environment_is_filled_in_when_it_is_used():
 
 def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(read, tmp_path):
     file = tmp_path / "workflowlookup.toml"
-    started = read()
-    live = Live(started)
+    live = Live(read())
     assert live.look(is_asked=True) is None
 
     file.write_text('max_concurrent = 3\nlog_level = "info"\n')
     changed = live.look(is_asked=True)
     assert changed is not None
-    assert (changed.max_concurrent, live.stuck(started)) == (3, ["log_level"])
+    assert (changed.max_concurrent, live.stuck()) == (3, ["log_level"])
 
     file.write_text("max_concurrent = 0\n")
     assert live.look(is_asked=True) is None

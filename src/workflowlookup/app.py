@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from workflowlookup.settings import Settings
+from workflowlookup.settings import Live, Settings, plan_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from workflowlookup.protocol.connection import Connection
     from workflowlookup.runs.journal import Journal
     from workflowlookup.runs.service import Runs
+    from workflowlookup.tools.dynamic import DynamicTools
     from workflowlookup.tools.registry import Services
     from workflowlookup.transport.bell import Bell
     from workflowlookup.transport.http import Door
@@ -111,31 +112,41 @@ def _nobody_waits() -> None:
 def make_execution(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Execution":
     """The server's own work; its thread is started with the first of it."""
     from workflowlookup.execution.service import Execution  # noqa: PLC0415
-    from workflowlookup.settings import plan_of  # noqa: PLC0415
 
     return Execution(plan_of(settings), functools.partial(make_runs, settings), settings.journal, ring)
 
 
-def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Services":
-    """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell."""
+def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits, live: Live | None = None) -> "Services":
+    """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell; `live`
+    has the settings as they are now.
+    """
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
-    behind = _Behind(settings, ring)
-    return Services(
+    behind = _Behind(settings, ring, live or Live(settings))
+    behind.services = Services(
         catalog=make_catalog(settings),
         open_runs=lambda: behind.runs,
         open_execution=lambda: behind.execution,
+        open_workflows=lambda: behind.workflows,
         confirmation=settings.confirmation,
+        reload=behind.reload,
         settle=behind.settle,
         close=behind.close,
     )
+    return behind.services
 
 
 class _Behind:
-    """The journal and the server's own work, each made when it is first needed; the work follows the journal."""
+    """The journal, the server's own work and the workflow tools, each made when it is first needed.
 
-    def __init__(self, settings: Settings, ring: Callable[[], None]) -> None:
+    The work follows the journal, and all of them the settings.
+    """
+
+    services: "Services"
+
+    def __init__(self, settings: Settings, ring: Callable[[], None], live: Live) -> None:
         self._settings = settings
+        self._live = live
         self._ring = ring
 
     @functools.cached_property
@@ -146,7 +157,25 @@ class _Behind:
 
     @functools.cached_property
     def execution(self) -> "Execution":
-        return make_execution(self._settings, self._ring)
+        return make_execution(self._live.settings, self._ring)
+
+    @functools.cached_property
+    def workflows(self) -> "DynamicTools":
+        from workflowlookup.tools.dynamic import DynamicTools  # noqa: PLC0415 - with the first list of tools
+
+        return DynamicTools(self.services, plan_of(self._live.settings), self._look_at_settings)
+
+    def reload(self) -> None:
+        """Read the settings now."""
+        self._look_at_settings(is_asked=True)
+
+    def _look_at_settings(self, *, is_asked: bool = False) -> None:
+        new = self._live.look(is_asked=is_asked)
+        if new is None:
+            return
+        plan = plan_of(new)
+        self.execution.apply(plan)
+        self.workflows.apply(plan)
 
     def _follow(self, run_id: str, run: "Run | None") -> None:
         if run is not None and (run.waiting_for == "call" or run.needs_stop):
@@ -167,7 +196,10 @@ def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
     from workflowlookup.protocol.surface import Surface  # noqa: PLC0415
 
-    return Connection(Surface(lambda: make_services(settings, ring), tells_changes=lambda: settings.workflow_tools))
+    live = Live(settings)
+    return Connection(
+        Surface(lambda: make_services(settings, ring, live), tells_changes=lambda: live.settings.workflow_tools)
+    )
 
 
 def serve_stdio(settings: Settings) -> int:

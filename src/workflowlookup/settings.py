@@ -5,6 +5,7 @@ Other systems are tables of the file: `[mcpServers.NAME]` and `[providers.NAME]`
 settings again when their file has changed.
 """
 
+import logging
 import os
 import re
 import time
@@ -15,6 +16,8 @@ import msgspec
 
 if TYPE_CHECKING:
     from workflowlookup.providers.config import Plan, ProviderConfig, ServerConfig
+
+log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "workflowlookup.toml"
 PREFIX: Final = "WORKFLOWLOOKUP_"
@@ -387,7 +390,7 @@ def _read_file(candidates: Sequence[str], *, is_named: bool) -> tuple[str, Mappi
 LIVE: Final = frozenset(
     (
         *("workflow_tools", "include", "exclude", "tools_budget_bytes", "refresh_seconds", "timeout_seconds"),
-        *("max_concurrent", "drain_seconds"),
+        "max_concurrent",
     )
 )
 """What takes effect while the server runs; the tables do, too."""
@@ -399,15 +402,17 @@ class Live:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._started_with = settings
         self.problem = ""
         """What is wrong with the file as it is now."""
         self._seen = _signatures(settings.candidates)
         self._next_look = 0.0
+        self._stuck: list[str] = []
 
     def look(self, *, is_asked: bool = False) -> Settings | None:
         """The new settings, when what can change has changed; asked outright, the file is read in any case.
 
-        What is wrong is in `problem` until the file is mended.
+        What is wrong is logged, and is in `problem` until the file is mended.
         """
         now = time.monotonic()
         if now < self._next_look and not is_asked:
@@ -420,17 +425,24 @@ class Live:
         try:
             new = self.settings.read_again()
         except SettingsError as problem:
+            if str(problem) != self.problem:
+                log.warning("the settings stay as they were: %s", problem)
             self.problem = str(problem)
             return None
+        if self.problem:
+            log.info("the settings can be read again")
         self.problem = ""
         before, self.settings = self.settings, new
+        if self.stuck() != self._stuck:
+            self._stuck = self.stuck()
+            log.warning("what has changed takes effect with the next start: %s", ", ".join(self._stuck) or "nothing")
         live = (*sorted(LIVE), "servers", "providers")
         return new if any(getattr(new, name) != getattr(before, name) for name in live) else None
 
-    def stuck(self, started_with: Settings) -> list[str]:
+    def stuck(self) -> list[str]:
         """The settings that have other values now but take effect with the next start only."""
         names = [setting.name for setting in SETTINGS if setting.name not in LIVE]
-        return [name for name in names if getattr(self.settings, name) != getattr(started_with, name)]
+        return [name for name in names if getattr(self.settings, name) != getattr(self._started_with, name)]
 
 
 def _signatures(files: Sequence[str]) -> list[object]:

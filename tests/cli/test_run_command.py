@@ -361,3 +361,15 @@ def test_text_that_is_not_utf_8_is_refused(cli: Cli) -> None:
     done = cli("run", "sample-workflow", stdin=b"\xff\xfe done")
 
     assert (done.returncode, "not UTF-8" in done.stderr) == (1, True)
+
+
+# ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_that_waits_for_a_call_says_what_the_server_calls(cli: Cli, project: Path) -> None:
+    call = {"id": "call-it", "title": "Call it", "call": {"server": "nowhere", "tool": "make", "saveAs": "made"}}
+    write(project, document(call, step("last-step"), identifier="with-a-call"))
+
+    told = cli("run", "with-a-call").stdout
+
+    assert "The server calls tool 'make' of MCP server 'nowhere'." in told

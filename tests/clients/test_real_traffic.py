@@ -19,6 +19,9 @@ Start = Callable[..., Server]
 
 TOOLS = ["workflow_list", "workflow_get", "workflow_next", "workflow_validate", "workflow_validate_json"]
 TOOLS += ["workflow_start", "workflow_submit", "workflow_status", "workflow_runs", "workflow_cancel"]
+TOOLS += ["bug_investigation", "code_review", "dependency_upgrade", "documentation_writing", "feature_implementation"]
+TOOLS += ["incident_review", "performance_investigation", "refactoring", "test_writing", "workflow_authoring"]
+TOOLS += ["workflow_refresh"]
 META = "io.modelcontextprotocol/"
 SERVER_INFO = {
     "name": "workflowlookup",
@@ -33,6 +36,7 @@ CLAUDE_CODE_INFO = {
     "description": "Anthropic's agentic coding tool",
     "websiteUrl": "https://claude.com/claude-code",
 }
+TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 CLAUDE_CODE_CAPABILITIES = {"roots": {"listChanged": True}, "elicitation": {"form": {}, "url": {}}}
 CLAUDE_CODE_ENVELOPE = {
     META + "protocolVersion": "2026-07-28",
@@ -149,6 +153,7 @@ def test_a_client_shakes_hands_at_its_own_version_and_lists_the_tools(start: Sta
             "resources": {"subscribe": True, "listChanged": True},
             "prompts": {"listChanged": False},
             "completions": {},
+            **(TASKS if HANDSHAKES[client]["protocolVersion"] == "2025-11-25" else {}),
         },
         "serverInfo": SERVER_INFO,
     }
@@ -198,7 +203,7 @@ def test_claude_code_discovers_listens_and_lists_without_a_handshake(start: Star
 
     assert discovered["resultType"] == "complete"
     assert discovered["supportedVersions"] == ["2026-07-28"]
-    assert discovered["capabilities"].keys() == {"tools", "resources", "prompts", "completions"}
+    assert discovered["capabilities"].keys() == {"tools", "resources", "prompts", "completions", "extensions"}
     assert discovered["_meta"] == {META + "serverInfo": SERVER_INFO}
     assert acknowledged == {
         "jsonrpc": "2.0",
@@ -340,7 +345,7 @@ def test_methods_of_the_other_era_are_not_found(start: Start) -> None:
     assert server.receive()["error"]["code"] == -32601
 
 
-@pytest.mark.parametrize("method", ["logging/setLevel", "sampling/createMessage", "tasks/list", "roots/list"])
+@pytest.mark.parametrize("method", ["logging/setLevel", "sampling/createMessage", "tasks/update", "roots/list"])
 def test_what_was_not_offered_is_not_found_and_the_connection_lives_on(start: Start, method: str) -> None:
     server = start(version=None)
     shake_hands(server, HANDSHAKES["VS Code"])

@@ -37,5 +37,5 @@ def work(upstream):
         return made[-1]
 
     yield make_work
-    for one in made:
+    for one in reversed(made):
         one.close()

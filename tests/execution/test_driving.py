@@ -1,8 +1,9 @@
 """Runs that go by themselves: the server makes their calls, in order, and stores what comes of each."""
 
-from execution.working import call, flow
-from make import step
+from execution.working import call, effects, flow, open_runs, server_config
+from make import loop, step
 from workflowlookup.core.run import State, Waiting
+from workflowlookup.providers.config import Plan
 
 
 def test_a_run_of_three_calls_goes_by_itself(place, work, upstream):
@@ -35,3 +36,192 @@ def test_agents_and_calls_take_turns(place, work):
     working.runs.submit(run.id, "think", "thought", {})
 
     assert working.over(run.id).context["two"] == "ab"
+
+
+def test_a_call_that_fails_is_tried_again_as_often_as_the_step_says(sqlite_place, work, upstream):
+    working = work(sqlite_place)
+    run = working.finished(flow(call("one", "flaky", {"times": 2}, retries=2)))
+
+    assert (run.state, run.context["one"]) == (State.COMPLETED, {"attempts": 3})
+    assert [entry["key"] for entry in upstream.seen("call")] == [f"{run.id}:one"] * 3
+    assert working.events(run.id).count("CallFailed") == 2
+
+
+def test_a_call_that_keeps_failing_fails_the_run_and_says_why(sqlite_place, work):
+    run = work(sqlite_place).finished(flow(call("one", "fail", {"message": "no luck"}, retries=1)))
+
+    assert run.state is State.FAILED
+    assert "tool 'fail' of MCP server 'up', failed 2 times: no luck." in run.end.reason
+    assert run.calling.stopped is None
+
+
+def test_a_result_that_does_not_do_counts_as_a_failed_attempt(sqlite_place, work, upstream):
+    criteria = {"rules": [{"type": "contains", "value": "good", "message": "It must be good."}]}
+    refused = call("one", "say", {"text": "bad"}, retries=1, step={"validationCriteria": criteria["rules"]})
+
+    run = work(sqlite_place).finished(flow(refused))
+
+    assert run.state is State.FAILED
+    assert "was refused" in run.end.reason
+    assert len(upstream.seen("call")) == 2
+
+
+def test_a_server_that_nobody_named_fails_the_run(sqlite_place, work):
+    run = work(sqlite_place).finished(flow(call("one", "say", server="elsewhere")))
+
+    assert run.state is State.FAILED
+    assert "The settings name no MCP server 'elsewhere'." in run.end.reason
+
+
+def test_a_call_that_takes_too_long_is_stopped_and_the_journal_says_what_was(sqlite_place, work, upstream):
+    working = work(sqlite_place)
+    run = working.finished(flow(call("zero", "say"), call("one", "stubborn", {"seconds": 60}, timeoutSeconds=0.5)))
+
+    assert run.state is State.FAILED
+    assert run.end.timed_out
+    (pid,) = {entry["pid"] for entry in upstream.seen("began")}
+    assert (
+        f"it took longer than 0.5 seconds; the MCP server 'up' was told to stop, and its process {pid} was killed"
+        in run.end.reason
+    )
+    assert upstream.pids() == []
+
+
+def test_a_run_whose_time_is_over_stops_what_runs_beneath(place, work, upstream):
+    working = work(place)
+    working.finished(flow(call("zero", "say")))
+    run = working.finished(flow(call("one", "sleep", {"seconds": 60})), timeout=3)
+
+    assert run.state is State.FAILED
+    assert run.end.timed_out
+    assert run.calling.stopped.stopped
+    assert "was killed" in run.calling.stopped.told
+    assert upstream.wait_for("cancelled")
+
+
+def test_a_run_that_is_cancelled_stops_what_runs_beneath(place, work, upstream):
+    working = work(place)
+    run = working.start(flow(call("one", "sleep", {"seconds": 60})))
+    upstream.wait_for("call")
+
+    working.runs.cancel(run.id, "enough")
+    run = working.over(run.id)
+
+    assert run.state is State.CANCELLED
+    assert run.calling.stopped.stopped
+    assert upstream.wait_for("cancelled")
+    assert upstream.pids() == []
+
+
+def test_a_run_that_somebody_else_cancels_stops_too(place, work, upstream):
+    working = work(place)
+    run = working.start(flow(call("one", "sleep", {"seconds": 60})))
+    upstream.wait_for("call")
+
+    other = open_runs(place)
+    other.cancel(run.id)
+    other.close()
+
+    assert working.over(run.id, 5).calling.stopped.stopped
+
+
+def test_runs_beyond_the_limit_are_queued_in_order_and_the_limit_can_change(sqlite_place, work, upstream):
+    working = work(sqlite_place, max_concurrent=2)
+    workflow = flow(call("one", "sleep", {"seconds": 0.4, "steps": 1}))
+    ids = [working.start(workflow).id for _ in range(5)]
+    upstream.wait_for("call", 2)
+
+    assert [working.runs.queue_position(run_id) for run_id in ids[2:]] == [(1, 3), (2, 3), (3, 3)]
+    working.runs.cancel(ids[3])
+    for run_id in (ids[0], ids[1], ids[2], ids[4]):
+        assert working.over(run_id).state is State.COMPLETED
+    marks = [
+        (entry["at"], 1 if entry["what"] == "call" else -1)
+        for entry in upstream.seen()
+        if entry["what"] in ("call", "done")
+    ]
+    running = [sum(change for _, change in marks[: n + 1]) for n in range(len(marks))]
+    assert max(running) == 2
+    keys = [entry["key"].partition(":")[0] for entry in upstream.seen("call")]
+    assert {*keys[:2]} == {ids[0], ids[1]}  # both at once
+    assert keys[2:] == [ids[2], ids[4]]
+
+
+def test_a_run_that_waits_for_its_turn_can_run_out_of_time(sqlite_place, work, upstream):
+    working = work(sqlite_place, max_concurrent=1)
+    long = working.start(flow(call("one", "sleep", {"seconds": 60})))
+    upstream.wait_for("call")
+    short = working.start(flow(call("one", "say")), timeout=0.5)
+
+    run = working.over(short.id, 10)
+
+    assert (run.state, run.end.timed_out, run.calling.begun) == (State.FAILED, True, False)
+    working.runs.cancel(long.id)
+    working.over(long.id)
+    assert [entry["tool"] for entry in upstream.seen("call")] == ["sleep"]
+
+
+def test_progress_is_live_and_in_the_journal(sqlite_place, work, upstream):
+    working = work(sqlite_place)
+    run = working.start(flow(call("one", "sleep", {"seconds": 3, "steps": 3}), call("two", "say")))
+    seen = []
+
+    def is_far(run):
+        live = working.execution.progress(run.id)
+        if live is not None and live not in seen:
+            seen.append(live)
+        return run.is_over
+
+    working.until(run.id, is_far)
+
+    assert [(p.done, p.total, p.message) for p in seen][:2] == [(0, 3, "part 1 of 3"), (1, 3, "part 2 of 3")]
+    assert 2 <= working.events(run.id).count("CallProgressed") <= 4
+    assert working.execution.progress(run.id) is None
+
+
+def test_a_loop_of_calls_gives_each_iteration_its_own_key(sqlite_place, work, upstream):
+    workflow = flow(
+        loop("each", [call("say", "say", {"text": "{{currentItem}}"})], type="forEach", items="names"),
+        inputSchema={"type": "object", "properties": {"names": {"type": "array"}}},
+    )
+    run = work(sqlite_place).finished(workflow, {"names": ["a", "b"]})
+
+    assert run.state is State.COMPLETED, run.end
+    keys = [entry["key"] for entry in upstream.seen("call")]
+    assert len(set(keys)) == 2
+    assert all(key.startswith(f"{run.id}:") for key in keys)
+
+
+def test_a_person_is_asked_before_a_call_that_needs_a_word(sqlite_place, work, upstream):
+    working = work(sqlite_place)
+    workflow = flow(call("one", "say", {"text": "done"}, step={"requireConfirmation": True}))
+    run = working.start(workflow)
+    assert (run.waiting_for, upstream.seen("call")) == (Waiting.CONFIRMATION, [])
+
+    working.runs.confirm(run.id)
+
+    assert working.over(run.id).context["one"] == "done"
+
+
+def test_settings_that_change_are_followed_at_once(sqlite_place, work, upstream):
+    working = work(sqlite_place, servers={})
+    assert working.finished(flow(call("one", "say"))).state is State.FAILED
+
+    working.execution.apply(Plan(servers={"up": server_config(upstream)}))
+
+    assert working.finished(flow(call("one", "say"))).state is State.COMPLETED
+
+
+def test_closing_in_the_middle_of_a_call_leaves_the_run_for_the_next(place, work, upstream):
+    working = work(place)
+    run = working.start(flow(call("one", "append", {"line": "x", "seconds": 2}), call("two", "say")))
+    upstream.wait_for("call")
+    working.close()
+    assert effects(upstream) == []
+
+    again = work(place)
+    again.execution.recover()
+
+    assert again.over(run.id).state is State.COMPLETED
+    assert effects(upstream) == ["x"]
+    assert {entry["key"] for entry in upstream.seen("call")} == {f"{run.id}:one", f"{run.id}:two"}

@@ -168,7 +168,7 @@ def test_a_server_that_died_is_started_again_for_the_next_call(tmp_path):
         again = await upstreams.call("up", "say", {"text": "again"})
         (pid,) = upstream.pids()
         os.kill(pid, 9)
-        while is_alive(pid):
+        while is_alive(pid):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
         return again.text, (await upstreams.call("up", "say", {"text": "and again"})).text

@@ -62,11 +62,13 @@ def test_what_is_no_id_is_an_invalid_request(connection, identifier):
 def test_discover_is_answered_at_once_and_initialize_after_it_on_the_same_connection(connection):
     discovered = modern(connection, "server/discover")["result"]
     initialized = initialize(connection, "2025-11-25")["result"]
+    del initialized["capabilities"]["tasks"]
+    extensions = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 
     assert discovered == {
         "resultType": "complete",
         "supportedVersions": ["2026-07-28"],
-        "capabilities": initialized["capabilities"],
+        "capabilities": initialized["capabilities"] | extensions,
         "instructions": initialized["instructions"],
         "ttlMs": 0,
         "cacheScope": "private",

@@ -221,6 +221,20 @@ def test_every_damaged_journal_is_kept_however_fast_they_come(path, stored):
     assert {aside.read_bytes()[:9] for aside in asides(path)} == {b"garbage %d" % number for number in range(5)}
 
 
+def test_a_look_at_what_is_at_work_leaves_a_damaged_journal_to_those_who_can_be_told(path, stored):
+    path.write_bytes(spoilt(stored, "a garbage header"))
+    runs = Runs(SqliteJournal(str(path)))
+    for look in (runs.at_work, runs.left_running):
+        with pytest.raises(StorageError):
+            look()
+    assert asides(path) == []
+    with pytest.raises(StorageError):
+        runs.recent(1)
+    runs.close()
+
+    assert len(asides(path)) == 1
+
+
 def test_servers_that_meet_a_damaged_journal_at_once_set_it_aside_once(serve, path, stored):
     path.write_bytes(spoilt(stored, "a garbage header"))
     servers = [serve(path) for _ in range(4)]

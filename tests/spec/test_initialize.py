@@ -21,6 +21,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 # ── what is answered ────────────────────────────────────────────────────────────────────────────────────────────
+TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 
 
 @pytest.mark.spec(
@@ -54,6 +55,7 @@ def test_initialize_confirms_the_version_and_tells_capabilities_and_server(
             "resources": {"subscribe": True, "listChanged": is_on},
             "prompts": {"listChanged": False},
             "completions": {},
+            **(TASKS if version == "2025-11-25" else {}),
         },
         "serverInfo": SERVER_INFO,
     }

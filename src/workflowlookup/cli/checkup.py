@@ -18,26 +18,17 @@ import msgspec
 
 from workflowlookup import __version__
 from workflowlookup.app import make_catalog
+from workflowlookup.cli.checkup_tools import ToolsReport, examine_tools, tools_problems
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
+from workflowlookup.cli.records import Problem, Record
 from workflowlookup.errors import StorageError
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.settings import SETTINGS, Settings, without_password
 
 PATIENCE: Final = 30.0
 """Seconds that the self-test waits for the server."""
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of the report."""
-
-
-class Problem(Record, frozen=True, kw_only=True):
-    """Something that is wrong, and what to do about it."""
-
-    problem: str
-    remedy: str
 
 
 class SourceState(Record, frozen=True, kw_only=True):
@@ -105,6 +96,7 @@ class Report(Record, frozen=True, kw_only=True):
     sources: tuple[SourceState, ...]
     shadowed: tuple[Shadow, ...]
     settings: tuple[SettingState, ...]
+    tools: ToolsReport
     clients: tuple[ClientState, ...]
     self_test: SelfTest
     problems: tuple[Problem, ...]
@@ -115,6 +107,7 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
     logging.getLogger("workflowlookup").setLevel(logging.ERROR)  # what would be logged is in the report
     catalog = make_catalog(settings)
     shadowed = tuple(_shadows(catalog))
+    tools = examine_tools(settings)
     clients = tuple(_clients())
     self_test = _self_test(server_command(options))
     return Report(
@@ -124,12 +117,14 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
         sources=tuple(_sources(catalog)),
         shadowed=shadowed,
         settings=tuple(_settings(settings)),
+        tools=tools,
         clients=clients,
         self_test=self_test,
         problems=(
             *_settings_problems(options),
             *_library_problems(catalog, settings),
             *_shadow_problems(shadowed),
+            *tools_problems(tools, settings),
             *_client_problems(clients),
             *_test_problems(self_test),
         ),
@@ -174,7 +169,7 @@ def _settings(settings: Settings) -> Iterator[SettingState]:
         value = getattr(settings, setting.name)
         yield SettingState(
             name=setting.name,
-            value=[shown_path(path) for path in value] if isinstance(value, tuple) else _shown(value),
+            value=[shown_path(part) for part in value] if isinstance(value, tuple) else _shown(value),
             origin=shown_path(settings.origins[setting.name]),
         )
 

@@ -5,9 +5,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from workflowlookup.cli.checkup import ClientState, Problem, Report, SourceState, command, examine
+from workflowlookup.cli.checkup import ClientState, Report, SourceState, command, examine
+from workflowlookup.cli.checkup_tools import ToolsReport
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import plural, write, write_heading, write_hint, write_json, write_table
+from workflowlookup.cli.records import Problem
 from workflowlookup.settings import Settings
 
 
@@ -32,6 +34,7 @@ def _write(report: Report) -> None:
     write_table(
         ("setting", "from", "value"), [(item.name, item.origin, _value_words(item.value)) for item in report.settings]
     )
+    _write_tools(report.tools)
     write_heading("Clients")
     write_table(
         ("client", "scope", "server", "file"),
@@ -44,6 +47,23 @@ def _write(report: Report) -> None:
     _write_problems(report.problems)
     if not any(state.entries for state in report.clients):
         write_hint(f"No client has the server yet: {command('install', 'claude-code')} adds it to one.")
+
+
+def _write_tools(tools: ToolsReport) -> None:
+    count = f"{plural(tools.tools, 'workflow tool')} beside the built-in ones"
+    folded = "; there are too many: workflow_search and workflow_start stand for them" if tools.is_folded else ""
+    write_heading("Workflow tools")
+    write(f"{count}{folded}" if tools.is_on else "switched off (workflow_tools)")
+    if tools.patterns:
+        rows = [
+            (state.setting, state.pattern, str(state.workflows), ", ".join(state.examples)) for state in tools.patterns
+        ]
+        write_table(("filter", "pattern", "workflows", "such as"), rows, cut=True)
+    rows = [(state.name, state.kind, str(state.workflows), state.cause or state.state) for state in tools.providers]
+    write_table(("provider", "kind", "workflows", "state"), rows)
+    if tools.servers:
+        rows = [(state.name, str(state.tools), state.cause or state.state, state.where) for state in tools.servers]
+        write_table(("MCP server", "tools", "state", "where"), rows)
 
 
 def _source_row(source: SourceState) -> Sequence[str]:

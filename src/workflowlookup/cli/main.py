@@ -29,6 +29,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("serve", "serve MCP on standard input and output"),
     "list": ("list_", "list the workflows of the library"),
+    "tools": ("tools", "list the workflows that are tools, and whose they are"),
     "show": ("show", "show one workflow"),
     "next": ("next_", "show the step that comes next"),
     "check": ("check", "judge an output by the criteria of a step"),

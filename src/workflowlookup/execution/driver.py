@@ -18,7 +18,7 @@ from workflowlookup.core.run import Run, Waiting
 from workflowlookup.errors import RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.books import Books
 from workflowlookup.execution.calls import Calls, Failure, Outcome
-from workflowlookup.execution.turns import Turns
+from workflowlookup.execution.turns import Ticket, Turns
 from workflowlookup.providers.upstream import Stopped
 from workflowlookup.runs.service import Runs
 
@@ -53,6 +53,8 @@ class _Driven:
         """Set when the run is no longer there."""
         self.deadline: int | None = None
         self.stored = 0.0
+        self.is_done = False
+        """Whether nothing of it is left to do but to say so to the engine."""
         self.remote_id = ""
 
 
@@ -65,6 +67,7 @@ class Driver:
         self._turns = turns
         self._ring = ring
         self._driven: dict[str, _Driven] = {}
+        self._tickets: dict[str, Ticket] = {}
         self._watch: asyncio.Task[None] | None = None
         self._stores: set[asyncio.Task[None]] = set()
         self.progress: dict[str, Progress] = {}
@@ -75,7 +78,7 @@ class Driver:
         return any(driven.at is not None for driven in self._driven.values())
 
     def is_driving(self, run_id: str) -> bool:
-        return run_id in self._driven
+        return run_id in self._driven and not self._driven[run_id].is_done
 
     async def drive(self, run_id: str, step: str, do: Callable[[str], Awaitable[str]]) -> None:
         """What the engine runs: `do` carries out one step durably, and tells the next."""
@@ -83,8 +86,8 @@ class Driver:
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._watch_for_ever())
         try:
-            await self._look(driven)
-            async with self._turns.taken():
+            self.line_up(run_id)
+            async with self._turns.taken(self._tickets.pop(run_id)):
                 while step:
                     step = await do(step)
         finally:
@@ -92,6 +95,16 @@ class Driver:
                 del self._driven[run_id]
                 self.progress.pop(run_id, None)
             self._ring()
+
+    def line_up(self, run_id: str) -> None:
+        """Keep a place in the line for a run whose driver is about to be started."""
+        if run_id not in self._tickets:
+            self._tickets[run_id] = self._turns.line_up()
+
+    def leave(self, run_id: str) -> None:
+        """The driver was not started here after all."""
+        if ticket := self._tickets.pop(run_id, None):
+            self._turns.give_back(ticket)
 
     async def act(self, run_id: str, step_id: str) -> str:
         """Carry out the call of a step, unless the journal is further; the step whose call is due then, or nothing."""
@@ -101,10 +114,12 @@ class Driver:
             while _is_at(run, step_id):
                 run = await self._attempt(driven, run)
         except RunNotFound:
+            driven.is_done = True
             return ""
         finally:
             driven.at = None
-        return run.current if run.waiting_for is Waiting.CALL else ""
+        driven.is_done = run.waiting_for is not Waiting.CALL
+        return "" if driven.is_done else run.current
 
     def nudge(self, run_id: str) -> None:
         """A run may have been moved: look at it at once."""
@@ -165,6 +180,7 @@ class Driver:
                 return await self._store_stop(now, await self._calls.stop(now, driven.remote_id))
             return now
         finally:
+            self.progress.pop(run.id, None)
             moved.cancel()
             if not work.done():  # the server ends, and the call with it; it is made again by who takes over
                 work.cancel()

@@ -78,6 +78,9 @@ class Engine:
             await self._apart(self._lease.lock)  # DBOS makes its tables as if nobody else did
             await self._launch()
             await self._apart(self._lease.unlock)
+        except asyncio.CancelledError:  # the server ends
+            await self.close()
+            raise
         except Exception as problem:
             await self.close()
             raise self._unusable(problem) from problem
@@ -115,17 +118,23 @@ class Engine:
 
     # ── driving ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def start(self, run_id: str, sequence: int, step_id: str) -> None:
-        """Drive a run from a step that came due at a sequence. Doing it twice, here or elsewhere, is doing it once."""
+    async def start(self, run_id: str, sequence: int, step_id: str) -> bool:
+        """Drive a run from a step that came due at a sequence; whether it is driven here now.
+
+        Doing it twice, here or elsewhere, is doing it once.
+        """
         from dbos import DBOS, SetWorkflowID  # noqa: PLC0415 - loaded with the engine
 
         name = f"{run_id}:{sequence}"
         with SetWorkflowID(name):
             handle = await DBOS.start_workflow_async(_registered[0], run_id, step_id)
-        status = await handle.get_status() if type(handle).__name__.endswith("Polling") else None
-        if status is not None and status.status not in _ACTIVE:  # it ended, and the run did not go on: a fault of ours
-            with SetWorkflowID(f"{name}:{secrets.token_hex(3)}"):
-                await DBOS.start_workflow_async(_registered[0], run_id, step_id)
+        if not _is_elsewhere(handle):
+            return True
+        if (await handle.get_status()).status in _ACTIVE:
+            return False
+        # It ended, and the run did not go on: a fault of ours. Another try is another driver.
+        with SetWorkflowID(f"{name}:{secrets.token_hex(3)}"):
+            return not _is_elsewhere(await DBOS.start_workflow_async(_registered[0], run_id, step_id))
 
     async def driven(self) -> set[str]:
         """The runs that have a driver, wherever it is."""
@@ -225,6 +234,11 @@ async def _drive(run_id: str, step_id: str) -> None:
         return await engine.do(run_id, step)
 
     await engine._driver(run_id, step_id, do)  # noqa: SLF001 - of this module
+
+
+def _is_elsewhere(handle: object) -> bool:
+    """Whether DBOS gave a handle to something that it does not run in this process."""
+    return type(handle).__name__.endswith("Polling")
 
 
 def _import() -> Any:

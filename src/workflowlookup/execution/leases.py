@@ -8,13 +8,15 @@ import contextlib
 import fcntl
 import os
 import secrets
-from typing import TYPE_CHECKING, Final, Protocol
+import time
+from typing import TYPE_CHECKING, Final, LiteralString, Protocol
 
 if TYPE_CHECKING:
     import psycopg
 
 PATIENCE: Final = 3
 """How often in a row a lock in PostgreSQL must be found free: after a restart of the database all are, for a moment."""
+_LOCK_PAUSE: Final = 0.05
 _CLASS: Final = 1_463_571_276
 """The class of our advisory locks; any number that nobody else takes."""
 
@@ -139,8 +141,13 @@ class PostgresLease:
         self._found_free.pop(other, None)
 
     def lock(self) -> None:
-        if self._connection is not None:
-            self._connection.execute("SELECT pg_advisory_lock(%s, %s)", (_CLASS + 1, 0))
+        # One that waits in the database would be waited for by the one who makes indexes there.
+        while self._connection is not None and not self._try("SELECT pg_try_advisory_lock(%s, %s)"):
+            time.sleep(_LOCK_PAUSE)
+
+    def _try(self, statement: LiteralString) -> bool:
+        assert self._connection is not None
+        return self._connection.execute(statement, (_CLASS + 1, 0)).fetchone() == (True,)
 
     def unlock(self) -> None:
         if self._connection is not None:

@@ -69,13 +69,20 @@ class Office:
 
     async def drive(self, run_id: str) -> None:
         """See to it that a run whose call is due is driven, here or elsewhere."""
-        engine = await self._opened()
-        try:
-            run = await self._books.get(run_id)
-        except RunNotFound:
+        if self._driver.is_driving(run_id):
             return
-        if run.waiting_for is Waiting.CALL and run.calling is not None and not self._driver.is_driving(run_id):
-            await engine.start(run_id, run.calling.due, run.current)
+        self._driver.line_up(run_id)
+        is_here = False
+        try:
+            engine = await self._opened()
+            run = await self._books.get(run_id)
+            if run.waiting_for is Waiting.CALL and run.calling is not None:
+                is_here = await engine.start(run_id, run.calling.due, run.current)
+        except RunNotFound:
+            pass  # it was forgotten meanwhile
+        finally:
+            if not is_here:
+                self._driver.leave(run_id)
 
     async def stop(self, run_id: str) -> None:
         """A run is over that had a call: whoever drives it here stops that now."""

@@ -4,6 +4,10 @@ import asyncio
 import collections
 import contextlib
 from collections.abc import AsyncIterator
+from typing import TypeAlias
+
+Ticket: TypeAlias = "asyncio.Future[None]"
+"""A place in the line; done when it is one's turn."""
 
 
 class Turns:
@@ -12,40 +16,39 @@ class Turns:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._taken = 0
-        self._waiting: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._line: collections.deque[Ticket] = collections.deque()
 
     def limit_to(self, limit: int) -> None:
         """From now on so many; those who have their turn keep it."""
         self._limit = limit
         self._hand_out()
 
-    @contextlib.asynccontextmanager
-    async def taken(self) -> AsyncIterator[None]:
-        """Wait for a turn, and have it for as long as the block takes."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    def line_up(self) -> Ticket:
+        """A place at the end of the line. It must be used with `taken`, or given back."""
+        ticket: Ticket = asyncio.get_running_loop().create_future()
+        self._line.append(ticket)
         self._hand_out()
+        return ticket
+
+    def give_back(self, ticket: Ticket) -> None:
+        """Leave the line, or end one's turn."""
+        if ticket.done() and not ticket.cancelled():
+            self._taken -= 1
+            self._hand_out()
+        else:
+            with contextlib.suppress(ValueError):
+                self._line.remove(ticket)
+
+    @contextlib.asynccontextmanager
+    async def taken(self, ticket: Ticket) -> AsyncIterator[None]:
+        """Wait for one's turn, and have it for as long as the block takes."""
         try:
-            await turn
-        except BaseException:
-            if turn.done() and not turn.cancelled():  # it came just when nobody wanted it any more
-                self._give_back()
-            else:
-                with contextlib.suppress(ValueError):
-                    self._waiting.remove(turn)
-            raise
-        try:
+            await asyncio.shield(ticket)
             yield
         finally:
-            self._give_back()
-
-    def _give_back(self) -> None:
-        self._taken -= 1
-        self._hand_out()
+            self.give_back(ticket)
 
     def _hand_out(self) -> None:
-        while self._waiting and self._taken < self._limit:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self._taken += 1
-                turn.set_result(None)
+        while self._line and self._taken < self._limit:
+            self._taken += 1
+            self._line.popleft().set_result(None)

@@ -111,7 +111,7 @@ class Worker(Generic[H]):
             log.exception("the worker ended in a way that it should not")
         finally:
             with self._lock:
-                self._is_closed = True
+                self._is_closed, self._loop = True, None
             loop.close()
 
     def _take(self) -> None:

@@ -143,6 +143,18 @@ def claimed_id(document: Json, data: bytes, path: str) -> str:
     return wanted if isinstance(wanted, str) and wanted else os.path.splitext(os.path.basename(path))[0]
 
 
+class Details(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a document says of itself as a tool."""
+
+    input_schema: msgspec.Raw = msgspec.Raw()
+    execution_type: str = "async"
+    metadata: msgspec.Raw = msgspec.Raw()
+
+
+NO_DETAILS: Final = Details()
+_DETAILS: Final = (b'"inputSchema"', b'"executionType"', b'"metadata"')
+
+
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """A file that has been looked at: a workflow, or the reason why it is none."""
 
@@ -150,6 +162,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     signature: Signature | None
     summary: Summary | None = None
+    details: Details = NO_DETAILS
     refusal: WorkflowLookupError | None = None
 
 
@@ -164,6 +177,12 @@ def load(path: str, root: str) -> Loaded:
         if summary is None:
             document = parse_document(data, path)
             summary = summarise(document, path)
-        return Loaded(path=path, id=summary.id, signature=signature, summary=summary)
+        details = _details(data if document is None else msgspec.json.encode(document))
+        return Loaded(path=path, id=summary.id, signature=signature, summary=summary, details=details)
     except WorkflowLookupError as refusal:
         return Loaded(path=path, id=claimed_id(document, data, path), signature=signature, refusal=refusal)
+
+
+def _details(data: bytes) -> Details:
+    """What a sound document, as JSON, says of itself as a tool; most say nothing."""
+    return msgspec.json.decode(data, type=Details) if any(name in data for name in _DETAILS) else NO_DETAILS

@@ -71,7 +71,8 @@ class Questions(Generic[Call]):
 
 def elicitation(ask: "Ask") -> dict[str, Json]:
     """A question as a request for a form; every version reads one without a mode as just that."""
-    return {"method": "elicitation/create", "params": {"message": ask.message, "requestedSchema": ask.schema}}
+    about = {} if ask.meta is None else {"_meta": ask.meta}
+    return {"method": "elicitation/create", "params": {"message": ask.message, "requestedSchema": ask.schema, **about}}
 
 
 def answer_in(response: jsonrpc.Response, ask: "Ask") -> Answer:

@@ -148,6 +148,12 @@ def comes_as_result(error: WorkflowLookupError, rules: Rules) -> bool:
     return rules.errors_as_results and error.code not in _PROTOCOL_CODES
 
 
+def tool_result(result: Mapping[str, Json] | msgspec.Raw) -> dict[str, Json]:
+    """What a tool gave, as the result of `tools/call`."""
+    encoded = bytes(result) if isinstance(result, msgspec.Raw) else msgspec.json.encode(result)
+    return {"content": [{"type": "text", "text": encoded.decode()}], "structuredContent": msgspec.Raw(encoded)}
+
+
 def refusal(error: WorkflowLookupError) -> dict[str, Json]:
     """What a tool refused, as a result that a model reads."""
     return {

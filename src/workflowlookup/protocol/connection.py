@@ -40,6 +40,7 @@ from workflowlookup.protocol.calls import (
     refusal,
     refuse_cursor,
     timeout_in,
+    tool_result,
     without_questions,
 )
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
@@ -57,12 +58,14 @@ from workflowlookup.protocol.versions import (
     META_VERSION,
     RULES,
     Rules,
+    capabilities_at,
 )
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.asking import Questions
     from workflowlookup.protocol.lists import Lists
     from workflowlookup.protocol.subscriptions import Subscriptions
+    from workflowlookup.protocol.tasks import Tasks
     from workflowlookup.protocol.waiting import Waiting
     from workflowlookup.tools.registry import Ask, Caller, Later, Result
 
@@ -98,6 +101,7 @@ class Connection:
         self._questions: Questions[Call] | None = None
         self._waiting: Waiting[Call] | None = None
         self._lists: Lists | None = None
+        self._tasks: Tasks | None = None
         self._is_initialized = False
         self._last: Call | None = None
         self._subscriptions: Subscriptions | None = None
@@ -197,26 +201,16 @@ class Connection:
         self._client, self._caller = (capabilities, name_of(client_info)), None
         return {
             "protocolVersion": requested,
-            "capabilities": self._capabilities(),
+            "capabilities": capabilities_at(self._rules, tells_changes=self._surface.tells_changes()),
             "serverInfo": SERVER_INFO,
             "instructions": INSTRUCTIONS,
         }
 
     def _discover(self, _: Call) -> Json:
-        capabilities = self._capabilities()
+        capabilities = capabilities_at(ENVELOPE, tells_changes=self._surface.tells_changes())
         return cacheable(
             {"supportedVersions": list(ENVELOPE_VERSIONS), "capabilities": capabilities, "instructions": INSTRUCTIONS}
         )
-
-    def _capabilities(self) -> dict[str, Json]:
-        """What this server can do; lists change while workflows are tools."""
-        tells = self._surface.tells_changes()
-        return {
-            "tools": {"listChanged": tells, "notifyProgress": tells},
-            "resources": {"subscribe": True, "listChanged": tells},
-            "prompts": {"listChanged": False},
-            "completions": {},
-        }
 
     def _discover_without_envelope(self, call: Call) -> Json:
         return in_envelope(self._discover(call))
@@ -239,7 +233,10 @@ class Connection:
 
     def reload(self) -> None:
         """Read the settings again: somebody sent SIGHUP."""
-        self._surface.services.reload()
+        try:
+            self._surface.services.reload()
+        except Exception:  # broad on purpose: the settings stay as they are
+            log.exception("the settings could not be read again")
 
     @property
     def is_busy(self) -> bool:
@@ -285,7 +282,8 @@ class Connection:
         """Whether somebody waits, or wants to hear of changes, so that `look` should be called every now and then."""
         if self._lists is not None and self._lists.is_watching:
             return True
-        return self._is_awaited
+        has_none = self._waiting is None and self._subscriptions is None and self._tasks is None
+        return not has_none and self._is_awaited
 
     @property
     def look_seconds(self) -> float:
@@ -295,6 +293,8 @@ class Connection:
     @property
     def _is_awaited(self) -> bool:
         """Whether there are calls that wait, or runs that are followed."""
+        if self._tasks is not None and self._tasks.is_watching:
+            return True
         return bool(self._waiting) or (self._subscriptions is not None and self._subscriptions.is_watching)
 
     def look(self) -> None:
@@ -305,6 +305,8 @@ class Connection:
             self._subscriptions.look()
         if self._lists is not None:
             self._lists.look()
+        if self._tasks is not None and self._tasks.is_watching:
+            self._tasks.look(self._handshake_caller())
 
     def _open_subscriptions(self) -> "Subscriptions":
         if self._subscriptions is None:
@@ -365,25 +367,26 @@ class Connection:
         if tool is None:
             raise registry.unknown(name)
         arguments = call.optional("arguments", dict, "an object")
+        is_task = call.rules.tasks and call.params.get("task") is not None
+        if is_task and not tool.can_be_task:
+            raise MethodNotFound(f"The tool '{name}' cannot be called as a task.", method=call.method)
         try:
             result = registry.call(tool, arguments, self._caller_of(call), call.size)
         except WorkflowLookupError as error:
             if comes_as_result(error, call.rules):
                 return refusal(error)
             raise
-        return self._tell(call, result)
+        if is_task:
+            return self._create_task(call, result)
+        return tool_result(result) if type(result) in _PLAIN else self._tell(call, result)  # type: ignore[arg-type]
 
     def _tell(self, call: Call, result: "Result | Ask | Later") -> Json:
         """What a tool gave, as the answer to a call; or the call waits."""
-        if type(result) is not dict and not isinstance(result, msgspec.Raw):
-            if isinstance(result, self._surface.ask_type):
-                return self._ask(call, result)
-            if isinstance(result, self._surface.later_type):
-                return self._wait(call, result)
-        if call.method != "tools/call":
-            return result
-        encoded = bytes(result) if isinstance(result, msgspec.Raw) else msgspec.json.encode(result)
-        return {"content": [{"type": "text", "text": encoded.decode()}], "structuredContent": msgspec.Raw(encoded)}
+        if isinstance(result, self._surface.ask_type):
+            return self._ask(call, result)
+        if isinstance(result, self._surface.later_type):
+            return self._wait(call, result)
+        return tool_result(result) if call.method == "tools/call" else result  # type: ignore[arg-type]
 
     def _call_directly(self, call: Call) -> Json:
         """A tool called by its own name as the method: the same handler, the same answer, the spec's own errors."""
@@ -396,7 +399,8 @@ class Connection:
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
-        return self._tell(call, registry.call(tool, params, self._caller_of(call), call.size))
+        result = registry.call(tool, params, self._caller_of(call), call.size)
+        return result if type(result) in _PLAIN else self._tell(call, result)
 
     def _caller_of(self, call: Call) -> "Caller":
         """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""
@@ -407,19 +411,29 @@ class Connection:
             return self._surface.make_caller(
                 capabilities=capabilities, name=name, answers=call.answers, timeout_seconds=call.timeout
             )
+        caller = self._caller or self._handshake_caller()
+        if not call.answers and call.timeout is None:
+            return caller
+        return msgspec.structs.replace(caller, answers=call.answers, timeout_seconds=call.timeout)
+
+    def _handshake_caller(self) -> "Caller":
+        """Who shook hands."""
         if self._caller is None:
             capabilities, name = self._client
-            if not call.rules.asks:
+            if self._rules is None or not self._rules.asks:
                 capabilities = without_questions(capabilities)
             self._caller = self._surface.make_caller(capabilities=capabilities, name=name)
-        if not call.answers and call.timeout is None:
-            return self._caller
-        return msgspec.structs.replace(self._caller, answers=call.answers, timeout_seconds=call.timeout)
+        return self._caller
 
     # ── answers that are not there yet ──────────────────────────────────────────────────────────────────────────
 
     def _wait(self, call: Call, later: "Later") -> Json:
-        """Keep a call until its answer is there: `look` asks for it."""
+        """Keep a call until its answer is there, for which `look` asks; where the client knows tasks it becomes one."""
+        if call.rules.envelope and call.method == "tools/call":
+            from workflowlookup.protocol.tasks import knows_tasks  # noqa: PLC0415 - with the first run
+
+            if knows_tasks(call):
+                return self._open_tasks().promise(later)
         if self._waiting is None:
             from workflowlookup.protocol.waiting import Waiting  # noqa: PLC0415 - seldom needed
 
@@ -489,45 +503,51 @@ class Connection:
     # ── resources, prompts, completions ─────────────────────────────────────────────────────────────────────────
 
     def _list_resources(self, call: Call) -> Json:
-        from workflowlookup.tools.resources import list_resources  # noqa: PLC0415 - with the core, when first asked for
-
-        call.optional("cursor", str, "text")
         if self._surface.tells_changes():
             self._open_lists().lists_resources()
-        return cacheable_in(call, list_resources(self._surface.services, call.object_params()))
+        return self._offer(call)
 
-    def _list_templates(self, call: Call) -> Json:
-        from workflowlookup.tools.resources import list_templates  # noqa: PLC0415
+    def _offer(self, call: Call) -> Json:
+        from workflowlookup.protocol.offers import OFFERS  # noqa: PLC0415 - with the core, when first asked for
 
-        refuse_cursor(call)
-        return cacheable_in(call, list_templates(self._surface.services, call.object_params()))
+        return OFFERS[call.method](self._surface, call)
 
-    def _read_resource(self, call: Call) -> Json:
-        from workflowlookup.tools.resources import read_resource  # noqa: PLC0415
+    # ── tasks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-        call.text("uri")
-        return cacheable_in(call, read_resource(self._surface.services, call.object_params()))
+    def _open_tasks(self) -> "Tasks":
+        if self._tasks is None:
+            from workflowlookup.protocol.tasks import Tasks  # noqa: PLC0415 - with the first run
 
-    def _list_prompts(self, call: Call) -> Json:
-        from workflowlookup.tools.prompts import list_prompts  # noqa: PLC0415
+            self._tasks = Tasks(self._surface, self.outbox)
+        return self._tasks
 
-        call.optional("cursor", str, "text")
-        return cacheable_in(call, list_prompts(self._surface.services, call.object_params()))
+    def _create_task(self, call: Call, result: "Result | Ask | Later") -> Json:
+        if isinstance(result, self._surface.ask_type):
+            return self._ask(call, result)
+        return self._open_tasks().create(call, result, self._caller_of(call))  # type: ignore[arg-type]
 
-    def _get_prompt(self, call: Call) -> Json:
-        from workflowlookup.tools.prompts import get_prompt  # noqa: PLC0415
+    def _task(self, call: Call) -> Json:
+        """The methods of tasks at 2025-11-25."""
+        if not call.rules.tasks:
+            raise MethodNotFound("Tasks came with version 2025-11-25.", method=call.method)
+        tasks, caller = self._open_tasks(), self._caller_of(call)
+        match call.method:
+            case "tasks/get":
+                return tasks.get(call, caller)
+            case "tasks/result":
+                return self._tell(call, tasks.result(call, caller))
+            case "tasks/cancel":
+                return tasks.cancel(call, caller)
+        return tasks.list(call, caller)
 
-        call.text("name")
-        call.optional("arguments", dict, "an object")
-        return get_prompt(self._surface.services, call.object_params())
+    def _get_task(self, call: Call) -> Json:
+        return self._open_tasks().get_detailed(call)
 
-    def _complete(self, call: Call) -> Json:
-        from workflowlookup.tools.completion import complete  # noqa: PLC0415
+    def _update_task(self, call: Call) -> Json:
+        return self._open_tasks().update(call)
 
-        for name in ("ref", "argument"):
-            if call.optional(name, dict, "an object") is None:
-                raise InvalidParams(f"{name} is required")
-        return complete(self._surface.services, call.object_params())
+    def _cancel_task(self, call: Call) -> Json:
+        return self._open_tasks().cancel_quietly(call)
 
     # ── which method is answered by what ────────────────────────────────────────────────────────────────────────
 
@@ -535,11 +555,11 @@ class Connection:
         "tools/list": _list_tools,
         "tools/call": _call_tool,
         "resources/list": _list_resources,
-        "resources/templates/list": _list_templates,
-        "resources/read": _read_resource,
-        "prompts/list": _list_prompts,
-        "prompts/get": _get_prompt,
-        "completion/complete": _complete,
+        "resources/templates/list": _offer,
+        "resources/read": _offer,
+        "prompts/list": _offer,
+        "prompts/get": _offer,
+        "completion/complete": _offer,
     }
     _HANDSHAKE: ClassVar[Mapping[str, _Method]] = {
         **_SHARED,
@@ -549,14 +569,23 @@ class Connection:
         "resources/unsubscribe": _unsubscribe,
         "shutdown": _shutdown,
         "server/discover": _discover_without_envelope,
+        "tasks/get": _task,
+        "tasks/result": _task,
+        "tasks/cancel": _task,
+        "tasks/list": _task,
     }
     _ENVELOPE: ClassVar[Mapping[str, _Method]] = {
         **_SHARED,
         "server/discover": _discover,
         "subscriptions/listen": _listen,
+        "tasks/get": _get_task,
+        "tasks/update": _update_task,
+        "tasks/cancel": _cancel_task,
     }
 
 
+_PLAIN: Final = (dict, msgspec.Raw)
+"""What most tools give: a result."""
 _ALWAYS_ANSWERED: Final = frozenset({"initialize", "ping", "shutdown", "server/discover"})
 
 

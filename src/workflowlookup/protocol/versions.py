@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup.core.values import Json
+
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 ENVELOPE_VERSIONS: Final = ("2026-07-28",)
 _ORDER: Final = {version: index for index, version in enumerate((*HANDSHAKE_VERSIONS, *ENVELOPE_VERSIONS))}
@@ -20,6 +22,7 @@ META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 META_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 META_TIMEOUT: Final = "workflowlookup/timeoutSeconds"
 """Ours: how long a run that the call starts may take."""
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +37,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """So do arguments that do not fit the schema."""
     asks: bool
     """A person can be asked: clients may offer `elicitation`."""
+    tasks: bool
+    """A client may ask for a call as a task; since 2026-07-28 that is an extension."""
     envelope: bool
     """Results carry `resultType` and who the server is; some codes are forbidden."""
 
@@ -48,6 +53,7 @@ def _rules(version: str) -> Rules:
         errors_as_results=since("2025-03-26"),
         misfits_as_results=since("2025-11-25"),
         asks=since("2025-06-18"),
+        tasks=version == "2025-11-25",
         envelope=since("2026-07-28"),
     )
 
@@ -55,3 +61,18 @@ def _rules(version: str) -> Rules:
 RULES: Final = {version: _rules(version) for version in _ORDER}
 ENVELOPE: Final = RULES[ENVELOPE_VERSIONS[0]]
 EARLIEST: Final = RULES[HANDSHAKE_VERSIONS[0]]
+
+
+def capabilities_at(rules: Rules, *, tells_changes: bool) -> dict[str, Json]:
+    """What this server can do, as a version wants it told; lists change while workflows are tools."""
+    capabilities: dict[str, Json] = {
+        "tools": {"listChanged": tells_changes, "notifyProgress": tells_changes},
+        "resources": {"subscribe": True, "listChanged": tells_changes},
+        "prompts": {"listChanged": False},
+        "completions": {},
+    }
+    if rules.tasks:
+        capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+    if rules.envelope:
+        capabilities["extensions"] = {TASKS_EXTENSION: {}}
+    return capabilities

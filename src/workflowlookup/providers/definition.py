@@ -3,7 +3,6 @@
 One bad definition never spoils the others: it is left out, and a sentence says which and why.
 """
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -174,4 +173,6 @@ def document_id(provider: str, workflow_id: str) -> str:
     said = re.sub(r"[^a-z0-9._-]+", "-", plain.lower()).lstrip("._")
     if said == plain and 3 <= len(said) <= 64:
         return said
+    import hashlib  # noqa: PLC0415 - seldom needed
+
     return f"{said[:55]}-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"

@@ -35,6 +35,8 @@ class Discovered(msgspec.Struct, frozen=True, kw_only=True):
     is_away: bool = False
     cause: str = ""
     """Why it is away, as a sentence without its end."""
+    can: frozenset[str] | None = None
+    """Which of "start", "status" and "cancel" it can; None when that is not known."""
     at: float = 0.0
     """When it was last asked, in seconds since the epoch."""
 
@@ -67,7 +69,7 @@ class Discovery:
 
     async def refresh(self) -> None:
         """Ask all of them now; done when each has answered or failed."""
-        await asyncio.gather(*(watch.ask() for watch in list(self._watches.values())))
+        await asyncio.gather(*(watch.ask(joins=True) for watch in list(self._watches.values())))
 
     async def aclose(self) -> None:
         watches, self._watches = list(self._watches.values()), {}
@@ -88,7 +90,7 @@ class Discovery:
 
 
 def _essence(snapshot: Mapping[str, Discovered]) -> object:
-    return {name: (found.definitions, found.is_away, found.is_listed) for name, found in snapshot.items()}
+    return {name: (found.definitions, found.is_away, found.is_listed, found.can) for name, found in snapshot.items()}
 
 
 class _Watch:
@@ -122,9 +124,12 @@ class _Watch:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.wake.wait(), left)
 
-    async def ask(self) -> None:
-        """Ask once; what comes of it is told and logged."""
+    async def ask(self, *, joins: bool = False) -> None:
+        """Ask once; what comes of it is told and logged. Who joins takes the very first answer if that is under way."""
+        is_first = not self._known.at
         async with self._asking:
+            if joins and is_first and self._known.at:
+                return
             try:
                 raw = await self.provider.list()
                 definitions, problems = read_definitions(raw, self.provider.name)
@@ -158,4 +163,5 @@ class _Watch:
             log.info("the provider '%s' is back", name)
         self._failures = 0
         log.info("the provider '%s' has %d workflows", name, len(definitions))
-        self._known = Discovered(definitions=tuple(definitions), is_listed=True, at=time.time())
+        can = self.provider.can
+        self._known = Discovered(definitions=tuple(definitions), is_listed=True, can=can, at=time.time())

@@ -4,7 +4,7 @@ An append is stored whole or not at all, and is durable when it returns. Each (r
 appends that build on the same record one raises `Conflict`. What a journal cannot do raises `StorageError`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -109,6 +109,12 @@ class Journal(Protocol):
 
     def counts(self) -> dict[str, int]:
         """How many runs are in which state."""
+
+    def tool_names(self) -> dict[tuple[str, str], str]:
+        """By provider and workflow: the name of the tool that stands for it."""
+
+    def keep_tool_names(self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]]) -> None:
+        """Keep these names and forget those; where somebody was faster, what is kept already stays."""
 
     def heads(self, since: int) -> dict[str, int]:
         """The last sequence of each run that was updated at or after a time."""

@@ -5,7 +5,7 @@ theirs.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
@@ -57,6 +57,7 @@ _MOVE_RUN: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _MOVIN
 _ADD_DOCUMENT: Final = "INSERT INTO documents (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _ADD_EVENT: Final = "INSERT INTO events (run, sequence, time, who, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
 _READ: Final = "SELECT sequence, time, who, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence"
+_ADD_NAME: Final = "INSERT INTO tool_names (provider, workflow, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _OVER: Final = "state IN ({})".format(", ".join(f"'{state}'" for state in sorted(OVER)))
 
 _AT_WORK: Final = "state IN ('queued', 'running')"
@@ -167,6 +168,15 @@ class SqlJournal(ABC):
 
     def counts(self) -> dict[str, int]:
         return dict(self.query("SELECT state, COUNT(*) FROM runs GROUP BY state"))
+
+    def tool_names(self) -> dict[tuple[str, str], str]:
+        rows = self.query("SELECT provider, workflow, name FROM tool_names")
+        return {(provider, workflow): name for provider, workflow, name in rows}
+
+    def keep_tool_names(self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]]) -> None:
+        with self.writing() as transaction:
+            transaction.executemany("DELETE FROM tool_names WHERE provider = ? AND workflow = ?", list(removed))
+            transaction.executemany(_ADD_NAME, [(*key, name) for key, name in added.items()])
 
     def heads(self, since: int) -> dict[str, int]:
         return dict(self.query("SELECT id, sequence FROM runs WHERE updated >= ?", (since,)))

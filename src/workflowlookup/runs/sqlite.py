@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from workflowlookup.errors import StorageError
+from workflowlookup.runs.journal import Summary
 from workflowlookup.runs.sql import MIGRATIONS, SqlJournal
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class SqliteJournal(SqlJournal):
         self._connection: sqlite3.Connection | None = None
         self._identity: object = None
         self._is_ready = False
+        self._only_looks = False
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -65,6 +67,23 @@ class SqliteJournal(SqlJournal):
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._opened() as connection:
             return connection.execute(statement, values).fetchall()
+
+    def at_work(self, limit: int) -> list[Summary]:
+        with self._looking():
+            return super().at_work(limit)
+
+    def left_running(self) -> list[str]:
+        with self._looking():
+            return super().left_running()
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Asked without anybody waiting for it: a damaged file is left for the next who can be told of it."""
+        self._only_looks = True
+        try:
+            yield
+        finally:
+            self._only_looks = False
 
     def version(self) -> int:
         return int(self.query("PRAGMA data_version")[0][0])
@@ -147,7 +166,7 @@ class SqliteJournal(SqlJournal):
         full_code = sqlite3.SQLITE_CORRUPT if is_garbled else getattr(problem, "sqlite_errorcode", 0)
         code = full_code & 0xFF
         reason, advice = str(problem), _ADVICE.get(code, "Check its disk.")
-        if code in _CORRUPT:
+        if code in _CORRUPT and not self._only_looks:
             aside = self._set_aside()
             reason, advice = f"it was damaged ({problem})", "A new journal is begun: try again."
             if aside:

@@ -39,8 +39,8 @@ def await_run(services: Services, run: Run, caller: Caller, tell: Tell) -> Resul
     return waiter.answer(run) or Later(run_id=run.id, look=waiter.look, progress=waiter.progress, abandon=waiter.cancel)
 
 
-def await_stop(services: Services, run: Run, tell: Tell) -> Result | Ask | Later:
-    """The answer about a run that is over, once it is known what became of the call beneath it."""
+def await_end(services: Services, run: Run, tell: Tell) -> Result | Ask | Later:
+    """As `await_run`, but the answer tells of every end, and one who gives up leaves the run as it is."""
     waiter = _Waiter(services, run.id, tell, fails=False)
     return waiter.answer(run) or Later(run_id=run.id, look=waiter.look, progress=lambda: None, abandon=lambda _: None)
 

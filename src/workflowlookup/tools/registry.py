@@ -131,6 +131,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     schema: Mapping[str, Json]
     """A flat object of texts, numbers and booleans: the form that the client shows."""
+    meta: Mapping[str, Json] | None = None
+    """What the request to the client says beside it."""
 
 
 Result = Mapping[str, Json] | msgspec.Raw
@@ -184,6 +186,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it reaches systems other than this server."""
     can_be_task: bool = False
     """Whether its answer may come later, so that a client may call it as a task."""
+    meta: Mapping[str, Json] | None = None
+    """What else a client may want to know of it, as `_meta`."""
 
     def describe(self) -> dict[str, Json]:
         """The tool as `tools/list` shows it."""
@@ -204,6 +208,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         }
         if self.can_be_task:
             described["execution"] = {"taskSupport": "optional"}
+        if self.meta:
+            described["_meta"] = self.meta
         if self.example is not None:
             arguments, result = self.example
             described["examples"] = {"request": {"method": self.name, "params": arguments}, "response": result}

@@ -8,11 +8,11 @@ from workflowlookup.tools.run_schemas import RUN_SCHEMA
 
 
 def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
-    from workflowlookup.tools.awaiting import await_stop  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.awaiting import await_end  # noqa: PLC0415 - with the first run
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
 
     run = services.runs.cancel(arguments["runId"], arguments.get("reason") or "", by=caller.name)
-    return await_stop(services, run, lambda run: answer(services, run, caller))
+    return await_end(services, run, lambda run: answer(services, run, caller))
 
 
 TOOL = Tool(

@@ -26,12 +26,12 @@ def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mappi
         workflow_id=arguments.get("workflowId"),
         since=_moment(arguments, "since"),
         until=_moment(arguments, "until"),
-        after=_place(arguments.get("cursor")),
+        after=decode_place(arguments.get("cursor")),
         limit=limit + 1,
     )
     found = services.runs.summaries(query)
     shown = found[:limit]
-    following = {"nextCursor": encode_cursor(f"{shown[-1].started} {shown[-1].id}")} if len(found) > limit else {}
+    following = {"nextCursor": encode_place(shown[-1])} if len(found) > limit else {}
     return {"runs": [_line(summary) for summary in shown], **following, "next": _next(arguments, shown, following)}
 
 
@@ -75,7 +75,13 @@ def _moment(arguments: Mapping[str, Any], name: str) -> int | None:
         raise InvalidParams(f"{name} must be a time as in 2026-11-16T09:30:00Z, or a date; found '{text}'") from None
 
 
-def _place(cursor: str | None) -> tuple[int, str] | None:
+def encode_place(summary: "Summary") -> str:
+    """A cursor that leads on after this run."""
+    return encode_cursor(f"{summary.started} {summary.id}")
+
+
+def decode_place(cursor: str | None) -> tuple[int, str] | None:
+    """The run after which a cursor leads on."""
     if not cursor:
         return None
     started, _, identifier = decode_cursor(cursor).partition(" ")

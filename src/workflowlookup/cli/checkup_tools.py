@@ -1,0 +1,135 @@
+"""The part of the checkup about workflow tools: filters, providers, and the MCP servers that steps call."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from workflowlookup.cli.records import Problem, Record
+from workflowlookup.cli.systems import Asked, ask_systems, workflow_tools
+from workflowlookup.providers.config import LIBRARY, Filters, ProviderConfig, ServerConfig
+from workflowlookup.providers.definition import Definition
+from workflowlookup.providers.filters import Pattern
+from workflowlookup.settings import Settings, plan_of
+
+MOST_SHOWN: Final = 20
+
+
+class PatternState(Record, frozen=True, kw_only=True):
+    """A pattern of the filters, and what it stands for."""
+
+    setting: str
+    pattern: str
+    workflows: int
+    examples: tuple[str, ...]
+
+
+class ProviderState(Record, frozen=True, kw_only=True):
+    """A system that has workflows."""
+
+    name: str
+    kind: str
+    state: str
+    workflows: int
+    cause: str = ""
+
+
+class ServerState(Record, frozen=True, kw_only=True):
+    """An MCP server that steps can call."""
+
+    name: str
+    where: str
+    state: str
+    tools: int
+    cause: str = ""
+
+
+class ToolsReport(Record, frozen=True, kw_only=True):
+    """Workflows as tools."""
+
+    is_on: bool
+    tools: int
+    is_folded: bool
+    patterns: tuple[PatternState, ...]
+    providers: tuple[ProviderState, ...]
+    servers: tuple[ServerState, ...]
+    remarks: tuple[str, ...]
+
+
+def examine_tools(settings: Settings) -> ToolsReport:
+    """Ask every provider and every server once."""
+    plan = plan_of(settings)
+    asked = ask_systems(plan, servers=True)
+    everything = workflow_tools(settings, msgspec.structs.replace(plan, filters=Filters(), is_on=True), asked)
+    tools = workflow_tools(settings, plan, asked)
+    definitions = [offer.definition for offer in everything.offers.values()]
+    own = sum(definition.provider == LIBRARY for definition in definitions)
+    library = ProviderState(name=LIBRARY, kind=LIBRARY, state="ready", workflows=own)
+    return ToolsReport(
+        is_on=plan.is_on,
+        tools=len(tools.offers),
+        is_folded=tools.is_folded,
+        patterns=(
+            *_patterns("include", plan.filters.include, definitions),
+            *_patterns("exclude", plan.filters.exclude, definitions),
+        ),
+        providers=(library, *_providers(plan.providers, asked)),
+        servers=tuple(_servers(plan.servers, asked)),
+        remarks=asked.remarks,
+    )
+
+
+def _patterns(setting: str, patterns: Sequence[str], definitions: Sequence[Definition]) -> Iterator[PatternState]:
+    for text in patterns:
+        pattern = Pattern(text)
+        meant = [definition.id for definition in definitions if pattern.admits(definition)]
+        yield PatternState(setting=setting, pattern=text, workflows=len(meant), examples=tuple(meant[:MOST_SHOWN]))
+
+
+def _providers(configured: Mapping[str, ProviderConfig], asked: Asked) -> Iterator[ProviderState]:
+    for name, config in configured.items():
+        found = asked.providers[name]
+        state = "away" if found.is_away else "ready"
+        yield ProviderState(
+            name=name, kind=config.kind, state=state, workflows=len(found.definitions), cause=found.cause
+        )
+
+
+def _servers(configured: Mapping[str, ServerConfig], asked: Asked) -> Iterator[ServerState]:
+    for name, config in configured.items():
+        answer = asked.servers[name]
+        state = "away" if answer.cause else "ready"
+        yield ServerState(name=name, where=_where(config), state=state, tools=answer.tools, cause=answer.cause)
+
+
+def _where(server: ServerConfig) -> str:
+    """Where a server is, without anything that may be secret."""
+    if server.command:
+        return server.command
+    parts = urlsplit(server.url)
+    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+def tools_problems(report: ToolsReport, settings: Settings) -> Iterator[Problem]:
+    for pattern in report.patterns:
+        if not pattern.workflows:
+            origin = settings.origins[pattern.setting]
+            yield Problem(
+                problem=f"The pattern '{pattern.pattern}' of {pattern.setting} fits no workflow ({origin}).",
+                remedy="Mend it or take it out: `workflowlookup tools` shows ids, names and providers.",
+            )
+    for provider in report.providers:
+        if provider.state == "away":
+            yield Problem(
+                problem=f"The provider '{provider.name}' does not answer: {provider.cause}.",
+                remedy=f"Mend [providers.{provider.name}] in the settings, or bring it up; the server keeps asking.",
+            )
+    for server in report.servers:
+        if server.state == "away":
+            yield Problem(
+                problem=f"The MCP server '{server.name}' does not answer: {server.cause}.",
+                remedy=f"Mend [mcpServers.{server.name}] in the settings, or bring it up.",
+            )
+    for remark in report.remarks:
+        yield Problem(problem=f"{remark[0].upper()}{remark[1:]}.", remedy="Mend the definition where it comes from.")

@@ -1,0 +1,70 @@
+"""`workflowlookup tools`: the workflows that are tools, what each is called, and whose it is."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from workflowlookup.app import make_services
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import complain, plural, write_hint, write_json, write_table
+from workflowlookup.cli.systems import ask_systems, workflow_tools
+from workflowlookup.providers.config import LIBRARY
+from workflowlookup.providers.discovery import Discovered
+from workflowlookup.settings import Settings, plan_of
+from workflowlookup.tools.dynamic import Offer
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    plan = plan_of(settings)
+    if not plan.is_on:
+        complain(f"workflows are no tools here: workflow_tools is false ({settings.origins['workflow_tools']}).")
+        return 1
+    asked = ask_systems(plan)
+    services = make_services(settings)
+    tools = workflow_tools(settings, plan, asked, services)
+    rows = [_row(name, offer, asked.providers) for name, offer in tools.offers.items()]
+    services.close()
+    away = {name: found.cause for name, found in asked.providers.items() if found.is_away}
+    if options.json:
+        write_json({"tools": rows, "folded": tools.is_folded, "away": away, "remarks": list(asked.remarks)})
+        return int(bool(away))
+    if rows:
+        columns = ("name", "workflow", "provider", "state")
+        write_table(columns, [[row[column] for column in columns] for row in rows], cut=True)
+    else:
+        complain("no workflow is a tool. `workflowlookup doctor` tells what the filters admit.")
+    if tools.is_folded:
+        write_hint(
+            f"{plural(len(rows), 'tool')} would take more than tools_budget_bytes ({plan.budget_bytes:,}): clients see "
+            "workflow_search and workflow_start in their place."
+        )
+    for remark in asked.remarks:
+        complain(remark)
+    for name, cause in away.items():
+        complain(f"the provider '{name}' is away: {cause}")
+    return int(bool(away))
+
+
+def _row(name: str, offer: Offer, providers: Mapping[str, Discovered]) -> dict[str, Any]:
+    about = offer.definition
+    found = providers.get(about.provider)
+    state = "ready" if about.provider == LIBRARY or (found and not found.is_away) else "away"
+    return {
+        "name": name,
+        "workflow": about.id,
+        "provider": about.provider,
+        "state": state,
+        "title": about.name,
+        "category": about.category,
+        "version": about.version,
+    }
+
+
+COMMAND = Command(
+    run=run,
+    arguments=lambda parser: parser.add_argument("--json", action="store_true", help="print the tools as JSON"),
+    examples="""\
+  workflowlookup tools                                what clients see, beside the built-in tools
+  workflowlookup tools --include 'category:ops'       what they would see with this filter
+  workflowlookup tools --json | jq '.tools[].name'    for a script""",
+)

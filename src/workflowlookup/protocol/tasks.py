@@ -1,0 +1,293 @@
+"""Calls that became tasks: a run seen as a task, in the form of 2025-11-25 and in that of the 2026-07-28 extension.
+
+A task has the id of its run, and all that is told of it comes from the journal: any connection may ask, also one that
+is opened after the server was started anew. In 2025-11-25 the client asks for a task; in the extension a client says
+that it knows tasks, and a call whose answer takes time becomes one. A task is the call, not the run: it is done as
+soon as the call has something to tell, be it that the run waits for the agent.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from workflowlookup.core.run import Run, State
+from workflowlookup.core.values import Json
+from workflowlookup.errors import (
+    InvalidParams,
+    MethodNotFound,
+    MissingClientCapability,
+    RunNotFound,
+    WorkflowLookupError,
+)
+from workflowlookup.protocol import jsonrpc
+from workflowlookup.protocol.asking import checked, elicitation
+from workflowlookup.protocol.calls import Call, name_of, refusal, tool_result
+from workflowlookup.protocol.surface import Surface
+from workflowlookup.protocol.versions import META_CAPABILITIES, META_CLIENT_INFO, TASKS_EXTENSION
+from workflowlookup.runs.journal import Query
+from workflowlookup.tools.awaiting import await_end, failure_of, is_at_work, progress_of
+from workflowlookup.tools.registry import Ask, Caller, Later, Result
+from workflowlookup.tools.run_answers import answer, ask_person, asked_before, iso, may_ask, result_of, title_of
+from workflowlookup.tools.workflow_runs import decode_place, encode_place
+
+if TYPE_CHECKING:
+    from workflowlookup.runs.journal import Summary
+    from workflowlookup.tools.registry import Services
+
+log = logging.getLogger(__name__)
+
+RELATED: Final = "io.modelcontextprotocol/related-task"
+POLL_MS: Final = 500
+"""How often a client that polls should."""
+PAGE_SIZE: Final = 50
+MAX_FOLLOWED: Final = 256
+OVER: Final = ("completed", "failed", "cancelled")
+"""The states of a task in which nothing happens any more."""
+
+
+class _Followed(msgspec.Struct):
+    """A task of this connection, and what its client knows of it."""
+
+    run_id: str
+    token: str | int | None
+    status: str
+    told: float | None = None
+
+
+class Tasks:
+    """The tasks as one connection sees them."""
+
+    def __init__(self, surface: Surface, outbox: list[bytes]) -> None:
+        self._surface = surface
+        self._outbox = outbox
+        self._followed: dict[str, _Followed] = {}
+
+    @property
+    def _services(self) -> "Services":
+        return self._surface.services
+
+    def _run(self, call: Call) -> Run:
+        task_id = call.text("taskId")
+        try:
+            return self._services.runs.get(task_id)
+        except RunNotFound as problem:
+            raise InvalidParams(f"there is no task '{task_id[:100]}'") from problem
+
+    # ── 2025-11-25: the client asks for a task ──────────────────────────────────────────────────────────────────
+
+    def create(self, call: Call, result: Result | Later, caller: Caller) -> Json:
+        """The answer to a call that its client wants as a task: the task, whether or not it is done already."""
+        run = self._services.runs.get(_run_in(result))
+        status = self._status(run, caller)
+        if status not in OVER and len(self._followed) < MAX_FOLLOWED:
+            token = (call.object_params().get("_meta") or {}).get("progressToken")
+            self._followed[run.id] = _Followed(run.id, token, status)
+        return {"task": self._view(run, status)}
+
+    def get(self, call: Call, caller: Caller) -> Json:
+        run = self._run(call)
+        return self._view(run, self._status(run, caller))
+
+    def result(self, call: Call, caller: Caller) -> Result | Ask | Later:
+        """What the call would have been answered; waits for it. A person who is needed is asked on the way."""
+        run = self._run(call)
+        moved = asked_before(self._services, run.id, caller)
+        if moved is not None:
+            answered = ask_person(self._services, moved, caller)
+            if isinstance(answered, Ask):
+                return answered
+            run = answered
+
+        def tell(run: Run) -> Result | Ask:
+            if self._needs_person(run, caller) and _question_key(run) not in caller.answers:
+                asked = ask_person(self._services, run, caller)
+                if isinstance(asked, Ask):
+                    return msgspec.structs.replace(asked, meta={RELATED: {"taskId": run.id}})
+            return {**self._payload(run, caller), "_meta": {RELATED: {"taskId": run.id}}}
+
+        return await_end(self._services, run, tell)
+
+    def cancel(self, call: Call, caller: Caller) -> Json:
+        run = self._run(call)
+        if run.is_over:
+            raise InvalidParams(f"task '{run.id}' is over: {run.state}")
+        run = self._services.runs.cancel(run.id, "the task was cancelled", by=caller.name)
+        return self._view(run, "cancelled")
+
+    def list(self, call: Call, caller: Caller) -> Json:
+        """Every run as a task, the last started first."""
+        place = decode_place(call.optional("cursor", str, "text"))
+        found = self._services.runs.summaries(Query(after=place, limit=PAGE_SIZE + 1))
+        shown = found[:PAGE_SIZE]
+        following = {"nextCursor": encode_place(shown[-1])} if len(found) > PAGE_SIZE else {}
+        return {"tasks": [self._line(summary, caller) for summary in shown], **following}
+
+    def _line(self, summary: "Summary", caller: Caller) -> dict[str, Json]:
+        asks = summary.waiting_for == "confirmation" and may_ask(self._services, caller)
+        status = "input_required" if asks else _STATUS.get(summary.state, "working")
+        moments = {"createdAt": iso(summary.started), "lastUpdatedAt": iso(summary.updated)}
+        return {"taskId": summary.id, "status": status, **moments, "ttl": None, "pollInterval": POLL_MS}
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether there are tasks whose client is told what becomes of them."""
+        return bool(self._followed)
+
+    def look(self, caller: Caller) -> None:
+        """Tell what became of the tasks of this connection."""
+        for followed in list(self._followed.values()):
+            try:
+                run = self._services.runs.get(followed.run_id)
+            except RunNotFound:
+                del self._followed[followed.run_id]
+                continue
+            except WorkflowLookupError:  # the journal cannot be read now: it is looked at again the next time
+                log.debug("task '%s' cannot be seen", followed.run_id, exc_info=True)
+                continue
+            self._tell_progress(followed, run)
+            status = self._status(run, caller)
+            if status != followed.status:
+                followed.status = status
+                self._outbox.append(jsonrpc.notification("notifications/tasks/status", self._view(run, status)))
+            if status in OVER:
+                del self._followed[followed.run_id]
+
+    def _tell_progress(self, followed: _Followed, run: Run) -> None:
+        if followed.token is None:
+            return
+        progress = progress_of(self._services, run)
+        if followed.told is not None and progress.done <= followed.told:
+            return
+        followed.told = progress.done
+        params: dict[str, Json] = {"progressToken": followed.token, "progress": progress.done}
+        if progress.total is not None:
+            params["total"] = progress.total
+        if progress.message:
+            params["message"] = progress.message
+        params["_meta"] = {RELATED: {"taskId": run.id}}
+        self._outbox.append(jsonrpc.notification("notifications/progress", params))
+
+    def _view(self, run: Run, status: str) -> dict[str, Json]:
+        return {**_common(run, status), "ttl": None, "pollInterval": POLL_MS}
+
+    def _status(self, run: Run, caller: Caller) -> str:
+        if is_at_work(run):
+            return "working"
+        if self._needs_person(run, caller):
+            return "input_required"
+        return _STATUS[run.state]
+
+    def _needs_person(self, run: Run, caller: Caller) -> bool:
+        """Whether the person at this client is to be asked now."""
+        return run.asked is not None and not run.is_over and may_ask(self._services, caller)
+
+    # ── since 2026-07-28: the extension ─────────────────────────────────────────────────────────────────────────
+
+    def promise(self, later: Later) -> Json:
+        """The answer to a call that becomes a task, because it takes time and its client knows tasks."""
+        run = self._services.runs.get(later.run_id)
+        return {"resultType": "task", **_common(run, "working"), **_UNLIMITED}
+
+    def get_detailed(self, call: Call) -> Json:
+        """A task with what came of it, or with what a person is asked."""
+        caller = self._declared(call)
+        run = self._run(call)
+        status = self._status(run, caller)
+        reply = {**_common(run, "completed" if status == "failed" else status), **_UNLIMITED}
+        if status == "input_required":
+            asked = ask_person(self._services, run, caller)
+            if isinstance(asked, Ask):
+                reply["inputRequests"] = {asked.key: elicitation(asked)}
+        elif status in ("completed", "failed"):
+            reply["result"] = self._payload(run, caller)
+        return reply
+
+    def update(self, call: Call) -> Json:
+        """What a person answered to what a task asks; answers to nothing that is open are passed over."""
+        caller = self._declared(call)
+        responses = call.optional("inputResponses", dict, "an object")
+        if responses is None:
+            raise InvalidParams("inputResponses is required")
+        run = self._run(call)
+        key = _question_key(run)
+        if self._needs_person(run, caller) and key in responses:
+            asked = ask_person(self._services, run, caller)
+            if isinstance(asked, Ask):
+                said = checked(responses[key], asked)
+                ask_person(self._services, run, msgspec.structs.replace(caller, answers={key: said}))
+        return {}
+
+    def cancel_quietly(self, call: Call) -> Json:
+        """The task is cancelled, or was over; its state tells."""
+        caller = self._declared(call)
+        run = self._run(call)
+        if not run.is_over:
+            self._services.runs.cancel(run.id, "the task was cancelled", by=caller.name)
+        return {}
+
+    def _declared(self, call: Call) -> Caller:
+        """Who asks, if it knows tasks."""
+        if not knows_tasks(call):
+            needed: Json = {"extensions": {TASKS_EXTENSION: {}}}
+            raise MissingClientCapability("Tasks need a client that declares them.", requiredCapabilities=needed)
+        meta: Any = call.meta
+        return self._surface.make_caller(capabilities=meta[META_CAPABILITIES], name=name_of(meta.get(META_CLIENT_INFO)))
+
+    # ── both ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _payload(self, run: Run, caller: Caller) -> dict[str, Json]:
+        """What the call would have been answered."""
+        if run.state in (State.FAILED, State.CANCELLED):
+            return refusal(failure_of(run))
+        told = answer(self._services, run, caller)
+        return tool_result({**told, "result": result_of(run)} if run.state is State.COMPLETED else told)
+
+
+_STATUS: Final[Mapping[str, str]] = {
+    State.QUEUED: "working",
+    State.RUNNING: "working",
+    State.WAITING: "completed",
+    State.COMPLETED: "completed",
+    State.FAILED: "failed",
+    State.CANCELLED: "cancelled",
+}
+"""What a run is as a task. One that waits for the agent is done: the call has been answered with what to do."""
+
+_UNLIMITED: Final[Mapping[str, Json]] = {"ttlMs": None, "pollIntervalMs": POLL_MS}
+
+
+def _common(run: Run, status: str) -> dict[str, Json]:
+    moments = {"createdAt": iso(run.started), "lastUpdatedAt": iso(run.updated)}
+    return {"taskId": run.id, "status": status, "statusMessage": _message(run), **moments}
+
+
+def _message(run: Run) -> str:
+    if is_at_work(run):
+        return f"{'Queued' if run.state is State.QUEUED else 'Running'}: {title_of(run)}"
+    if run.end is not None and run.end.reason:
+        return run.end.reason
+    return f"The run waits for {run.waiting_for}: {title_of(run)}" if run.waiting_for else f"The run is {run.state}."
+
+
+def _question_key(run: Run) -> str:
+    return f"confirm-{run.id}-{run.sequence}"
+
+
+def _run_in(result: Result | Later) -> str:
+    """The run that a tool's answer is about."""
+    if isinstance(result, Later):
+        return result.run_id
+    told: Mapping[str, Json] = msgspec.json.decode(result) if isinstance(result, msgspec.Raw) else result
+    run_id = told.get("runId")
+    if not isinstance(run_id, str):
+        raise MethodNotFound("This call began no run: call it without task.")
+    return run_id
+
+
+def knows_tasks(call: Call) -> bool:
+    """Whether a request of the envelope era says that its client knows the extension."""
+    capabilities = call.meta[META_CAPABILITIES] if call.meta is not None else {}
+    extensions = capabilities.get("extensions")
+    return isinstance(extensions, dict) and TASKS_EXTENSION in extensions

@@ -1,0 +1,313 @@
+"""Workflows as tools: one for each that passes the filters, from the library and from every provider.
+
+`refresh_if_changed` brings the registry up to date; it costs next to nothing when neither the library, nor a provider,
+nor a setting has changed. The work behind a call is a run like any other.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.values import Json
+from workflowlookup.errors import ProviderAway, StorageError
+from workflowlookup.providers.config import LIBRARY, Plan
+from workflowlookup.providers.definition import Definition, document_id, document_of, usable_schema
+from workflowlookup.providers.filters import Sieve
+from workflowlookup.tools import workflow_refresh, workflow_search
+from workflowlookup.tools.registry import Ask, Caller, Later, Registry, Result, Services, Tool
+from workflowlookup.tools.tool_names import Key, assign
+
+if TYPE_CHECKING:
+    from workflowlookup.core.run import Run
+    from workflowlookup.library.catalog import Snapshot
+    from workflowlookup.library.files import Details, Loaded, Summary
+    from workflowlookup.providers.discovery import Discovered
+
+log = logging.getLogger(__name__)
+
+META: Final = "workflowlookup/workflow"
+OUTPUT_SCHEMA: Final[Mapping[str, Json]] = {
+    "type": "object",
+    "properties": {
+        "runId": {"type": "string", "description": "For workflow_status and workflow_cancel."},
+        "state": {"type": "string"},
+        "result": {"description": "What came of it, once it is completed."},
+        "next": {"type": "string", "description": "What to do now."},
+    },
+    "required": ["runId", "state"],
+}
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow that is a tool, or would be if there were room."""
+
+    tool: Tool
+    definition: Definition
+    workflow_id: str
+    """What `workflow_start` calls it."""
+
+
+class DynamicTools:
+    """Makes tools of workflows, for one registry."""
+
+    def __init__(self, services: Services, plan: Plan, look_at_settings: Callable[[], None] = lambda: None) -> None:
+        self.plan = plan
+        self._look_at_settings = look_at_settings
+        self.offers: Mapping[str, Offer] = {}
+        """By the name of the tool, in its order."""
+        self.is_folded = False
+        self._services = services
+        self._registry: Registry | None = None
+        self._seen: tuple[object, ...] = ()
+        self._names: dict[Key, str] = {}
+        self._has_journal = True
+        self._read: dict[str, tuple[Loaded, Definition]] = {}
+        self._built: dict[str, tuple[Definition, Workflow]] = {}
+
+    def attach(self, registry: Registry) -> None:
+        """Keep this registry up to date from now on."""
+        self._registry = registry
+        self._seen = ()
+
+    def apply(self, plan: Plan) -> None:
+        """Other settings from now on."""
+        self.plan = plan
+
+    def discovered(self) -> Mapping[str, "Discovered"]:
+        """What is known of the providers."""
+        if not self.plan.providers:
+            return {}
+        found: Mapping[str, Discovered] = self._services.execution.discovery.snapshot()
+        return found
+
+    def refresh_if_changed(self) -> bool:
+        """Bring the registry up to date; whether what `tools/list` says has changed."""
+        if self._registry is None:
+            return False
+        self._look_at_settings()
+        plan, discovered = self.plan, self.discovered()
+        library = self._services.catalog.snapshot() if plan.is_on else None
+        seen = (plan, discovered, library)
+        if len(seen) == len(self._seen) and all(a is b for a, b in zip(seen, self._seen, strict=True)):
+            return False
+        self._seen = seen
+        return self._registry.replace(self._make(library, discovered))
+
+    def resolve(self, wanted: str) -> Workflow | None:
+        """The workflow with this tool name or id, ready to be run; None when there is none. Raises `ProviderAway`."""
+        self.refresh_if_changed()
+        offer = self.offers.get(wanted) or next(
+            (offer for offer in self.offers.values() if offer.workflow_id == wanted), None
+        )
+        return self._workflow(offer.definition) if offer is not None else None
+
+    def default_timeout(self, workflow: Workflow) -> float | None:
+        """How many seconds a run may take when nobody says: the setting, for what goes by itself."""
+        if workflow.deadline_seconds is not None or not goes_by_itself(workflow):
+            return None
+        return self.plan.timeout_seconds
+
+    def abilities(self, provider: str) -> frozenset[str] | None:
+        """Which of "start", "status" and "cancel" a provider can; None when it is not known."""
+        found = self.discovered().get(provider)
+        return found.can if found is not None else None
+
+    # ── from workflows to tools ─────────────────────────────────────────────────────────────────────────────────
+
+    def _make(self, library: "Snapshot | None", discovered: Mapping[str, "Discovered"]) -> Sequence[Tool]:
+        """The tools as they should be; `offers` are then what is behind them."""
+        if library is None:
+            self.offers, self.is_folded = {}, False
+            return []
+        sieve = Sieve(self.plan.filters)
+        everything = [*self._library(library), *(d for found in discovered.values() for d in found.definitions)]
+        admitted = [definition for definition in everything if sieve.admits(definition)]
+        names = self._named(admitted, everything, discovered)
+        made = (self._offer(names[definition.provider, definition.id], definition) for definition in admitted)
+        self.offers = {offer.tool.name: offer for offer in sorted(made, key=lambda offer: offer.tool.name)}
+        tools = [offer.tool for offer in self.offers.values()]
+        return [workflow_refresh.TOOL, *self._within_budget(tools)]
+
+    def _library(self, library: "Snapshot") -> Iterator[Definition]:
+        read: dict[str, tuple[Loaded, Definition]] = {}
+        for summary in library.summaries:
+            entry = library.entries[summary.id]
+            before = self._read.get(summary.id)
+            known = (
+                before
+                if before is not None and before[0] is entry.file
+                else (entry.file, _definition(summary, entry.file.details))
+            )
+            read[summary.id] = known
+            yield known[1]
+        self._read = read
+
+    def _offer(self, name: str, definition: Definition) -> Offer:
+        is_own = definition.provider == LIBRARY
+        workflow_id = definition.id if is_own else document_id(definition.provider, definition.id)
+        about: dict[str, Json] = {
+            "id": definition.id,
+            "provider": definition.provider,
+            "category": definition.category,
+            "version": definition.version,
+            "executionType": definition.execution_type,
+        }
+        if definition.metadata:
+            about["metadata"] = definition.metadata
+        tool = Tool(
+            name=name,
+            title=definition.name,
+            description=definition.description,
+            input_schema=definition.input_schema,
+            output_schema=OUTPUT_SCHEMA,
+            handler=self._handler(definition),
+            read_only=False,
+            idempotent=False,
+            open_world=not is_own,
+            can_be_task=True,
+            meta={META: about},
+        )
+        return Offer(tool=tool, definition=definition, workflow_id=workflow_id)
+
+    def _within_budget(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        """The tools, or what stands for them when the list would be too long."""
+        built_in = self._registry.built_in.values() if self._registry else ()
+        size = len(msgspec.json.encode([tool.describe() for tool in (*built_in, *tools)]))
+        was_folded, self.is_folded = self.is_folded, size > self.plan.budget_bytes
+        if self.is_folded and not was_folded:
+            log.warning(
+                "the list of %d workflow tools would take %s bytes of %s (tools_budget_bytes): workflow_search and "
+                "workflow_start stand for them",
+                *(len(tools), f"{size:,}", f"{self.plan.budget_bytes:,}"),
+            )
+        elif was_folded and not self.is_folded:
+            log.warning("the list of workflow tools is short enough again: each workflow is a tool of its own")
+        return [workflow_search.TOOL] if self.is_folded else tools
+
+    # ── names ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _named(
+        self, admitted: Sequence[Definition], everything: Sequence[Definition], discovered: Mapping[str, "Discovered"]
+    ) -> Mapping[Key, str]:
+        """The name of each tool: as it was before, wherever it was."""
+        reserved = {workflow_refresh.TOOL.name, workflow_search.TOOL.name}
+        reserved |= self._registry.built_in.keys() if self._registry else set()
+        kept = {**self._stored(), **self._names}
+        exist = {(definition.provider, definition.id) for definition in everything}
+        certain = {name for name, found in discovered.items() if found.is_listed and not found.is_away}
+        gone = [key for key in kept if key[0] in certain and key not in exist]
+        kept = {key: name for key, name in kept.items() if key not in gone}
+        names, new = assign(admitted, kept, reserved)
+        if (new or gone) and self._store(new, gone):
+            stored = self._stored()
+            faster = {key: stored[key] for key in new if stored.get(key, new[key]) != new[key]}
+            if faster or any(key not in stored for key in new):  # another server named something at the same moment
+                names, more = assign(admitted, {**kept, **stored}, reserved)
+                self._store(more, [])
+        self._names = {**{key: name for key, name in self._names.items() if key not in gone}, **names}
+        return names
+
+    def _stored(self) -> Mapping[Key, str]:
+        return self._with_journal(lambda journal: journal.tool_names()) or {}
+
+    def _store(self, added: Mapping[Key, str], removed: Sequence[Key]) -> bool:
+        return self._with_journal(lambda journal: journal.keep_tool_names(added, removed) or True) or False
+
+    def _with_journal(self, ask: Callable[[Any], Any]) -> Any:
+        try:
+            answer = ask(self._services.runs.journal)
+        except StorageError as problem:
+            if self._has_journal:
+                log.warning("names of workflow tools are kept in memory only: %s", problem)
+            self._has_journal = False
+            return None
+        self._has_journal = True
+        return answer
+
+    # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _handler(self, definition: Definition) -> Callable[[Services, Mapping[str, Any], Caller], Result | Ask | Later]:
+        def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
+            from workflowlookup.tools.awaiting import await_run  # noqa: PLC0415 - with the first run
+
+            workflow = self._workflow(definition)
+            timeout = caller.timeout_seconds or self.default_timeout(workflow)
+            run = services.runs.start(workflow, arguments, {}, by=caller.name, timeout=timeout)
+            return await_run(services, run, caller, lambda run: tell(services, run, caller))
+
+        return handle
+
+    def _workflow(self, definition: Definition) -> Workflow:
+        """What a run of it is led by. Raises `ProviderAway`, or what is wrong with a document of the library."""
+        if definition.provider == LIBRARY:
+            return self._services.catalog.get(definition.id)
+        found = self.discovered().get(definition.provider)
+        if found is None or found.is_away:
+            cause = found.cause if found else "the settings no longer name it"
+            raise ProviderAway(
+                f"'{definition.name}' is a workflow of the provider '{definition.provider}', which does not answer: "
+                f"{cause}. It is asked again and again; try later, or call workflow_refresh.",
+                provider=definition.provider,
+                workflowId=definition.id,
+                cause=cause,
+            )
+        key = document_id(definition.provider, definition.id)
+        before = self._built.get(key)
+        if before is None or before[0] is not definition:
+            from workflowlookup.core.building import build  # noqa: PLC0415
+
+            self._built[key] = before = (definition, build(document_of(definition)))
+        return before[1]
+
+
+def goes_by_itself(workflow: Workflow) -> bool:
+    """Whether neither an agent nor a person has a part in it."""
+    from workflowlookup.core.model import PromptStep  # noqa: PLC0415
+
+    steps = [step for step in workflow.every_step if isinstance(step, PromptStep)]
+    return all(step.call is not None and not step.require_confirmation for step in steps)
+
+
+def tell(services: Services, run: "Run", caller: Caller) -> dict[str, Json]:
+    """What the caller of a workflow tool is told: the result, or how to go on."""
+    from workflowlookup.core.run import State  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
+
+    if run.state is not State.COMPLETED:
+        return answer(services, run, caller)
+    return {**answer(services, run, caller), "result": result_of(run)}
+
+
+def result_of(run: "Run") -> Json:
+    """What came of a run: what its last step saved, or put out."""
+    from workflowlookup.core.model import PromptStep  # noqa: PLC0415
+    from workflowlookup.core.navigation import find_step  # noqa: PLC0415
+
+    if not run.results:
+        return None
+    last = next(reversed(list(run.results)))
+    step = find_step(run.workflow, last)
+    if isinstance(step, PromptStep) and step.call is not None and step.call.save_as in run.context:
+        return run.context[step.call.save_as]
+    return run.results[last]
+
+
+def _definition(summary: "Summary", details: "Details") -> Definition:
+    """What a document of the library says of itself as a tool."""
+    schema, remark = usable_schema(msgspec.json.decode(details.input_schema) if details.input_schema else None)
+    if remark:
+        log.warning("workflow '%s': inputSchema %s; any object is taken", summary.id, remark)
+    return Definition(
+        id=summary.id,
+        name=summary.name,
+        description=summary.description,
+        provider=LIBRARY,
+        category=summary.category,
+        version=summary.version,
+        input_schema=schema,
+        execution_type=details.execution_type,
+        metadata=msgspec.json.decode(details.metadata) if details.metadata else {},
+    )

@@ -1,0 +1,88 @@
+"""`workflow_refresh`: looks again what workflows there are, in the library, in every provider, and in the settings."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from workflowlookup.core.values import Json
+from workflowlookup.tools.registry import Caller, Later, Result, Services, Tool, arguments_schema
+
+if TYPE_CHECKING:
+    from workflowlookup.providers.discovery import Discovered
+    from workflowlookup.tools.dynamic import Offer
+
+
+def handle(services: Services, _: Mapping[str, Any], __: Caller) -> Result | Later:
+    workflows: Any = services.workflows
+    before = _seen(workflows.offers)
+    services.reload()
+    if not workflows.plan.providers:
+        workflows.refresh_if_changed()
+        return _answer(before, workflows)
+    asked = services.execution.refresh()
+
+    def look() -> Result | None:
+        if not asked.done():
+            return None
+        workflows.refresh_if_changed()
+        return _answer(before, workflows)
+
+    return Later(run_id="", look=look, progress=lambda: None, abandon=lambda _: None)
+
+
+def _seen(offers: Mapping[str, "Offer"]) -> dict[str, bytes]:
+    return {name: msgspec.json.encode(offer.tool.describe()) for name, offer in offers.items()}
+
+
+def _answer(before: Mapping[str, bytes], workflows: Any) -> dict[str, Json]:
+    after = _seen(workflows.offers)
+    discovered: Mapping[str, Discovered] = workflows.discovered()
+    return {
+        "added": sorted(after.keys() - before.keys()),
+        "removed": sorted(before.keys() - after.keys()),
+        "changed": sorted(name for name in after.keys() & before.keys() if after[name] != before[name]),
+        "tools": len(after),
+        "providers": {name: _state(found) for name, found in discovered.items()},
+    }
+
+
+def _state(found: "Discovered") -> dict[str, Json]:
+    state = "away" if found.is_away else "ready" if found.is_listed else "not asked yet"
+    cause: dict[str, Json] = {"cause": found.cause} if found.is_away else {}
+    return {"state": state, "workflows": len(found.definitions), **cause}
+
+
+TOOL = Tool(
+    name="workflow_refresh",
+    title="Look for workflows again",
+    description=(
+        "Looks again what workflows there are: reads the library and the settings, asks every provider, and says which "
+        "tools came, went or changed. It happens by itself, too; call it when something is missing."
+    ),
+    input_schema=arguments_schema({}),
+    output_schema={
+        "type": "object",
+        "properties": {
+            "added": {"type": "array", "items": {"type": "string"}, "description": "Names of tools."},
+            "removed": {"type": "array", "items": {"type": "string"}},
+            "changed": {"type": "array", "items": {"type": "string"}},
+            "tools": {"type": "integer", "description": "How many workflows are tools now."},
+            "providers": {"type": "object", "description": "By name: state, number of workflows, why it is away."},
+        },
+        "required": ["added", "removed", "changed", "tools", "providers"],
+    },
+    example=(
+        {},
+        {
+            "added": ["deploy_a_service"],
+            "removed": [],
+            "changed": [],
+            "tools": 11,
+            "providers": {"ci": {"state": "ready", "workflows": 1}},
+        },
+    ),
+    handler=handle,
+    idempotent=True,
+    open_world=True,
+)

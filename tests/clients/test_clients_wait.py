@@ -1,0 +1,122 @@
+"""Workflows that the server carries out, through the official clients: answers that take time, tasks, and news."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp_types import ToolListChangedNotification
+from test_typescript_sdk import FOLDER, node, packages
+
+from make import document, step, write
+from upstream.upstreams import McpUpstream
+
+__all__ = ["node", "packages"]
+
+TIMEOUT = 90.0
+QUICK = {
+    "id": "nap",
+    "title": "Take a nap",
+    "call": {"server": "up", "tool": "sleep", "arguments": {"seconds": 1, "steps": 4}, "saveAs": "nap"},
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, library: Path) -> Path:
+    write(library, document(QUICK, id="quick-nap", name="Quick nap"))
+    (tmp_path / "workflowlookup.toml").write_text(McpUpstream(tmp_path / "up").toml())
+    return tmp_path
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {"HOME": str(home), "WORKFLOW_STORAGE_PATH": str(home / "library"), "WORKFLOWLOOKUP_BUNDLED": "false"}
+
+
+def server(home: Path) -> StdioServerParameters:
+    arguments = ["-m", "workflowlookup", "serve"]
+    return StdioServerParameters(command=sys.executable, args=arguments, cwd=home, env=environment(home))
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_call_that_takes_time_is_answered_with_progress_on_the_way(home: Path, mode: str) -> None:
+    async def call() -> tuple[Any, list[str | None], list[str]]:
+        told: list[str | None] = []
+
+        async def progress(_: float, __: float | None, message: str | None) -> None:
+            told.append(message)
+
+        async with asyncio.timeout(TIMEOUT), Client(server(home), mode=mode, read_timeout_seconds=TIMEOUT) as client:
+            started = asyncio.ensure_future(
+                client.call_tool("workflow_start", {"workflowId": "quick-nap"}, progress_callback=progress)
+            )
+            meanwhile = await client.call_tool("workflow_list", {})
+            result = await started
+            return result, told, [one["id"] for one in meanwhile.structured_content["workflows"]]
+
+    result, told, meanwhile = asyncio.run(call())
+    assert (result.structured_content["state"], result.structured_content["result"]) == ("completed", {"slept": 1.0})
+    assert told
+    assert all(message.startswith("Take a nap") for message in told)
+    assert meanwhile == ["quick-nap"]
+
+
+def test_a_new_document_is_a_new_tool_and_clients_hear_of_it(home: Path) -> None:
+    async def follow() -> tuple[str, list[str]]:
+        async with asyncio.timeout(TIMEOUT), Client(server(home), read_timeout_seconds=TIMEOUT) as client:
+            async with client.listen(tools_list_changed=True) as news:
+                await client.list_tools()
+                write(home / "library", document(step("one"), id="brand-new", name="Brand new"))
+                event = await anext(aiter(news))
+            return type(event).__name__, [tool.name for tool in (await client.list_tools()).tools]
+
+    kind, names = asyncio.run(follow())
+    assert "Tools" in kind
+    assert len(names) == len(set(names))
+    assert {"quick_nap", "brand_new"} <= {name.replace("-", "_") for name in names}
+
+
+def test_a_client_of_the_handshake_era_hears_of_it_too(home: Path) -> None:
+    async def follow() -> list[str]:
+        heard = asyncio.Event()
+
+        async def notice(message: object) -> None:
+            if isinstance(message, ToolListChangedNotification):
+                heard.set()
+
+        options = {"mode": "legacy", "read_timeout_seconds": TIMEOUT, "message_handler": notice}
+        async with asyncio.timeout(TIMEOUT), Client(server(home), **options) as client:
+            before = await client.list_tools()
+            (home / "library" / "quick-nap.json").unlink()
+            await heard.wait()
+            after = await client.list_tools()
+            return sorted({tool.name for tool in before.tools} - {tool.name for tool in after.tools})
+
+    assert len(asyncio.run(follow())) == 1
+
+
+def test_a_workflow_is_a_task_for_the_typescript_client(home: Path, node: tuple[str, int], packages: None) -> None:
+    command = {"command": sys.executable, "args": ["-m", "workflowlookup", "serve"], "cwd": str(home)}
+    call = {"name": "workflow_start", "arguments": {"workflowId": "quick-nap"}}
+    request = json.dumps({"server": {**command, "env": environment(home)}, "call": call})
+    done = subprocess.run(
+        [node[0], "task.mjs"],
+        input=request,
+        cwd=FOLDER,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+
+    created, *_, result = told["seen"]
+    assert (created["type"], created["status"]) == ("taskCreated", "working")
+    assert result["structuredContent"]["result"] == {"slept": 1.0}
+    assert told["listed"] == [created["taskId"]]
+    assert told["one"]["status"] == "completed"
+    assert told["progress"]

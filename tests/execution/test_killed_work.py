@@ -1,0 +1,168 @@
+"""Nothing is lost: processes that are killed, frozen and taken over, and a database that is restarted, in mid-call."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from execution.working import effects, open_runs
+from workflowlookup.core.run import State
+
+REPLICA = Path(__file__).with_name("replica.py")
+IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+PATIENCE = 90.0
+
+
+class Replicas:
+    """Processes that drive the runs of one journal."""
+
+    def __init__(self, place, upstream):
+        self.place, self.upstream = place, upstream
+        self.runs = open_runs(place)
+        self.processes = []
+
+    def begin(self, *arguments):
+        command = [sys.executable, str(REPLICA), self.place, str(self.upstream.directory), *map(str, arguments)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.processes.append(process)
+        said = process.stdout.readline().split()
+        assert said, process.stderr.read()
+        return process, said
+
+    def kill(self, process):
+        process.kill()
+        process.wait()
+
+    def finish(self, ids, seconds=PATIENCE):
+        """Wait until these are over."""
+        end = time.monotonic() + seconds
+        while True:
+            runs = [self.runs.get(run_id) for run_id in ids]
+            if all(run.is_over for run in runs):
+                return runs
+            assert time.monotonic() < end, [
+                (r.state, r.waiting_for, r.current, r.calling) for r in runs if not r.is_over
+            ]
+            time.sleep(0.1)
+
+    def close(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+            process.stdout.close()
+            assert "Traceback" not in process.stderr.read()
+            process.stderr.close()
+        self.runs.close()
+        for pid in self.upstream.pids():
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def replicas(place, upstream):
+    made = Replicas(place, upstream)
+    yield made
+    made.close()
+
+
+def assert_all_done(replicas, runs):
+    """Each run is completed, each of its calls was made, and one that was made twice had the same key both times."""
+    assert {run.state for run in runs} == {State.COMPLETED}
+    keys = {f"{run.id}:s{n}" for run in runs for n in range(3)}
+    assert set(effects(replicas.upstream)) == keys
+    for run in runs:
+        kinds = [type(record.event).__name__ for record in replicas.runs.history(run.id)]
+        assert (kinds.count("OutputAccepted"), kinds.count("CallBegun")) == (3, 3)
+
+
+def test_a_process_that_is_killed_in_the_middle_of_a_call_goes_on_where_it_was(replicas):
+    first, ids = replicas.begin("--start", 1, 1.5)
+    replicas.upstream.wait_for("call", 2, PATIENCE)
+    replicas.kill(first)
+
+    replicas.begin()
+
+    assert_all_done(replicas, replicas.finish(ids))
+    assert effects(replicas.upstream).count(f"{ids[0]}:s0") == 1  # what was done stays done
+
+
+def test_a_second_replica_takes_over(replicas):
+    replicas.begin()
+    first, ids = replicas.begin("--start", 3, 1.5)
+    replicas.upstream.wait_for("call", 3, PATIENCE)
+    replicas.kill(first)
+
+    assert_all_done(replicas, replicas.finish(ids))
+
+
+def test_a_process_that_was_frozen_and_taken_over_does_no_harm_when_it_wakes(replicas):
+    first, ids = replicas.begin("--start", 2, 1.0)
+    replicas.upstream.wait_for("call", 2, PATIENCE)
+    first.send_signal(signal.SIGSTOP)
+    with_files = "://" not in replicas.place
+    replicas.begin()
+    if with_files:  # a frozen process holds its file: it is not dead, and nobody takes its runs
+        time.sleep(5)
+        assert not any(replicas.runs.get(run_id).is_over for run_id in ids)
+    else:  # as when its connection is cut: the database lets go of its lock
+        end_connections(replicas.place)
+        replicas.finish(ids)
+    first.send_signal(signal.SIGCONT)
+
+    assert_all_done(replicas, replicas.finish(ids))
+
+
+def end_connections(url):
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'workflowlookup-lease' AND pid <> pg_backend_pid()"
+        )
+
+
+def test_a_database_that_is_restarted_in_the_middle_loses_nothing(database, postgres, upstream):
+    replicas = Replicas(database, upstream)
+    try:
+        replicas.begin()
+        _, ids = replicas.begin("--start", 3, 1.5)
+        upstream.wait_for("call", 4, PATIENCE)
+        postgres.restart()
+        assert_all_done(replicas, replicas.finish(ids))
+    finally:
+        replicas.close()
+
+
+def test_many_kills_lose_nothing(replicas):
+    """A replica is killed at random, and another comes; at the end everything was done."""
+    count, kills = (30, 12) if IS_SOAK else (5, 3)
+    process, ids = replicas.begin("--start", count, 0.5)
+    for _ in range(kills):
+        time.sleep(random.uniform(0.5, 3.0))
+        replicas.kill(process)
+        process, _ = replicas.begin()
+
+    assert_all_done(replicas, replicas.finish(ids, 3 * PATIENCE))
+
+
+def test_a_run_cancelled_while_nobody_drove_it_tells_what_may_still_run(replicas):
+    first, (run_id,) = replicas.begin("--start", 1, 30)
+    replicas.upstream.wait_for("call", 1, PATIENCE)
+    replicas.kill(first)
+    assert replicas.runs.cancel(run_id).needs_stop
+
+    replicas.begin()
+
+    end = time.monotonic() + PATIENCE
+    while (run := replicas.runs.get(run_id)).needs_stop:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert not run.calling.stopped.stopped
+    assert "the MCP server 'up' may still be at work on it" in run.calling.stopped.told

@@ -1,0 +1,119 @@
+"""Discovery: behind, for ever, and with a word in the log for everything that goes wrong."""
+
+import asyncio
+import contextlib
+import logging
+
+import pytest
+
+from upstream.upstreams import ONE, HttpUpstream
+from workflowlookup.providers import discovery as module
+from workflowlookup.providers.config import ProviderConfig
+from workflowlookup.providers.discovery import Discovery
+from workflowlookup.providers.http import HttpProvider
+
+TWO = {**ONE, "id": "two", "name": "Two"}
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "FIRST_RETRY", 0.05)
+    with HttpUpstream(tmp_path / "svc") as made:
+        yield made
+
+
+class Rings:
+    def __init__(self):
+        self.count = 0
+
+    def ring(self):
+        self.count += 1
+
+
+@contextlib.asynccontextmanager
+async def discovering(service, refresh_seconds=0.0):
+    rings = Rings()
+    discovery = Discovery(rings.ring)
+    provider = HttpProvider(ProviderConfig(name="svc", kind="http", options={"base_url": service.url, "timeout": 2}))
+    discovery.apply({"svc": provider}, refresh_seconds)
+    try:
+        yield discovery, rings
+    finally:
+        await discovery.aclose()
+        await provider.aclose()
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def ids(discovery):
+    return [definition.id for definition in discovery.snapshot()["svc"].definitions]
+
+
+def test_what_a_provider_has_is_known_soon_and_the_bell_rings_for_changes_only(service):
+    async def go():
+        async with discovering(service) as (discovery, rings):
+            assert discovery.snapshot()["svc"].is_listed is False
+            await until(lambda: discovery.snapshot()["svc"].is_listed)
+            rung, before = rings.count, discovery.snapshot()["svc"].definitions
+            await discovery.refresh()
+            assert (rings.count, discovery.snapshot()["svc"].definitions) == (rung, before)
+            service.control(workflows=[TWO])
+            await discovery.refresh()
+            assert (rings.count, ids(discovery)) == (rung + 1, ["two"])
+
+    asyncio.run(go())
+
+
+def test_one_that_is_down_comes_back_by_itself_and_what_was_known_stays(service, caplog):
+    caplog.set_level(logging.INFO)
+
+    async def go():
+        async with discovering(service, refresh_seconds=0.05) as (discovery, _):
+            await until(lambda: ids(discovery) == ["deploy"])
+            service.stop()
+            await until(lambda: discovery.snapshot()["svc"].is_away)
+            assert ids(discovery) == ["deploy"]
+            assert "cannot be reached" in discovery.snapshot()["svc"].cause
+            service.control(workflows=[ONE, TWO])
+            service.start()
+            await until(lambda: ids(discovery) == ["deploy", "two"] and not discovery.snapshot()["svc"].is_away)
+
+    asyncio.run(go())
+
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("the workflows of provider 'svc' are not known: the provider 'svc' cannot be reached")
+    assert warnings[0].endswith("; its 1 workflows stay listed")
+    assert "the provider 'svc' is back" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["fail", "garbage"])
+def test_one_that_talks_nonsense_is_asked_again_and_again(service, how):
+    service.control(list=how)
+
+    async def go():
+        async with discovering(service) as (discovery, _):
+            await until(lambda: len(service.seen("list")) >= 3)
+            assert discovery.snapshot()["svc"].is_away
+            service.control(list="ok")
+            await until(lambda: ids(discovery) == ["deploy"])
+
+    asyncio.run(go())
+
+
+def test_one_bad_workflow_is_skipped_by_name_once(service, caplog):
+    service.control(workflows=[{"id": "bad"}, ONE])
+
+    async def go():
+        async with discovering(service) as (discovery, _):
+            await until(lambda: ids(discovery) == ["deploy"])
+            await discovery.refresh()
+
+    asyncio.run(go())
+
+    told = "provider 'svc': workflow 'bad' is skipped: name is required; description is required"
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [told]

@@ -1,0 +1,187 @@
+"""Calls that wait, over real pipes: a real server, a real upstream, and what holds up nothing while they work."""
+
+import json
+import signal
+import time
+
+import pytest
+
+from make import document, write
+from upstream.upstreams import McpUpstream
+
+ROOM = 30.0
+"""Seconds that something may take which usually takes much less: the machine may be busy."""
+
+
+def call(name, tool, **arguments):
+    return {
+        "id": name,
+        "title": f"Do {name}",
+        "call": {"server": "up", "tool": tool, "arguments": arguments, "saveAs": name},
+    }
+
+
+@pytest.fixture
+def upstream(tmp_path):
+    return McpUpstream(tmp_path / "up")
+
+
+@pytest.fixture
+def serve(start, library, tmp_path, upstream):
+    write(library, document(call("slow", "sleep", seconds=60, steps=60), id="slow-one"))
+    write(library, document(call("quick", "sleep", seconds=1, steps=5), id="quick-one"))
+    write(library, document(call("one", "say", text="a"), call("two", "say", text="{{one}}b"), id="two-calls"))
+    (tmp_path / "workflowlookup.toml").write_text(upstream.toml())
+
+    def serve_upstream(**options):
+        return start(directory=library, WORKFLOWLOOKUP_JOURNAL=str(tmp_path / "runs.sqlite"), **options)
+
+    return serve_upstream
+
+
+def begin(server, workflow, identifier, **more):
+    params = {"name": "workflow_start", "arguments": {"workflowId": workflow, "runId": f"run-{identifier}"}, **more}
+    server.send({"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params})
+
+
+def until(server, is_it, timeout=ROOM):
+    """What comes, up to the message that is meant."""
+    seen = []
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        seen.append(server.receive(timeout))
+        if is_it(seen[-1]):
+            return seen
+    raise AssertionError(seen)
+
+
+def begun(upstream, tool="sleep"):
+    end = time.monotonic() + ROOM
+    while not [entry for entry in upstream.seen("call") if entry["tool"] == tool]:
+        assert time.monotonic() < end, "the upstream was never called"
+        time.sleep(0.02)
+
+
+def state_of(server, run_id):
+    return server.call("workflow_status", {"runId": run_id})["structuredContent"]
+
+
+def test_a_run_of_calls_is_answered_when_it_is_over(serve):
+    server = serve()
+    begin(server, "two-calls", "x")
+
+    reply = server.receive(ROOM)
+    told = reply["result"]["structuredContent"]
+    assert (reply["id"], told["state"], told["result"]) == ("x", "completed", "ab")
+
+
+def test_what_is_asked_meanwhile_is_answered_and_progress_comes(serve, upstream):
+    server = serve()
+    begin(server, "quick-one", "x", _meta={"progressToken": "t"})
+    server.send({"jsonrpc": "2.0", "id": "meanwhile", "method": "ping"})
+    seen = until(server, lambda message: message.get("id") == "x")
+
+    told = [message["params"] for message in seen if message.get("method") == "notifications/progress"]
+    assert seen[-1]["result"]["structuredContent"]["result"] == {"slept": 1.0}
+    assert [one["progress"] for one in told] == sorted({one["progress"] for one in told})
+    assert told
+    assert "meanwhile" in [message.get("id") for message in seen]
+    assert all(one["progressToken"] == "t" and one["message"].startswith("Do quick") for one in told)
+
+
+def test_a_cancelled_call_stops_what_runs_beneath_and_is_not_answered(serve, upstream):
+    server = serve()
+    begin(server, "slow-one", "x")
+    begun(upstream)
+    server.notify("notifications/cancelled", {"requestId": "x", "reason": "changed my mind"})
+
+    told = state_of(server, "run-x")
+    assert (told["state"], told["reason"]) == ("cancelled", "the call was cancelled: changed my mind")
+    end = time.monotonic() + ROOM
+    while not (told := state_of(server, "run-x"))["stopped"][0]["stopped"]:
+        assert time.monotonic() < end, told
+        time.sleep(0.05)
+    assert server.is_silent()
+
+
+def test_workflow_cancel_tells_what_was_stopped_and_so_does_the_call_that_waited(serve, upstream):
+    server = serve()
+    begin(server, "slow-one", "x")
+    begun(upstream)
+    params = {"name": "workflow_cancel", "arguments": {"runId": "run-x", "reason": "enough"}}
+    server.send({"jsonrpc": "2.0", "id": "y", "method": "tools/call", "params": params})
+
+    replies = {}
+    while len(replies) < 2:
+        reply = server.receive(ROOM)
+        replies[reply["id"]] = reply["result"]["structuredContent"]
+    assert replies["y"]["state"] == "cancelled"
+    assert [entry["stopped"] for entry in replies["y"]["stopped"]] == [True]
+    assert replies["x"]["data"]["stopped"] == [replies["y"]["stopped"][0]["told"]]
+
+
+def test_at_the_end_of_input_a_call_is_given_a_little_time(serve):
+    server = serve(WORKFLOWLOOKUP_DRAIN_SECONDS="30")
+    begin(server, "quick-one", "x")
+    server.close_input()
+
+    assert server.receive(ROOM)["result"]["structuredContent"]["state"] == "completed"
+    assert server.wait(ROOM) == 0
+
+
+def test_what_is_not_done_in_that_time_is_cancelled_and_told(serve, upstream):
+    server = serve(WORKFLOWLOOKUP_DRAIN_SECONDS="0.2")
+    begin(server, "slow-one", "x")
+    begun(upstream)
+    server.close_input()
+
+    reply = server.receive(ROOM)
+    assert (reply["id"], reply["result"]["isError"]) == ("x", True)
+    assert server.wait(ROOM) == 0
+    again = serve()
+    told = state_of(again, "run-x")
+    assert (told["state"], told["reason"]) == ("cancelled", "the client went away")
+
+
+def test_shutdown_gives_calls_their_time_and_is_answered_last(serve):
+    server = serve(WORKFLOWLOOKUP_DRAIN_SECONDS="30")
+    begin(server, "quick-one", "x")
+    server.send({"jsonrpc": "2.0", "id": "bye", "method": "shutdown"})
+    server.send({"jsonrpc": "2.0", "id": "late", "method": "ping"})
+
+    assert [server.receive(ROOM)["id"] for _ in range(2)] == ["x", "bye"]
+    assert server.wait(ROOM) == 0
+
+
+def test_a_conversation_in_one_go_is_answered_to_its_end(serve):
+    server = serve(version=None, WORKFLOWLOOKUP_DRAIN_SECONDS="30")
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
+    start = {"name": "workflow_start", "arguments": {"workflowId": "two-calls"}}
+    messages = [("initialize", hello), ("tools/call", start), ("ping", {})]
+    lines = [json.dumps({"jsonrpc": "2.0", "id": n, "method": m, "params": p}) for n, (m, p) in enumerate(messages)]
+    server.write(("\n".join(lines) + "\n").encode())
+    server.close_input()
+
+    assert [server.receive(ROOM)["id"] for _ in range(3)] == [0, 2, 1]
+
+
+def test_a_task_is_polled_awaited_and_outlives_the_server(serve):
+    server = serve()
+    begin(server, "quick-one", "x", task={})
+    task = server.receive(ROOM)["result"]["task"]
+    assert task["status"] == "working"
+    server.send({"jsonrpc": "2.0", "id": "r", "method": "tasks/result", "params": {"taskId": task["taskId"]}})
+    result = until(server, lambda message: message.get("id") == "r")[-1]["result"]
+    assert result["structuredContent"]["result"] == {"slept": 1.0}
+
+    server.stop()
+    again = serve()
+    assert again.result("tasks/get", {"taskId": task["taskId"]})["status"] == "completed"
+
+
+def test_hangup_does_not_end_the_server(serve):
+    server = serve()
+    server.call("workflow_list")
+    server.process.send_signal(signal.SIGHUP)
+
+    assert server.result("ping") == {}
