@@ -20,7 +20,7 @@ from workflowlookup.protocol.connection import Connection
 ASKS = {"elicitation": {}}
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 MODERN = {**ENVELOPE, CAPABILITIES: ASKS}
-SECONDS = 20.0
+SECONDS = 60.0
 Message = dict[str, Any]
 
 
