@@ -6,7 +6,7 @@ CORPUS ?= ../shared/corpus/workflows
 CASES ?= ../shared/oracle/cases.json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench compat oracle soak docs pictures chromium clean
+.PHONY: help demo test check bench compat oracle conformance soak docs pictures chromium clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -33,6 +33,9 @@ compat: $(VENV)/.installed  ## load and walk every document in CORPUS
 oracle: $(VENV)/.installed  ## ask what the reference was asked, in CASES, and compare
 	@$(BIN)/python tests/oracle.py $(CASES)
 
+conformance: $(VENV)/.dev  ## the official conformance suites and the inspector; needs npm
+	@WORKFLOWLOOKUP_TEST_INSPECTOR=1 $(BIN)/python -m pytest -q tests/conformance
+
 soak: $(VENV)/.dev  ## the long runs: fuzz, crashes, many at once
 	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution/test_crashes.py
 
@@ -49,7 +52,7 @@ chromium:
 	  echo "Chromium is not here and cannot be installed by this user: the browser tests of the console will be skipped."
 
 clean:  ## remove what was installed and made
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist tests/clients/typescript/node_modules tests/console/axe/node_modules
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist tests/clients/typescript/node_modules tests/console/axe/node_modules tests/conformance/*/node_modules
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 ..."; exit 1; }

@@ -18,8 +18,9 @@ from web import HEADERS, WebClient, routing
 from workflowlookup.protocol.connection import Connection
 
 ASKS = {"elicitation": {}}
-MODERN = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": ASKS}
-SECONDS = 20.0
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+MODERN = {**ENVELOPE, CAPABILITIES: ASKS}
+SECONDS = 60.0
 Message = dict[str, Any]
 
 
@@ -51,9 +52,18 @@ class Talk:
         return said.reply
 
     def ask(
-        self, method: str, params: Message | None = None, *, answer: Message | None = None, token: str | None = None
+        self,
+        method: str,
+        params: Message | None = None,
+        *,
+        answer: Message | None = None,
+        token: str | None = None,
+        capabilities: Message | None = None,
     ) -> Said:
-        """Send a request; `answer` is what the person says when asked, `token` asks to be told how far it is."""
+        """Send a request; `answer` is what the person says when asked, `token` asks to be told how far it is.
+
+        `capabilities`: what the client can do besides, as far as a request can say so.
+        """
         asked: list[Message] = []
         heard: list[Message] = []
 
@@ -62,7 +72,7 @@ class Talk:
             assert answer is not None, question
             return answer
 
-        reply = self.wire.request(self._message(method, params, token), heard, person)
+        reply = self.wire.request(self._message(method, params, token, capabilities), heard, person)
         if self.is_modern and reply.get("result", {}).get("resultType") == "input_required":
             answers = {key: person(question) for key, question in reply["result"]["inputRequests"].items()}
             again = {**(params or {}), "inputResponses": answers}
@@ -91,8 +101,12 @@ class Talk:
             yield news
         assert self.ask("resources/unsubscribe", {"uri": uri}).reply == {"result": {}}
 
-    def _message(self, method: str, params: Message | None, token: str | None = None) -> Message:
+    def _message(
+        self, method: str, params: Message | None, token: str | None = None, capabilities: Message | None = None
+    ) -> Message:
         meta = {**(MODERN if self.is_modern else {}), **({"progressToken": token} if token else {})}
+        if capabilities and self.is_modern:
+            meta[CAPABILITIES] = {**ASKS, **capabilities}
         params = {**(params or {}), **({"_meta": meta} if meta else {})}
         return {"jsonrpc": "2.0", "id": next(self.ids), "method": method, "params": params}
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 

@@ -270,8 +270,11 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: i
     from workflowlookup.transport.site import make_site  # noqa: PLC0415
     from workflowlookup.transport.views import Views  # noqa: PLC0415
 
+    live = Live(settings)
     surface = SharedSurface(
-        lambda: make_services(settings, bell.ring), bell.ring, tells_changes=lambda: settings.workflow_tools
+        lambda: make_services(settings, bell.ring, live),
+        bell.ring,
+        tells_changes=lambda: live.settings.workflow_tools,
     )
     limits = Limits(
         max_message_bytes=settings.max_message_bytes,

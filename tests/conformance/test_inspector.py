@@ -66,14 +66,14 @@ def test_it_lists_the_tools(inspect):
     code, said = inspect("tools/list")
 
     assert code == 0, said
-    assert {"workflow_list", "workflow_start"} <= {tool["name"] for tool in json.loads(said)["tools"]}
+    assert {"workflow_list", "workflow_start"} <= {tool["name"] for tool in json.loads(said)["result"]["tools"]}
 
 
 def test_it_calls_one(inspect):
     code, said = inspect("tools/call", "--tool-name", "workflow_get", "--tool-arg", "id=bug-investigation")
 
     assert code == 0, said
-    assert json.loads(said)["structuredContent"]["id"] == "bug-investigation"
+    assert json.loads(said)["result"]["structuredContent"]["id"] == "bug-investigation"
 
 
 def test_it_sees_what_a_tool_refuses(inspect):

@@ -449,3 +449,73 @@ def test_the_figures_are_openmetrics(serve, connect, tmp_path):
     assert len(families) == len(set(families))
     named = re.compile(r"workflowlookup_\w+({(\w+=\"[^\"]*\",?)+})? [\d.e+-]+$")
     assert [line for line in lines if not line.startswith("#") and not named.match(line)] == []
+
+
+def test_providers_are_counted(serve, tmp_path):
+    upstream = McpUpstream(tmp_path / "up", http=True)
+    (tmp_path / "workflowlookup.toml").write_text(upstream.toml(provider=True))
+    with upstream:
+        server = serve()
+        wait_for_figure(server, 'workflowlookup_provider_up{provider="up"} 1')
+
+
+def wait_for_figure(server, expected):
+    end = time.monotonic() + 30
+    while expected not in (text := httpx2.get(f"{server.base}/metrics").text):
+        assert time.monotonic() < end, text
+        time.sleep(0.1)
+
+
+# ── changes are told, whoever makes them ────────────────────────────────────────────────────────────────────────
+
+
+def test_clients_of_both_eras_hear_of_new_workflows(serve, connect, tmp_path):
+    write(tmp_path / "library", document(step(), identifier="the-first"))
+    server = serve(directory=tmp_path / "library")
+    session, lone = connect(server), connect(server)
+    session.initialize()
+    session.hearken()
+    session.request("tools/list")
+    stream = lone.stream(modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
+    assert next(stream)["params"]["notifications"] == {"toolsListChanged": True}
+
+    write(tmp_path / "library", document(step(), identifier="the-second", name="The second"))
+
+    assert next(stream)["method"] == "notifications/tools/list_changed"
+    assert session.unasked.get(timeout=30)["method"] == "notifications/tools/list_changed"
+    tools = session.request("tools/list")["result"]["tools"]
+    assert any("second" in tool["name"] for tool in tools)
+
+
+def test_a_run_that_another_client_moves_is_told(serve, connect, tmp_path):
+    write(tmp_path / "library", document(step("one"), identifier="by-hand"))
+    server = serve(directory=tmp_path / "library")
+    watcher, worker = connect(server), connect(server)
+    watcher.initialize()
+    watcher.hearken()
+    worker.initialize()
+    start = {"name": "workflow_start", "arguments": {"workflowId": "by-hand"}}
+    run = worker.request("tools/call", start)["result"]["structuredContent"]["runId"]
+    watcher.request("resources/subscribe", {"uri": f"run://{run}"})
+
+    submission = {"runId": run, "stepId": "one", "output": "done"}
+    worker.request("tools/call", {"name": "workflow_submit", "arguments": submission})
+
+    assert watcher.unasked.get(timeout=30)["params"]["uri"] == f"run://{run}"
+
+
+def test_a_call_that_is_cancelled_by_a_message_is_answered_as_the_sdk_does(serve, connect, tmp_path):
+    server, run = serve_slow(serve, tmp_path)
+    client = connect(server)
+    client.initialize()
+    answers = []
+    thread = meanwhile(lambda: answers.extend(client.stream(run(5))))
+    wait_until_busy(server)
+
+    cancelled = {"requestId": 5, "reason": "changed my mind"}
+    client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
+
+    thread.join(30)
+    assert answers[-1]["error"]["code"] == -32800
+    runs = client.request("tools/call", {"name": "workflow_runs", "arguments": {}})["result"]["structuredContent"]
+    assert [run["state"] for run in runs["runs"]] == ["cancelled"]

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,7 @@ def converse(talk):
     done = [item["params"]["progress"] for item in waited.heard]
     assert done, waited.heard
     assert done == sorted(set(done))
+    talk_of_tasks(talk, note)
     begin = {"name": "workflow_start", "arguments": {"workflowId": "takes-long"}}
     said["cancelled"] = talk.cancelled("tools/call", begin, 1.0)
     cancelled = talk.call("workflow_runs", {"workflowId": "takes-long"}).told
@@ -112,11 +114,33 @@ def converse(talk):
     return plain(said)
 
 
+def talk_of_tasks(talk, note):
+    """A call that becomes a task, and what came of it."""
+    call = {"name": "workflow_start", "arguments": {"workflowId": "goes-by-itself"}}
+    if not talk.is_modern:
+        created = note("task", talk.ask("tools/call", {**call, "task": {}}))
+        named = {"taskId": created.reply["result"]["task"]["taskId"]}
+        note("task's result", talk.ask("tasks/result", named))
+        note("task, over", talk.ask("tasks/get", named))
+        note("task cancelled too late", talk.ask("tasks/cancel", named))
+        return
+    knows = {"capabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+    created = note("task", talk.ask("tools/call", call, **knows))
+    named = {"taskId": created.reply["result"]["taskId"]}
+    end = time.monotonic() + 30
+    while (told := talk.ask("tasks/get", named, **knows)).reply["result"]["status"] == "working":
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    note("task, over", told)
+    note("task updated too late", talk.ask("tasks/update", {**named, "inputResponses": {}}, **knows))
+    note("task of one who knows none", talk.ask("tasks/get", named))
+
+
 def plain(said):
     """Without what is different each time: the ids of runs, and when it was."""
     text = json.dumps(said, sort_keys=True)
     text = re.sub(r"\b\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)", "WHEN", text)
-    runs = dict.fromkeys(re.findall(r'runId\\*": \\*"([^"\\]+)', text))
+    runs = dict.fromkeys(re.findall(r'(?:runId|taskId)\\*": \\*"([^"\\]+)', text))
     for number, run in enumerate(runs):
         text = text.replace(run, f"RUN-{number}")
     text = re.sub(r'((?:started|updated|time|duration\w*|seconds)\\*"): ?[\d.]+', r"\1: 0", text)

@@ -1,5 +1,6 @@
 """A request with what its era says about it, and the forms that results and refusals take on the wire."""
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -8,6 +9,7 @@ import msgspec
 from workflowlookup import __version__
 from workflowlookup.core.values import Json
 from workflowlookup.errors import (
+    InternalError,
     InvalidParams,
     InvalidWorkflow,
     ResourceNotFound,
@@ -15,6 +17,7 @@ from workflowlookup.errors import (
     WorkflowLookupError,
 )
 from workflowlookup.protocol import jsonrpc
+from workflowlookup.protocol.jsonrpc import Request
 from workflowlookup.protocol.versions import (
     ENVELOPE_VERSIONS,
     META_CAPABILITIES,
@@ -26,6 +29,8 @@ from workflowlookup.protocol.versions import (
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.asking import Answer
+
+log = logging.getLogger(__name__)
 
 SERVER_INFO: Final[Mapping[str, Json]] = {
     "name": "workflowlookup",
@@ -171,3 +176,26 @@ def failure(request_id: bytes, error: WorkflowLookupError, rules: Rules) -> byte
         data = {"code": error.code, **error.data}
         return jsonrpc.failure(request_id, error, code=InvalidParams.code, data=data)
     return jsonrpc.failure(request_id, error)
+
+
+def refuse(call: Call, problem: Exception) -> bytes:
+    """What went wrong with a call that waited, in the form in which its tool refuses."""
+    if (
+        isinstance(problem, WorkflowLookupError)
+        and call.method == "tools/call"
+        and comes_as_result(problem, call.rules)
+    ):
+        told = refusal(problem)
+        return jsonrpc.success(call.id, in_envelope(told) if call.rules.envelope else told)
+    return explain(call, problem, call.rules)
+
+
+def explain(request: Request | Call, problem: Exception, rules: Rules) -> bytes:
+    """What went wrong, as the reply to a request."""
+    if isinstance(problem, WorkflowLookupError):
+        return failure(request.id, problem, rules)
+    if isinstance(problem, RecursionError):  # what msgspec decodes may still be too deep to work with
+        log.info("%s was nested too deeply", request.method, exc_info=problem)
+        return failure(request.id, InvalidParams("params are nested too deeply"), rules)
+    log.error("%s failed", request.method, exc_info=problem)
+    return jsonrpc.failure(request.id, InternalError())

@@ -14,14 +14,11 @@ import msgspec
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import (
-    ExecutionFailed,
-    InternalError,
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
     MissingClientCapability,
     NotInitialized,
-    RunStateError,
     UnsupportedProtocolVersion,
     WorkflowLookupError,
 )
@@ -34,10 +31,11 @@ from workflowlookup.protocol.calls import (
     cacheable_in,
     check_envelope,
     comes_as_result,
-    failure,
+    explain,
     in_envelope,
     name_of,
     refusal,
+    refuse,
     refuse_cursor,
     timeout_in,
     tool_result,
@@ -148,7 +146,7 @@ class Connection:
                 return None
             return jsonrpc.success(request.id, in_envelope(result) if rules.envelope else result)
         except Exception as problem:  # noqa: BLE001 - broad on purpose: details go to the log, not to the wire
-            return _explain(request, problem, rules)
+            return explain(request, problem, rules)
 
     def _enter(self, request: Request) -> Call:
         """Find the era of a request, and refuse what its era does not allow."""
@@ -248,8 +246,8 @@ class Connection:
         called before the connection goes. `hands_over`: runs that are waited for go on, here later or elsewhere.
         """
         if self._waiting:
-            for call, later in self._waiting.end("" if hands_over else "the client went away"):
-                self.outbox.append(_refuse(call, _goes_on(later) if hands_over else _stopped(later)))
+            for call, problem in self._waiting.end(hands_over=hands_over):
+                self.outbox.append(refuse(call, problem))
         if self._questions is not None:
             self._questions.drop()
         if self._subscriptions is not None:
@@ -452,7 +450,7 @@ class Connection:
             told = self._tell(call, result)
         except Exception as problem:  # noqa: BLE001 - broad on purpose: as for every call
             self._stop_waiting(call)
-            return _refuse(call, problem)
+            return refuse(call, problem)
         if told is PENDING:
             return None
         return jsonrpc.success(call.id, in_envelope(told) if call.rules.envelope else told)
@@ -587,35 +585,3 @@ class Connection:
 _PLAIN: Final = (dict, msgspec.Raw)
 """What most tools give: a result."""
 _ALWAYS_ANSWERED: Final = frozenset({"initialize", "ping", "shutdown", "server/discover"})
-
-
-def _stopped(later: "Later") -> WorkflowLookupError:
-    return ExecutionFailed("The server stopped before the run was over.", runId=later.run_id)
-
-
-def _goes_on(later: "Later") -> WorkflowLookupError:
-    details = "the server is stopping, and the run goes on without it; ask workflow_status how far it is"
-    return RunStateError(details, runId=later.run_id)
-
-
-def _refuse(call: Call, problem: Exception) -> bytes:
-    """What went wrong with a call that waited, in the form in which its tool refuses."""
-    if (
-        isinstance(problem, WorkflowLookupError)
-        and call.method == "tools/call"
-        and comes_as_result(problem, call.rules)
-    ):
-        told = refusal(problem)
-        return jsonrpc.success(call.id, in_envelope(told) if call.rules.envelope else told)
-    return _explain(call, problem, call.rules)
-
-
-def _explain(request: Request | Call, problem: Exception, rules: Rules) -> bytes:
-    """What went wrong, as the reply to a request."""
-    if isinstance(problem, WorkflowLookupError):
-        return failure(request.id, problem, rules)
-    if isinstance(problem, RecursionError):  # what msgspec decodes may still be too deep to work with
-        log.info("%s was nested too deeply", request.method, exc_info=problem)
-        return failure(request.id, InvalidParams("params are nested too deeply"), rules)
-    log.error("%s failed", request.method, exc_info=problem)
-    return jsonrpc.failure(request.id, InternalError())

@@ -1,7 +1,7 @@
 """What a server can say of its runs and its tools when it is asked how it is."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -10,8 +10,6 @@ from workflowlookup.transport.metrics import Family
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.surface import Surface
-
-MOST_COUNTED: Final = 100_000
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -27,6 +25,9 @@ def figures_of(surface: "Surface") -> Figures:
     """The questions, for the tools and the journal behind this surface."""
 
     def families() -> Iterable[Family]:
+        up = [({"provider": name}, float(is_up)) for name, is_up in sorted(_providers(surface).items())]
+        if up:
+            yield Family("provider_up", "gauge", "Whether a provider of workflows answers.", up)
         try:
             counts = surface.services.runs.counts()
         except WorkflowLookupError:
@@ -49,3 +50,12 @@ def figures_of(surface: "Surface") -> Figures:
         return tool.input_schema if tool is not None else None
 
     return Figures(families, find_fault, input_schema_of)
+
+
+def _providers(surface: "Surface") -> Mapping[str, bool]:
+    """Whether each provider answered when it was last asked; those that were never asked are left out."""
+    workflows = surface.services.workflows
+    if workflows is None:
+        return {}
+    known = surface.services.execution.discovery.snapshot()
+    return {name: not found.is_away for name, found in known.items() if found.is_listed or found.is_away}
