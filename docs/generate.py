@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workflowlookup.settings import PREFIX, SETTINGS
-from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.settings import LIVE, PREFIX, SETTINGS
+from workflowlookup.tools import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.registry import Tool
 
 HERE = Path(__file__).parent
@@ -38,7 +38,13 @@ def tools() -> str:
         "| -32600, -32601, -32700 | Invalid Request, Method not found, Parse error | the message is not well-formed |\n"
         "| -32602 | Invalid params | `data.details` names each parameter and what was expected |\n"
     )
-    return head + "".join(_tool(tool) for tool in BUILTIN_TOOLS)
+    more = (
+        "\n# Workflow tools\n\n"
+        "While `workflow_tools` is on, each workflow that the filters admit is a tool: [providers.md](providers.md).\n"
+        "`workflow_refresh` is there then, and `workflow_search` when there are too many of them for the budget.\n"
+    )
+    others = (workflow_refresh.TOOL, workflow_search.TOOL)
+    return head + "".join(_tool(tool) for tool in BUILTIN_TOOLS) + more + "".join(_tool(tool) for tool in others)
 
 
 def _tool(tool: Tool) -> str:
@@ -71,6 +77,7 @@ def settings() -> str:
         f"| {_default(setting.default)} | {setting.help} |\n"
         for setting in SETTINGS
     )
+    live = ", ".join(f"`{setting.name}`" for setting in SETTINGS if setting.name in LIVE)
     return (
         "# Settings\n\n"
         f"{NOTE}\n"
@@ -83,6 +90,13 @@ def settings() -> str:
         "`WORKFLOW_STORAGE_PATH` (directories separated as in `PATH`) is honoured too.\n\n"
         "```toml\n# workflowlookup.toml\n"
         'directories = ["~/team/workflows"]\nbundled = false\nlog_level = "info"\n```\n\n'
+        "## Other systems\n\n"
+        "Tables of the file name the MCP servers that steps call (`[mcpServers.NAME]`) and the systems whose\n"
+        "workflows become tools (`[providers.NAME]`): [providers.md](providers.md).\n\n"
+        "## While the server runs\n\n"
+        f"These take effect when the file is saved: {live}, and the tables.\n"
+        "A file that cannot be used changes nothing, and the log says why; so it does of settings that wait for\n"
+        "the next start. `SIGHUP` and the tool `workflow_refresh` have the file read at once.\n\n"
         "## Sources\n\n"
         "By precedence, later wins; `bundled`, `user` and `project` can be switched off:\n\n"
         "1. `bundled`: what comes with the package\n"

@@ -15,7 +15,19 @@ from workflowlookup.cli.main import COMMANDS
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
 WITHOUT_DATA = {"serve", "schema", "install", "new", "init", "convert", "fmt", "watch", "console"}
-UNNEEDED = ("rich", "jsonschema_rs", "regex", "yaml", "tomllib", "workflowlookup.tools", "workflowlookup.library")
+UNNEEDED = (
+    "rich",
+    "jsonschema_rs",
+    "regex",
+    "yaml",
+    "tomllib",
+    "sqlite3",
+    "mcp",
+    "dbos",
+    "httpx2",
+    "starlette",
+    "jinja2",
+)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

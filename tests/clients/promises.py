@@ -112,7 +112,9 @@ class Promises:
     def test_all_tools_are_listed_with_their_schemas(self, seen: Object) -> None:
         tools = seen["tools"]["tools"]
 
-        assert [tool["name"] for tool in tools] == [
+        names = [tool["name"] for tool in tools]
+        assert {"bug_investigation", "code_review", "workflow_refresh"} <= set(names[10:])
+        assert names[:10] == [
             "workflow_list",
             "workflow_get",
             "workflow_next",
@@ -126,7 +128,7 @@ class Promises:
         ]
         described = [tool.describe() for tool in BUILTIN_TOOLS]
         for name in ("title", "description", "inputSchema", "outputSchema", "annotations"):
-            assert [tool[name] for tool in tools] == [tool[name] for tool in described]
+            assert [tool[name] for tool in tools[:10]] == [tool[name] for tool in described]
 
     def test_workflow_list_has_every_bundled_workflow(self, seen: Object) -> None:
         assert structured(seen["workflow_list"]) == {

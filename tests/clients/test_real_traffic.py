@@ -19,6 +19,9 @@ Start = Callable[..., Server]
 
 TOOLS = ["workflow_list", "workflow_get", "workflow_next", "workflow_validate", "workflow_validate_json"]
 TOOLS += ["workflow_start", "workflow_submit", "workflow_status", "workflow_runs", "workflow_cancel"]
+TOOLS += ["bug_investigation", "code_review", "dependency_upgrade", "documentation_writing", "feature_implementation"]
+TOOLS += ["incident_review", "performance_investigation", "refactoring", "test_writing", "workflow_authoring"]
+TOOLS += ["workflow_refresh"]
 META = "io.modelcontextprotocol/"
 SERVER_INFO = {
     "name": "workflowlookup",

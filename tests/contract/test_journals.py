@@ -618,3 +618,14 @@ def test_records_are_the_same_in_both(shared, opened):
 
     assert msgspec.json.encode(there.read("r1")) == msgspec.json.encode(here.read("r1"))
     assert there.summaries(Query()) == here.summaries(Query())
+
+
+def test_names_of_tools_are_kept_and_the_first_to_take_one_has_it(store):
+    journal, other = store.open(), store.open()
+    journal.keep_tool_names({("p", "1"): "report", ("p", "2"): "report_2"}, [])
+
+    other.keep_tool_names({("q", "9"): "report", ("p", "1"): "another", ("q", "8"): "free"}, [])
+    assert journal.tool_names() == {("p", "1"): "report", ("p", "2"): "report_2", ("q", "8"): "free"}
+
+    other.keep_tool_names({("q", "9"): "report"}, [("p", "1")])
+    assert journal.tool_names() == {("q", "9"): "report", ("p", "2"): "report_2", ("q", "8"): "free"}

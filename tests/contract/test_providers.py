@@ -75,7 +75,7 @@ def test_it_lists_starts_and_tells_the_end(kind, upstream):
 
 
 def test_states_that_nobody_knows_mean_that_it_goes_on_and_null_is_an_output(kind, upstream):
-    upstream.control(runs={"*": {"seconds": 0.4, "states": ["QUEUED", "WARMING-UP", "paused"], "output": None}})
+    upstream.control(runs={"*": {"seconds": 1.5, "states": ["QUEUED", "WARMING-UP", "paused"], "output": None}})
 
     async def go():
         async with opened(kind, upstream) as provider:
@@ -85,7 +85,8 @@ def test_states_that_nobody_knows_mean_that_it_goes_on_and_null_is_an_output(kin
 
     first, last = asyncio.run(go())
 
-    assert (first.state, first.said.lower()) == ("running", "queued")
+    assert first.state == "running"
+    assert first.said.lower() in ("queued", "warming-up", "paused")
     assert (last.state, last.output) == ("completed", None)
 
 

@@ -19,7 +19,7 @@ from workflowlookup.tools import BUILTIN_TOOLS
 from workflowlookup.tools.dynamic import DynamicTools
 from workflowlookup.tools.registry import Registry, Services
 
-PATIENCE: Final = 15.0
+PATIENCE: Final = 30.0
 """Seconds that each of them has for its answer."""
 
 

@@ -1,0 +1,72 @@
+"""`workflowlookup tools`, and what `doctor` tells of providers."""
+
+import json
+
+import pytest
+
+from upstream.upstreams import ONE, HttpUpstream, McpUpstream
+
+
+@pytest.fixture
+def service(tmp_path):
+    with HttpUpstream(tmp_path / "svc") as made:
+        yield made
+
+
+def test_the_tools_are_listed_with_whose_they_are(cli, service, tmp_path):
+    config = tmp_path / "mine.toml"
+    config.write_text(service.toml())
+
+    done = cli("tools", "--json", "--config", str(config))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    answer = json.loads(done.stdout)
+    rows = {row["name"]: (row["workflow"], row["provider"], row["state"]) for row in answer["tools"]}
+    assert rows["deploy_a_service"] == ("deploy", "svc", "ready")
+    assert rows["bug_investigation"] == ("bug-investigation", "library", "ready")
+    assert (answer["folded"], answer["away"], answer["remarks"]) == (False, {}, [])
+
+
+def test_a_provider_that_is_away_is_told(cli, service, tmp_path):
+    service.stop()
+    config = tmp_path / "mine.toml"
+    config.write_text(service.toml())
+
+    done = cli("tools", "--config", str(config))
+
+    assert done.returncode == 1
+    assert "bug_investigation" in done.stdout
+    assert "the provider 'svc' is away: the provider 'svc' cannot be reached" in done.stderr
+
+
+def test_switched_off_there_are_none(cli):
+    done = cli("tools", "--workflow-tools", "false")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "workflow_tools is false (--workflow-tools)" in done.stderr
+
+
+def test_doctor_tells_what_patterns_admit_and_how_others_do(cli, service, tmp_path):
+    upstream = McpUpstream(tmp_path / "up")
+    service.control(workflows=[ONE, {"id": "bad"}])
+    config = tmp_path / "mine.toml"
+    filters = 'include = ["provider:svc", "bug-*"]\nexclude = ["nothing-like-this"]\n'
+    config.write_text(filters + upstream.toml() + service.toml(headers={"Authorization": "hush-hush"}))
+
+    done = cli("doctor", "--json", "--config", str(config))
+
+    tools = json.loads(done.stdout)["tools"]
+    admits = {pattern["pattern"]: (pattern["setting"], pattern["examples"]) for pattern in tools["patterns"]}
+    assert admits == {
+        "provider:svc": ("include", ["deploy"]),
+        "bug-*": ("include", ["bug-investigation"]),
+        "nothing-like-this": ("exclude", []),
+    }
+    assert tools["tools"] == 2
+    states = {state["name"]: (state["kind"], state["state"], state["workflows"]) for state in tools["providers"]}
+    assert states == {"library": ("library", "ready", 10), "svc": ("http", "ready", 1)}
+    assert [(state["name"], state["state"]) for state in tools["servers"]] == [("up", "ready")]
+    problems = " ".join(problem["problem"] for problem in json.loads(done.stdout)["problems"])
+    assert "'nothing-like-this' of exclude fits no workflow" in problems
+    assert "workflow 'bad' is skipped" in problems
+    assert "hush" not in done.stdout
