@@ -36,11 +36,15 @@ def scan(visit: Visit, query: Query, most: int = MOST_SCANNED) -> Iterator[Summa
 
 
 def page_of(
-    visit: Visit, query: Query, limit: int, fits: Callable[[Summary], bool] = lambda _: True
+    visit: Visit,
+    query: Query,
+    limit: int,
+    fits: Callable[[Summary], bool] = lambda _: True,
+    most: int = MOST_SCANNED,
 ) -> tuple[list[Summary], bool]:
     """As many runs as a page has, and whether there are more."""
     found: list[Summary] = []
-    for line in scan(visit, query):
+    for line in scan(visit, query, most):
         if fits(line):
             found.append(line)
         if len(found) > limit:

@@ -32,6 +32,8 @@ MOST_ENTRIES: Final = 300
 """How many of the last events a page shows, unless all are asked for."""
 MOST_REASONS: Final = 300
 HOUR: Final = 3_600_000
+MOST_COUNTED: Final = 1_000
+"""How many waiting runs are looked at to count those that wait for a person."""
 
 STATES: Final = (
     ("", "All"),
@@ -73,7 +75,7 @@ async def runs(visit: Visit) -> Response:
         after=_place(visit.asked("after")),
     )
     shown, are_more = page_of(visit, query, PAGE, fits)
-    waiting, _ = page_of(visit, Query(state="waiting"), 99, _waits_for_person)
+    waiting, _ = page_of(visit, Query(state="waiting"), 99, _waits_for_person, MOST_COUNTED)
     chosen = {"state": state, "workflow": workflow_id, "since": since}
     return visit.page(
         "runs.html",
