@@ -228,7 +228,9 @@ class Web(msgspec.Struct, frozen=True):
     surface: "SharedSurface"
 
 
-def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: int = 0) -> Web:
+def make_asgi(
+    settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: int = 0, *, is_traced: bool = False
+) -> Web:
     """The web site of a server that listens at this address."""
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
     from workflowlookup.transport.figures import figures_of  # noqa: PLC0415
@@ -259,6 +261,7 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: i
         bell,
         Metrics([figures.families]),
         input_schema_of=figures.input_schema_of,
+        is_traced=is_traced,
     )
     site = make_site(door, limits, guard=lambda _: None, find_fault=figures.find_fault)
     return Web(site, door, surface)
@@ -273,9 +276,8 @@ def serve_http(settings: Settings) -> int:
 
     host, port = split_address(settings.http)
     listener = listen(host, port)
-    start_traces(os.environ)
     bell = Bell()
-    web = make_asgi(settings, bell, host, listener.getsockname()[1])
+    web = make_asgi(settings, bell, host, listener.getsockname()[1], is_traced=start_traces(os.environ))
     web.surface.settle()
     try:
         return run(
