@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
+from threading import Thread
 from time import perf_counter_ns
 from types import FrameType
 from typing import IO, Any, Final, Self
@@ -152,6 +153,33 @@ class Peer:
             p99_us=cuts[98] / 1e3,
         )
 
+    def send(self, calls: Sequence[Request]) -> None:
+        """Send requests without waiting for the answers."""
+        for call in calls:
+            self._write(call(self._next_id()))
+
+    def collect(self, count: int) -> None:
+        """Wait for so many answers, none of which may be an error."""
+        with self._patience():
+            for _ in range(count):
+                line = self._read_line()
+                if b'"isError":true' in line or b'"error":{' in line[:64]:
+                    raise BrokenServer(f"{self._command} answered {line[:400]!r}")
+
+    def bounce(self, size: int, times: int) -> float:
+        """The middle of the microseconds in which a line of so many bytes comes back from an echo."""
+        line = b"x" * (size - 1) + b"\n"
+        took = []
+        with self._patience():
+            for _ in range(times):
+                start = perf_counter_ns()
+                sender = Thread(target=self._write_all, args=(line,))  # an echo that is full waits for its reader
+                sender.start()
+                self._read_line()
+                took.append((perf_counter_ns() - start) / 1e3)
+                sender.join()
+        return median(took)
+
     def resident_mb(self) -> float:
         """Resident memory in MB (10^6 bytes), as the kernel counts it now."""
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
@@ -189,6 +217,10 @@ class Peer:
             os.write(self._stdin, line)
         except BrokenPipeError:
             raise self._dead() from None
+
+    def _write_all(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._stdin, data) :]
 
     def _read_line(self) -> bytes:
         """The next line that is not a notification of the server."""

@@ -14,6 +14,8 @@ from rich.table import Table
 from client import Pace
 from growth import LONG, SMALL
 from runs import BARE_COMMITS, EMPTY, EVENTS, FILLED, IDLE_SECONDS, RunFigures
+from workflow_tools import BARE_CLIENT, NO_PROVIDERS, SECONDS, THREE_PROVIDERS, ToolFigures
+from workflow_tools import OURS as TOOL
 
 Series = Mapping[str, Sequence[float]]
 
@@ -39,6 +41,8 @@ PACE_OF_COMMITS: Final = 0.3
 FILLED_OF_EMPTY: Final = 1.5  # a call on a journal of many runs, of one on an empty journal
 WAITING_MB: Final = 5.0
 IDLE_CPU_MS: Final = 10.0  # the least that the kernel counts
+MORE_THAN_JOB: Final = 0.5  # what a workflow tool may add to a job, of the job's own time
+COLD_WITH_PROVIDERS: Final = 1.1
 GROWTH: Final = 1.1  # the exponent of cost by completed steps; 1 is linear, and clocks are not perfect
 
 
@@ -52,6 +56,7 @@ class Figures:
     memory_mb: Mapping[str, Series]  # library, contestant
     growth_us: Mapping[str, Mapping[int, Sequence[float]]]  # document, completed steps
     runs: RunFigures
+    tools: ToolFigures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +88,10 @@ class Report:
         self._growth(figures.growth_us)
         self._runs(figures.runs)
         self._waiting(figures.runs)
+        self._jobs(figures.tools)
+        self._tool_lists(figures.tools)
+        self._three_calls(figures.tools)
+        self._cold_providers(figures.tools)
         missed = [
             f"{check.what} ({check.value:.2f}, target {check.limit:.2f})" for check in self.checks if not check.met
         ]
@@ -256,6 +265,52 @@ class Report:
                 more = self._at_most(f"memory of {runs.waiting:,} waiting runs", extra, WAITING_MB)
                 idle = self._at_most(f"idle CPU of {runs.waiting:,} waiting runs", runs.idle_cpu_ms[name], IDLE_CPU_MS)
             table.add_row(name, f"{runs.memory_mb[name]:.1f}", more, idle)
+        self._console.print(table)
+
+    def _jobs(self, tools: ToolFigures) -> None:
+        own = SECONDS * 1e3
+        table = _table(
+            f"A job of another system that takes {own:.0f} ms: what is added to it",
+            ("", "p50 ms", "p99 ms", f"added, of the job\n≤ {MORE_THAN_JOB} of {TOOL}, p50", "p99"),
+        )
+        for name in (BARE_CLIENT, TOOL):
+            cuts = quantiles(tools.job_ms[name], n=100, method="inclusive")
+            added = [(cuts[cut] - own) / own for cut in (49, 98)]
+            shown = [f"{one:.2f}" for one in added]
+            if name == TOOL:
+                shown[0] = self._at_most(f"what a {TOOL} adds to a job", added[0], MORE_THAN_JOB)
+            table.add_row(name, f"{cuts[49]:.1f}", f"{cuts[98]:.1f}", *shown)
+        self._console.print(table)
+
+    def _tool_lists(self, tools: ToolFigures) -> None:
+        table = _table("tools/list", ("workflow tools", "bytes", "µs", "cat, as many bytes µs", "of cat"))
+        for count, took in tools.list_us.items():
+            ours, cat = median(took[TOOL]), median(took[CAT])
+            table.add_row(
+                f"{count:,}", f"{tools.list_bytes[count]:,}", f"{ours:,.0f}", f"{cat:,.0f}", f"{ours / cat:.2f}"
+            )
+        self._console.print(table)
+
+    def _three_calls(self, tools: ToolFigures) -> None:
+        workers = sorted({number for paces in tools.runs_per_second.values() for number in paces})
+        table = _table(
+            f"Durable runs of three calls a second; a bare client makes {tools.calls_per_second / 3:,.0f} times three",
+            ("journal", *(f"{number} server{'s' * (number > 1)}" for number in workers)),
+        )
+        for journal, paces in tools.runs_per_second.items():
+            table.add_row(journal, *(f"{paces[number]:,.0f}" for number in workers))
+        self._console.print(table)
+
+    def _cold_providers(self, tools: ToolFigures) -> None:
+        table = _table(
+            "Cold start with other systems", ("", "median ms", f"of {NO_PROVIDERS}\n≤ {COLD_WITH_PROVIDERS}")
+        )
+        none = median(tools.cold_ms[NO_PROVIDERS])
+        for name, took in tools.cold_ms.items():
+            ratio = f"{median(took) / none:.2f}"
+            if name == THREE_PROVIDERS:
+                ratio = self._at_most(f"cold start with {name}", median(took) / none, COLD_WITH_PROVIDERS)
+            table.add_row(name, f"{median(took):.1f}", ratio)
         self._console.print(table)
 
 

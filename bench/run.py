@@ -25,6 +25,7 @@ from rich.console import Console
 import documents
 import growth
 import runs
+import workflow_tools
 from client import BrokenServer, Pace, Peer, Request, direct_calls, tool_calls
 from report import BARE, BUNDLED, CAT, DIRECT, OURS, SDK, THOUSAND, THROUGH_CALL, Figures, Report
 
@@ -61,6 +62,7 @@ class Effort:
     growth_rounds: int
     run_rounds: int
     waiting_runs: int
+    tool_rounds: int
 
 
 FULL: Final = Effort(
@@ -72,6 +74,7 @@ FULL: Final = Effort(
     growth_rounds=7,
     run_rounds=40,
     waiting_runs=10_000,
+    tool_rounds=7,
 )
 QUICK: Final = Effort(
     cold_rounds=5,
@@ -82,6 +85,7 @@ QUICK: Final = Effort(
     growth_rounds=3,
     run_rounds=10,
     waiting_runs=1_000,
+    tool_rounds=2,
 )
 
 
@@ -217,6 +221,20 @@ class Bench:
         waiting, rounds = effort.waiting_runs, effort.run_rounds
         return runs.measure(self._server, environment, directory, waiting=waiting, rounds=rounds)
 
+    def workflow_tools(self, effort: Effort) -> workflow_tools.ToolFigures:
+        """What it costs that workflows are tools, and that the server does what they say."""
+        sys.path.append(str(Path(__file__).parent.parent / "tests"))
+        from postgres import Postgres  # noqa: PLC0415 - the tests know how to have one
+
+        directory = self._scratch / "tools"
+        directory.mkdir()
+        postgres = Postgres()
+        try:
+            place = postgres.create_database()
+            return workflow_tools.measure(self._server, self._environment, directory, place, rounds=effort.tool_rounds)
+        finally:
+            postgres.remove()
+
     def _library(self, label: str, count: int) -> Library:
         environment, directory = self._environment, None
         if count:
@@ -324,10 +342,14 @@ def main() -> int:
             grown = bench.growth(effort)
             _tell("runs")
             kept = bench.runs(effort)
+            _tell("workflow tools")
+            tools = bench.workflow_tools(effort)
     except BrokenServer as problem:
         print(f"broken server: {problem}", file=sys.stderr)
         return 1
-    figures = Figures(cold_ms=cold, calls=calls, lists_ms=lists, memory_mb=memory, growth_us=grown, runs=kept)
+    figures = Figures(
+        cold_ms=cold, calls=calls, lists_ms=lists, memory_mb=memory, growth_us=grown, runs=kept, tools=tools
+    )
     report = Report(console)
     report.show(figures)
     if options.json:

@@ -1,7 +1,7 @@
 """`make demo`: a real session with the real server, as an MCP client would hold it.
 
 Everything on the screen is what goes over the pipes. Only the agent is played: its outputs are those of the fixture,
-one of them lazy on purpose, so that a refusal can be seen.
+one of them lazy on purpose, so that a refusal can be seen. `releases.py` is the other system whose workflow is a tool.
 """
 
 import itertools
@@ -32,8 +32,21 @@ ROOT_CAUSE: Final = """\
 **Why it escaped**: the tests export February only.
 """
 """What the agent says at this step, so that the demo tells one story."""
+UPSTREAM: Final = Path(__file__).with_name("releases.py")
 CLIENTS: Final = {"claude-code": "Claude Code", "codex": "Codex", "cursor": "Cursor", "vscode": "VS Code"}
 COMMAND: Final = [sys.executable, "-m", "workflowlookup"]
+
+RELEASE: Final = "publish_a_release"
+"""The tool that the other system's workflow becomes."""
+SETTINGS: Final = """\
+[mcpServers.releases]
+command = {python}
+args = [{program}, {runs}]
+
+[providers.releases]
+kind = "mcp"
+server = "releases"
+"""
 
 out = Console(highlight=False, width=min(110, Console().width))
 
@@ -43,7 +56,7 @@ class Client:
 
     def __init__(self, directory: str) -> None:
         self._ids = itertools.count(1)
-        self._started = time.perf_counter()
+        self._sent = 0.0
         self._process = subprocess.Popen(
             [*COMMAND, "serve"],
             stdin=subprocess.PIPE,
@@ -55,24 +68,53 @@ class Client:
         )
 
     def ask(self, method: str, params: dict[str, Any] | None = None) -> Any:
-        assert self._process.stdin is not None
+        return self.hear(self.begin(method, params))
+
+    def begin(self, method: str, params: dict[str, Any] | None = None) -> int:
+        """Send a request; its id."""
+        number = next(self._ids)
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
+        self._send(message)
+        return number
+
+    def tell(self, method: str, params: dict[str, Any] | None = None) -> None:
+        self._send({"jsonrpc": "2.0", "method": method, "params": params or {}})
+
+    def hear(self, number: int) -> Any:
+        """The result of a request; what the server says meanwhile is shown."""
         assert self._process.stdout is not None
-        message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params or {}}
+        while line := self._process.stdout.readline():
+            message = json.loads(line)
+            if message.get("id") != number:
+                show_news(message, line)
+                continue
+            show_line("←", line.strip(), "green", f"{(time.perf_counter() - self._sent) * 1e6:,.0f} µs")
+            if "error" in message:
+                raise SystemExit(f"the server refused: {message['error']}")
+            return message["result"]
+        raise SystemExit("the server left without an answer")
+
+    def wait_for(self, method: str) -> None:
+        """Listen until the server says this by itself."""
+        assert self._process.stdout is not None
+        while line := self._process.stdout.readline():
+            show_news(json.loads(line), line)
+            if json.loads(line).get("method") == method:
+                return
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
         show_line("→", json.dumps(message, ensure_ascii=False), "cyan")
-        began = time.perf_counter()
+        self._sent = time.perf_counter()
         self._process.stdin.write(json.dumps(message) + "\n")
-        line = self._process.stdout.readline()
-        show_line("←", line.strip(), "green", f"{(time.perf_counter() - began) * 1e6:,.0f} µs")
-        reply = json.loads(line)
-        if "error" in reply:
-            raise SystemExit(f"the server refused {method}: {reply['error']}")
-        return reply["result"]
 
     def call(self, tool: str, **arguments: Any) -> Any:
         return self.ask("tools/call", {"name": tool, "arguments": arguments})["structuredContent"]
 
     def initialize(self) -> Any:
-        return self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+        result = self.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+        self.tell("notifications/initialized")
+        return result
 
     def kill(self) -> None:
         self._process.kill()
@@ -91,6 +133,14 @@ def show_line(arrow: str, text: str, colour: str, note: str = "") -> None:
     line.append(text if len(text) <= room else text[: room - 1] + "…", style="dim")
     line.append(f"  {note}", style=f"italic {colour}")
     out.print(line, no_wrap=True, overflow="ellipsis")
+
+
+def show_news(message: dict[str, Any], line: str) -> None:
+    """What the server says by itself; of progress what a client would show."""
+    if message.get("method") == "notifications/progress":
+        told = message["params"]
+        line = f"{message['method']} {told['progress']:g} of {told.get('total', '?')}: {told.get('message', '')}"
+    show_line("←", line.strip(), "yellow")
 
 
 def title(number: int, text: str) -> None:
@@ -174,6 +224,47 @@ def hold(client: Client, directory: str) -> Client:
     return client
 
 
+def execute(client: Client, directory: str) -> Client:
+    """Another system comes into the settings: its workflow is a tool, with progress, cancellation and a long memory."""
+    before = len(client.ask("tools/list")["tools"])
+    words = {"python": sys.executable, "program": str(UPSTREAM), "runs": str(Path(directory) / "releases.json")}
+    quoted = {name: json.dumps(word) for name, word in words.items()}
+    (Path(directory) / "workflowlookup.toml").write_text(SETTINGS.format_map(quoted))
+    out.print("\n  [bold]workflowlookup.toml[/] now names the MCP server 'releases'; the running server takes it up:")
+    client.wait_for("notifications/tools/list_changed")
+    tools = client.ask("tools/list")["tools"]
+    about = next(tool["description"] for tool in tools if tool["name"] == RELEASE)
+    out.print(Padding(f"[bold green]✓ {len(tools)} tools, {before} before[/]; new is {RELEASE}: {about}", (0, 4)))
+
+    out.print("\n  called with a progress token, it says how far it is and answers with the result:")
+    done = client.ask("tools/call", release("1.0.0", progressToken="demo"))["structuredContent"]
+    out.print(Padding(f"[bold green]✓ {done['state']}[/]: {json.dumps(done['result'])}", (0, 4)))
+
+    out.print("\n  called again, and cancelled: the other system is told to stop, and the journal knows:")
+    call = client.begin("tools/call", release("1.1.0"))
+    time.sleep(0.7)
+    client.tell("notifications/cancelled", {"requestId": call})
+    run_id = client.call("workflow_runs", limit=1)["runs"][0]["runId"]
+    stopped = client.call("workflow_cancel", runId=run_id)
+    out.print(Padding(f"[bold red]✗ {stopped['state']}[/]: {stopped['stopped'][0]['told']}", (0, 4)))
+
+    out.print("\n  once more, and [bold red]kill -9[/] in the middle; a new server on the same journal goes on:")
+    client.begin("tools/call", release("1.2.0"))
+    time.sleep(0.7)
+    client.kill()
+    client = Client(directory)
+    client.initialize()
+    run_id = client.call("workflow_runs", limit=1)["runs"][0]["runId"]
+    while (status := client.call("workflow_status", runId=run_id))["state"] in ("queued", "running"):
+        time.sleep(1)
+    out.print(Padding(f"[bold green]✓ {status['state']}[/]: {json.dumps(status['result'])}", (0, 4)))
+    return client
+
+
+def release(version: str, **meta: str) -> dict[str, Any]:
+    return {"name": RELEASE, "arguments": {"version": version}, **({"_meta": meta} if meta else {})}
+
+
 def show_install() -> None:
     for name, words in CLIENTS.items():
         done = subprocess.run([*COMMAND, "install", name, "--print"], capture_output=True, text=True, check=True)
@@ -206,10 +297,12 @@ def main() -> int:
         out.print(f"\n  [bold green]Workflow complete:[/] {' → '.join(completed)}")
         title(4, "A run: the server holds the state, and no step can be skipped or lost")
         client = hold(client, directory)
-        title(5, "Goodbye")
+        title(5, "Workflows as tools: another system's workflow is called, watched, cancelled, and survives a crash")
+        client = execute(client, directory)
+        title(6, "Goodbye")
         code = client.close()
         out.print(f"  the server left with exit code {code}")
-    title(6, "Add it to your client")
+    title(7, "Add it to your client")
     show_install()
     out.print(f"\n  Next: [bold]{os.path.join('.venv', 'bin', 'workflowlookup')} doctor[/], and README.md.\n")
     return code

@@ -109,20 +109,23 @@ def _nobody_waits() -> None:
     """The bell where no transport listens for it."""
 
 
-def make_execution(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Execution":
-    """The server's own work; its thread is started with the first of it."""
+def make_execution(
+    settings: Settings, ring: Callable[[], None] = _nobody_waits, *, is_guest: bool = False
+) -> "Execution":
+    """The server's own work; its thread is started with the first of it. A guest looks after no runs but its own."""
     from workflowlookup.execution.service import Execution  # noqa: PLC0415
 
-    return Execution(plan_of(settings), functools.partial(make_runs, settings), settings.journal, ring)
+    runs = functools.partial(make_runs, settings)
+    return Execution(plan_of(settings), runs, settings.journal, ring, is_guest=is_guest)
 
 
 def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits, live: Live | None = None) -> "Services":
     """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell; `live`
-    has the settings as they are now.
+    has the settings as they are now, and a server has it: a command leaves the calls of runs to one, unless it asks.
     """
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
-    behind = _Behind(settings, ring, live or Live(settings))
+    behind = _Behind(settings, ring, live or Live(settings), is_server=live is not None)
     behind.services = Services(
         catalog=make_catalog(settings),
         open_runs=lambda: behind.runs,
@@ -144,20 +147,22 @@ class _Behind:
 
     services: "Services"
 
-    def __init__(self, settings: Settings, ring: Callable[[], None], live: Live) -> None:
+    def __init__(self, settings: Settings, ring: Callable[[], None], live: Live, *, is_server: bool) -> None:
         self._settings = settings
+        self._is_server = is_server
         self._live = live
         self._ring = ring
 
     @functools.cached_property
     def runs(self) -> "Runs":
         runs = make_runs(self._settings)
-        runs.listeners.append(self._follow)
+        if self._is_server:
+            runs.listeners.append(self._follow)
         return runs
 
     @functools.cached_property
     def execution(self) -> "Execution":
-        return make_execution(self._live.settings, self._ring)
+        return make_execution(self._live.settings, self._ring, is_guest=not self._is_server)
 
     @functools.cached_property
     def workflows(self) -> "DynamicTools":

@@ -1,5 +1,7 @@
 """Runs that go by themselves: the server makes their calls, in order, and stores what comes of each."""
 
+import time
+
 from execution.working import call, effects, flow, open_runs, server_config
 from make import loop, step
 from workflowlookup.core.run import State, Waiting
@@ -128,7 +130,10 @@ def test_a_run_that_somebody_else_cancels_stops_too(place, work, upstream):
 def test_runs_beyond_the_limit_are_queued_in_order_and_the_limit_can_change(sqlite_place, work, upstream):
     working = work(sqlite_place, max_concurrent=2)
     workflow = flow(call("one", "sleep", {"seconds": 0.4, "steps": 1}))
-    ids = [working.start(workflow).id for _ in range(5)]
+    ids = []
+    for _ in range(5):
+        ids.append(working.start(workflow).id)
+        time.sleep(0.01)  # so that no two wait since the same moment
     upstream.wait_for("call", 2)
 
     assert [working.runs.queue_position(run_id) for run_id in ids[2:]] == [(1, 3), (2, 3), (3, 3)]

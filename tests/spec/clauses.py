@@ -1,4 +1,4 @@
-"""Every clause of the two normative specs that can be tested, as data.
+"""Every clause of the two normative specs that can be tested, as data; `dynamic_clauses` has those of workflow tools.
 
 001 is the tool API v1.0, 004 the MCP handshake; both are retold here clause by clause. A clause has an id, the section that
 it comes from and the sentence in short. Where a decision of ours departs from it (`docs/decisions/0006`), `differs` says
@@ -20,12 +20,12 @@ class Clause(NamedTuple):
     differs: str = ""
 
 
-def _section(spec: str, title: str, *rows: tuple[str, ...]) -> tuple[Clause, ...]:
+def section(spec: str, title: str, *rows: tuple[str, ...]) -> tuple[Clause, ...]:
     return tuple(Clause(f"{spec}/{row[0]}", title, *row[1:]) for row in rows)
 
 
 _TOOL_API: Final = (
-    *_section(
+    *section(
         "001",
         "MCP Protocol Compliance",
         ("compliance/initialize", "initialize is answered, and the protocol version is checked"),
@@ -39,7 +39,7 @@ _TOOL_API: Final = (
         ("compliance/stdio", "messages are JSON-RPC, one a line, on standard input and output"),
         ("compliance/lifecycle", "the server starts, ends and recovers from errors in an orderly way"),
     ),
-    *_section(
+    *section(
         "001",
         "JSON-RPC 2.0 Base Protocol",
         ("json-rpc/notification", "a message without id is a notification and gets no answer"),
@@ -54,7 +54,7 @@ _TOOL_API: Final = (
             "tools/call reaches the same handler and gives the same answer, because that is how MCP clients call",
         ),
     ),
-    *_section(
+    *section(
         "001",
         "Request Structure",
         ("request/jsonrpc", 'jsonrpc must be "2.0"'),
@@ -68,14 +68,14 @@ _TOOL_API: Final = (
         ("request/params-null", "params may be null"),
         ("request/params-of-another-kind", "params is nothing but an object, an array or null"),
     ),
-    *_section(
+    *section(
         "001",
         "Success Response",
         ("success/jsonrpc", 'jsonrpc is "2.0"'),
         ("success/id", "the id is that of the request"),
         ("success/result", "result holds what the tool returns, and there is no error"),
     ),
-    *_section(
+    *section(
         "001",
         "Error Response",
         ("error/jsonrpc", 'jsonrpc is "2.0"'),
@@ -85,7 +85,7 @@ _TOOL_API: Final = (
         ("error/message", "message is for people to read"),
         ("error/data", "data holds more about the error, if there is more to say"),
     ),
-    *_section(
+    *section(
         "001",
         "Standard Error Codes",
         ("codes/-32700", "Parse error: what came is not JSON"),
@@ -107,8 +107,8 @@ _TOOL_API: Final = (
         ("codes/-32006", "Storage error: the storage of workflows cannot be read"),
         ("codes/-32007", "Security error: reading would be unsafe"),
     ),
-    *_section("001", "Tool Specifications", ("tools/exposed", "the server exposes the five tools")),
-    *_section(
+    *section("001", "Tool Specifications", ("tools/exposed", "the server exposes the five tools")),
+    *section(
         "001",
         "workflow_list",
         ("workflow_list/all", "every available workflow is listed"),
@@ -128,7 +128,7 @@ _TOOL_API: Final = (
             "optional in documents: 1.0.0 when not given",
         ),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_get: Parameters",
         ("workflow_get/id", "id is required and says which workflow"),
@@ -141,7 +141,7 @@ _TOOL_API: Final = (
         ("workflow_get/mode-preview", "preview returns the metadata and the first eligible step"),
         ("workflow_get/mode-default", "preview is the default"),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_get: Response",
         ("workflow_get/no-spoiling", "later steps are not disclosed"),
@@ -158,13 +158,13 @@ _TOOL_API: Final = (
         ("workflow_get/example-preview", "the example of a preview"),
         ("workflow_get/example-metadata", "the example of metadata"),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_get: Error Cases",
         ("workflow_get/unknown-id", "-32001 when no workflow has the id"),
         ("workflow_get/malformed-file", "-32002 when the file is malformed"),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_next: Parameters",
         ("workflow_next/workflow-id", "workflowId is required"),
@@ -172,7 +172,7 @@ _TOOL_API: Final = (
         ("workflow_next/completed-steps", "completedSteps is required: the ids of the completed steps"),
         ("workflow_next/context", "context is optional and feeds the conditions of steps"),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_next: Field Descriptions",
         ("workflow_next/step", "step is the next step to execute"),
@@ -191,7 +191,7 @@ _TOOL_API: Final = (
         ("workflow_next/guidance-validation-criteria", "guidance.validationCriteria lists what the output must meet"),
         ("workflow_next/is-complete", "isComplete is true when all steps are completed"),
     ),
-    *_section(
+    *section(
         "001",
         "Conditional Step Execution",
         ("workflow_next/run-condition", "a step with a runCondition is executed when the context meets it"),
@@ -206,13 +206,13 @@ _TOOL_API: Final = (
         ("workflow_next/operator-or", "or: one condition holds"),
         ("workflow_next/operator-not", "not: the condition does not hold"),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_next: Error Cases",
         ("workflow_next/unknown-workflow", "-32001 when no workflow has the id"),
         ("workflow_next/unknown-current-step", "-32003 when the workflow has no step of currentStep's id"),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_validate: Parameters",
         ("workflow_validate/workflow-id", "workflowId is required"),
@@ -220,14 +220,14 @@ _TOOL_API: Final = (
         ("workflow_validate/output", "output is required: what is judged"),
         ("workflow_validate/context", "context is optional and feeds the conditions of rules"),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_validate: Field Descriptions",
         ("workflow_validate/valid", "valid: whether the output meets all criteria that apply"),
         ("workflow_validate/issues", "issues lists the problems, and is empty when valid"),
         ("workflow_validate/suggestions", "suggestions lists what to do about them"),
     ),
-    *_section(
+    *section(
         "001",
         "ValidationEngine Enhancement Types",
         ("workflow_validate/json-schema", "a schema rule holds structured output to a JSON Schema"),
@@ -250,7 +250,7 @@ _TOOL_API: Final = (
         ),
         ("workflow_validate/composition-not", "not: the rule must not pass"),
     ),
-    *_section(
+    *section(
         "001",
         "Validation Rule Types",
         ("workflow_validate/contains", "contains: the output has the text"),
@@ -264,7 +264,7 @@ _TOOL_API: Final = (
         ("workflow_validate/schema-fields", "schema requires type, schema and message"),
         ("workflow_validate/rule-condition", "every type of rule may have a condition"),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_validate: Example Requests and Responses",
         ("workflow_validate/example-success", "the basic request and its successful response"),
@@ -274,7 +274,7 @@ _TOOL_API: Final = (
             "suggestions after the first are made from the rule that failed: documents have no field for the author's own",
         ),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_validate: Error Cases",
         ("workflow_validate/unknown-workflow", "-32001 when no workflow has the id"),
@@ -282,7 +282,7 @@ _TOOL_API: Final = (
         ("workflow_validate/malformed-criteria", "-32004 when the form of the criteria is invalid"),
         ("workflow_validate/malformed-schema", "-32002 when the JSON Schema of a rule is malformed"),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_validate_json",
         ("workflow_validate_json/no-storage", "it depends on no storage"),
@@ -291,7 +291,7 @@ _TOOL_API: Final = (
         ("workflow_validate_json/issues", "issues lists the problems, and is empty when valid"),
         ("workflow_validate_json/suggestions", "suggestions lists what would mend them"),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_validate_json: Validation Process",
         (
@@ -307,7 +307,7 @@ _TOOL_API: Final = (
         ("workflow_validate_json/enhancement", "then words that a model understands, with specific suggestions"),
         ("workflow_validate_json/order", "a syntax error is told before, and without, anything about the schema"),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_validate_json: Example Requests and Responses",
         ("workflow_validate_json/example-valid", "the valid document"),
@@ -318,7 +318,7 @@ _TOOL_API: Final = (
         ),
         ("workflow_validate_json/example-schema", "the document without description and steps"),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_validate_json: Use Cases",
         ("workflow_validate_json/use-development", "while a workflow is created and edited"),
@@ -327,7 +327,7 @@ _TOOL_API: Final = (
         ("workflow_validate_json/use-troubleshooting", "to find out why a workflow does not load"),
         ("workflow_validate_json/use-llm", "by an agent that mends what it is told"),
     ),
-    *_section(
+    *section(
         "001",
         "workflow_validate_json: Error Cases",
         ("workflow_validate_json/missing", "-32602 when workflowJson is missing"),
@@ -338,7 +338,7 @@ _TOOL_API: Final = (
             "what is wrong with the document is a result with valid: false",
         ),
     ),
-    *_section(
+    *section(
         "001",
         "Example Session",
         ("session/1-list", "list available workflows"),
@@ -365,7 +365,7 @@ _TOOL_API: Final = (
 )
 
 _HANDSHAKE: Final = (
-    *_section(
+    *section(
         "004",
         "Overview",
         (
@@ -379,7 +379,7 @@ _HANDSHAKE: Final = (
         ("overview/encoding", "the encoding is UTF-8"),
         ("overview/framing", "one message a line"),
     ),
-    *_section(
+    *section(
         "004",
         "Initialize Request",
         ("initialize/protocol-version", "protocolVersion is required"),
@@ -387,7 +387,7 @@ _HANDSHAKE: Final = (
         ("initialize/client-info", "clientInfo is optional"),
         ("initialize/client-info-fields", "clientInfo has name and version, whoever the client is"),
     ),
-    *_section(
+    *section(
         "004",
         "Initialize Response",
         ("initialize/response-version", "protocolVersion confirms the version asked for"),
@@ -416,7 +416,7 @@ _HANDSHAKE: Final = (
         ("initialize/server-description", "serverInfo.description is for people"),
         ("initialize/example", "the request and its response", "instructions for the model are added"),
     ),
-    *_section(
+    *section(
         "004",
         "Initialize Error Cases",
         (
@@ -426,13 +426,13 @@ _HANDSHAKE: Final = (
         ),
         ("initialize/invalid-params", "-32602 with details such as: protocolVersion is required"),
     ),
-    *_section(
+    *section(
         "004",
         "Tools List Request",
         ("tools-list/after-initialize", "tools/list is asked after the handshake"),
         ("tools-list/params", "params is an empty object", "null or nothing does as well"),
     ),
-    *_section(
+    *section(
         "004",
         "Tools List Response",
         ("tools-list/all", "all available tools are listed", "with workflow_validate_json, which 001 adds"),
@@ -495,7 +495,7 @@ _HANDSHAKE: Final = (
         ),
         ("tools-list/example-workflow_validate", "the example of workflow_validate"),
     ),
-    *_section(
+    *section(
         "004",
         "Error Handling",
         ("errors/-32700", "Parse error"),
@@ -518,7 +518,7 @@ _HANDSHAKE: Final = (
         ("errors/example-workflow-not-found", "the example of an unknown workflow"),
         ("errors/example-step-not-found", "the example of an unknown step"),
     ),
-    *_section(
+    *section(
         "004",
         "Communication Protocol",
         ("communication/encoding", "UTF-8 in both directions"),
@@ -527,7 +527,7 @@ _HANDSHAKE: Final = (
         ("communication/single-line", "a message has no newlines inside"),
         ("communication/order", "messages are processed in the order received"),
     ),
-    *_section(
+    *section(
         "004",
         "Server Lifecycle",
         ("lifecycle/startup", "the server starts and waits for initialize"),
@@ -542,14 +542,14 @@ _HANDSHAKE: Final = (
         ("lifecycle/fatal-error", "a fatal error is told, and the exit status is not zero"),
         ("lifecycle/recoverable-error", "a recoverable error is told, and processing goes on"),
     ),
-    *_section(
+    *section(
         "004",
         "Complete Handshake Example",
         ("handshake/1-initialize", "initialize and its response"),
         ("handshake/2-tools-list", "tools/list and its response", "five tools"),
         ("handshake/3-tool", "a tool and its result"),
     ),
-    *_section(
+    *section(
         "004",
         "Server Implementation Checklist",
         ("checklist/json-rpc", "JSON-RPC 2.0 messages are handled"),
@@ -565,7 +565,7 @@ _HANDSHAKE: Final = (
         ("checklist/error-messages", "messages mean something"),
         ("checklist/error-context", "data has the context of the error"),
     ),
-    *_section(
+    *section(
         "004",
         "Testing Requirements",
         ("testing/handshake", "the handshake is tested"),
@@ -575,7 +575,7 @@ _HANDSHAKE: Final = (
         ("testing/parameters", "the check of parameters is tested"),
         ("testing/error-responses", "error responses are tested"),
     ),
-    *_section(
+    *section(
         "004",
         "Versioning & Compatibility",
         ("versioning/reject", "a handshake with an unsupported version is rejected"),

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from spec.clauses import CLAUSES
+from spec.clauses import CLAUSES as STATIC_CLAUSES
+from spec.dynamic_clauses import DYNAMIC_CLAUSES
 
+CLAUSES = (*STATIC_CLAUSES, *DYNAMIC_CLAUSES)
 HERE = Path(__file__).parent
 EXAMPLES = "test_examples.py"
 """Its clauses are in examples.json."""
@@ -66,7 +68,9 @@ def test_every_test_names_the_clauses_that_it_proves(name: str) -> None:
 
 def test_every_clause_says_where_it_comes_from_and_what_it_says() -> None:
     wanting = [
-        clause for clause in CLAUSES if not (clause.section and clause.says and clause.id[:4] in ("001/", "004/"))
+        clause
+        for clause in CLAUSES
+        if not (clause.section and clause.says and clause.id[:4] in ("001/", "002/", "004/"))
     ]
 
     assert wanting == []

@@ -1,12 +1,20 @@
 """Workflows as tools, against the real server and real upstreams."""
 
+import json
 import signal
 import time
 
 import pytest
 
 from client import Server
+from make import document, step
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
+from workflowlookup.library.catalog import Catalog
+from workflowlookup.library.directory import DirectorySource
+from workflowlookup.providers.config import Plan
+from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.tools.dynamic import DynamicTools
+from workflowlookup.tools.registry import Registry, Services
 
 TWO = {"id": "two", "name": "Second thing", "description": "d"}
 
@@ -79,7 +87,6 @@ def wait_for_change(server):
 
 def test_a_workflow_of_a_provider_becomes_a_tool_by_itself_and_can_be_called(serve, service):
     server = serve(service.toml())
-    assert workflow_tools(server) == {} or True  # it may be there by now
     tool = wait_for_tools(server, "deploy_a_service")["deploy_a_service"]
 
     assert (tool["title"], tool["description"], tool["inputSchema"]) == (
@@ -199,6 +206,19 @@ def test_settings_take_effect_while_the_server_runs_and_broken_ones_do_not(serve
     assert "the settings stay as they were" in server.log()
 
 
+def test_as_long_as_nothing_changes_nothing_is_made_anew(library):
+    services = Services(catalog=Catalog([DirectorySource("directories", str(library))]))
+    (library / "one.json").write_text(json.dumps(document(step("only"))))
+    registry = Registry(BUILTIN_TOOLS, services)
+    tools = DynamicTools(services, Plan())
+    tools.attach(registry)
+
+    assert tools.refresh_if_changed() is True
+    before = registry.tools
+    assert tools.refresh_if_changed() is False
+    assert registry.tools is before
+
+
 def test_too_many_fold_into_search_and_start(serve, service):
     flows = [
         {**ONE, "id": f"flow-{n}", "name": f"Flow {n}", "category": "odd" if n % 2 else "even"} for n in range(300)
@@ -217,6 +237,8 @@ def test_too_many_fold_into_search_and_start(serve, service):
     for wanted in (one["workflowId"], one["tool"]):
         started = call(server, "workflow_start", workflowId=wanted, input={"service": "a"})["structuredContent"]
         assert started["state"] == "completed"
+    by_name = call(server, "flow_17", service="a")["structuredContent"]  # as one who has the list from before may
+    assert by_name["state"] == "completed"
     server.close_input()
     server.wait()
     assert "workflow_search and workflow_start stand for them" in server.log()

@@ -117,7 +117,7 @@ def test_workflow_cancel_tells_what_was_stopped_and_so_does_the_call_that_waited
         replies[reply["id"]] = reply["result"]["structuredContent"]
     assert replies["y"]["state"] == "cancelled"
     assert [entry["stopped"] for entry in replies["y"]["stopped"]] == [True]
-    assert replies["x"]["data"]["stopped"] == [replies["y"]["stopped"][0]["told"]]
+    assert replies["x"]["data"]["stopped"] == replies["y"]["stopped"]
 
 
 def test_at_the_end_of_input_a_call_is_given_a_little_time(serve):
@@ -179,9 +179,40 @@ def test_a_task_is_polled_awaited_and_outlives_the_server(serve):
     assert again.result("tasks/get", {"taskId": task["taskId"]})["status"] == "completed"
 
 
-def test_hangup_does_not_end_the_server(serve):
+def news(server):
+    """The next message, which must be that the tools are others now."""
+    assert server.receive(ROOM)["method"] == "notifications/tools/list_changed"
+    return {tool["name"] for tool in server.result("tools/list")["tools"]}
+
+
+def test_hangup_has_the_settings_read_again_and_does_not_end_the_server(serve, tmp_path):
     server = serve()
-    server.call("workflow_list")
+    before = {tool["name"] for tool in server.result("tools/list")["tools"]}
+    settings = tmp_path / "workflowlookup.toml"
+    settings.write_text('exclude = ["slow-one"]\n' + settings.read_text())
+    server.process.send_signal(signal.SIGHUP)
+
+    after = news(server)
+    assert len(before - after) == 1
+    assert after < before
+
+
+def test_settings_and_documents_that_change_are_seen_without_being_told(serve, library, tmp_path):
+    server = serve()
+    before = {tool["name"] for tool in server.result("tools/list")["tools"]}
+    write(library, document(call("new", "say", text="x"), id="new-one", name="New one"))
+    with_new = news(server)
+    settings = tmp_path / "workflowlookup.toml"
+    settings.write_text("workflow_tools = false\n" + settings.read_text())
+    without = news(server)
+
+    assert len(with_new - before) == 1
+    assert not without & {"new_one", "new-one"}
+    assert server.is_silent()
+
+
+def test_hangup_before_anything_was_listed_ends_nothing(serve):
+    server = serve()
     server.process.send_signal(signal.SIGHUP)
 
     assert server.result("ping") == {}

@@ -1,4 +1,4 @@
-"""`workflowlookup cancel RUN`: ends a run that is not over, for good."""
+"""`workflowlookup cancel RUN`: ends a run that is not over, for good, and tells what became of the call beneath it."""
 
 import argparse
 
@@ -7,6 +7,7 @@ from workflowlookup.cli.journal import add_run_argument, find_run, open_services
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import write, write_json
 from workflowlookup.cli.run_view import ending
+from workflowlookup.cli.work import until_stopped, write_stopped
 from workflowlookup.settings import Settings
 from workflowlookup.tools.registry import NOBODY
 from workflowlookup.tools.run_answers import answer
@@ -21,10 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     services = open_services(settings)
     cancelled = services.runs.cancel(find_run(services.runs, options.run), options.reason, by=person())
+    cancelled = until_stopped(services.runs, cancelled)
     if options.json:
         write_json(plain(answer(services, cancelled, NOBODY)))
     else:
         write(*ending(cancelled))
+        write_stopped(cancelled)
     return 0
 
 

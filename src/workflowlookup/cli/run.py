@@ -1,6 +1,7 @@
 """`workflowlookup run ID`: leads a person through a workflow; `run show RUN` tells what became of it.
 
 The run is one like those of agents, in the same journal: it can be left at any time and taken up again, here or there.
+Calls are made by this command itself, while it runs; interrupting it in the middle of one cancels the run.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from workflowlookup.cli.leading import Leading, exit_code
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, write_hint, write_json, write_markdown
 from workflowlookup.cli.run_view import write_start
+from workflowlookup.cli.work import Work
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.report import report
 from workflowlookup.core.run import Run
@@ -56,8 +58,12 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         write_start(current)
         sys.stdout.flush()
     source = _source(options)
-    leading = Leading(services.runs, source, settings, is_quiet=options.json)
-    current = leading.lead(current)
+    work = Work(services, is_quiet=options.json)
+    leading = Leading(services.runs, source, settings, is_quiet=options.json, work=work.follow)
+    try:
+        current = leading.lead(current)
+    finally:
+        work.close()
     if options.json:
         write_json(plain(answer(services, current, NOBODY)))
     return exit_code(current, was_refused=leading.was_refused and not source.tries_again)
@@ -127,6 +133,7 @@ COMMAND = Command(
     examples="""\
   workflowlookup run bug-investigation                      step by step, in the terminal
   workflowlookup run my-workflow --input ticket=BUG-7       with what it asks for
+  workflowlookup run nightly-report                         one made of calls goes by itself; Ctrl-C cancels it
   workflowlookup run bug-investigation --editor             outputs from your editor
   workflowlookup run --resume 9f2c                          go on where you left
   workflowlookup run --resume 9f2c < output.md              submit an output; a line with a single dot ends one

@@ -19,7 +19,7 @@ from workflowlookup.tools import BUILTIN_TOOLS
 from workflowlookup.tools.dynamic import DynamicTools
 from workflowlookup.tools.registry import Registry, Services
 
-PATIENCE: Final = 15.0
+PATIENCE: Final = 30.0
 """Seconds that each of them has for its answer."""
 
 
@@ -61,6 +61,7 @@ async def _ask(plan: Plan, *, servers: bool) -> Asked:
     logger = logging.getLogger("workflowlookup.providers.discovery")
     logger.addHandler(remarks)
     logger.propagate = False  # what goes wrong is told by the command
+    logger.setLevel(logging.WARNING)  # however quiet the command is otherwise
     try:
         names = list(plan.servers if servers else ())
         found, answers = await asyncio.gather(
@@ -69,6 +70,7 @@ async def _ask(plan: Plan, *, servers: bool) -> Asked:
     finally:
         logger.removeHandler(remarks)
         logger.propagate = True
+        logger.setLevel(logging.NOTSET)
         for provider in providers.values():
             await provider.aclose()
         await upstreams.aclose()

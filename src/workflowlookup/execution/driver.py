@@ -31,6 +31,7 @@ CANCEL_SECONDS: Final = 5.0
 STORE_SECONDS: Final = 1.0
 """Between two reports of a call that are stored."""
 _FEW: Final = 8
+_SHORT_WHILE: Final = 0.01
 _BY: Final = "server"
 
 
@@ -40,6 +41,11 @@ class Progress(msgspec.Struct, frozen=True):
     done: float
     total: float | None
     message: str
+
+    def __str__(self) -> str:
+        """`3 of 10, uploading`."""
+        amount = f"{self.done:g}" if self.total is None else f"{self.done:g} of {self.total:g}"
+        return f"{amount}, {self.message}" if self.message else amount
 
 
 class _Driven:
@@ -126,6 +132,15 @@ class Driver:
         if driven := self._driven.get(run_id):
             self._keep(self._look(driven))
 
+    async def stop_what_is_over(self, seconds: float) -> None:
+        """See to it that no call goes on whose run is over; but not for longer than this."""
+        with contextlib.suppress(TimeoutError, WorkflowLookupError):
+            async with asyncio.timeout(seconds):
+                for driven in [*self._driven.values()]:
+                    await self._look(driven)
+                while any(driven.at and driven.moved.is_set() for driven in self._driven.values()):  # noqa: ASYNC110
+                    await asyncio.sleep(_SHORT_WHILE)
+
     async def stop_orphan(self, run_id: str) -> None:
         """A run is over, and nobody sees to the call that it had begun: do that."""
         run = await self._books.get(run_id)
@@ -192,6 +207,7 @@ class Driver:
             outcome = work.result()
         except Failure as failure:
             reason, is_final = str(failure), failure.is_final
+            log.warning("run %s: the call of step '%s' failed: %s", run.id, step_id, reason)
             return await self._store(
                 run, lambda runs: runs.fail_call(run.id, step_id, reason, is_final=is_final, by=_BY)
             )
@@ -208,6 +224,7 @@ class Driver:
     async def _store_timeout(self, driven: _Driven, run: Run, seconds: float) -> Run:
         stopped = await self._calls.stop(run, driven.remote_id)
         told = f"it took longer than {seconds:g} seconds; {stopped.told}"
+        log.warning("run %s: the call of step '%s' failed: %s", run.id, run.current, told)
         return await self._store(run, lambda runs: runs.fail_call(run.id, run.current, told, timed_out=True, by=_BY))
 
     async def _store(self, run: Run, change: Callable[[Runs], Run]) -> Run:
@@ -233,7 +250,11 @@ class Driver:
 
     def _note(self, driven: _Driven, run: Run, done: float, total: float | None, message: str) -> None:
         """Tell how far a call is: live at once, and in the journal now and then."""
-        self.progress[run.id] = Progress(done, total, message)
+        progress = Progress(done, total, message)
+        if progress == self.progress.get(run.id):
+            return
+        self.progress[run.id] = progress
+        log.info("run %s: %s", run.id, progress)
         self._ring()
         now = time.monotonic()
         if now - driven.stored >= STORE_SECONDS:

@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.leases import FileLease, Lease, PostgresLease
+from workflowlookup.execution.leases import PATIENCE, FileLease, Lease, PostgresLease
 from workflowlookup.providers.foreign_logs import join_log
 
 if TYPE_CHECKING:
     import sqlalchemy
-    from dbos import DBOS, DBOSConfig
+    from dbos import DBOS, DBOSConfig, WorkflowStatus
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ _SWEEP_SECONDS: Final = 3600.0
 _SWEEP_BATCH: Final = 500
 _ACTIVE: Final = ["PENDING", "ENQUEUED", "DELAYED"]
 _LAY_DOWN_SECONDS: Final = 2.0
+_DEAD_SECONDS: Final = 0.5
 _THREADS: Final = 32
 _POOL: Final = 4
 
@@ -50,7 +51,10 @@ _current: "Engine | None" = None
 class Engine:
     """DBOS at one place. There is at most one that is open in a process. For the worker's loop."""
 
-    def __init__(self, place: str, driver: Driver, act: Act) -> None:
+    def __init__(
+        self, place: str, driver: Driver, act: Act, look_after: Callable[[], Coroutine[Any, Any, None]] | None
+    ) -> None:
+        """`look_after` is done beside taking over, every few seconds; without it nothing is taken over."""
         self._place = place
         self._driver = driver
         self._act = act
@@ -59,15 +63,11 @@ class Engine:
         """For what blocks; one, because a lease is for one thread at a time."""
         self._reaper: asyncio.Task[None] | None = None
         self._dbos: DBOS | None = None
-        self._tick_hooks: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._look_after = look_after
 
     @property
     def id(self) -> str:
         return self._lease.id
-
-    def every_tick(self, hook: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Have something done whenever the engine looks after others."""
-        self._tick_hooks.append(hook)
 
     async def open(self) -> None:
         """Raises `StorageError` when its place cannot be used."""
@@ -130,11 +130,23 @@ class Engine:
             handle = await DBOS.start_workflow_async(_registered[0], run_id, step_id)
         if not _is_elsewhere(handle):
             return True
-        if (await handle.get_status()).status in _ACTIVE:
+        status = await handle.get_status()
+        if status.status in _ACTIVE and not (self._look_after is None and await self._end_dead(status)):
             return False
-        # It ended, and the run did not go on: a fault of ours. Another try is another driver.
+        # It ended, and the run did not go on: its process died, or a fault of ours. Another try is another driver.
         with SetWorkflowID(f"{name}:{secrets.token_hex(3)}"):
             return not _is_elsewhere(await DBOS.start_workflow_async(_registered[0], run_id, step_id))
+
+    async def _end_dead(self, status: "WorkflowStatus") -> bool:
+        """Whether the driver of a run is dead; it is then ended for good, so that nobody takes it over beside us."""
+        from dbos import DBOS  # noqa: PLC0415 - as above
+
+        for _ in range(PATIENCE):
+            if status.status == "PENDING" and await self._apart(self._lease.is_dead, str(status.executor_id)):
+                await DBOS.cancel_workflow_async(status.workflow_id)
+                return True
+            await asyncio.sleep(_DEAD_SECONDS)
+        return False
 
     async def driven(self) -> set[str]:
         """The runs that have a driver, wherever it is."""
@@ -159,12 +171,12 @@ class Engine:
         while True:
             try:
                 await self._apart(self._lease.hold)
-                await self._reap()
+                if self._look_after is not None:
+                    await self._reap()
+                    await self._look_after()
                 if time.monotonic() - swept > _SWEEP_SECONDS:
                     swept = time.monotonic()
                     await self.sweep()
-                for hook in self._tick_hooks:
-                    await hook()
             except Exception as problem:  # noqa: BLE001 - the database may be away; it is tried again
                 log.debug("looking after other engines failed: %s", problem)
             await asyncio.sleep(REAP_SECONDS)

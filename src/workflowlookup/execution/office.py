@@ -10,7 +10,7 @@ from typing import Final
 from workflowlookup.core.run import Waiting
 from workflowlookup.errors import RunNotFound, StorageError
 from workflowlookup.execution.books import Books
-from workflowlookup.execution.calls import Calls
+from workflowlookup.execution.calls import STOP_SECONDS, Calls
 from workflowlookup.execution.driver import Driver, Progress
 from workflowlookup.execution.engine import REAP_SECONDS, Engine
 from workflowlookup.execution.turns import Turns
@@ -27,15 +27,24 @@ AGAIN_SECONDS: Final = 5.0
 """Until an engine that could not be opened is tried again."""
 LAST_SECONDS: Final = 0.5
 """For drivers that have nothing left to do but to say so."""
-ORPHAN_MS: Final = 5_000
+ORPHAN_MS: Final = 1_000
 """How long a run may be without a driver that anybody knows of: whoever moved it there is about to drive it."""
 
 
 class Office:
     """For one loop, on which it is made."""
 
-    def __init__(self, plan: Plan, make_runs: Callable[[], Runs], place: str, ring: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        make_runs: Callable[[], Runs],
+        place: str,
+        ring: Callable[[], None],
+        *,
+        is_guest: bool = False,
+    ) -> None:
         self.plan = plan
+        self._is_guest = is_guest
         self._place = place
         self._ring = ring
         self._books = Books(make_runs, ring)
@@ -108,8 +117,8 @@ class Office:
     async def _opened(self) -> Engine:
         async with self._opening:
             while self._engine is None:
-                engine = Engine(self._place, self._driver.drive, self._driver.act)
-                engine.every_tick(self._adopt)
+                look_after = None if self._is_guest else self._adopt
+                engine = Engine(self._place, self._driver.drive, self._driver.act, look_after)
                 try:
                     await engine.open()
                 except StorageError as problem:
@@ -166,6 +175,7 @@ class Office:
 
     async def aclose(self) -> None:
         """Lay everything down: what is being driven stays as it is, for whoever takes it up."""
+        await self._driver.stop_what_is_over(STOP_SECONDS)
         if self._engine is not None:
             await self._engine.close(0.0 if self._driver.is_calling else LAST_SECONDS)
         await self._discovery.aclose()

@@ -25,26 +25,39 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WARM_SECONDS: Final = 1.0
+CLOSE_SECONDS: Final = 10.0
+"""How long laying work down may take; as a rule it takes a tenth of a second."""
 NOTHING_YET: "Final[Mapping[str, Discovered]]" = {}
 
 
 class Execution:
     """What runs need the server for. For one thread, which is not the worker's."""
 
-    def __init__(self, plan: Plan, make_runs: "Callable[[], Runs]", place: str, ring: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        make_runs: "Callable[[], Runs]",
+        place: str,
+        ring: Callable[[], None],
+        *,
+        is_guest: bool = False,
+    ) -> None:
+        """`ring` is called, from the worker's thread, whenever there may be news. A guest takes nothing over."""
+        self._is_guest = is_guest
         self._plan = plan
         self._make_runs = make_runs
         self._place = place
         self._ring = ring
         self._progress: dict[str, Progress] = {}
         self._office: Office | None = None
+        self._looks_after = False
         self.worker: Worker[Office] = Worker(self._make_office)
         self.discovery = Discoveries(self)
 
     def _make_office(self) -> "Office":
         from workflowlookup.execution.office import Office  # noqa: PLC0415 - on the worker's thread
 
-        office = Office(self._plan, self._make_runs, self._place, self._ring)
+        office = Office(self._plan, self._make_runs, self._place, self._ring, is_guest=self._is_guest)
         self._progress = office.progress
         self._office = office
         return office
@@ -71,7 +84,8 @@ class Execution:
 
     def stop(self, run_id: str) -> None:
         """This run is over, and a call runs beneath: stop that, and store what came of it."""
-        self.worker.post(lambda office: office.stop(run_id))
+        if self.worker.is_started:  # else nothing runs beneath anything here
+            self.worker.post(lambda office: office.stop(run_id))
 
     def progress(self, run_id: str) -> "Progress | None":
         """How far a run is that is driven here, as of now; None when nothing is known."""
@@ -82,7 +96,10 @@ class Execution:
 
         Where nothing is configured that could be called, nothing is taken up from others, and nothing is loaded.
         """
+        if self._looks_after:
+            return
         if self._plan.servers or self._plan.providers or "://" in self._place:
+            self._looks_after = True
             self.worker.post(lambda office: office.discover())
             self.worker.post(lambda office: office.look_after())
             self.worker.post(lambda office: office.warm(WARM_SECONDS))
@@ -110,8 +127,10 @@ class Execution:
         self._plan = plan
         if self.worker.is_started or (plan.is_on and plan.providers):
             self.worker.post(lambda office: office.apply(plan))
+        if plan.servers or plan.providers:
+            self.recover()
 
-    def close(self, seconds: float = 5.0) -> None:
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Lay down work; what was not done is taken up by whoever comes next."""
         self.worker.close(seconds)
 

@@ -126,7 +126,7 @@ def failure_of(run: Run) -> ExecutionFailed:
     """What is raised for one who waited for a run that came to nothing."""
     end = run.end
     reason = end.reason if end is not None else ""
-    stopped = [str(entry["told"]) for entry in stopped_in(run)]
+    stopped = stopped_in(run)
     data: dict[str, Json] = {"runId": run.id, "state": run.state}
     if isinstance(end, Failed):
         data |= {"reason": reason, "remedy": end.remedy, "timedOut": end.timed_out}
@@ -136,5 +136,6 @@ def failure_of(run: Run) -> ExecutionFailed:
         told = [f"Run '{run.id}' was cancelled{f': {reason}' if reason else ''}"]
     if stopped:
         data["stopped"] = stopped
-    sentences = [text if text.endswith((".", "!", "?")) else f"{text}." for text in [*told, *stopped] if text]
+    told += [str(entry["told"]) for entry in stopped]
+    sentences = [text if text.endswith((".", "!", "?")) else f"{text}." for text in told if text]
     return ExecutionFailed(" ".join(text[0].upper() + text[1:] for text in sentences), **data)

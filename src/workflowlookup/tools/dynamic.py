@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 META: Final = "workflowlookup/workflow"
+_NONE: "Final[Mapping[str, Discovered]]" = {}
 OUTPUT_SCHEMA: Final[Mapping[str, Json]] = {
     "type": "object",
     "properties": {
@@ -79,7 +80,7 @@ class DynamicTools:
     def discovered(self) -> Mapping[str, "Discovered"]:
         """What is known of the providers."""
         if not self.plan.providers:
-            return {}
+            return _NONE
         found: Mapping[str, Discovered] = self._services.execution.discovery.snapshot()
         return found
 
@@ -103,6 +104,11 @@ class DynamicTools:
             (offer for offer in self.offers.values() if offer.workflow_id == wanted), None
         )
         return self._workflow(offer.definition) if offer is not None else None
+
+    def folded(self, name: str) -> Tool | None:
+        """The tool of this name that is not listed because there are too many; who knows it can call it."""
+        offer = self.offers.get(name)
+        return offer.tool if offer is not None else None
 
     def default_timeout(self, workflow: Workflow) -> float | None:
         """How many seconds a run may take when nobody says: the setting, for what goes by itself."""

@@ -1,0 +1,115 @@
+"""Calls of a run that a command leads: made by the command itself, with their progress on the terminal.
+
+Interrupting it cancels the run, and tells what was stopped.
+"""
+
+import sys
+import time
+from typing import Any, Final
+
+from workflowlookup.cli.journal import person
+from workflowlookup.cli.output import clean, is_terminal, width, write
+from workflowlookup.cli.run_view import write_call, write_verdict
+from workflowlookup.core.run import Run, Waiting
+from workflowlookup.runs.service import Runs
+from workflowlookup.tools.registry import Services
+from workflowlookup.tools.run_answers import stopped_in
+
+LOOK_SECONDS: Final = 0.05
+STOP_SECONDS: Final = 6.0
+"""How long the word on what became of a call is waited for."""
+
+
+class Work:
+    """The calls of one sitting."""
+
+    def __init__(self, services: Services, *, is_quiet: bool) -> None:
+        self._services = services
+        self._is_quiet = is_quiet
+        self._is_drawn = False
+
+    def follow(self, run: Run) -> Run:
+        """Have the calls of a run made until it waits for somebody or is over; the run as it is then."""
+        try:
+            return self._follow(run)
+        except KeyboardInterrupt:
+            self._wipe()
+            now = self._services.runs.get(run.id)
+            if not now.is_over:
+                now = self._services.runs.cancel(run.id, "It was interrupted at the terminal.", by=person())
+                self._services.execution.stop(run.id)
+            now = until_stopped(self._services.runs, now)
+            if not self._is_quiet:
+                write_stopped(now)
+            return now
+
+    def close(self) -> None:
+        """End what goes on behind; if anything does."""
+        self._services.close()
+
+    def _follow(self, run: Run) -> Run:
+        self._services.execution.drive(run.id)
+        shown = (run.current, run.calling.attempt if run.calling else 0)
+        while True:
+            now = self._services.runs.get(run.id)
+            at = (now.current, now.calling.attempt if now.calling else 0)
+            if now.waiting_for is not Waiting.CALL:
+                break
+            if now.current != shown[0]:
+                self._tell_step(now)
+            elif at != shown and now.calling is not None and now.calling.failure:
+                self._tell_failure(now.calling.failure)
+            shown = at
+            self._draw(now)
+            time.sleep(LOOK_SECONDS)
+        self._wipe()
+        if not self._is_quiet and not now.is_over:
+            write_verdict(now)
+        return until_stopped(self._services.runs, now)
+
+    def _tell_step(self, run: Run) -> None:
+        if not self._is_quiet:
+            self._wipe()
+            write_verdict(run)
+            write_call(run)
+            sys.stdout.flush()
+
+    def _tell_failure(self, failure: str) -> None:
+        if not self._is_quiet:
+            self._wipe()
+            write(("It failed, and is tried again: ", "yellow"), failure)
+            sys.stdout.flush()
+
+    def _draw(self, run: Run) -> None:
+        """How far the call is, on a line that is written over."""
+        if self._is_quiet or not is_terminal():
+            return
+        told: Any = self._services.execution.progress(run.id)
+        if told is None:
+            return
+        of = "" if told.total is None else f" of {told.total:g}"
+        line = clean(f"  {told.done:g}{of}  {told.message}").replace("\n", " ")[: (width() or 80) - 1]
+        sys.stdout.write(f"\r\x1b[K{line}")
+        sys.stdout.flush()
+        self._is_drawn = True
+
+    def _wipe(self) -> None:
+        if self._is_drawn:
+            sys.stdout.write("\r\x1b[K")
+            self._is_drawn = False
+
+
+def until_stopped(runs: Runs, run: Run) -> Run:
+    """The run once it is known what became of the call beneath it; or as it is when nobody tells in time."""
+    end = time.monotonic() + STOP_SECONDS
+    while run.needs_stop and time.monotonic() < end:
+        time.sleep(LOOK_SECONDS)
+        run = runs.get(run.id)
+    return run
+
+
+def write_stopped(run: Run) -> None:
+    """What became of the call that ran beneath."""
+    for entry in stopped_in(run):
+        told = str(entry["told"])
+        write((f"{told[:1].upper()}{told[1:]}.", "" if entry["stopped"] else "yellow"))

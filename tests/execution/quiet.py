@@ -1,0 +1,15 @@
+"""A run that is driven and one that is cut off; not a byte must be printed, and the process must end by itself."""
+
+import sys
+from pathlib import Path
+
+from execution.working import Working, call, flow, server_config
+from upstream.upstreams import McpUpstream
+from workflowlookup.providers.config import Plan
+
+upstream = McpUpstream(Path(sys.argv[1]).parent / "up")
+working = Working(sys.argv[1], Plan(servers={"up": server_config(upstream)}))
+working.finished(flow(call("one", "say"), call("two", "fail")))
+working.start(flow(call("one", "sleep", {"seconds": 60})))
+upstream.wait_for("call", 3)
+working.close()

@@ -1,0 +1,193 @@
+"""Runs of workflows of other systems: begun once, followed to their end, cancelled there, never started twice blindly."""
+
+import time
+
+import pytest
+
+from execution.working import server_config
+from upstream.upstreams import HttpUpstream, McpUpstream
+from workflowlookup.core.building import build
+from workflowlookup.core.run import State
+from workflowlookup.providers.config import Plan, ProviderConfig
+from workflowlookup.providers.definition import document_of, read_definitions
+
+
+class Remote:
+    """A provider of one kind, and the plan that names it."""
+
+    def __init__(self, kind, directory, **options):
+        self.kind = kind
+        if kind == "http":
+            self.world = HttpUpstream(directory)
+            options = {"base_url": self.world.url, **options}
+            self.servers = {}
+        else:
+            self.world = McpUpstream(directory)
+            options = {"server": "up", **options}
+            self.servers = {"up": server_config(self.world)}
+        self.providers = {"far": ProviderConfig(name="far", kind=kind, options=options)}
+        definitions, _ = read_definitions(self.world.workflows(), "far")
+        self.workflow = build(document_of(definitions[0]))
+
+
+@pytest.fixture(params=["mcp", "http"])
+def remote(request, tmp_path):
+    found = Remote(request.param, tmp_path / "far", interval=0.5)
+    with found.world:
+        yield found
+
+
+@pytest.fixture
+def working(work, sqlite_place, remote):
+    return work(sqlite_place, servers=remote.servers, providers=remote.providers)
+
+
+INPUT = {"service": "shop", "replicas": 2}
+
+
+def test_a_remote_run_is_followed_to_its_end(working, remote):
+    remote.world.control(runs={"deploy": {"seconds": 0.3, "output": {"url": "https://shop"}, "progress": True}})
+    run = working.finished(remote.workflow, INPUT)
+
+    assert (run.state, run.context["result"]) == (State.COMPLETED, {"url": "https://shop"})
+    (begun,) = remote.world.runs()
+    assert (begun["input"], begun["workflow"]) == (INPUT, "deploy")
+    assert "CallAcknowledged" in working.events(run.id)
+
+
+@pytest.mark.parametrize("output", [None, "just text", 7, [1, 2], {}])
+def test_any_output_will_do(working, remote, output):
+    remote.world.control(runs={"deploy": {"seconds": 0, "output": output}})
+    run = working.finished(remote.workflow, INPUT)
+
+    assert (run.state, run.context["result"]) == (State.COMPLETED, output)
+
+
+def test_states_that_nobody_knows_mean_that_it_runs(working, remote):
+    remote.world.control(runs={"deploy": {"seconds": 0.6, "states": ["QUEUED", "PREPARING", "ALMOST"], "output": 1}})
+
+    assert working.finished(remote.workflow, INPUT).context["result"] == 1
+
+
+def test_a_remote_run_that_fails_says_why(working, remote):
+    remote.world.control(runs={"deploy": {"seconds": 0, "outcome": "failed", "error": "no capacity"}})
+    run = working.finished(remote.workflow, INPUT)
+
+    assert run.state is State.FAILED
+    assert "no capacity" in run.end.reason
+
+
+def test_a_remote_run_is_cancelled_there(working, remote):
+    remote.world.control(runs={"deploy": {"seconds": 60}})
+    run = working.start(remote.workflow, INPUT)
+    working.until(run.id, lambda run: run.calling.remote_id)
+
+    working.runs.cancel(run.id)
+    run = working.over(run.id)
+
+    (far,) = remote.world.runs()
+    assert far["state"] == "CANCELLED"
+    assert (run.calling.stopped.stopped, run.calling.stopped.told) == (
+        True,
+        f"the provider 'far' cancelled run {far['id']}",
+    )
+
+
+def test_a_remote_run_that_cannot_be_cancelled_is_said_to_run_on(working, remote):
+    remote.world.control(runs={"deploy": {"seconds": 60}}, cancel="fail")
+    run = working.start(remote.workflow, INPUT)
+    working.until(run.id, lambda run: run.calling.remote_id)
+
+    working.runs.cancel(run.id)
+    stopped = working.over(run.id).calling.stopped
+
+    assert not stopped.stopped
+    assert "may still be running there" in stopped.told
+
+
+def test_a_remote_run_that_is_out_of_time_is_cancelled_there(working, remote):
+    remote.world.control(runs={"*": {"seconds": 0}})
+    working.finished(remote.workflow, INPUT)
+    remote.world.control(runs={"*": {"seconds": 60}})
+    run = working.finished(remote.workflow, INPUT, timeout=3)
+
+    assert (run.state, run.end.timed_out, run.calling.stopped.stopped) == (State.FAILED, True, True)
+    assert remote.world.runs()[-1]["state"] == "CANCELLED"
+
+
+def test_a_provider_that_does_not_answer_for_a_while_is_waited_for(working, remote):
+    remote.world.control(runs={"deploy": {"seconds": 0.5}}, status="fail")
+    run = working.start(remote.workflow, INPUT)
+    working.until(run.id, lambda run: run.calling.remote_id)
+    time.sleep(1)
+    remote.world.control(status="ok")
+
+    assert working.over(run.id).state is State.COMPLETED
+
+
+def test_a_start_whose_answer_was_lost_is_not_sent_again(working, remote):
+    remote.world.control(start="hang" if remote.kind == "mcp" else "lost")
+    run = working.start(remote.workflow, INPUT, timeout=4)
+    run = working.over(run.id)
+
+    assert run.state is State.FAILED
+    assert len(remote.world.runs()) <= 1
+
+
+def test_a_remote_run_goes_on_after_a_restart_without_being_started_again(work, sqlite_place, remote):
+    remote.world.control(runs={"deploy": {"seconds": 3, "output": "deployed"}})
+    first = work(sqlite_place, servers=remote.servers, providers=remote.providers)
+    run = first.start(remote.workflow, INPUT)
+    first.until(run.id, lambda run: run.calling.remote_id)
+    first.close()
+
+    second = work(sqlite_place, servers=remote.servers, providers=remote.providers)
+    second.execution.recover()
+
+    assert second.over(run.id, 60).context["result"] == "deployed"
+    assert len(remote.world.runs()) == 1
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_a_start_that_was_cut_off_is_repeated_only_where_keys_are_honoured(tmp_path, work, sqlite_place, idempotent):
+    remote = Remote("http", tmp_path / "far", idempotent=idempotent)
+    with remote.world:
+        remote.world.control(delay=5)
+        first = work(sqlite_place, servers={}, providers=remote.providers)
+        run = first.start(remote.workflow, INPUT)
+        first.until(run.id, lambda run: run.calling.begun)
+        time.sleep(0.2)
+        first.close()
+        remote.world.control(delay=0)
+
+        second = work(sqlite_place, servers={}, providers=remote.providers)
+        second.execution.recover()
+        run = second.over(run.id, 60)
+
+    if idempotent:
+        assert run.state is State.COMPLETED
+    else:
+        assert run.state is State.FAILED
+        assert "It may be running there, so it is not started again" in run.end.reason
+
+
+def test_a_provider_that_nobody_names_any_more_fails_the_run(working, remote):
+    working.execution.apply(Plan())
+    run = working.finished(remote.workflow, INPUT)
+
+    assert "the settings name no provider 'far'" in run.end.reason
+
+
+def test_what_a_provider_has_is_discovered_behind(working, remote):
+    working.execution.recover()
+    end = time.monotonic() + 30
+    while not (
+        working.execution.discovery.snapshot().get("far") and working.execution.discovery.snapshot()["far"].is_listed
+    ):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+    assert [d.id for d in working.execution.discovery.snapshot()["far"].definitions] == ["deploy"]
+    remote.world.control(workflows=[])
+    working.execution.refresh().result(20)
+    assert working.execution.discovery.snapshot()["far"].definitions == ()

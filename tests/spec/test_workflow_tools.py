@@ -1,0 +1,257 @@
+"""Discovery, metadata and configuration of workflow tools: requirements 1, 3, 4, 5 and 6."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from make import document, write
+from spec.stage import DEPLOY, Stage, refusal, staged, state
+from upstream.upstreams import ONE
+
+ANY_OBJECT = {"type": "object", "properties": {}, "additionalProperties": True}
+MISFITS: dict[str, dict[str, object]] = {
+    "service is missing": {},
+    "service is too short": {"service": ""},
+    "replicas is too small": {"service": "api", "replicas": 0},
+    "replicas has the wrong type": {"service": "api", "replicas": "two"},
+    "surprise is unknown": {"service": "api", "surprise": 1},
+}
+PLAIN = {"id": "plain", "name": "Plain", "description": "Nothing but what is required."}
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with staged(tmp_path / "home") as stage:
+        yield stage
+
+
+# ── discovery ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.spec("002/1.1/query-at-start", "002/1.2/register", "002/2.1/tools-list")
+@pytest.mark.parametrize("kind", ["http", "mcp", "stdio"])
+def test_the_workflows_that_another_system_lists_become_tools(stage: Stage, kind: str) -> None:
+    upstream = stage.upstream(kind)
+    stage.settle(upstream)
+    server = stage.serve()
+
+    tools = server.tools_when(DEPLOY)
+
+    assert {"workflow_list", "workflow_get", "workflow_start"} <= tools.keys()
+    assert tools[DEPLOY]["inputSchema"] == ONE["inputSchema"]
+
+
+@pytest.mark.spec("002/1.1/query-at-start", "002/1.2/register")
+def test_the_documents_of_the_library_become_tools(stage: Stage) -> None:
+    write(stage.home / ".workflowlookup" / "workflows", document(identifier="my-review", name="My review"))
+
+    assert "my_review" in stage.serve().tools()
+
+
+@pytest.mark.spec("002/1.3/remove", "002/4.3/refresh")
+def test_the_tool_of_a_workflow_that_is_gone_is_gone_and_clients_are_told_once(stage: Stage) -> None:
+    upstream = stage.upstream("http", workflows=[ONE, PLAIN])
+    stage.settle(upstream)
+    server = stage.serve()
+    server.tools_when(DEPLOY, "plain")
+    server.noticed.clear()
+
+    upstream.control(workflows=[PLAIN])
+    told = state(server.end(server.begin_call("workflow_refresh")))
+
+    assert told["removed"] == [DEPLOY]
+    assert DEPLOY not in server.tools()
+    assert [message["method"] for message in server.noticed] == ["notifications/tools/list_changed"]
+
+
+@pytest.mark.spec("002/1.4/list-unavailable", "002/5.1/discovery-fails", "002/5.4/retry")
+def test_a_provider_that_is_down_delays_nothing_and_its_tools_appear_when_it_is_up(stage: Stage) -> None:
+    upstream = stage.upstream("http")
+    upstream.stop()
+    stage.settle(upstream)
+    began = time.monotonic()
+    server = stage.serve()
+    assert "workflow_list" in server.tools()
+    assert time.monotonic() - began < 5
+
+    upstream.start()
+    server.hear("notifications/tools/list_changed")
+
+    assert DEPLOY in server.tools()
+    assert "svc" in server.leave()
+
+
+@pytest.mark.spec("002/5.1/discovery-fails", "002/5.4/retry")
+@pytest.mark.parametrize("how", ["fail", "garbage"])
+def test_a_list_that_cannot_be_read_is_logged_with_its_cause_and_asked_for_again(stage: Stage, how: str) -> None:
+    upstream = stage.upstream("http", list=how)
+    stage.settle(upstream)
+    server = stage.serve()
+    upstream.wait_for("list", 2)
+
+    upstream.control(list="ok")
+    server.tools_when(DEPLOY)
+
+    log = server.leave()
+    assert "svc" in log
+    assert ("500" if how == "fail" else "JSON") in log
+
+
+@pytest.mark.spec("002/5.4/retry")
+def test_what_was_known_stays_listed_while_its_provider_is_away_and_says_so_when_called(stage: Stage) -> None:
+    upstream = stage.upstream("http")
+    stage.settle(upstream)
+    server = stage.serve()
+    server.tools_when(DEPLOY)
+    upstream.stop()
+    server.request("tools/call", {"name": "workflow_refresh", "arguments": {}})
+
+    assert DEPLOY in server.tools()
+    told = refusal(server.end(server.begin_call(DEPLOY, {"service": "api"})))
+    assert told["code"] == -32009
+    assert told["data"]["provider"] == "svc"
+
+
+# ── metadata ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.spec("002/3.1/extract", "002/3.2/required-fields", "002/6.1/form")
+def test_name_description_and_parameters_come_from_the_definition(stage: Stage) -> None:
+    upstream = stage.upstream("http")
+    stage.settle(upstream)
+
+    tool = stage.serve().tools_when(DEPLOY)[DEPLOY]
+
+    assert tool["title"] == ONE["name"]
+    assert ONE["description"] in tool["description"]
+    assert tool["inputSchema"] == ONE["inputSchema"]
+    assert tool["annotations"]["readOnlyHint"] is False
+
+
+@pytest.mark.spec("002/3.3/defaults", "002/3.5/generic-schema", "002/6.1/form")
+def test_a_definition_with_nothing_but_what_is_required_takes_any_object(stage: Stage) -> None:
+    upstream = stage.upstream("http", workflows=[PLAIN])
+    stage.settle(upstream)
+    server = stage.serve()
+
+    assert server.tools_when("plain")["plain"]["inputSchema"] == ANY_OBJECT
+    done = state(server.end(server.begin_call("plain", {"anything": [1, {"at": "all"}]})))
+    assert done["result"] == {"echo": {"anything": [1, {"at": "all"}]}}
+    status = state(server.end(server.begin_call("workflow_status", {"runId": done["runId"]})))
+    assert status["workflow"]["version"] == "1.0.0"
+    stage.settle(upstream, exclude=["category:workflow"])
+    server.tools_when(gone=("plain",))
+
+
+@pytest.mark.spec("002/3.4/schema-validation", "002/2.5/invalid-arguments")
+def test_arguments_are_checked_against_the_schema_and_nothing_is_started(stage: Stage) -> None:
+    upstream = stage.upstream("http")
+    stage.settle(upstream)
+    server = stage.serve("2025-06-18")
+    server.tools_when(DEPLOY)
+
+    errors = {named: server.end(server.begin_call(DEPLOY, arguments))["error"] for named, arguments in MISFITS.items()}
+
+    assert {error["code"] for error in errors.values()} == {-32602}
+    assert [word for word, error in errors.items() if word.split()[0] not in error["data"]["details"]] == []
+    assert upstream.seen("start") == []
+
+
+@pytest.mark.spec("002/2.5/invalid-arguments")
+def test_arguments_that_do_not_fit_are_a_result_since_2025_11_25(stage: Stage) -> None:
+    upstream = stage.upstream("http")
+    stage.settle(upstream)
+    server = stage.serve("2025-11-25")
+    server.tools_when(DEPLOY)
+
+    assert refusal(server.end(server.begin_call(DEPLOY, {})))["code"] == -32602
+
+
+@pytest.mark.spec("002/3.2/required-fields", "002/5.3/registration-fails", "002/6.2/missing-fields")
+def test_a_definition_that_lacks_something_is_named_in_the_log_and_passed_over(stage: Stage) -> None:
+    bad = [{"id": "no-name", "description": "x"}, {"name": "No id", "description": "x"}, 17, {"id": "d", "name": "D"}]
+    upstream = stage.upstream("http", workflows=[*bad, ONE])
+    stage.settle(upstream)
+    server = stage.serve()
+
+    tools = server.tools_when(DEPLOY)
+
+    assert not {"no_id", "no_name", "d"} & tools.keys()
+    log = server.leave()
+    assert "no-name" in log
+    assert "No id" in log
+
+
+@pytest.mark.spec("002/6.3/invalid-schema")
+def test_an_invalid_schema_is_replaced_by_one_that_takes_any_object(stage: Stage) -> None:
+    bad = [{"type": "nonsense"}, "text", [], {"type": "array"}, {"properties": 7}]
+    numbered = [{**PLAIN, "id": f"w{n}", "name": f"W{n}", "inputSchema": schema} for n, schema in enumerate(bad)]
+    upstream = stage.upstream("http", workflows=numbered)
+    stage.settle(upstream)
+    server = stage.serve()
+
+    tools = server.tools_when("w0")
+
+    assert [tools[f"w{number}"]["inputSchema"] for number in range(len(bad))] == [ANY_OBJECT] * len(bad)
+    assert "w4" in server.leave()
+
+
+@pytest.mark.spec("002/6.4/same-name")
+def test_workflows_of_the_same_name_get_names_by_their_ids_and_keep_them(stage: Stage) -> None:
+    twins = [{**PLAIN, "id": f"r{number}", "name": "Report"} for number in (1, 2, 3)]
+    upstream = stage.upstream("http", workflows=twins)
+    stage.settle(upstream)
+    server = stage.serve()
+    names = {name for name in server.tools_when("report") if name.startswith("report")}
+    assert len(names) == 3
+
+    renamed = [{**twin, "description": "changed", "name": f"Report {twin['id']}"} for twin in reversed(twins)]
+    upstream.control(workflows=renamed)
+    server.end(server.begin_call("workflow_refresh"))
+    assert {name for name in server.tools() if name.startswith("report")} == names
+    server.leave()
+
+    assert {name for name in stage.serve().tools_when(*names) if name.startswith("report")} == names
+
+
+# ── configuration ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.spec("002/4.1/switch", "002/4.4/live-settings")
+def test_workflow_tools_are_switched_off_and_on_while_the_server_runs(stage: Stage) -> None:
+    upstream = stage.upstream("http")
+    stage.settle(upstream, workflow_tools=False)
+    server = stage.serve()
+    assert DEPLOY not in server.tools()
+
+    stage.settle(upstream, workflow_tools=True)
+    server.tools_when(DEPLOY)
+    stage.settle(upstream, workflow_tools=False)
+    server.tools_when(gone=(DEPLOY,))
+
+
+@pytest.mark.spec("002/4.2/filters", "002/4.4/live-settings")
+def test_only_what_the_filters_admit_becomes_a_tool_and_they_change_while_the_server_runs(stage: Stage) -> None:
+    upstream = stage.upstream("http", workflows=[ONE, PLAIN, {**PLAIN, "id": "other", "name": "Other"}])
+    stage.settle(upstream, include=["category:operations", "pl*"])
+    server = stage.serve()
+    assert "other" not in server.tools_when(DEPLOY, "plain")
+
+    stage.settle(upstream, include=["provider:svc"], exclude=["deploy"])
+    server.tools_when("plain", "other", gone=(DEPLOY,))
+
+
+@pytest.mark.spec("002/4.4/live-settings", "002/5.1/discovery-fails")
+def test_a_broken_settings_file_keeps_the_old_settings_and_says_why(stage: Stage) -> None:
+    upstream = stage.upstream("http")
+    stage.settle(upstream)
+    server = stage.serve()
+    server.tools_when(DEPLOY)
+
+    (stage.home / "workflowlookup.toml").write_text("workflow_tools = [unfinished")
+    time.sleep(2)
+
+    assert DEPLOY in server.tools()
+    assert "workflowlookup.toml" in server.leave()

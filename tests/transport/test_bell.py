@@ -1,0 +1,113 @@
+"""The bell, and what waiting for input costs when nobody is to be woken."""
+
+import json
+import os
+import select
+import threading
+
+import pytest
+
+from workflowlookup.app import make_connection
+from workflowlookup.settings import read_settings
+from workflowlookup.transport import stdio
+from workflowlookup.transport.bell import Bell
+from workflowlookup.transport.stdio import Stdio
+
+
+@pytest.fixture
+def bell():
+    made = Bell()
+    yield made
+    made.close()
+
+
+def is_ringing(bell):
+    return bool(select.select([bell.descriptor], [], [], 0)[0])
+
+
+def test_it_rings_until_it_is_heard_however_often_it_is_rung(bell):
+    assert not is_ringing(bell)
+    for _ in range(70_000):
+        bell.ring()
+    assert is_ringing(bell)
+    bell.silence()
+    assert not is_ringing(bell)
+    bell.ring()
+    assert is_ringing(bell)
+
+
+def test_no_ring_is_lost_when_many_threads_ring(bell):
+    done = threading.Event()
+    rung = [0] * 4
+
+    def ring(number):
+        while not done.is_set():
+            rung[number] += 1
+            bell.ring()
+
+    threads = [threading.Thread(target=ring, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        assert select.select([bell.descriptor], [], [], 20)[0]
+        bell.silence()
+    done.set()
+    for thread in threads:
+        thread.join()
+    bell.silence()
+    bell.ring()
+    assert is_ringing(bell)
+    assert all(rung)
+
+
+def test_a_bell_that_is_closed_can_be_rung():
+    bell = Bell()
+    bell.close()
+    bell.ring()
+
+
+def test_a_lone_request_costs_one_read_and_one_write(bell, monkeypatch, tmp_path):
+    their_end, wire_in = os.pipe()[::-1]
+    wire_out, our_end = os.pipe()[::-1]
+    settings = read_settings(
+        {"journal": str(tmp_path / "runs.sqlite")}, {"HOME": str(tmp_path)}, directory=str(tmp_path)
+    )
+    server = Stdio(make_connection(settings, bell.ring), (wire_in, wire_out), 1 << 20, bell)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+
+    def ask(method, params):
+        os.write(
+            their_end, json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode() + b"\n"
+        )
+        return os.read(our_end, 1 << 20)
+
+    ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+    ask("workflow_get", {"id": "bug-investigation"})
+    counts = {"read": 0, "write": 0, "poll": 0}
+    read, write = Stdio._read, Stdio._write
+
+    def counted(name, function):
+        def call(*arguments):
+            counts[name] += 1
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(Stdio, "_read", counted("read", read))
+    monkeypatch.setattr(Stdio, "_write", counted("write", write))
+    monkeypatch.setattr(Stdio, "_look_until_ready", counted("poll", lambda _: True))
+    monkeypatch.setattr(stdio, "_is_ready", counted("poll", lambda *_: True))
+    ask("ping", {})  # the read that waited for this one was not counted
+    for key in counts:
+        counts[key] = 0
+    for _ in range(10):
+        ask("workflow_get", {"id": "bug-investigation"})
+    while counts["read"] < 10:
+        pass
+    seen = dict(counts)
+    os.close(their_end)
+    thread.join()
+    os.close(our_end)
+
+    assert seen == {"read": 10, "write": 10, "poll": 0}
