@@ -259,7 +259,9 @@ class Web(msgspec.Struct, frozen=True):
     surface: "SharedSurface"
 
 
-def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: int = 0) -> Web:
+def make_asgi(
+    settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: int = 0, *, is_traced: bool = False
+) -> Web:
     """The web site of a server that listens at this address."""
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
     from workflowlookup.transport.figures import figures_of  # noqa: PLC0415
@@ -292,6 +294,7 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: i
         bell,
         Metrics([figures.families]),
         input_schema_of=lambda name: figures_of(views.current).input_schema_of(name),
+        is_traced=is_traced,
     )
     guard = make_guard(settings, host)
     pages, end_streams = _make_pages(settings, views, guard, lambda: door.metrics.refuse("access"))
@@ -376,9 +379,8 @@ def serve_http(settings: Settings) -> int:
         listener.close()
         print(f"workflowlookup: {problem}", file=sys.stderr)  # noqa: T201 - said to whoever starts it
         return 2
-    start_traces(os.environ)
     bell = Bell()
-    web = make_asgi(settings, bell, address, listener.getsockname()[1])
+    web = make_asgi(settings, bell, address, listener.getsockname()[1], is_traced=start_traces(os.environ))
     web.surface.settle()
     try:
         return run(

@@ -2,7 +2,8 @@
 
     python server.py --http 127.0.0.1:PORT
 
-The fixtures stand in for our tools, resources and prompts; eras, errors, questions, streams and all the rest are ours.
+The fixtures stand in for our tools, resources and prompts, and ask the client on their own account; so what passes here
+is the transport, the eras and the lifecycle. How our own tools ask is proven in `tests/transport/test_same_everywhere.py`.
 """
 
 import hashlib

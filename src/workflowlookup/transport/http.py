@@ -61,7 +61,7 @@ class _Sessions(StreamableHTTPSessionManager):
 class Door:
     """Where MCP clients come in."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a server over HTTP is made of
         self,
         connect: Connect,
         limits: Limits,
@@ -69,6 +69,7 @@ class Door:
         metrics: Metrics | None = None,
         *,
         input_schema_of: Callable[[str], Mapping[str, Any] | None] | None = None,
+        is_traced: bool = False,
     ) -> None:
         """`input_schema_of`: of a tool by its name, for parameters that clients mirror in headers."""
         self.is_draining = False
@@ -86,6 +87,8 @@ class Door:
         server: Server[Any] = Server(
             "workflowlookup", version=__version__, get_tool_input_schema=input_schema_of or (lambda _: None)
         )
+        if not is_traced:
+            server.middleware.clear()  # the SDK's own makes spans, also when nobody collects them
         server.middleware.append(Bridge(self.metrics))
         self._sessions = _Sessions(
             server,
