@@ -144,22 +144,22 @@ def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits, 
     """
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
-    behind = _Behind(settings, ring, live or Live(settings), is_server=live is not None)
-    behind.services = Services(
+    parts = _Parts(settings, ring, live or Live(settings), is_server=live is not None)
+    parts.services = Services(
         catalog=make_catalog(settings),
-        open_runs=lambda: behind.runs,
-        open_execution=lambda: behind.execution,
-        open_workflows=lambda: behind.workflows,
+        open_runs=lambda: parts.runs,
+        open_execution=lambda: parts.execution,
+        open_workflows=lambda: parts.workflows,
         confirmation=settings.confirmation,
-        reload=behind.reload,
-        settle=behind.settle,
-        close=behind.close,
+        reload=parts.reload,
+        settle=parts.settle,
+        close=parts.close,
     )
-    return behind.services
+    return parts.services
 
 
-class _Behind:
-    """The journal, the server's own work and the workflow tools, each made when it is first needed.
+class _Parts:
+    """The parts of a server that are made when they are first needed: the journal, its own work, the workflow tools.
 
     The work follows the journal, and all of them the settings.
     """
@@ -187,7 +187,7 @@ class _Behind:
     def workflows(self) -> "DynamicTools":
         from workflowlookup.tools.dynamic import DynamicTools  # noqa: PLC0415 - with the first list of tools
 
-        return DynamicTools(self.services, plan_of(self._live.settings), self._look_at_settings)
+        return DynamicTools(self.services, plan_of(self._live.settings), look_at_settings=self._look_at_settings)
 
     def reload(self) -> None:
         """Read the settings now."""
@@ -201,9 +201,9 @@ class _Behind:
         self.execution.apply(plan)
         self.workflows.apply(plan)
 
-    def _follow(self, run_id: str, run: "Run | None") -> None:
-        if run is not None and (run.waiting_for == "call" or run.needs_stop):
-            self.execution.follow(run_id, run)
+    def _follow(self, _: str, run: "Run | None") -> None:
+        if run is not None and run.needs_server:
+            self.execution.follow(run)
 
     def settle(self) -> None:
         self.execution.recover()

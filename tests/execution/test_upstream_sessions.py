@@ -97,8 +97,9 @@ def test_a_cancelled_call_is_cancelled_upstream(tmp_path, http):
 @PIPES_AND_HTTP
 def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path, http):
     async def conversation(upstreams):
+        await upstreams.call("up", "say", {})
         with pytest.raises(TimeoutError):
-            await upstreams.call("up", "sleep", {"seconds": 30}, timeout=1.5 if not upstream.seen("call") else 0.2)
+            await upstreams.call("up", "sleep", {"seconds": 30}, timeout=2)
         await asyncio.to_thread(upstream.wait_for, "cancelled")
 
     with McpUpstream(tmp_path, http=http) as upstream:

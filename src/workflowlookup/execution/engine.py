@@ -141,8 +141,11 @@ class Engine:
         """Whether the driver of a run is dead; it is then ended for good, so that nobody takes it over beside us."""
         from dbos import DBOS  # noqa: PLC0415 - as above
 
+        owner = str(status.executor_id)
+        if owner == self.id or status.status != "PENDING":
+            return False
         for _ in range(PATIENCE):
-            if status.status == "PENDING" and await self._apart(self._lease.is_dead, str(status.executor_id)):
+            if await self._apart(self._lease.is_dead, owner):
                 await DBOS.cancel_workflow_async(status.workflow_id)
                 return True
             await asyncio.sleep(_DEAD_SECONDS)

@@ -55,6 +55,7 @@ class Office:
         self._discovery = Discovery(ring)
         self._engine: Engine | None = None
         self._opening = asyncio.Lock()
+        self._starting: set[str] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -78,8 +79,9 @@ class Office:
 
     async def drive(self, run_id: str) -> None:
         """See to it that a run whose call is due is driven, here or elsewhere."""
-        if self._driver.is_driving(run_id):
+        if run_id in self._starting or self._driver.is_driving(run_id):
             return
+        self._starting.add(run_id)
         self._driver.line_up(run_id)
         is_here = False
         try:
@@ -90,6 +92,7 @@ class Office:
         except RunNotFound:
             pass  # it was forgotten meanwhile
         finally:
+            self._starting.discard(run_id)
             if not is_here:
                 self._driver.leave(run_id)
 

@@ -34,7 +34,7 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    """A key of `providers.KINDS`: "mcp" or "http"."""
+    """A key of `kinds.KINDS` and of `OPTIONS`."""
     options: Mapping[str, Json] = {}
 
     def __repr__(self) -> str:
@@ -73,7 +73,18 @@ LIBRARY: Final = "library"
 """What the provider of our own documents is called; no other can have the name."""
 
 
-class McpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a provider of any kind can be told."""
+
+    interval: float = 2.0
+    """Seconds between two questions about a run, at most."""
+    timeout: float = 30.0
+    """Seconds for an answer."""
+    idempotent: bool = False
+    """Whether a start with the same key, sent twice, is one run there."""
+
+
+class McpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a provider of the kind "mcp" can be told. An empty name of a tool: the server has no such tool."""
 
     server: str = ""
@@ -88,9 +99,6 @@ class McpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     start: str = "workflows-start-tool"
     status: str = "workflows-status-tool"
     cancel: str = "workflows-cancel-tool"
-    interval: float = 2.0
-    timeout: float = 30.0
-    idempotent: bool = False
 
 
 class Paging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,7 +111,7 @@ class Paging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     total: str = ""
 
 
-class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HttpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a provider of the kind "http" can be told. What is not said is as the preset has it."""
 
     base_url: str
@@ -122,12 +130,10 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     states: dict[str, Literal["running", "completed", "failed", "cancelled"]] = {}
     """What this system's words for states mean, where they are not the usual ones."""
     key_header: str = "Idempotency-Key"
-    interval: float = 2.0
-    timeout: float = 30.0
-    idempotent: bool = False
 
 
-OPTIONS: Final[Mapping[str, type[McpOptions] | type[HttpOptions]]] = {"mcp": McpOptions, "http": HttpOptions}
+OPTIONS: Final[Mapping[str, type[Options]]] = {"mcp": McpOptions, "http": HttpOptions}
+"""By the kind of a provider."""
 
 
 class _ServerTable(msgspec.Struct, kw_only=True):
@@ -187,30 +193,35 @@ def read_providers(
             continue
         read = _convert(options, OPTIONS[kind], at)
         _check_times(read, at)
-        if isinstance(read, McpOptions):
-            if read.server and (read.command or read.url):
-                raise ValueError(f"{at} must have either a server or a command or a url")
-            if read.server and read.server not in servers:
-                known = ", ".join(servers) or "none"
-                raise ValueError(f"{at}.server must be one of mcpServers ({known}); found '{read.server}'")
-            if not read.list:
-                raise ValueError(f"{at}.list must name the tool that lists workflows")
-            if not read.server:
-                if name in servers:
-                    raise ValueError(f"{at}: mcpServers has a server of this name; say server = '{name}'")
-                more[name] = _server(name, read, at)
-                options["server"] = name
-        else:
-            _check_http(read, at)
+        match read:
+            case McpOptions():
+                _check_mcp(read, servers, at)
+                if not read.server:
+                    if name in servers:
+                        raise ValueError(f"{at}: mcpServers has a server of this name; say server = '{name}'")
+                    more[name] = _server(name, read, at)
+                    options["server"] = name
+            case HttpOptions():
+                _check_http(read, at)
         providers[name] = ProviderConfig(name=name, kind=kind, options=options)
     return providers, more
 
 
-def _check_times(read: McpOptions | HttpOptions, at: str) -> None:
+def _check_times(read: Options, at: str) -> None:
     if not 0.05 <= read.interval <= 300:
         raise ValueError(f"{at}.interval must be a number of seconds from 0.05 to 300; found {read.interval:g}")
     if not 0.1 <= read.timeout <= 3_600:
         raise ValueError(f"{at}.timeout must be a number of seconds from 0.1 to 3,600; found {read.timeout:g}")
+
+
+def _check_mcp(read: McpOptions, servers: Mapping[str, ServerConfig], at: str) -> None:
+    if read.server and (read.command or read.url):
+        raise ValueError(f"{at} must have either a server or a command or a url")
+    if read.server and read.server not in servers:
+        known = ", ".join(servers) or "none"
+        raise ValueError(f"{at}.server must be one of mcpServers ({known}); found '{read.server}'")
+    if not read.list:
+        raise ValueError(f"{at}.list must name the tool that lists workflows")
 
 
 def _check_http(read: HttpOptions, at: str) -> None:

@@ -135,7 +135,7 @@ class _Watch:
                 definitions, problems = read_definitions(raw, self.provider.name)
             except (ProviderError, WorkflowLookupError, ValueError) as problem:
                 self._failed(str(problem).strip().rstrip("."))
-            except Exception:
+            except Exception:  # broad on purpose: whatever a provider does, it is asked again
                 log.exception("the provider '%s' cannot be asked", self.provider.name)
                 self._failed("asking it failed; the log has the particulars")
             else:

@@ -46,9 +46,10 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     paging: Paging
 
 
+_OF_WORKFLOW: Final = ("id", "name", "description", "category", "version", "inputSchema", "executionType", "metadata")
+"""The fields of a workflow, as ours are named."""
 _PLAIN_FIELDS: Final = {
-    **{name: name for name in ("id", "name", "description", "category", "version", "inputSchema", "executionType")},
-    "metadata": "metadata",
+    **{name: name for name in _OF_WORKFLOW},
     "workflows": "",
     "runId": "runId",
     "state": "status",
@@ -131,8 +132,7 @@ class HttpProvider:
         """A workflow with its fields named as ours."""
         if not isinstance(item, Mapping):
             return item
-        names = ("id", "name", "description", "category", "version", "inputSchema", "executionType", "metadata")
-        found = {name: _at(item, self._fields[name]) for name in names}
+        found = {name: _at(item, self._fields[name]) for name in _OF_WORKFLOW}
         if isinstance(found["id"], int) and not isinstance(found["id"], bool):
             found["id"] = str(found["id"])  # numbers are how many services count
         return {name: value for name, value in found.items() if value is not None}
@@ -168,10 +168,7 @@ class HttpProvider:
         del on_progress  # a run here has a state of its own
         method, path = self._endpoint("start", id=workflow_id)
         body = _with_values(self._body, {"$input": dict(arguments), "$key": key})
-        try:
-            answer = await self._ask(method, path, body=body, headers={self._options.key_header: key} if key else {})
-        except ProviderError as problem:
-            raise ProviderError(f"{problem}", maybe_started=problem.maybe_started) from problem
+        answer = await self._ask(method, path, body=body, headers={self._options.key_header: key} if key else {})
         run_id = _at(answer, self._fields["runId"]) if isinstance(answer, Mapping) else None
         if isinstance(run_id, str | int) and not isinstance(run_id, bool) and run_id != "":
             return RemoteRun(remote_id=str(run_id))
@@ -264,9 +261,9 @@ class HttpProvider:
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as problem:
             raise ProviderError(f"{who} cannot be asked: {_cause(problem)}", maybe_started=True) from None
         if not 200 <= status < 300:
-            clear = 400 <= status < 500 and status not in (408, 429)
+            is_clear = 400 <= status < 500 and status not in (408, 429)
             told = f"{who} answered with HTTP status {status}{_said(data)}"
-            raise ProviderError(told, maybe_started=not clear and status >= 500, is_lasting=clear)
+            raise ProviderError(told, maybe_started=status >= 500, is_lasting=is_clear)
         try:
             return msgspec.json.decode(data) if data.strip() else None
         except (msgspec.DecodeError, RecursionError):

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +19,7 @@ from workflowlookup.core.values import Json
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import NotSet, ServerConfig, expanded
 from workflowlookup.providers.foreign_logs import join_log
+from workflowlookup.providers.provider import OnProgress
 
 if TYPE_CHECKING:
     import httpx2
@@ -40,8 +41,6 @@ _GRACE_SECONDS: Final = 0.05
 _MOST_PAGES: Final = 100
 _LOST: Final = frozenset({"Session terminated", "Server returned an error response"})
 """What the SDK says in the server's place when HTTP did not carry an answer."""
-
-OnProgress = Callable[[float, float | None, str], None]
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
