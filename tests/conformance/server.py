@@ -23,6 +23,7 @@ from workflowlookup.protocol.calls import PENDING, Call, cacheable_in
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.settings import read_settings
 from workflowlookup.transport.bell import Bell
+from workflowlookup.transport.guard import Guard
 from workflowlookup.transport.http import Door
 from workflowlookup.transport.limits import Limits, names_of, split_address
 from workflowlookup.transport.listening import listen, run
@@ -30,6 +31,18 @@ from workflowlookup.transport.shared import SharedSurface
 from workflowlookup.transport.site import make_site
 
 SECRET = b"only for tests"
+
+
+class NoTokens:
+    """A server that never had a token: on loopback everybody is the local person."""
+
+    def find(self, _):
+        return None
+
+    def version(self):
+        return 0, 0
+
+
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
@@ -206,7 +219,7 @@ def main() -> int:
         allowed_origins=(),
     )
     door = Door(lambda _: Fixtures(surface), limits, bell, input_schema_of=schema_of)
-    site = make_site(door, limits, guard=lambda _: None, find_fault=lambda: "")
+    site = make_site(door, limits, guard=Guard(NoTokens(), None, is_loopback=True), find_fault=lambda: "")
     return run(site, door, listen(host, port), max_sessions=100, drain_seconds=1, reload=lambda: None)
 
 
