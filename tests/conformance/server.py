@@ -19,8 +19,9 @@ from fixtures import ANSWERS, NEEDS, PROMPTS, QUESTIONS, RESOURCES, ROUNDS, SCHE
 from workflowlookup.app import make_services
 from workflowlookup.errors import InvalidParams, MissingClientCapability, ResourceNotFound
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.calls import PENDING, Call, cacheable_in
+from workflowlookup.protocol.calls import Call
 from workflowlookup.protocol.connection import Connection
+from workflowlookup.protocol.replies import PENDING, cacheable_in
 from workflowlookup.settings import read_settings
 from workflowlookup.transport.bell import Bell
 from workflowlookup.transport.guard import Guard
