@@ -59,6 +59,24 @@ def without_password(text: str) -> str:
     return re.sub(r"(password=)[^&'\"]*", r"\1…", re.sub(r"(://[^:/@]*:)[^/]*@", r"\1…@", text))
 
 
+def web_address(value: object) -> str:
+    """Of something that is trusted: over TLS, or on this machine."""
+    found = (
+        re.fullmatch(r"(https?)://(\[[0-9a-f:]+\]|[\w.-]+)(:\d+)?(/[^\s?#]*)?", value)
+        if isinstance(value, str)
+        else None
+    )
+    if value == "" or (found and (found[1] == "https" or found[2] in ("localhost", "127.0.0.1", "[::1]"))):
+        return str(value)
+    raise ValueError("an address that begins with https:// (http:// for this machine only)")
+
+
+def word(value: object) -> str:
+    if isinstance(value, str) and (not value or re.fullmatch(r"[!-~]+", value)):
+        return value
+    raise ValueError("one word")
+
+
 def whole_number(least: int, most: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         try:
@@ -96,6 +114,21 @@ def patterns(value: object) -> tuple[str, ...]:
         for part in value:
             Pattern(part)
     return tuple(value)
+
+
+def names(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, (list, tuple)) and all(isinstance(part, str) and part for part in value):
+        return tuple(part.lower().rstrip("/") for part in value)
+    raise ValueError("a list of names (in the environment separated by ',')")
+
+
+def address(value: object) -> str:
+    host, separator, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if value == "" or (host and separator and port.isdecimal() and int(port) <= 65_535):
+        return str(value)
+    raise ValueError("HOST:PORT, such as 127.0.0.1:8787")
 
 
 def one_of(*options: str) -> Callable[[object], str]:
@@ -210,9 +243,78 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="drain_seconds",
         default=2.0,
         parse=seconds(0, 60),
-        help="How long calls that are waited for may take to finish when the client goes away.",
+        help="How long calls that are waited for may take to finish when the client goes away, or the server stops.",
+    ),
+    Setting(
+        name="http",
+        default="",
+        parse=address,
+        help="Serve HTTP at this HOST:PORT, such as 127.0.0.1:8787, in place of standard input and output.",
+    ),
+    Setting(
+        name="allowed_hosts",
+        default=(),
+        parse=names,
+        help="More names that clients call this server by over HTTP, with or without a port; * allows all.",
+    ),
+    Setting(
+        name="allowed_origins",
+        default=(),
+        parse=names,
+        help="Origins of other web pages that may ask over HTTP, such as https://tools.example.com; * allows all.",
+    ),
+    Setting(
+        name="max_sessions",
+        default=1_000,
+        parse=whole_number(1, 100_000),
+        help="How many clients may have a session open over HTTP at once.",
+    ),
+    Setting(
+        name="idle_seconds",
+        default=1_800.0,
+        parse=seconds(1, 86_400),
+        help="How long a session over HTTP may be unused before it is ended.",
+    ),
+    Setting(
+        name="requests_per_minute",
+        default=6_000,
+        parse=whole_number(0, 10_000_000),
+        help="How many requests one client may send over HTTP in a minute; 0: as many as it likes.",
+    ),
+    Setting(
+        name="oauth_issuer",
+        default="",
+        parse=web_address,
+        help="Over HTTP, take JWTs of this issuer as well as tokens of `workflowlookup token`: `iss` as it is in them.",
+    ),
+    Setting(
+        name="oauth_audience",
+        default="",
+        parse=word,
+        help="Whom they must be for: `aud`, best the address of this server, such as https://example.com/mcp.",
+    ),
+    Setting(name="oauth_jwks_url", default="", parse=web_address, help="Where the issuer publishes its keys."),
+    Setting(
+        name="oauth_scopes_claim",
+        default="scope",
+        parse=word,
+        help="Where in them the scopes are (read, run, confirm, admin, or these after `workflowlookup:`); dots lead "
+        "on. The word `person` there says that a person holds the token.",
+    ),
+    Setting(
+        name="oauth_workflows_claim",
+        default="",
+        parse=word,
+        help="Where in them the patterns of workflow ids are that they are good for; without this setting, for all.",
     ),
 )
+
+
+def issuer_of(settings: "Settings") -> dict[str, str]:
+    """Whose tokens are taken, by the names without `oauth_`; empty when the settings name nobody."""
+    names = ("issuer", "audience", "jwks_url", "scopes_claim", "workflows_claim")
+    found = {name: str(getattr(settings, f"oauth_{name}")) for name in names}
+    return found if found["issuer"] else {}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,6 +337,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float
     max_concurrent: int
     drain_seconds: float
+    http: str
+    allowed_hosts: tuple[str, ...]
+    allowed_origins: tuple[str, ...]
+    max_sessions: int
+    idle_seconds: float
+    requests_per_minute: int
+    oauth_issuer: str
+    oauth_audience: str
+    oauth_jwks_url: str
+    oauth_scopes_claim: str
+    oauth_workflows_claim: str
     origins: Mapping[str, str]
     servers: Mapping[str, "ServerConfig"] = {}
     providers: Mapping[str, "ProviderConfig"] = {}
@@ -294,6 +407,9 @@ def read_settings(
         origins["directories"] = "WORKFLOW_STORAGE_PATH" + (
             "" if origins["directories"] == "default" else f", {origins['directories']}"
         )
+    named = [name for name in ("oauth_issuer", "oauth_audience", "oauth_jwks_url") if values[name]]
+    if len(named) not in (0, 3):
+        raise SettingsError(f"{named[0]}: oauth_issuer, oauth_audience and oauth_jwks_url go together")
     return Settings(
         **values,
         origins=origins,

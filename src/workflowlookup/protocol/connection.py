@@ -14,7 +14,6 @@ import msgspec
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import (
-    ExecutionFailed,
     InvalidParams,
     InvalidRequest,
     MethodNotFound,
@@ -215,14 +214,13 @@ class Connection:
         """Whether a call waits for its answer."""
         return bool(self._waiting)
 
-    def close(self) -> None:
+    def close(self, *, hands_over: bool = False) -> None:
         """Give up what waits, end every subscription with its result, forget open questions, end what goes on behind;
-        called before the connection goes.
+        called before the connection goes. `hands_over`: runs that are waited for go on, here later or elsewhere.
         """
         if self._waiting:
-            for call, later in self._waiting.end("the client went away"):
-                gone = ExecutionFailed("The server stopped before the run was over.", runId=later.run_id)
-                self.outbox.append(refuse(call, gone))
+            for call, problem in self._waiting.end(hands_over=hands_over):
+                self.outbox.append(refuse(call, problem))
         if self._questions is not None:
             self._questions.drop()
         for request_id, key in self._news.end():
@@ -270,6 +268,10 @@ class Connection:
         self._news.look()
         if self._tasks is not None and self._tasks.is_watching:
             self._tasks.look(self._handshake_caller())
+
+    def continues(self) -> None:
+        """Another connection of the same client came before this one, and may have given it lists."""
+        self._news.continues()
 
     def _listen(self, call: Call) -> Json:
         """Hold the request open; the acknowledgement is the first frame of its stream."""
@@ -415,6 +417,11 @@ class Connection:
         if answer is None:
             return {"resultType": "input_required", "inputRequests": {ask.key: elicitation(ask)}}
         return self._dispatch(call.answered(ask.key, answer))
+
+    def asker_of(self, question_id: str) -> bytes | None:
+        """The id of the request that an open question of ours is about."""
+        call = self._questions.call_of(question_id) if self._questions is not None else None
+        return call.id if call is not None else None
 
     def _hear(self, response: Response) -> bytes | None:
         """Go on with the call that waited for this; a response to nothing that is open is passed over."""

@@ -57,6 +57,11 @@ class News:
         if self._surface.tells_changes():
             self._opened_lists().lists_resources()
 
+    def continues(self) -> None:
+        """Another connection of the same client came before this one, and may have given it lists."""
+        if self._surface.tells_changes():
+            self._opened_lists().may_be_held()
+
     def _opened_lists(self) -> "Lists":
         if self._lists is None:
             from workflowlookup.protocol.lists import Lists  # noqa: PLC0415 - with the tools, when first asked for
@@ -95,9 +100,11 @@ class News:
             self._subscriptions.cancel(request_id)
 
     def end(self) -> Iterator[tuple[bytes, Json]]:
-        """End every subscription: the id of each request that is still open, as it was sent and as a value."""
+        """Follow nothing more: the id of each request that is still open, as it was sent and as a value."""
         if self._subscriptions is not None:
             yield from self._subscriptions.end()
+        if self._lists is not None:
+            self._lists.close()
 
     def _opened_subscriptions(self) -> "Subscriptions":
         if self._subscriptions is None:

@@ -4,13 +4,13 @@ A call waits here by the id of its request. Nothing else waits with it: other me
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from workflowlookup.core.values import Json
-from workflowlookup.errors import InvalidParams
+from workflowlookup.errors import ExecutionFailed, InvalidParams, RunStateError, WorkflowLookupError
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.calls import Call
 from workflowlookup.protocol.progress import Told, token_of
@@ -76,13 +76,18 @@ class Waiting:
                 said = reason if isinstance(reason, str) and reason else "the client gave no reason"
                 self._give_up(waiter.later, f"the call was cancelled: {said}")
 
-    def end(self, reason: str) -> "list[tuple[Call, Later]]":
-        """Give up what is left; the calls that will not be answered otherwise."""
-        left = [(waiter.call, waiter.later) for waiter in self._waiters.values()]
+    def end(self, *, hands_over: bool) -> Iterator[tuple[Call, WorkflowLookupError]]:
+        """Wait no more, and give up the work or leave it to others; what the calls are to be answered."""
+        left = list(self._waiters.values())
         self._waiters.clear()
-        for _, later in left:
-            self._give_up(later, reason)
-        return left
+        for waiter in left:
+            run_id = waiter.later.run_id
+            if hands_over:
+                details = "the server is stopping, and the run goes on without it; ask workflow_status how far it is"
+                yield waiter.call, RunStateError(details, runId=run_id)
+            else:
+                self._give_up(waiter.later, "the client went away")
+                yield waiter.call, ExecutionFailed("The server stopped before the run was over.", runId=run_id)
 
     def _give_up(self, later: "Later", reason: str) -> None:
         try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import msgspec
 
+from workflowlookup.access import LOCAL, Access
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.schemas import Misfit, compile_schema, first_misfit, misfits, suggest
@@ -91,6 +92,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """Called for every use, so that nothing of runs is loaded before there is one."""
     confirmation: str = "auto"
     """Whose word counts where a step needs a person: the setting of this name."""
+    access: Access = LOCAL
+    """Whose view of all this it is; `tools.scoped` makes them."""
     open_execution: Callable[[], "Execution"] = _without_execution
     """As `open_runs`: nothing is started before there is something to do."""
     open_workflows: Callable[[], WorkflowTools | None] = _nothing

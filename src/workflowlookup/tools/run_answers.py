@@ -118,6 +118,11 @@ def _next_for_output(run: Run) -> str:
 
 def _next_for_confirmation(services: Services, run: Run, caller: Caller) -> str:
     command = f"`workflowlookup confirm {run.id}` (or with --deny)"
+    if not services.access.may_confirm(services.confirmation):
+        return (
+            f"Your token may not confirm. Have a person who may do it in the console, or with {command}, "
+            f"then call workflow_status with runId '{run.id}'."
+        )
     if may_ask(services, caller):
         return (
             f"The person has not answered. Call workflow_submit with runId '{run.id}', stepId '{run.current}' and "
@@ -198,7 +203,9 @@ def question_key(run: Run) -> str:
 
 def may_ask(services: Services, caller: Caller) -> bool:
     """Whether the person is asked through the client."""
-    return services.confirmation != "agent" and caller.can_be_asked
+    return (
+        services.confirmation != "agent" and caller.can_be_asked and services.access.may_confirm(services.confirmation)
+    )
 
 
 def asked_before(services: Services, run_id: str, caller: Caller) -> Run | None:
