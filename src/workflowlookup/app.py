@@ -397,7 +397,7 @@ def serve_http(settings: Settings) -> int:
             listener,
             max_sessions=settings.max_sessions,
             drain_seconds=settings.drain_seconds,
-            reload=web.surface.services.reload,
+            reload=web.surface.services.refresh,
         )
     finally:
         web.surface.end()
