@@ -6,7 +6,7 @@ CORPUS ?= ../shared/corpus/workflows
 CASES ?= ../shared/oracle/cases.json
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench compat oracle soak docs clean
+.PHONY: help demo test check bench compat oracle conformance soak docs pictures chromium clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -14,7 +14,7 @@ help:  ## what there is
 demo: $(VENV)/.installed  ## install into .venv and show a real session
 	@$(BIN)/python demo/session.py
 
-test: $(VENV)/.dev  ## install what the tests need and run them all, with the checks
+test: $(VENV)/.dev chromium  ## install what the tests need and run them all, with the checks
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest -n auto --dist loadfile
 
@@ -33,14 +33,26 @@ compat: $(VENV)/.installed  ## load and walk every document in CORPUS
 oracle: $(VENV)/.installed  ## ask what the reference was asked, in CASES, and compare
 	@$(BIN)/python tests/oracle.py $(CASES)
 
+conformance: $(VENV)/.dev  ## the official conformance suites and the inspector; needs npm
+	@WORKFLOWLOOKUP_TEST_INSPECTOR=1 $(BIN)/python -m pytest -q tests/conformance
+
 soak: $(VENV)/.dev  ## the long runs: fuzz, crashes, many at once
-	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution/test_crashes.py
+	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution
 
 docs: $(VENV)/.installed  ## write the lists in docs/ anew from the code
 	@$(BIN)/python docs/generate.py
 
+pictures: $(VENV)/.dev chromium  ## take the pictures of the console for docs/ anew
+	@WORKFLOWLOOKUP_PICTURES=1 $(BIN)/python -m pytest -q tests/console/test_browser.py -k pictures
+
+chromium:
+	@command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null 2>&1 || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing Chromium for the browser tests …" && \
+	    { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } >/dev/null 2>&1; } || \
+	  echo "Chromium is not here and cannot be installed by this user: the browser tests of the console will be skipped."
+
 clean:  ## remove what was installed and made
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist tests/clients/typescript/node_modules
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist tests/clients/typescript/node_modules tests/console/axe/node_modules tests/conformance/*/node_modules
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 ..."; exit 1; }

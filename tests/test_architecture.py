@@ -11,6 +11,7 @@ SOURCE = Path(workflowlookup.__file__).parent
 LAYERS = {
     "errors": 0,
     "core": 1,
+    "access": 1,
     "library": 2,
     "runs": 2,
     "providers": 3,
@@ -18,13 +19,14 @@ LAYERS = {
     "tools": 5,
     "protocol": 6,
     "transport": 7,
+    "console": 7,
     "settings": 7,
     "logs": 7,
     "app": 8,
     "cli": 9,
     "__main__": 10,
 }
-"""errors <- core <- library, runs <- providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
+"""errors <- core, access <- library, runs <- providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
 
 
 def imports_of(path: Path):

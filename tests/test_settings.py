@@ -4,7 +4,7 @@ import pytest
 
 from workflowlookup.app import make_catalog
 from workflowlookup.providers.config import NotSet, ServerConfig, expanded
-from workflowlookup.settings import SETTINGS, Live, Settings, SettingsError, plan_of, read_settings
+from workflowlookup.settings import SETTINGS, Live, Settings, SettingsError, issuer_of, plan_of, read_settings
 
 
 @pytest.fixture
@@ -241,3 +241,35 @@ def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(read, tmp
     mended = live.look(is_asked=True)
     assert mended is not None
     assert (mended.max_concurrent, live.problem) == (10, "")
+
+
+# ── whose tokens are taken ──────────────────────────────────────────────────────────────────────────────────────
+
+ISSUER = {
+    "oauth_issuer": "https://login.example.com",
+    "oauth_audience": "https://flows.example.com/mcp",
+    "oauth_jwks_url": "https://login.example.com/keys",
+}
+
+
+def test_an_issuer_is_named_whole_or_not_at_all(read):
+    assert issuer_of(read()) == {}
+    assert issuer_of(read(ISSUER)) == {
+        "issuer": "https://login.example.com",
+        "audience": "https://flows.example.com/mcp",
+        "jwks_url": "https://login.example.com/keys",
+        "scopes_claim": "scope",
+        "workflows_claim": "",
+    }
+    for name in ISSUER:
+        with pytest.raises(SettingsError, match="oauth_issuer, oauth_audience and oauth_jwks_url go together"):
+            read({**ISSUER, name: ""})
+
+
+@pytest.mark.parametrize(
+    "wrong", ["http://login.example.com", "login.example.com", "ftp://x", "http://localhost.evil.com", "https://a b"]
+)
+def test_an_issuer_is_reached_over_tls_or_on_this_machine(read, wrong):
+    with pytest.raises(SettingsError, match="an address that begins with https://"):
+        read({**ISSUER, "oauth_jwks_url": wrong})
+    assert read({**ISSUER, "oauth_jwks_url": "http://127.0.0.1:8080/keys"}).oauth_jwks_url

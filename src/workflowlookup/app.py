@@ -8,17 +8,30 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from workflowlookup.settings import Live, Settings, plan_of
+import msgspec
+
+from workflowlookup.settings import Live, Settings, issuer_of, plan_of, without_password
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.routing import BaseRoute
+
+    from workflowlookup.console.local import Local
     from workflowlookup.core.run import Run
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
-    from workflowlookup.runs.journal import Journal
     from workflowlookup.runs.service import Runs
+    from workflowlookup.runs.sql import SqlJournal
+    from workflowlookup.runs.tokens import Tokens
     from workflowlookup.tools.dynamic import DynamicTools
     from workflowlookup.tools.registry import Services
+    from workflowlookup.transport.bell import Bell
+    from workflowlookup.transport.guard import Guard
+    from workflowlookup.transport.http import Door
+    from workflowlookup.transport.shared import SharedSurface
+    from workflowlookup.transport.views import Views
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
@@ -72,19 +85,19 @@ def make_catalog(settings: Settings) -> "Catalog":
     return Catalog(list(sources.values()))
 
 
-def _sqlite(place: str) -> "Journal":
+def _sqlite(place: str) -> "SqlJournal":
     from workflowlookup.runs.sqlite import SqliteJournal  # noqa: PLC0415
 
     return SqliteJournal(place)
 
 
-def _postgres(place: str) -> "Journal":
+def _postgres(place: str) -> "SqlJournal":
     from workflowlookup.runs.postgres import PostgresJournal  # noqa: PLC0415
 
     return PostgresJournal(place)
 
 
-JOURNALS: Final[Mapping[str, Callable[[str], "Journal"]]] = {
+JOURNALS: Final[Mapping[str, Callable[[str], "SqlJournal"]]] = {
     "": _sqlite,
     "postgresql": _postgres,
     "postgres": _postgres,
@@ -92,12 +105,24 @@ JOURNALS: Final[Mapping[str, Callable[[str], "Journal"]]] = {
 """By the scheme of the setting `journal`; a path has none."""
 
 
+def _make_journal(settings: Settings) -> "SqlJournal":
+    """The journal where the settings say; it is opened with the first question."""
+    scheme = settings.journal.partition("://")[0] if "://" in settings.journal else ""
+    return JOURNALS[scheme](settings.journal)
+
+
 def make_runs(settings: Settings) -> "Runs":
-    """The runs where the settings say; the journal is opened with the first question."""
+    """The runs where the settings say."""
     from workflowlookup.runs.service import Runs  # noqa: PLC0415
 
-    scheme = settings.journal.partition("://")[0] if "://" in settings.journal else ""
-    return Runs(JOURNALS[scheme](settings.journal))
+    return Runs(_make_journal(settings))
+
+
+def make_tokens(settings: Settings) -> "Tokens":
+    """The tokens, which are kept beside the runs."""
+    from workflowlookup.runs.tokens import Tokens  # noqa: PLC0415
+
+    return Tokens(_make_journal(settings))
 
 
 def _nobody_waits() -> None:
@@ -120,22 +145,23 @@ def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits, 
     """
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
-    behind = _Behind(settings, ring, live or Live(settings), is_server=live is not None)
-    behind.services = Services(
+    parts = _Parts(settings, ring, live or Live(settings), is_server=live is not None)
+    parts.services = Services(
         catalog=make_catalog(settings),
-        open_runs=lambda: behind.runs,
-        open_execution=lambda: behind.execution,
-        open_workflows=lambda: behind.workflows,
+        open_runs=lambda: parts.runs,
+        open_execution=lambda: parts.execution,
+        open_workflows=lambda: parts.workflows,
         confirmation=settings.confirmation,
-        reload=behind.reload,
-        settle=behind.settle,
-        close=behind.close,
+        reload=parts.reload,
+        refresh=parts.refresh,
+        settle=parts.settle,
+        close=parts.close,
     )
-    return behind.services
+    return parts.services
 
 
-class _Behind:
-    """The journal, the server's own work and the workflow tools, each made when it is first needed.
+class _Parts:
+    """The parts of a server that are made when they are first needed: the journal, its own work, the workflow tools.
 
     The work follows the journal, and all of them the settings.
     """
@@ -163,11 +189,18 @@ class _Behind:
     def workflows(self) -> "DynamicTools":
         from workflowlookup.tools.dynamic import DynamicTools  # noqa: PLC0415 - with the first list of tools
 
-        return DynamicTools(self.services, plan_of(self._live.settings), self._look_at_settings)
+        return DynamicTools(self.services, plan_of(self._live.settings), look_at_settings=self._look_at_settings)
 
     def reload(self) -> None:
         """Read the settings now."""
         self._look_at_settings(is_asked=True)
+
+    def refresh(self) -> None:
+        """Read the settings and ask every provider, now."""
+        self.reload()
+        plan = plan_of(self._live.settings)
+        if plan.is_on and plan.providers:
+            self.execution.refresh()
 
     def _look_at_settings(self, *, is_asked: bool = False) -> None:
         new = self._live.look(is_asked=is_asked)
@@ -177,9 +210,9 @@ class _Behind:
         self.execution.apply(plan)
         self.workflows.apply(plan)
 
-    def _follow(self, run_id: str, run: "Run | None") -> None:
-        if run is not None and (run.waiting_for == "call" or run.needs_stop):
-            self.execution.follow(run_id, run)
+    def _follow(self, _: str, run: "Run | None") -> None:
+        if run is not None and run.needs_server:
+            self.execution.follow(run)
 
     def settle(self) -> None:
         self.execution.recover()
@@ -210,6 +243,13 @@ def _end_with_children(number: int, _: FrameType | None) -> None:
     os.kill(os.getpid(), number)
 
 
+def make_console(settings: Settings, *, person: str, port: int) -> "Local":
+    """The console for the person at this machine, with a library and runs of its own."""
+    from workflowlookup.console.local import Local  # noqa: PLC0415
+
+    return Local(make_services(settings), person=person, journal=without_password(settings.journal), port=port)
+
+
 def serve_stdio(settings: Settings) -> int:
     """Serve standard input and output until the client is done; the exit code."""
     from workflowlookup.transport.bell import Bell  # noqa: PLC0415
@@ -224,3 +264,151 @@ def serve_stdio(settings: Settings) -> int:
     signal.signal(signal.SIGHUP, server.hang_up)
     signal.signal(signal.SIGTERM, _end_with_children)
     return server.run()
+
+
+# ── over HTTP ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Web(msgspec.Struct, frozen=True):
+    """A server over HTTP: the application, where MCP comes in, and what all its clients share."""
+
+    site: "Starlette"
+    door: "Door"
+    surface: "SharedSurface"
+
+
+def make_asgi(
+    settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: int = 0, *, is_traced: bool = False
+) -> Web:
+    """The web site of a server that listens at this address."""
+    from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
+    from workflowlookup.transport.figures import figures_of  # noqa: PLC0415
+    from workflowlookup.transport.http import Door  # noqa: PLC0415
+    from workflowlookup.transport.limits import Limits, names_of  # noqa: PLC0415
+    from workflowlookup.transport.metrics import Metrics  # noqa: PLC0415
+    from workflowlookup.transport.shared import SharedSurface  # noqa: PLC0415
+    from workflowlookup.transport.site import make_site  # noqa: PLC0415
+    from workflowlookup.transport.views import Views  # noqa: PLC0415
+
+    live = Live(settings)
+    surface = SharedSurface(
+        lambda: make_services(settings, bell.ring, live),
+        bell.ring,
+        tells_changes=lambda: live.settings.workflow_tools,
+    )
+    limits = Limits(
+        max_message_bytes=settings.max_message_bytes,
+        max_sessions=settings.max_sessions,
+        idle_seconds=settings.idle_seconds,
+        requests_per_minute=settings.requests_per_minute,
+        allowed_hosts=(*names_of(host, port), *settings.allowed_hosts),
+        allowed_origins=settings.allowed_origins,
+    )
+    figures = figures_of(surface)
+    views = Views(surface)
+    door = Door(
+        lambda access: Connection(views.of(access)),
+        limits,
+        bell,
+        Metrics([figures.families]),
+        input_schema_of=lambda name: figures_of(views.current).input_schema_of(name),
+        is_traced=is_traced,
+    )
+    guard = make_guard(settings, host)
+    pages, end_streams = _make_pages(settings, views, guard, lambda: door.metrics.refuse("access"))
+    door.endings.append(end_streams)
+    site = make_site(door, limits, guard=guard, find_fault=figures.find_fault, routes=pages)
+    return Web(site, door, surface)
+
+
+def _make_pages(
+    settings: Settings, views: "Views", guard: "Guard", refused: Callable[[], None]
+) -> tuple[list["BaseRoute"], Callable[[], None]]:
+    """The console for everybody who comes, each with what is theirs; and what ends its streams."""
+    from starlette.applications import Starlette  # noqa: PLC0415
+    from starlette.routing import Mount  # noqa: PLC0415
+
+    from workflowlookup.access import LOCAL, Access  # noqa: PLC0415
+    from workflowlookup.console.app import make_routes, static_route  # noqa: PLC0415
+    from workflowlookup.console.house import House, make_house  # noqa: PLC0415
+    from workflowlookup.console.static import address  # noqa: PLC0415
+    from workflowlookup.console.streams import Streams  # noqa: PLC0415
+    from workflowlookup.console.viewer import FROM_HERE, Viewer  # noqa: PLC0415
+    from workflowlookup.transport.login import Login, access_of, session_of  # noqa: PLC0415
+
+    streams = Streams(views.of(LOCAL).services.runs)
+
+    def viewer(request: "Request") -> Viewer | None:
+        access = access_of(request)
+        if access is None:
+            return None
+        return Viewer(
+            name=access.name or FROM_HERE,
+            kind=access.kind,
+            scopes=access.scopes,
+            workflows=access.workflows,
+            session=session_of(request),
+        )
+
+    def see(one: Viewer) -> House:
+        access = Access(name=one.name, kind=one.kind, scopes=one.scopes, workflows=one.workflows)
+        surface = views.of(LOCAL if access.is_unbound else access)
+        return make_house(
+            surface.services,
+            registry=surface.registry,
+            streams=streams,
+            viewer=viewer,
+            secret=b"the session is the secret",
+            journal=without_password(settings.journal),
+            see=see,
+        )
+
+    local = Viewer(name=FROM_HERE, kind=LOCAL.kind, scopes=LOCAL.scopes)
+    login = Login(guard, stylesheet=address("console.css"))
+    pages = Starlette(routes=make_routes(see(local)))
+    return [*login.routes(), static_route(), Mount("/", app=login.guarded(pages, refused))], streams.close
+
+
+def make_guard(settings: Settings, address: str) -> "Guard":
+    """Who may come in where a server listens at this address."""
+    from workflowlookup.transport.guard import Guard, is_loopback  # noqa: PLC0415
+    from workflowlookup.transport.oauth import Issuer, Oauth  # noqa: PLC0415
+
+    issuer = issuer_of(settings)
+    oauth = Oauth(Issuer(**issuer)) if issuer else None
+    return Guard(make_tokens(settings), oauth, is_loopback=is_loopback(address))
+
+
+def serve_http(settings: Settings) -> int:
+    """Serve HTTP until told to stop; the exit code."""
+    from workflowlookup.transport.bell import Bell  # noqa: PLC0415
+    from workflowlookup.transport.guard import why_not_listen  # noqa: PLC0415
+    from workflowlookup.transport.limits import split_address  # noqa: PLC0415
+    from workflowlookup.transport.listening import listen, run  # noqa: PLC0415
+    from workflowlookup.transport.traces import start_traces  # noqa: PLC0415
+
+    host, port = split_address(settings.http)
+    listener = listen(host, port)
+    address = listener.getsockname()[0]
+    problem = why_not_listen(
+        address, has_tokens=lambda: make_tokens(settings).any_valid(), has_issuer=bool(issuer_of(settings))
+    )
+    if problem:
+        listener.close()
+        print(f"workflowlookup: {problem}", file=sys.stderr)  # noqa: T201 - said to whoever starts it
+        return 2
+    bell = Bell()
+    web = make_asgi(settings, bell, address, listener.getsockname()[1], is_traced=start_traces(os.environ))
+    web.surface.settle()
+    try:
+        return run(
+            web.site,
+            web.door,
+            listener,
+            max_sessions=settings.max_sessions,
+            drain_seconds=settings.drain_seconds,
+            reload=web.surface.services.refresh,
+        )
+    finally:
+        web.surface.end()
+        bell.close()

@@ -165,3 +165,15 @@ class NotSupported(WorkflowLookupError):
     """The system that the workflow belongs to cannot do this."""
 
     code, message = -32010, "Not supported"
+
+
+class Forbidden(WorkflowLookupError):
+    """The caller may see what this is about, but may not do this; `scope` is what it would take."""
+
+    code, message = -32011, "Not allowed"
+
+
+class Overloaded(WorkflowLookupError):
+    """The server takes no more now: too many requests or sessions, or it is stopping; `retryAfterSeconds` says when."""
+
+    code, message = -32012, "Server busy"

@@ -59,6 +59,24 @@ def without_password(text: str) -> str:
     return re.sub(r"(password=)[^&'\"]*", r"\1…", re.sub(r"(://[^:/@]*:)[^/]*@", r"\1…@", text))
 
 
+def web_address(value: object) -> str:
+    """Of something that is trusted: over TLS, or on this machine."""
+    found = (
+        re.fullmatch(r"(https?)://(\[[0-9a-f:]+\]|[\w.-]+)(:\d+)?(/[^\s?#]*)?", value)
+        if isinstance(value, str)
+        else None
+    )
+    if value == "" or (found and (found[1] == "https" or found[2] in ("localhost", "127.0.0.1", "[::1]"))):
+        return str(value)
+    raise ValueError("an address that begins with https:// (http:// for this machine only)")
+
+
+def word(value: object) -> str:
+    if isinstance(value, str) and (not value or re.fullmatch(r"[!-~]+", value)):
+        return value
+    raise ValueError("one word")
+
+
 def whole_number(least: int, most: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         try:
@@ -98,6 +116,21 @@ def patterns(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def names(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, (list, tuple)) and all(isinstance(part, str) and part for part in value):
+        return tuple(part.lower().rstrip("/") for part in value)
+    raise ValueError("a list of names (in the environment separated by ',')")
+
+
+def address(value: object) -> str:
+    host, separator, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if value == "" or (host and separator and port.isdecimal() and int(port) <= 65_535):
+        return str(value)
+    raise ValueError("HOST:PORT, such as 127.0.0.1:8787")
+
+
 def one_of(*options: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if isinstance(value, str) and value.lower() in options:
@@ -114,6 +147,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     default: Any
     parse: Callable[[object], Any]
     help: str
+    is_live: bool = False
+    """Whether a change in the file takes effect while the server runs."""
 
 
 SETTINGS: Final[tuple[Setting, ...]] = (
@@ -153,20 +188,32 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="The longest message that is read; a longer one is answered with a parse error.",
     ),
     Setting(
-        name="workflow_tools", default=True, parse=boolean, help="Offer each workflow as a tool of its own, as well."
+        name="workflow_tools",
+        default=True,
+        parse=boolean,
+        is_live=True,
+        help="Offer each workflow as a tool of its own, as well.",
     ),
     Setting(
         name="include",
         default=(),
         parse=patterns,
+        is_live=True,
         help="Which workflows become tools: glob patterns of an id or a name, or `id:`, `name:`, `category:` or "
         "`provider:` and a pattern; all when there is none. The library's own provider is `library`.",
     ),
-    Setting(name="exclude", default=(), parse=patterns, help="Which of these do not, by the same kind of patterns."),
+    Setting(
+        name="exclude",
+        default=(),
+        parse=patterns,
+        is_live=True,
+        help="Which of these do not, by the same kind of patterns.",
+    ),
     Setting(
         name="tools_budget_bytes",
         default=200_000,
         parse=whole_number(1_000, 64 << 20),
+        is_live=True,
         help="How long the list of tools may be; when it would be longer, workflow_search and workflow_start stand for "
         "the workflow tools.",
     ),
@@ -174,12 +221,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="refresh_seconds",
         default=300.0,
         parse=seconds(0, 86_400),
+        is_live=True,
         help="How often providers are asked what workflows they have; 0: at the start and on demand only.",
     ),
     Setting(
         name="timeout_seconds",
         default=300.0,
         parse=seconds(1, 86_400),
+        is_live=True,
         help="How long a run may take that the server or another system does alone, unless the workflow or the call "
         "says otherwise.",
     ),
@@ -187,15 +236,85 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="max_concurrent",
         default=10,
         parse=whole_number(1, 100),
+        is_live=True,
         help="How many runs the server works on at once; the others are queued.",
     ),
     Setting(
         name="drain_seconds",
         default=2.0,
         parse=seconds(0, 60),
-        help="How long calls that are waited for may take to finish when the client goes away.",
+        help="How long calls that are waited for may take to finish when the client goes away, or the server stops.",
+    ),
+    Setting(
+        name="http",
+        default="",
+        parse=address,
+        help="Serve HTTP at this HOST:PORT, such as 127.0.0.1:8787, in place of standard input and output.",
+    ),
+    Setting(
+        name="allowed_hosts",
+        default=(),
+        parse=names,
+        help="More names that clients call this server by over HTTP, with or without a port; * allows all.",
+    ),
+    Setting(
+        name="allowed_origins",
+        default=(),
+        parse=names,
+        help="Origins of other web pages that may ask over HTTP, such as https://tools.example.com; * allows all.",
+    ),
+    Setting(
+        name="max_sessions",
+        default=1_000,
+        parse=whole_number(1, 100_000),
+        help="How many clients may have a session open over HTTP at once.",
+    ),
+    Setting(
+        name="idle_seconds",
+        default=1_800.0,
+        parse=seconds(1, 86_400),
+        help="How long a session over HTTP may be unused before it is ended.",
+    ),
+    Setting(
+        name="requests_per_minute",
+        default=6_000,
+        parse=whole_number(0, 10_000_000),
+        help="How many requests one client may send over HTTP in a minute; 0: as many as it likes.",
+    ),
+    Setting(
+        name="oauth_issuer",
+        default="",
+        parse=web_address,
+        help="Over HTTP, take JWTs of this issuer as well as tokens of `workflowlookup token`: `iss` as it is in them.",
+    ),
+    Setting(
+        name="oauth_audience",
+        default="",
+        parse=word,
+        help="Whom they must be for: `aud`, best the address of this server, such as https://example.com/mcp.",
+    ),
+    Setting(name="oauth_jwks_url", default="", parse=web_address, help="Where the issuer publishes its keys."),
+    Setting(
+        name="oauth_scopes_claim",
+        default="scope",
+        parse=word,
+        help="Where in them the scopes are (read, run, confirm, admin, or these after `workflowlookup:`); dots lead "
+        "on. The word `person` there says that a person holds the token.",
+    ),
+    Setting(
+        name="oauth_workflows_claim",
+        default="",
+        parse=word,
+        help="Where in them the patterns of workflow ids are that they are good for; without this setting, for all.",
     ),
 )
+
+
+def issuer_of(settings: "Settings") -> dict[str, str]:
+    """Whose tokens are taken, by the names without `oauth_`; empty when the settings name nobody."""
+    names = ("issuer", "audience", "jwks_url", "scopes_claim", "workflows_claim")
+    found = {name: str(getattr(settings, f"oauth_{name}")) for name in names}
+    return found if found["issuer"] else {}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,6 +337,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float
     max_concurrent: int
     drain_seconds: float
+    http: str
+    allowed_hosts: tuple[str, ...]
+    allowed_origins: tuple[str, ...]
+    max_sessions: int
+    idle_seconds: float
+    requests_per_minute: int
+    oauth_issuer: str
+    oauth_audience: str
+    oauth_jwks_url: str
+    oauth_scopes_claim: str
+    oauth_workflows_claim: str
     origins: Mapping[str, str]
     servers: Mapping[str, "ServerConfig"] = {}
     providers: Mapping[str, "ProviderConfig"] = {}
@@ -277,6 +407,9 @@ def read_settings(
         origins["directories"] = "WORKFLOW_STORAGE_PATH" + (
             "" if origins["directories"] == "default" else f", {origins['directories']}"
         )
+    named = [name for name in ("oauth_issuer", "oauth_audience", "oauth_jwks_url") if values[name]]
+    if len(named) not in (0, 3):
+        raise SettingsError(f"{named[0]}: oauth_issuer, oauth_audience and oauth_jwks_url go together")
     return Settings(
         **values,
         origins=origins,
@@ -330,12 +463,7 @@ def _read_file(candidates: Sequence[str], *, is_named: bool) -> tuple[str, Mappi
 
 # ── settings that change while the server runs ──────────────────────────────────────────────────────────────────
 
-LIVE: Final = frozenset(
-    (
-        *("workflow_tools", "include", "exclude", "tools_budget_bytes", "refresh_seconds", "timeout_seconds"),
-        "max_concurrent",
-    )
-)
+LIVE: Final = frozenset(setting.name for setting in SETTINGS if setting.is_live)
 """What takes effect while the server runs; the tables do, too."""
 SECONDS_BETWEEN_LOOKS: Final = 1.0
 

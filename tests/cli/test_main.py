@@ -14,8 +14,20 @@ from make import document, step, write
 from workflowlookup.cli.main import COMMANDS
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
-WITHOUT_DATA = {"serve", "schema", "install", "new", "init", "convert", "fmt", "watch"}
-UNNEEDED = ("rich", "jsonschema_rs", "regex", "yaml", "tomllib", "sqlite3", "mcp", "dbos", "httpx2")
+WITHOUT_DATA = {"serve", "schema", "install", "new", "init", "convert", "fmt", "watch", "console"}
+UNNEEDED = (
+    "rich",
+    "jsonschema_rs",
+    "regex",
+    "yaml",
+    "tomllib",
+    "sqlite3",
+    "mcp",
+    "dbos",
+    "httpx2",
+    "starlette",
+    "jinja2",
+)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -51,7 +51,7 @@ def test_each_version_has_its_figures(cli: Cli) -> None:
     for one in steps.values():
         one.pop("title"), one.pop("medianTime", 0), one.pop("slowTime", 0)
     assert steps == {
-        "triage": {"reached": 2, "done": 2, "refused": 2, "tries": 2.0},
+        "triage": {"reached": 2, "done": 2, "refused": 2, "tries": 2.0, "issues": {"Say that it is done.": 2}},
         "large-only": {"reached": 1, "skipped": 1, "done": 1, "tries": 1.0},
         "work": {"depth": 1, "reached": 3, "done": 2, "tries": 1.0, "stopped": 1},
         "sign-off": {"reached": 1, "done": 1, "tries": 1.0},

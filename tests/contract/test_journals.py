@@ -210,6 +210,29 @@ def test_runs_are_listed_the_last_started_first(many, query, expected):
     assert [line.id for line in many.summaries(Query(**query))] == expected
 
 
+@pytest.mark.parametrize(
+    ("patterns", "expected"),
+    [
+        (("*",), ["docs-b", "docs_a", "docsxa"]),
+        (("docs-*",), ["docs-b"]),
+        (("docs_a",), ["docs_a"]),
+        (("docs?a", "docs-b"), ["docs-b", "docs_a", "docsxa"]),
+        (("%",), []),
+        (("!_*", "docs"), []),
+        ((), []),
+    ],
+)
+def test_runs_are_listed_by_patterns_of_workflows(journal, patterns, expected):
+    for time, name in enumerate(("docs-b", "docs_a", "docsxa"), 1):
+        begin(journal, f"run-{name}", time=time, workflow=build(document(step("one"), identifier=name)))
+
+    found = journal.summaries(Query(workflows=patterns))
+
+    assert sorted(summary.workflow_id for summary in found) == expected
+    assert [journal.workflow_of(summary.id) for summary in found] == [summary.workflow_id for summary in found]
+    assert journal.workflow_of("no-such-run") is None
+
+
 def test_a_line_about_a_run_says_what_the_run_says(journal):
     run = submit(journal, begin(journal).run).run
 

@@ -45,5 +45,6 @@ def test_an_output_that_is_taken_as_it_is_counts_once():
     taken = figures(limited, ("submit", "no"), ("submit", "nor this"), ("confirm",))
     denied = figures(limited, ("submit", "no"), ("submit", "nor this"), ("deny",))
 
-    assert taken == told(refused=2, done=1, tries=2.0, median_time=2_000, slow_time=2_000)
-    assert denied == told(refused=2, denied=1, stopped=1)
+    issues = {"Say that it is done.": 2}
+    assert taken == told(refused=2, done=1, tries=2.0, median_time=2_000, slow_time=2_000, issues=issues)
+    assert denied == told(refused=2, denied=1, stopped=1, issues=issues)

@@ -15,6 +15,7 @@ from spec.stage import staged
 from upstream.upstreams import is_alive, table
 from workflowlookup.core.run import State
 from workflowlookup.errors import ProviderAway
+from workflowlookup.providers.child import _parsed
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.upstream import CallResult, Upstreams
 
@@ -51,6 +52,15 @@ def test_half_a_character_does_not_cost_the_answer():
     line = '{"jsonrpc": "2.0", "id": ID, "result": {"content": [{"type": "text", "text": "a\\ud83d"}]}}'
 
     assert answered(line) == CallResult(text="a?")
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe", b"starting up", b"[]", b"null", b'{"id": null}', b'{"id": true}'])
+def test_what_is_no_answer_is_passed_over(line):
+    assert isinstance(_parsed(line), Exception)
+
+
+def test_bytes_that_are_no_text_do_not_cost_the_answer():
+    assert _parsed(b'{"jsonrpc": "2.0", "id": 7, "result": {"a": "\xff"}}').message.result == {"a": "\ufffd"}
 
 
 @pytest.mark.parametrize(

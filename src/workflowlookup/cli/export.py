@@ -4,25 +4,13 @@ import argparse
 import os
 from collections.abc import Iterator
 
-import msgspec
-
 from workflowlookup.cli.journal import find_run, open_services
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import clean, complain, is_terminal, plural, shown_path, write, write_bytes
-from workflowlookup.core.events import Event, Record
+from workflowlookup.core.exchange import as_line
 from workflowlookup.core.report import report
 from workflowlookup.runs.service import Runs
 from workflowlookup.settings import Settings
-
-
-class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A record of a run, as it is exchanged."""
-
-    run_id: str
-    sequence: int
-    time: int
-    by: str = ""
-    event: Event
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,11 +44,6 @@ def _reports(runs: Runs, ids: list[str]) -> Iterator[str]:
 def _lines(runs: Runs, ids: list[str]) -> Iterator[str]:
     for run_id in ids:
         yield "".join(as_line(run_id, record) for record in runs.history(run_id))
-
-
-def as_line(run_id: str, record: Record) -> str:
-    line = Line(run_id=run_id, sequence=record.sequence, time=record.time, by=record.by, event=record.event)
-    return msgspec.json.encode(line).decode() + "\n"
 
 
 def _save(parts: Iterator[str], path: str, count: int) -> int:

@@ -6,10 +6,10 @@ import sys
 import msgspec
 
 from workflowlookup.app import make_services
-from workflowlookup.cli.export import Line
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, plural, refuse, write, write_json
 from workflowlookup.core.events import Event, Record, Started
+from workflowlookup.core.exchange import Line
 from workflowlookup.errors import InvalidParams, StorageError, WorkflowLookupError
 from workflowlookup.settings import Settings
 

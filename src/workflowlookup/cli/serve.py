@@ -2,13 +2,13 @@
 
 import argparse
 
-from workflowlookup.app import serve_stdio
+from workflowlookup.app import serve_http, serve_stdio
 from workflowlookup.cli.main import Command
 from workflowlookup.settings import Settings
 
 
 def run(_: argparse.Namespace, settings: Settings) -> int:
-    return serve_stdio(settings)
+    return serve_http(settings) if settings.http else serve_stdio(settings)
 
 
 COMMAND = Command(
@@ -17,5 +17,6 @@ COMMAND = Command(
     examples="""\
   workflowlookup serve                                   what an MCP client starts
   workflowlookup serve --directories ~/team/workflows    with more workflows
-  workflowlookup serve --log-level info                  with more on standard error""",
+  workflowlookup serve --log-level info                  with more on standard error
+  workflowlookup serve --http 127.0.0.1:8787             over HTTP, for many clients""",
 )

@@ -28,6 +28,8 @@ from workflowlookup.core.navigation import split_instance
 from workflowlookup.core.run import OVER, Run, State, fold
 
 SLOW: Final = 0.9
+MOST_ISSUES: Final = 50
+"""How many reasons for refusals are told of a step, the most frequent first."""
 
 
 class StepFigures(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -51,6 +53,8 @@ class StepFigures(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """Runs that wait here now."""
     stopped: int = 0
     """Runs that failed or were cancelled here."""
+    issues: dict[str, int] = {}
+    """What the rules said of outputs that were refused, and how often."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -73,6 +77,7 @@ class Tally:
         self._states: Counter[str] = Counter()
         self._counts: dict[str, Counter[str]] = {}
         self._outputs: Counter[str] = Counter()
+        self._issues: dict[str, Counter[str]] = {}
         self._times: dict[str, list[int]] = {}
         self._whole: list[int] = []
 
@@ -102,6 +107,8 @@ class Tally:
                     self._count(step_id)["skipped"] += 1
                 case OutputRefused(step_id=step_id) | CallFailed(step_id=step_id):
                     self._count(step_id)["refused"] += 1
+                    issues = record.event.issues if isinstance(record.event, OutputRefused) else (record.event.reason,)
+                    self._issues.setdefault(_plain(step_id), Counter()).update(issues)
                     self._outputs[_plain(step_id)] += 1
                 case OutputAccepted(step_id=step_id, key=key) if step_id in offered:
                     took[step_id] = record.time - offered[step_id]
@@ -147,6 +154,7 @@ class Tally:
                 tries=round(self._outputs[step.id] / count["done"], 2) if count["done"] else None,
                 median_time=_median(times),
                 slow_time=times[int(SLOW * (len(times) - 1))] if times else None,
+                issues=dict(self._issues.get(step.id, Counter[str]()).most_common(MOST_ISSUES)),
                 **count,
             )
 

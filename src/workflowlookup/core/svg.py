@@ -7,9 +7,10 @@ only, and nothing can overlap: each thing is placed below the last, and a frame 
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 from workflowlookup.core.graph import Graph, Kind, Node, State
 
@@ -71,10 +72,21 @@ def as_svg(graph: Graph) -> str:
     return _Picture(graph).text()
 
 
+Notes = Mapping[str, Sequence[str]]
+"""By node: more to be said on its card."""
+
+
+def as_fragment(graph: Graph, anchor: str, notes: Notes = MappingProxyType({})) -> str:
+    """The flow alone, for a page that has a stylesheet and a heading: each node leads to `#anchor-ID` in that page."""
+    return _Picture(graph, anchor, notes).fragment()
+
+
 class _Picture:
     """One picture in the making: frames lie under lines, lines under cards."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, anchor: str = "", notes: Notes = MappingProxyType({})) -> None:
+        self._anchor = anchor
+        self._notes = notes
         self._frames: list[str] = []
         self._lines: list[str] = []
         self._cards: list[str] = []
@@ -83,15 +95,7 @@ class _Picture:
 
     def text(self) -> str:
         graph = self._graph
-        state = None if graph.path is None else State.TAKEN
-        y = self._header(MARGIN)
-        self._lines.append(f'<circle class="head{_mark(state)}" cx="0" cy="{y + 5}" r="5"/>')
-        y = self._sequence(graph.flow, y + 10, state)
-        state = graph.flow[-1].state and state  # a walk that was cut did not come here
-        y = self._arrow(y, GAP, state)
-        self._lines.append(f'<circle class="end{_mark(state)}" cx="0" cy="{y + 8}" r="7"/>')
-        self._lines.append(f'<circle class="head{_mark(state)}" cx="0" cy="{y + 8}" r="3.5"/>')
-        width, height = 2 * self._half, y + 16 + MARGIN
+        width, height = 2 * self._half, self._whole(self._header(MARGIN)) + MARGIN
         size = f'width="{width}" height="{height}" viewBox="{-self._half} 0 {width} {height}"'
         return "\n".join(
             (
@@ -105,6 +109,26 @@ class _Picture:
                 "</svg>\n",
             )
         )
+
+    def fragment(self) -> str:
+        half = self._half - MARGIN + 1
+        width, height = 2 * half, self._whole(1) + 1
+        size = f'width="{width}" height="{height}" viewBox="{-half} 0 {width} {height}"'
+        name = quoteattr(f"Flow of {_plain(self._graph.name)}")
+        parts = (f'<svg class="flow" role="group" aria-label={name} {size}>', *self._frames, *self._lines, *self._cards)
+        return "\n".join((*parts, "</svg>\n"))
+
+    def _whole(self, y: int) -> int:
+        """Place the flow below y, from its beginning to its end; where it ends."""
+        graph = self._graph
+        state = None if graph.path is None else State.TAKEN
+        self._lines.append(f'<circle class="head{_mark(state)}" cx="0" cy="{y + 5}" r="5"/>')
+        y = self._sequence(graph.flow, y + 10, state)
+        state = graph.flow[-1].state and state  # a walk that was cut did not come here
+        y = self._arrow(y, GAP, state)
+        self._lines.append(f'<circle class="end{_mark(state)}" cx="0" cy="{y + 8}" r="7"/>')
+        self._lines.append(f'<circle class="head{_mark(state)}" cx="0" cy="{y + 8}" r="3.5"/>')
+        return y + 16
 
     def _header(self, y: int) -> int:
         graph, left, room = self._graph, MARGIN - self._half, 2 * (self._half - MARGIN)
@@ -138,7 +162,8 @@ class _Picture:
         return y
 
     def _node(self, node: Node, y: int) -> int:
-        self._cards.append(f'<g class="node{_mark(node.state)}"><title>{_clean(_tooltip(node))}</title>')
+        opening = f"<a href={quoteattr(f'#{self._anchor}-{_plain(node.id)}')}" if self._anchor else "<g"
+        self._cards.append(f'{opening} class="node{_mark(node.state)}"><title>{_clean(_tooltip(node))}</title>')
         return self._frame(node, y) if node.kind is Kind.LOOP else self._card(node, y)
 
     def _question(self, node: Node, y: int) -> tuple[int, int, int]:
@@ -161,7 +186,8 @@ class _Picture:
         room = CARD // 2 - PAD - text
         title = wrap(node.title, 14, room, bold=True)
         notes = wrap(" · ".join((node.id, *node.facts())), 12, room, MOST_LINES)
-        height = 20 * len(title) + 17 * len(notes) + 26
+        more = self._more(node, room)
+        height = 20 * len(title) + 17 * (len(notes) + len(more)) + 26
         depth = 8 if node.kind is Kind.PARALLEL else 0
         for offset in range(depth, 0, -4):  # a stack: several do it at once
             self._cards.append(_rect(f"sheet {style}", left + offset, y + offset, CARD - 2 * offset, height, 10))
@@ -171,9 +197,16 @@ class _Picture:
         self._cards.append(_rect("disc", left + 12, y + 10, disc, 24, 12))
         self._text("number", left + 12 + disc / 2, y + 15, [node.number])
         below = self._text("title", text, y + 12, title, room)
-        self._text("note", text, below + 2, notes)
-        self._cards.append("</g>")
+        below = self._text("note", text, below + 2, notes)
+        self._text("note more", text, below, more)
+        self._close()
         return y + height + depth
+
+    def _more(self, node: Node, room: float) -> list[str]:
+        return [line for note in self._notes.get(node.id, ()) for line in wrap(note, 12, room, MOST_LINES)]
+
+    def _close(self) -> None:
+        self._cards.append("</a>" if self._anchor else "</g>")
 
     def _frame(self, node: Node, y: int) -> int:
         half, state = _frame_half(node), node.state
@@ -183,8 +216,9 @@ class _Picture:
         self._cards.append(f'<path class="icon" d="M{left + 14} {y + 20}a6.5 6.5 0 1 1 -2.6 -4.2m.6 -4v4.4h-4.4"/>')
         below = self._text("title", left + 24, y + 12, wrap(f"{node.number} {node.title}", 14, room, bold=True), room)
         facts = wrap(" · ".join((node.id, *node.facts())), 12, room, MOST_LINES)
-        top = self._text("loop", left + 24, below + 2, facts) + 10
-        self._cards.append("</g>")
+        below = self._text("loop", left + 24, below + 2, facts)
+        top = self._text("note more", left + 24, below, self._more(node, room)) + 10
+        self._close()
         turn = self._sequence(node.body, top, state) + 14
         bottom = self._straight(turn - 14, turn + PAD, state)
         again = state and (State.TAKEN if node.times > 1 else State.SKIPPED)
@@ -207,7 +241,7 @@ class _Picture:
 
     def _text(self, style: str, x: float, y: int, lines: Sequence[str], room: float = 0) -> int:
         """Lines of text below y; where they end. In a room, text that reads from right to left starts at its right."""
-        size, leading = _SIZES[style]
+        size, leading = _SIZES[style.partition(" ")[0]]
         start = f'x="{x:g}"'
         if room and is_from_right(" ".join(lines)):
             start = f'direction="rtl" x="{x + room:g}"'
@@ -308,4 +342,8 @@ _NOT_XML: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uf
 
 def _clean(text: str) -> str:
     """Text that XML may hold: escaped, and without control characters."""
-    return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))
+    return escape(_plain(text))
+
+
+def _plain(text: str) -> str:
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

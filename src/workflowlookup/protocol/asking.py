@@ -53,6 +53,10 @@ class Questions(Generic[Call]):
         name = msgspec.json.decode(response.id)
         return self._open.pop(name, None) if isinstance(name, str) else None
 
+    def call_of(self, name: str) -> Call | None:
+        """The call that waits for the answer to this question."""
+        return self._open[name][0] if name in self._open else None
+
     def withdraw(self, is_meant: Callable[[Call], bool]) -> None:
         """Take back the questions of a call that was cancelled: it is never answered."""
         for name in [name for name, (call, _) in self._open.items() if is_meant(call)]:

@@ -49,6 +49,18 @@ class Lists:
         self._library = self._surface.services.catalog.snapshot()
         self.is_watching = True
 
+    def may_be_held(self) -> None:
+        """The client may have lists that another connection gave it."""
+        self.tools()
+        self.lists_resources()
+
+    def close(self) -> None:
+        """Nobody holds anything any more."""
+        if self._is_listening:
+            self._surface.registry.listeners.remove(self._tools_changed)
+            self._is_listening = self._holds_tools = self.is_watching = False
+        self._library = None
+
     def look(self) -> None:
         """Announce what changed. What cannot be looked at now is looked at again the next time."""
         try:

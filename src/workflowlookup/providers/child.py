@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -19,7 +19,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-from workflowlookup.providers.config import ServerConfig
+from workflowlookup.providers.config import ServerConfig, hidden
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -41,7 +41,8 @@ _groups: Final[set[int]] = set()
 class Child:
     """The process of one server; for one connection."""
 
-    def __init__(self, config: ServerConfig, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, config: ServerConfig, secrets: frozenset[str] = frozenset()) -> None:
+        """`secrets`: what is not repeated of what the process says."""
         self._config = config
         self._secrets = secrets
         self._process: asyncio.subprocess.Process | None = None
@@ -88,13 +89,15 @@ class Child:
         self, process: asyncio.subprocess.Process, to_session: "anyio.abc.ObjectSendStream[SessionMessage | Exception]"
     ) -> None:
         assert process.stdout is not None
-        rest = b""
+        rest = bytearray()
         try:
             async with to_session:
                 while data := await process.stdout.read(1 << 16):
-                    *lines, rest = (rest + data).split(b"\n") if b"\n" in data else (rest + data,)
+                    *lines, last = data.split(b"\n")
                     for line in lines:
-                        await to_session.send(_parsed(line))
+                        await to_session.send(_parsed(bytes(rest) + line))
+                        rest.clear()
+                    rest += last
                     if len(rest) > MOST_BYTES:
                         self._give_up("it sent a message that does not end")
                         return
@@ -134,10 +137,7 @@ class Child:
                 continue
             if not line:
                 return
-            text = line.decode(errors="replace").strip()
-            for secret in self._secrets:
-                text = text.replace(secret, "…")
-            if text:
+            if text := hidden(line.decode(errors="replace").strip(), self._secrets):
                 self._said.append(text)
                 log.info("%s says: %s", self._config.name, text)
 
@@ -214,7 +214,7 @@ def _parsed(line: bytes) -> SessionMessage | Exception:
 def _mended(line: bytes) -> SessionMessage | None:
     """An answer that the SDK cannot read, so that nobody waits for it: without halves of characters, or as an error."""
     try:
-        said = json.loads(line)
+        said = json.loads(line.decode(errors="replace"))
         if not isinstance(said, dict) or "method" in said or type(said.get("id")) not in (int, str):
             return None
         text = json.dumps(said, ensure_ascii=False).encode(errors="replace")

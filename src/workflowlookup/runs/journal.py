@@ -69,6 +69,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
     state: str | None = None
     workflow_id: str | None = None
+    workflows: tuple[str, ...] | None = None
+    """Patterns of ids, of which one must fit: `*` is any text, `?` any character."""
     since: int | None = None
     until: int | None = None
     """Started at or after the one, before the other."""
@@ -89,6 +91,9 @@ class Journal(Protocol):
     def mark(self, run_id: str) -> Mark | None:
         """Where a run is, and which; None when there is no such run."""
 
+    def workflow_of(self, run_id: str) -> str | None:
+        """The id of the workflow that a run is of; None when there is no such run."""
+
     def read(self, run_id: str, after: int = 0) -> list[Record]:
         """The records after a sequence, in order."""
 
@@ -106,6 +111,9 @@ class Journal(Protocol):
 
     def queue_position(self, run_id: str) -> tuple[int, int]:
         """The place of a run among those whose call has still to be begun, from 1, or 0; and how many they are."""
+
+    def counts(self) -> dict[str, int]:
+        """How many runs are in which state."""
 
     def tool_names(self) -> dict[tuple[str, str], str]:
         """By provider and workflow: the name of the tool that stands for it."""

@@ -226,6 +226,10 @@ class Runs:
         """The runs that are over and whose call may still be running."""
         return self.journal.left_running()
 
+    def counts(self) -> dict[str, int]:
+        """How many runs are in which state, as of the last change of each."""
+        return self.journal.counts()
+
     def queue_position(self, run_id: str) -> tuple[int, int]:
         """The place of a run among those whose call has still to be begun, from 1, or 0; and how many they are."""
         return self.journal.queue_position(run_id)
@@ -248,10 +252,18 @@ class Runs:
                 break
         return run
 
+    def workflow_of(self, run_id: str) -> str | None:
+        """The id of the workflow that a run is of; None when there is no such run."""
+        return self.journal.workflow_of(run_id)
+
     def history(self, run_id: str, after: int = 0) -> list[Record]:
         """The records of a run, in order. Raises `RunNotFound`."""
         self.get(run_id)
         return self.journal.read(run_id, after)
+
+    def records(self, run_id: str) -> list[Record]:
+        """The records of a run as they are, for those who read many; none when there is no such run."""
+        return self.journal.read(run_id)
 
     def summaries(self, query: Query) -> list[Summary]:
         """A page of runs, the last started first."""
@@ -313,7 +325,7 @@ class Runs:
         """Forget a run. Raises `RunNotFound`."""
         self._kept.pop(run_id, None)
         if not self.journal.delete(run_id):
-            raise _not_found(run_id)
+            raise not_found(run_id)
         self._tell(run_id, None)
 
     def purge(self, before: int) -> int:
@@ -362,7 +374,7 @@ class Runs:
         mark = self.journal.mark(run_id)
         kept = self._kept.pop(run_id, None)
         if mark is None:
-            raise _not_found(run_id)
+            raise not_found(run_id)
         if kept is None or kept.sequence > mark.sequence or (kept.started, kept.hash) != (mark.started, mark.hash):
             kept = fold(run_id, self.journal.read(run_id))
         elif kept.sequence < mark.sequence:
@@ -432,5 +444,6 @@ def _mark(run: Run) -> Mark:
     return Mark(run.sequence, run.started, run.hash)
 
 
-def _not_found(run_id: str) -> RunNotFound:
+def not_found(run_id: str) -> RunNotFound:
+    """What everybody is told for whom there is no such run."""
     return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.", runId=run_id)

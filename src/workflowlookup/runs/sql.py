@@ -39,6 +39,13 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         provider TEXT NOT NULL, workflow TEXT NOT NULL, name TEXT NOT NULL UNIQUE, PRIMARY KEY (provider, workflow)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE tokens (
+        id TEXT PRIMARY KEY, name TEXT NOT NULL, hash TEXT NOT NULL, kind TEXT NOT NULL, scopes TEXT NOT NULL,
+        workflows TEXT NOT NULL, created BIGINT NOT NULL, expires BIGINT, revoked BIGINT, maker TEXT NOT NULL
+    );
+    CREATE UNIQUE INDEX tokens_by_name ON tokens (name) WHERE revoked IS NULL;
+    """,
 )
 """How the tables came to be: each entry leads from one version to the next. Entries are added, never changed.
 
@@ -98,6 +105,14 @@ class SqlJournal(ABC):
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """The rows of a question."""
 
+    @abstractmethod
+    def version(self) -> int:
+        """As `Journal` has it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """As `Journal` has it."""
+
     def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
         rows = [(run_id, r.sequence, r.time, r.by, kind_of(r.event), _body(r.event)) for r in records]
         with self.writing() as transaction:
@@ -120,6 +135,10 @@ class SqlJournal(ABC):
     def mark(self, run_id: str) -> Mark | None:
         found = self.query("SELECT sequence, started, hash FROM runs WHERE id = ?", (run_id,))
         return Mark(*found[0]) if found else None
+
+    def workflow_of(self, run_id: str) -> str | None:
+        found = self.query("SELECT workflow_id FROM runs WHERE id = ?", (run_id,))
+        return found[0][0] if found else None
 
     def read(self, run_id: str, after: int = 0) -> list[Record]:
         return [self._record(run_id, *row) for row in self.query(_READ, (run_id, after))]
@@ -145,6 +164,10 @@ class SqlJournal(ABC):
         }
         clauses = [clause for clause, value in wanted.items() if value is not None]
         values: list[Any] = [value for value in wanted.values() if value is not None]
+        if query.workflows is not None:
+            fits = " OR ".join("workflow_id LIKE ? ESCAPE '!'" for _ in query.workflows)
+            clauses.append(f"({fits or '1 = 0'})")
+            values += [_as_like(pattern) for pattern in query.workflows]
         if query.after is not None:
             clauses.append("(started, id) < (?, ?)")
             values += query.after
@@ -165,6 +188,9 @@ class SqlJournal(ABC):
     def queue_position(self, run_id: str) -> tuple[int, int]:
         ((before, length),) = self.query(_POSITION, (run_id,))
         return int(before), int(length)
+
+    def counts(self) -> dict[str, int]:
+        return dict(self.query("SELECT state, COUNT(*) FROM runs GROUP BY state"))
 
     def tool_names(self) -> dict[tuple[str, str], str]:
         rows = self.query("SELECT provider, workflow, name FROM tool_names")
@@ -188,6 +214,12 @@ class SqlJournal(ABC):
         with self.writing() as transaction:
             transaction.execute(f"DELETE FROM events WHERE run IN (SELECT id FROM runs WHERE {old})", (before,))  # noqa: S608
             return transaction.execute(f"DELETE FROM runs WHERE {old}", (before,)).rowcount  # noqa: S608
+
+
+def _as_like(pattern: str) -> str:
+    """A pattern of ids in the words of `LIKE`."""
+    plain = pattern.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    return plain.replace("*", "%").replace("?", "_")
 
 
 def _damaged(run_id: str, told: str) -> StorageError:

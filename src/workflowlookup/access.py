@@ -1,0 +1,111 @@
+"""Who asks, and what they may see and do. Pure: how somebody proves who they are is not decided here.
+
+Scopes are words: `read`, `run`, `confirm`, `admin`. Whoever may do anything may look, and `admin` is all of them; the
+others include none. Patterns of workflow ids say where they hold: what no pattern admits does not exist for the one who
+asks.
+"""
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from workflowlookup.errors import Forbidden
+
+SCOPES: Final = ("read", "run", "confirm", "admin")
+KINDS: Final = ("person", "agent", "local")
+EVERYTHING: Final = ("*",)
+MOST_PATTERN: Final = 64
+MOST_PATTERNS: Final = 100
+
+_PATTERN: Final = re.compile(r"[a-z0-9._*?-]+")
+_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """One who asks, for as long as the request takes."""
+
+    name: str
+    """As the journal names them, such as `token ci-bot`; empty for the local person, who needs no name."""
+    kind: str
+    """`person`, `agent`, or `local`: whoever started the server for themselves."""
+    scopes: frozenset[str]
+    workflows: tuple[str, ...] = EVERYTHING
+    """Patterns of ids: `*` is any text, `?` any character."""
+
+    def may(self, scope: str, workflow_id: str | None = None) -> bool:
+        """Whether they have this scope, and for this workflow if one is named."""
+        has_scope = bool(self.scopes) if scope == "read" else not self.scopes.isdisjoint((scope, "admin"))
+        return has_scope and (workflow_id is None or admits(self.workflows, workflow_id))
+
+    def need(self, scope: str, workflow_id: str | None = None) -> None:
+        """Raises `Forbidden`. Only for what they see: it tells that there is something."""
+        if not self.may(scope, workflow_id):
+            raise missing(scope)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether every workflow exists for them."""
+        return self.may("read") and "*" in self.workflows
+
+    @property
+    def is_unbound(self) -> bool:
+        """Whether nothing at all is kept from them."""
+        return self.kind == "local" and "admin" in self.scopes and self.sees_all
+
+    def may_confirm(self, confirmation: str) -> bool:
+        """Whether their word on a step counts, where the setting `confirmation` says whose does."""
+        return self.may("confirm") and not (confirmation == "person" and self.kind == "agent")
+
+    def sign(self, client: str) -> str:
+        """Who did it, for the journal, when it came by a client of this name."""
+        return f"{self.name} via {client}" if self.name and client else self.name or client
+
+
+LOCAL: Final = Access(name="", kind="local", scopes=frozenset({"admin"}))
+"""Whoever started the server for themselves, over pipes or on loopback."""
+
+
+def missing(scope: str) -> Forbidden:
+    return Forbidden(f"This needs the scope '{scope}', which your token does not have.", scope=scope)
+
+
+def admits(patterns: Iterable[str], workflow_id: str) -> bool:
+    return any(_compiled(pattern).fullmatch(workflow_id) is not None for pattern in patterns)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern as an expression that never tries anything twice: what stands between two `*` is found once."""
+    parts = [re.escape(part).replace(r"\?", ".") for part in re.split(r"\*+", pattern)]
+    if len(parts) == 1:
+        return re.compile(parts[0], re.DOTALL)
+    first, *middle, last = parts
+    found = "".join(f"(?>.*?{part})" for part in middle)
+    return re.compile(f"{first}{found}.*{last}", re.DOTALL)
+
+
+def checked_patterns(patterns: Iterable[str]) -> tuple[str, ...]:
+    """The patterns, each once. Raises `ValueError` for what cannot be one."""
+    found = tuple(dict.fromkeys(patterns))
+    for pattern in found:
+        if not _PATTERN.fullmatch(pattern) or len(pattern) > MOST_PATTERN:
+            raise ValueError(f"patterns of workflow ids, such as 'docs-*' or 'release-?'; found {pattern!r}")
+    if not found or len(found) > MOST_PATTERNS:
+        raise ValueError(f"one to {MOST_PATTERNS} patterns of workflow ids")
+    return found
+
+
+def checked_scopes(scopes: Iterable[str]) -> frozenset[str]:
+    """Raises `ValueError` for a word that is no scope."""
+    found = frozenset(scopes)
+    if not found or not found <= set(SCOPES):
+        raise ValueError(f"one or more of {', '.join(SCOPES)}")
+    return found
+
+
+def printable(text: str, most: int) -> str:
+    """A name from elsewhere, as it may stand in a journal or a log."""
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)[:most]

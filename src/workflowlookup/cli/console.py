@@ -1,0 +1,75 @@
+"""`workflowlookup console`: the library and the runs of this machine, in the browser."""
+
+import argparse
+import contextlib
+import errno
+import os
+import socket
+import sys
+import webbrowser
+from typing import Final
+
+from workflowlookup.app import make_console
+from workflowlookup.cli.journal import person
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import complain, write, write_hint
+from workflowlookup.settings import Settings
+
+PORT: Final = 8788
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--port", metavar="N", type=_port, help=f"listen here (default: {PORT}, or another if taken)")
+    parser.add_argument("--no-open", action="store_true", help="print the address, open no browser")
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 <= int(text[:10]) <= 65_535:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a port from 0 to 65535")
+    return int(text)
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    try:
+        listening = _listen(options.port)
+    except OSError as problem:
+        complain(f"port {options.port or PORT} cannot be used: {problem.strerror}. --port names another")
+        return 1
+    from workflowlookup.console.local import serve  # noqa: PLC0415 - not for `--help`
+
+    port = listening.getsockname()[1]
+    console = make_console(settings, person=person(), port=port)
+    address = f"http://127.0.0.1:{port}{console.way_in}"
+    write(address)
+    write_hint("The address works once, for the browser that opens it first. Ctrl-C ends the console.")
+    sys.stdout.flush()
+    if not options.no_open and _has_browser():
+        webbrowser.open(address)
+    with contextlib.suppress(KeyboardInterrupt):
+        serve(console, listening)
+    return 0
+
+
+def _listen(wanted: int | None) -> socket.socket:
+    """A socket on loopback: at the port that is wanted, else at the usual one or any that is free."""
+    try:
+        return socket.create_server(("127.0.0.1", PORT if wanted is None else wanted))
+    except OSError as problem:
+        if wanted is not None or problem.errno != errno.EADDRINUSE:
+            raise
+        return socket.create_server(("127.0.0.1", 0))
+
+
+def _has_browser() -> bool:
+    """Whether a browser would come up in a window of its own, not in this terminal."""
+    has_screen = sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return has_screen and sys.stdout.isatty()
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup console                        opens the browser
+  workflowlookup console --no-open --port 9000  prints the address to open""",
+)

@@ -1,0 +1,133 @@
+"""The console as routes: which page answers which address, and what becomes of a request that cannot be answered."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from workflowlookup.console import actions, library_pages, other_pages, run_pages, static, statistics_pages
+from workflowlookup.console.guard import HEADERS, NotThere, Refused, read_form
+from workflowlookup.console.house import House
+from workflowlookup.console.visit import Visit, render
+from workflowlookup.errors import (
+    Forbidden,
+    RunNotFound,
+    RunStateError,
+    StorageError,
+    WorkflowLookupError,
+    WorkflowNotFound,
+)
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Visit], Awaitable[Response]]
+
+PAGES: Final[tuple[tuple[str, Handler], ...]] = (
+    ("/", other_pages.front),
+    ("/library", library_pages.library),
+    ("/library/{workflow}", library_pages.workflow),
+    ("/library/{workflow}/changes", library_pages.changes),
+    ("/runs", run_pages.runs),
+    ("/runs/{run}", run_pages.run),
+    ("/runs/{run}/live", run_pages.live),
+    ("/runs/{run}/outputs/{sequence:int}", run_pages.output),
+    ("/runs/{run}/journal.jsonl", run_pages.journal),
+    ("/runs/{run}/report.md", run_pages.report),
+    ("/statistics", statistics_pages.overview),
+    ("/statistics/{workflow}", statistics_pages.workflow),
+    ("/tools", other_pages.tools),
+    ("/health", other_pages.health),
+    ("/events", run_pages.events),
+)
+ACTIONS: Final[tuple[tuple[str, Handler], ...]] = (
+    ("/runs/{run}/confirm", actions.confirm),
+    ("/runs/{run}/deny", actions.deny),
+    ("/runs/{run}/cancel", actions.cancel),
+    ("/runs/{run}/again", actions.again),
+)
+TITLES: Final = {
+    400: "That cannot be read",
+    401: "Who are you?",
+    403: "Not allowed",
+    404: "Nothing here",
+    409: "That is no longer possible",
+    413: "Too much",
+    415: "That cannot be read",
+    422: "There is something wrong with it",
+    429: "Too many at once",
+    500: "A fault of ours",
+    503: "Not available now",
+}
+
+
+def make_routes(house: House) -> list[BaseRoute]:
+    """The routes of the console, to be put after all others: the last one answers every address."""
+    pages = [Route(path, _endpoint(house, handler), methods=["GET"]) for path, handler in PAGES]
+    forms = [Route(path, _endpoint(house, handler), methods=["POST"]) for path, handler in ACTIONS]
+    return [static_route(), *pages, *forms, Route("/{path:path}", _endpoint(house, _nothing), methods=["GET"])]
+
+
+def static_route() -> BaseRoute:
+    """The stylesheet and the like, which are open to all: there is nothing in them."""
+    return Route("/static/{name}", _static, methods=["GET"])
+
+
+async def _static(request: Request) -> Response:
+    return _guarded(static.serve(request))
+
+
+async def _nothing(_: Visit) -> Response:
+    raise NotThere
+
+
+def _endpoint(house: House, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        viewer = house.viewer(request)
+        if viewer is None or not viewer.may("read"):
+            told = house.welcome or "Come with a token that may read."
+            return _guarded(HTMLResponse(_problem(house, 401, told), 401))
+        visit = Visit(house.seen_by(viewer), request, viewer, {})
+        try:
+            if request.method == "POST":
+                visit.form = await read_form(request, house.secret, viewer)
+            return _guarded(await handler(visit))
+        except Exception as problem:  # noqa: BLE001 - details go to the log, not to the page
+            status, told = _told(problem, request)
+            return _guarded(HTMLResponse(_problem(house, status, told, visit), status))
+
+    return endpoint
+
+
+def _told(problem: Exception, request: Request) -> tuple[int, str]:
+    """The status and the sentence for what went wrong."""
+    match problem:
+        case Refused():
+            return problem.status, problem.told
+        case RunNotFound() | WorkflowNotFound():
+            return 404, NotThere("run" if isinstance(problem, RunNotFound) else "workflow").told
+        case RunStateError():
+            return 409, problem.explain()
+        case StorageError():
+            log.warning("%s: %s", request.url.path, problem)
+            return 503, problem.message + "."  # its particulars name files
+        case Forbidden():
+            return 403, problem.explain()
+        case WorkflowLookupError():
+            return 422, problem.explain()
+    log.error("%s failed", request.url.path, exc_info=problem)
+    return 500, "The server's log says more."
+
+
+def _problem(house: House, status: int, told: str, visit: Visit | None = None) -> str:
+    viewer = visit.viewer if visit else None
+    return render("problem.html", house, viewer, status=status, title=TITLES[status], told=told)
+
+
+def _guarded(response: Response) -> Response:
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    response.headers.setdefault("Cache-Control", "no-store")
+    return response

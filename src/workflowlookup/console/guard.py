@@ -1,0 +1,85 @@
+"""What stands between the pages and the world: headers, forms of our own, and the size of what is sent."""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import Request
+
+from workflowlookup.console.viewer import Viewer
+
+MOST_FORM_BYTES: Final = 64 << 10
+MOST_FIELDS: Final = 20
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",  # no-referrer would make browsers send `Origin: null` with our own forms
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Refused(Exception):
+    """The request is not answered with what it asked for."""
+
+    def __init__(self, status: int, told: str) -> None:
+        super().__init__(told)
+        self.status = status
+        self.told = told
+
+
+class NotThere(Refused):
+    """There is nothing at this address for this viewer."""
+
+    def __init__(self, what: str = "page") -> None:
+        super().__init__(404, f"There is no such {what}, or it is not for you to see.")
+
+
+def form_token(secret: bytes, viewer: Viewer) -> str:
+    """What a form of ours carries: nobody else's visit has the same."""
+    told = f"form\0{viewer.session}\0{viewer.name}".encode()
+    return base64.urlsafe_b64encode(hmac.digest(secret, told, hashlib.sha256)).decode().rstrip("=")
+
+
+async def read_form(request: Request, secret: bytes, viewer: Viewer) -> Mapping[str, str]:
+    """The fields of a form that one of our pages sent. Raises `Refused` for any other."""
+    _refuse_other_sites(request)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
+        raise Refused(415, "Forms are sent as application/x-www-form-urlencoded.")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_FORM_BYTES:
+            raise Refused(413, f"A form may have {MOST_FORM_BYTES:,} bytes at most.")
+    try:
+        fields = dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS))
+    except ValueError:
+        raise Refused(400, "The form cannot be read.") from None
+    if not hmac.compare_digest(fields.get("token", "").encode(), form_token(secret, viewer).encode()):
+        raise Refused(403, "The form is not of this visit. Load the page again, then try once more.")
+    return fields
+
+
+def _refuse_other_sites(request: Request) -> None:
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    is_ours = origin is not None and urlsplit(origin).netloc == request.headers.get("host", "")
+    if site not in (None, "same-origin") or (not is_ours and (origin is not None or site is None)):
+        raise Refused(403, "Forms are taken from pages of this console only.")
+
+
+def host_name(header: str) -> str:
+    """The name in a Host header, without the port."""
+    try:
+        return (urlsplit(f"//{header}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""

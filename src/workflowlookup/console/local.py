@@ -1,0 +1,103 @@
+"""The console for one person on their own machine: on loopback, opened with a key that works once."""
+
+import hmac
+import secrets
+import socket
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from workflowlookup.console.app import make_routes
+from workflowlookup.console.guard import host_name
+from workflowlookup.console.house import make_house
+from workflowlookup.console.streams import Streams
+from workflowlookup.console.viewer import Viewer
+from workflowlookup.tools.registry import Services
+
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+WELCOME: Final = (
+    "This console belongs to the person who started it. Open the address that `workflowlookup console` printed; "
+    "its key works once, so start the command again for another browser."
+)
+SECONDS_TO_END: Final = 5
+MOST_CONNECTIONS: Final = 256
+
+
+class OnlyHere:
+    """Answers requests for a name of this machine only: a page elsewhere cannot make its own name lead here."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        hosts = [value for name, value in scope.get("headers", ()) if name == b"host"]
+        if scope["type"] == "http" and (len(hosts) != 1 or host_name(hosts[0].decode("latin-1")) not in LOOPBACK):
+            await PlainTextResponse("This console answers to localhost only.", 403)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+class Local:
+    """The console of one person, who may do everything."""
+
+    def __init__(self, services: Services, *, person: str, journal: str = "", port: int = 0) -> None:
+        self.services = services
+        self._cookie = f"workflowlookup-{port}"  # cookies do not know of ports
+        self._key: str | None = secrets.token_urlsafe(24)
+        self._viewer = Viewer(name=person, kind="local", scopes=frozenset({"admin"}), session=secrets.token_urlsafe(24))
+        self.house = make_house(
+            services, viewer=self._known, secret=secrets.token_bytes(32), journal=journal, welcome=WELCOME
+        )
+        routes = [Route("/enter", self._enter), *make_routes(self.house)]
+        self.app = Starlette(routes=routes, middleware=[Middleware(OnlyHere)])
+
+    @property
+    def way_in(self) -> str:
+        """The address with the key, without the host."""
+        return f"/enter?key={self._key}"
+
+    async def _enter(self, request: Request) -> Response:
+        """Take the key, and know this browser from here on."""
+        is_right = self._key is not None and hmac.compare_digest(
+            request.query_params.get("key", "").encode(), self._key.encode()
+        )
+        response = RedirectResponse("/", 303)
+        if is_right:
+            self._key = None
+            response.set_cookie(self._cookie, self._viewer.session, httponly=True, samesite="lax", path="/")
+        return response
+
+    def _known(self, request: Request) -> Viewer | None:
+        session = request.cookies.get(self._cookie, "")
+        return self._viewer if hmac.compare_digest(session.encode(), self._viewer.session.encode()) else None
+
+
+class _Server(uvicorn.Server):
+    """Ends the streams before it waits for connections: they would never end by themselves."""
+
+    streams: Streams
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.streams.close()
+        await super().shutdown(sockets)
+
+
+def serve(console: Local, listening: socket.socket) -> None:
+    """Serve until the process is told to end; what runs need the server for is done meanwhile."""
+    options: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False, "lifespan": "off"}
+    config = uvicorn.Config(
+        console.app, timeout_graceful_shutdown=SECONDS_TO_END, limit_concurrency=MOST_CONNECTIONS, **options
+    )
+    server = _Server(config)
+    server.streams = console.house.streams
+    console.services.settle()
+    try:
+        server.run(sockets=[listening])
+    finally:
+        console.services.close()

@@ -1,0 +1,110 @@
+"""Runs and workflows as one viewer sees them: what they may not see is passed over as if it were not there."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from workflowlookup.console.guard import NotThere
+from workflowlookup.console.visit import Visit
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.run import Run, document_of
+from workflowlookup.errors import RunStateError, WorkflowLookupError, WorkflowNotFound
+from workflowlookup.runs.journal import Query, Summary
+
+MOST_SCANNED: Final = 5_000
+"""How many runs are looked at to find those that are wanted."""
+AT_ONCE: Final = 200
+
+
+def find_run(visit: Visit, run_id: str) -> Run:
+    """Raises `NotThere` for a run that is not there or not for this viewer."""
+    run = visit.house.runs.get(run_id)
+    visit.need("read", run.workflow.id, "run")
+    return run
+
+
+def scan(visit: Visit, query: Query, most: int = MOST_SCANNED) -> Iterator[Summary]:
+    """The runs that the viewer sees, the last started first, until as many were looked at."""
+    query, left = msgspec.structs.replace(query, limit=AT_ONCE), most
+    while left > 0 and (page := visit.house.runs.summaries(query)):
+        yield from (line for line in page[:left] if visit.viewer.may("read", line.workflow_id))
+        left -= len(page)
+        if len(page) < AT_ONCE:
+            return
+        query = msgspec.structs.replace(query, after=(page[-1].started, page[-1].id))
+
+
+def page_of(
+    visit: Visit,
+    query: Query,
+    limit: int,
+    fits: Callable[[Summary], bool] = lambda _: True,
+    most: int = MOST_SCANNED,
+) -> tuple[list[Summary], bool]:
+    """As many runs as a page has, and whether there are more."""
+    found: list[Summary] = []
+    for line in scan(visit, query, most):
+        if fits(line):
+            found.append(line)
+        if len(found) > limit:
+            return found[:limit], True
+    return found, False
+
+
+def find_workflow(visit: Visit, workflow_id: str) -> tuple[Workflow, bool]:
+    """The workflow of the library; else the one that the last run of it had, and False.
+
+    Raises `NotThere`, or what is wrong with its document.
+    """
+    visit.need("read", workflow_id, "workflow")
+    try:
+        return visit.house.resolve(workflow_id), True
+    except WorkflowNotFound:
+        for line in visit.house.runs.summaries(Query(workflow_id=workflow_id, limit=1)):
+            return visit.house.runs.get(line.id).workflow, False
+        raise NotThere("workflow") from None
+
+
+def current(visit: Visit, workflow_id: str) -> Workflow | None:
+    """The workflow as it would be run now; None when there is none that is sound and within reach."""
+    try:
+        return visit.house.resolve(workflow_id)
+    except WorkflowLookupError:
+        return None
+
+
+class Version(msgspec.Struct, kw_only=True):
+    """A document of a workflow that is in the library, or that runs had."""
+
+    hash: str
+    version: str
+    runs: int = 0
+    latest: int = 0
+    """When the last run of it was started."""
+    run_id: str = ""
+    is_current: bool = False
+
+
+def versions_of(visit: Visit, workflow_id: str) -> list[Version]:
+    """What is in the library first, then what runs had, the last used first."""
+    found: dict[str, Version] = {}
+    workflow = current(visit, workflow_id)
+    if workflow is not None:
+        _, digest = document_of(workflow)
+        found[digest] = Version(hash=digest, version=workflow.version, is_current=True)
+    for line in scan(visit, Query(workflow_id=workflow_id)):
+        one = found.setdefault(line.hash, Version(hash=line.hash, version=line.version))
+        one.runs += 1
+        one.run_id = one.run_id or line.id
+        one.latest = one.latest or line.started
+    return list(found.values())
+
+
+def document_of_version(visit: Visit, workflow_id: str, version: Version) -> Workflow:
+    if version.is_current:
+        return visit.house.resolve(workflow_id)
+    run = visit.house.runs.get(version.run_id)
+    if run.hash != version.hash:
+        raise RunStateError("The run of this version was replaced meanwhile. Load the page again.")
+    return run.workflow

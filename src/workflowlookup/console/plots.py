@@ -1,0 +1,100 @@
+"""Plots as SVG that stretches to its place: bars, spans and columns, drawn by classes of the stylesheet.
+
+Each has a label that says in words what it shows; the numbers stand beside it in the page.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from markupsafe import Markup, escape
+
+Part = tuple[float, str]
+"""How much, and the class that draws it."""
+
+THIN: Final = 0.4
+"""What is there is seen, however little it is."""
+
+TICKS: Final = tuple(
+    (count * size, f"{count} {unit}")
+    for size, unit, counts in (
+        (1_000, "s", (1, 2, 5, 10, 30)),
+        (60_000, "min", (1, 2, 5, 10, 30)),
+        (3_600_000, "h", (1, 2, 5, 10)),
+        (86_400_000, "d", (1, 2, 5, 10, 30, 100)),
+    )
+    for count in counts
+)
+
+
+def bar(parts: Sequence[Part], whole: float, label: str) -> Markup:
+    """Parts side by side, on a ground that is the whole."""
+    return _drawn("bar", "0 0 100 1", label, _parts(parts, whole or 1))
+
+
+def _parts(parts: Sequence[Part], whole: float) -> Iterator[str]:
+    x = 0.0
+    for size, kind in parts:
+        width = max(THIN, 100 * size / whole) if size > 0 else 0.0
+        if width:
+            yield f'<rect class="{kind}" x="{x:.2f}" width="{width:.2f}" height="1"/>'
+        x += width
+
+
+class Scale:
+    """Times on a line, each decade as wide as the next."""
+
+    def __init__(self, times: Sequence[int]) -> None:
+        known = [max(100, time) for time in times] or [1_000, 60_000]
+        self.low = math.floor(math.log10(min(known)) * 2) / 2
+        self.high = max(self.low + 1, math.ceil(math.log10(max(known)) * 2 + 0.2) / 2)
+
+    def place(self, time: float) -> float:
+        """Where a time is, from 0 to 100."""
+        return 100 * min(1.0, max(0.0, (math.log10(max(100.0, time)) - self.low) / (self.high - self.low)))
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Times to be named: well inside, and far enough from each other."""
+        found: list[tuple[float, str]] = []
+        for time, name in TICKS:
+            place = self.place(time)
+            if 2 < place < 90 and (not found or place - found[-1][0] > 12):
+                found.append((place, name))
+        return found
+
+    def span(self, median: int, slow: int, label: str, kind: str = "time") -> Markup:
+        """From the median to the slow end, on the scale."""
+        left, right = self.place(median), self.place(slow)
+        marks = [f'<rect class="tick" x="{place:.2f}" width="0.25" height="1"/>' for place, _ in self.ticks()]
+        width = max(0.6, right - left)
+        marks.append(f'<rect class="{kind} faint" x="{left:.2f}" y="0.3" width="{width:.2f}" height="0.4"/>')
+        marks.append(f'<rect class="{kind}" x="{max(0, left - 0.6):.2f}" y="0" width="1.2" height="1"/>')
+        return _drawn("span", "0 0 100 1", label, marks)
+
+    def axis(self) -> Markup:
+        """The names of the ticks."""
+        names = [f'<text x="{place:.2f}%" y="11">{escape(name)}</text>' for place, name in self.ticks()]
+        return Markup(f'<svg class="axis" height="14" aria-hidden="true">{"".join(names)}</svg>')  # noqa: S704
+
+
+def columns(days: Sequence[Sequence[Part]], label: str) -> Markup:
+    """A column for each day, its parts above each other."""
+    most = max((sum(size for size, _ in parts) for parts in days), default=0) or 1
+    drawn = [mark for index, parts in enumerate(days) for mark in _column(index, parts, most)]
+    return _drawn("columns", f"0 0 {max(1, len(days))} 100", label, drawn)
+
+
+def _column(index: int, parts: Sequence[Part], most: float) -> Iterator[str]:
+    y = 100.0
+    for size, kind in parts:
+        height = 96 * size / most
+        y -= height
+        if height > 0:
+            yield f'<rect class="{kind}" x="{index + 0.12:.2f}" y="{y:.2f}" width="0.76" height="{height:.2f}"/>'
+    if not any(size for size, _ in parts):
+        yield f'<rect class="ground" x="{index + 0.12:.2f}" y="99" width="0.76" height="1"/>'
+
+
+def _drawn(kind: str, box: str, label: str, marks: Iterator[str] | Sequence[str]) -> Markup:
+    head = f'<svg class="{kind}" viewBox="{box}" preserveAspectRatio="none" role="img" aria-label="{escape(label)}">'
+    return Markup(f"{head}{''.join(marks)}</svg>")  # noqa: S704 - numbers and classes of ours; the label is escaped

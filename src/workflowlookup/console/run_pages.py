@@ -1,0 +1,299 @@
+"""Pages of runs: the list, one run with all that happened in it, what is new in it, and its journal to take away."""
+
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from workflowlookup.console import timeline
+from workflowlookup.console.guard import NotThere, Refused
+from workflowlookup.console.looking import current, find_run, page_of
+from workflowlookup.console.text import now
+from workflowlookup.console.visit import Visit
+from workflowlookup.core import report as reports
+from workflowlookup.core.calls import call_arguments, name_call
+from workflowlookup.core.events import CallDue, OutputAccepted, OutputRefused, Record, StepOffered
+from workflowlookup.core.exchange import as_line
+from workflowlookup.core.graph import draw_path
+from workflowlookup.core.navigation import split_instance
+from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.run import Run, Waiting
+from workflowlookup.core.svg import as_fragment
+from workflowlookup.core.why import Explanation, Fate, Reason, explain_run
+from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.runs.journal import Query, Summary
+
+PAGE: Final = 50
+MOST_ENTRIES: Final = 300
+"""How many of the last events a page shows, unless all are asked for."""
+MOST_REASONS: Final = 300
+HOUR: Final = 3_600_000
+MOST_COUNTED: Final = 1_000
+"""How many waiting runs are looked at to count those that wait for a person."""
+
+STATES: Final = (
+    ("", "All"),
+    ("person", "Waiting for a person"),
+    ("waiting", "Waiting"),
+    ("work", "At work"),
+    ("completed", "Completed"),
+    ("failed", "Failed"),
+    ("cancelled", "Cancelled"),
+)
+TIMES: Final = {"1h": HOUR, "24h": 24 * HOUR, "7d": 168 * HOUR, "30d": 720 * HOUR}
+TIME_NAMES: Final = (
+    ("", "Any time"),
+    ("1h", "Last hour"),
+    ("24h", "Last day"),
+    ("7d", "Last week"),
+    ("30d", "Last month"),
+)
+SAID: Final = {
+    "confirmed": "You confirmed the step.",
+    "denied": "You did not confirm the step.",
+    "cancelled": "You cancelled the run.",
+    "again": "You started this run, with the input of the run before.",
+}
+
+
+# ── the list ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def runs(visit: Visit) -> Response:
+    state, workflow_id, since = visit.asked("state"), visit.asked("workflow"), visit.asked("since")
+    if state not in dict(STATES) or since not in dict(TIME_NAMES):
+        raise Refused(400, "There is no such filter. Choose one from the page.")
+    fits = FITS.get(state, lambda _: True)
+    query = Query(
+        state={"person": "waiting", "work": None}.get(state, state or None),
+        workflow_id=workflow_id or None,
+        since=now() - TIMES[since] if since else None,
+        after=_place(visit.asked("after")),
+    )
+    shown, are_more = page_of(visit, query, PAGE, fits)
+    waiting, _ = page_of(visit, Query(state="waiting"), 99, _waits_for_person, MOST_COUNTED)
+    chosen = {"state": state, "workflow": workflow_id, "since": since}
+    return visit.page(
+        "runs.html",
+        place="runs",
+        rows=shown,
+        names=_names(visit, shown),
+        next=_address(chosen, after=f"{shown[-1].started}.{shown[-1].id}") if are_more else "",
+        filters=[(key, name, _address(chosen, state=key), key == state) for key, name in STATES],
+        times=TIME_NAMES,
+        is_filtered=any(chosen.values()),
+        is_first=query.after is None,
+        waiting=len(waiting),
+        state=state,
+        workflow_id=workflow_id,
+        since=since,
+    )
+
+
+def _names(visit: Visit, rows: Sequence[Summary]) -> dict[str, str]:
+    """By id: what workflows are called now; those that the library does not have go by their ids."""
+    entries = visit.house.catalog.snapshot().entries
+    files = {line.workflow_id: entries[line.workflow_id].file for line in rows if line.workflow_id in entries}
+    return {line.workflow_id: line.workflow_id for line in rows} | {
+        workflow_id: file.summary.name for workflow_id, file in files.items() if file.summary is not None
+    }
+
+
+def _waits_for_person(line: Summary) -> bool:
+    return line.waiting_for == Waiting.CONFIRMATION
+
+
+FITS: Final[Mapping[str, Callable[[Summary], bool]]] = {
+    "person": _waits_for_person,
+    "work": lambda line: line.waiting_for == Waiting.CALL,
+}
+"""What the journal is not asked for by its state."""
+
+
+def _address(chosen: Mapping[str, str], **changed: str) -> str:
+    words = {name: value for name, value in {**chosen, **changed}.items() if value}
+    return f"/runs?{urlencode(words)}" if words else "/runs"
+
+
+def _place(text: str) -> tuple[int, str] | None:
+    """Where the page before ended."""
+    started, _, run_id = text.partition(".")
+    return (int(started), run_id) if started.isascii() and started.isdecimal() and len(started) < 16 else None
+
+
+# ── one run ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def run(visit: Visit) -> Response:
+    found = find_run(visit, visit.named("run"))
+    records = visit.house.runs.history(found.id)
+    first = 0 if visit.asked("events") == "all" else max(0, len(records) - MOST_ENTRIES)
+    said = SAID.get(visit.asked("said"), "")
+    return visit.page("run.html", earlier=first, said=said, **_known(visit, found, records, first))
+
+
+async def live(visit: Visit) -> Response:
+    """What is new since a sequence: entries for the timeline, and the parts that tell how the run stands."""
+    found = find_run(visit, visit.named("run"))
+    after = visit.number("after", 0)
+    if found.sequence <= after:
+        return Response(status_code=204)
+    records = visit.house.runs.history(found.id)
+    return visit.page("run_live.html", **_known(visit, found, records, after))
+
+
+def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> dict[str, Any]:
+    start_budget()
+    told, took = explain_run(found, records), durations(records)
+    may_run = visit.viewer.may("run", found.workflow.id)
+    return {
+        "place": "runs",
+        "run": found,
+        "title": timeline.title_of(found.workflow, found.current),
+        "entries": list(timeline.entries(found, records, after)),
+        "flow": Markup(_flow(found, told, took)),  # noqa: S704 - made and escaped by us
+        "reasons": told.steps[:MOST_REASONS],
+        "more_reasons": max(0, len(told.steps) - MOST_REASONS),
+        "warnings": told.warnings,
+        "took": took,
+        "judged": found.judged.output if found.judged else "",
+        "issues": found.judged.issues if isinstance(found.judged, OutputRefused) else (),
+        "judged_at": _judged_at(records),
+        "asks": found.waiting_for is Waiting.CONFIRMATION,
+        "call": _call(found),
+        "may_confirm": visit.viewer.may_confirm(visit.house.confirmation),
+        "may_cancel": may_run and not found.is_over,
+        "may_start": may_run and found.is_over and current(visit, found.workflow.id) is not None,
+        "new_id": secrets.token_hex(6),
+    }
+
+
+def _call(found: Run) -> dict[str, Any] | None:
+    """The call that the run is at: what is called, with what, and how that goes."""
+    if found.is_over or not found.current or found.step.call is None or found.waiting_for is Waiting.OUTPUT:
+        return None
+    doing = found.calling
+    return {
+        "name": name_call(found.step.call),
+        "arguments": call_arguments(found),
+        "attempt": doing.attempt if doing else 0,
+        "progress": doing.progress if doing else None,
+        "failure": doing.failure if doing else "",
+    }
+
+
+def _judged_at(records: Sequence[Record]) -> int:
+    """The sequence of the last output."""
+    kinds = (OutputAccepted, OutputRefused)
+    return next((one.sequence for one in reversed(records) if isinstance(one.event, kinds)), 0)
+
+
+def durations(records: Sequence[Record]) -> dict[str, int]:
+    """By step that was done: the milliseconds from its first offer to its last output."""
+    offered: dict[str, int] = {}
+    took: dict[str, int] = {}
+    for record in records:
+        match record.event:
+            case StepOffered(step_id=step_id) | CallDue(step_id=step_id):
+                offered.setdefault(step_id, record.time)
+            case OutputAccepted(step_id=step_id) if step_id in offered:
+                took[step_id] = record.time - offered[step_id]
+    return took
+
+
+def _flow(found: Run, told: Explanation, took: Mapping[str, int]) -> str:
+    """The way of the run on the picture of its workflow, with the reasons on the cards."""
+    waiting = "" if found.is_over else found.current
+    is_whole = found.is_over and found.end is None
+    graph = draw_path(found.workflow, told.path, told.skipped, waiting, is_whole=is_whole)
+    by_step: dict[str, list[Reason]] = {}
+    for reason in told.steps:
+        by_step.setdefault(split_instance(reason.id)[0], []).append(reason)
+    return as_fragment(graph, "why", {step: _notes(reasons, took) for step, reasons in by_step.items()})
+
+
+def _notes(reasons: Sequence[Reason], took: Mapping[str, int]) -> list[str]:
+    last = next((one for one in reversed(reasons) if one.fate is Fate.WAITS), reasons[-1])
+    times = [took[one.id] for one in reasons if one.id in took]
+    notes = [f"took {reports.duration(sum(times))}{' in all' if len(times) > 1 else ''}"] if times else []
+    refused = sum(one.refused for one in reasons)
+    if refused:
+        notes.append(f"refused {'once' if refused == 1 else f'{refused} times'}: {' '.join(last.issues)}")
+    failed = sum(one.failed for one in reasons)
+    if failed:
+        notes.append(f"its call failed {'once' if failed == 1 else f'{failed} times'}: {last.failure}")
+    if last.fate in (Fate.SKIPPED, Fate.WOULD_BE_SKIPPED):
+        values = ", ".join(dict.fromkeys(check.sentence() for check in last.checks))
+        notes.append(f"{last.fate}: {values or last.because}")
+    elif last.fate is Fate.WAITS:
+        notes.append(last.because.rpartition("; ")[2])
+    if last.confirmation and last.fate is not Fate.WAITS:
+        notes.append(last.confirmation)
+    return notes
+
+
+# ── to take away ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def output(visit: Visit) -> Response:
+    """An output in full: as plain text, or as a part of the page that has its beginning."""
+    found = find_run(visit, visit.named("run"))
+    sequence = int(visit.named("sequence"))
+    event = next((one.event for one in visit.house.runs.history(found.id) if one.sequence == sequence), None)
+    if not isinstance(event, OutputAccepted | OutputRefused):
+        raise NotThere("output")
+    if visit.request.headers.get("hx-request") == "true":
+        return visit.page("output.html", text=event.output)
+    return PlainTextResponse(event.output.encode(errors="replace"), headers=_sealed(found.id, f"output-{sequence}.txt"))
+
+
+async def journal(visit: Visit) -> Response:
+    found = find_run(visit, visit.named("run"))
+    lines = "".join(as_line(found.id, record) for record in visit.house.runs.history(found.id))
+    return Response(lines, media_type="application/jsonl", headers=_sealed(found.id, "journal.jsonl", is_file=True))
+
+
+async def report(visit: Visit) -> Response:
+    found = find_run(visit, visit.named("run"))
+    text = reports.report(found.id, visit.house.runs.history(found.id)).encode(errors="replace")
+    return Response(text, media_type="text/markdown", headers=_sealed(found.id, "report.md", is_file=True))
+
+
+def _sealed(run_id: str, name: str, *, is_file: bool = False) -> dict[str, str]:
+    """Headers for what strangers wrote: nothing in it is ever run."""
+    kind = "attachment" if is_file else "inline"
+    name = re.sub(r"[^A-Za-z0-9._-]", "", f"{run_id}-{name}")
+    return {
+        "Content-Disposition": f'{kind}; filename="{name}"',
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }
+
+
+# ── news ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def events(visit: Visit) -> Response:
+    """The ids of runs as they change: of one run, or of all that the viewer may see."""
+    run_id = visit.asked("run")
+    if run_id:
+        find_run(visit, run_id)
+    if visit.house.streams.is_full:
+        raise Refused(429, "Too many pages are open. Close some.")
+    stream = visit.house.streams.follow(lambda changed: _wants(visit, run_id, changed))
+    if visit.request.method == "HEAD":
+        return Response(media_type="text/event-stream")
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+def _wants(visit: Visit, run_id: str, changed: str) -> bool:
+    viewer = visit.house.viewer(visit.request)  # asked anew: what they may see can change while they look
+    if viewer is None or (run_id and changed != run_id):
+        return False
+    try:
+        return viewer.may("read", visit.house.runs.get(changed).workflow.id)
+    except WorkflowLookupError:
+        return viewer.sees_all  # it is gone, or cannot be read

@@ -1,0 +1,134 @@
+// Liveness, shortcuts and small comforts. Every page works without this file.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  root.classList.add("has-js");
+  const byId = (id) => document.getElementById(id);
+  const seconds = (n) => n * 1000;
+
+  // ── a page that follows runs: one stream, and one request at a time for what is new ──
+  const live = () => byId("live");
+  let source = null, busy = false, again = false, changed = new Set();
+
+  function pulse(state, words) {
+    const mark = byId("pulse");
+    if (!mark) return;
+    mark.hidden = false;
+    mark.dataset.state = state;
+    mark.textContent = words;
+  }
+
+  async function refresh() {
+    if (busy) { again = true; return; }
+    busy = true;
+    try {
+      do {
+        again = false;
+        const here = live();
+        if (!here) return;
+        const news = changed;
+        changed = new Set();
+        if (here.dataset.url) {
+          await htmx.ajax("GET", here.dataset.url, { source: here, target: here, swap: "none" });
+        } else {
+          const select = here.dataset.select;
+          await htmx.ajax("GET", location.pathname + location.search, { source: here, target: select, select, swap: "outerHTML" });
+          for (const id of news) byId("run-" + id)?.classList.add("is-new");
+          if (news.size) byId("news").textContent = news.size === 1 ? "A run has changed." : news.size + " runs have changed.";
+        }
+      } while (again);
+    } finally {
+      busy = false;
+    }
+  }
+
+  function follow() {
+    if (source || !live() || document.hidden) return;
+    source = new EventSource(live().dataset.events);
+    source.addEventListener("open", () => { pulse("live", "Live"); refresh(); });
+    source.addEventListener("changed", (event) => {
+      for (const id of JSON.parse(event.data)) changed.add(id);
+      refresh();
+    });
+    source.addEventListener("error", () => {
+      pulse("away", "Reconnecting");
+      if (source && source.readyState === EventSource.CLOSED) { leave(); setTimeout(follow, seconds(5)); }
+    });
+  }
+
+  function leave() {
+    source?.close();
+    source = null;
+  }
+
+  // Browsers allow six connections to one server: pages that nobody looks at give theirs back.
+  document.addEventListener("visibilitychange", () => (document.hidden ? leave() : follow()));
+  addEventListener("pagehide", leave);
+  addEventListener("pageshow", follow);
+
+  // ── times that grow ──
+  function ago(then) {
+    const passed = Math.max(0, Date.now() - then) / 1000;
+    for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+      if (passed >= size) return Math.floor(passed / size) + " " + unit + " ago";
+    }
+    return "just now";
+  }
+  setInterval(() => {
+    for (const time of document.querySelectorAll("time[data-ago]")) {
+      const then = Date.parse(time.dateTime);
+      if (!Number.isNaN(then)) time.textContent = ago(then);
+    }
+  }, seconds(20));
+
+  // ── links to share ──
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest?.("[data-copy]");
+    if (!button) return;
+    const address = new URL(button.dataset.copy, location.href).href;
+    const name = button.textContent;
+    try {
+      await navigator.clipboard.writeText(address);
+      button.textContent = "Copied";
+    } catch {
+      prompt("The link to this run", address);
+    }
+    byId("news").textContent = "The link is copied.";
+    setTimeout(() => (button.textContent = name), seconds(2));
+  });
+
+  // ── shortcuts ──
+  const places = { r: "/runs", l: "/library", s: "/statistics", t: "/tools", h: "/health" };
+  const KEYS = "workflowlookup-keys";
+  const keys = byId("keys"), keysOn = byId("keys-on");
+  let isOn = true, went = 0;
+  try { isOn = localStorage.getItem(KEYS) !== "off"; } catch { /* no storage: they stay on */ }
+  if (keysOn) {
+    keysOn.checked = isOn;
+    keysOn.addEventListener("change", () => {
+      isOn = keysOn.checked;
+      try { localStorage.setItem(KEYS, isOn ? "on" : "off"); } catch { /* for this page only */ }
+    });
+  }
+  document.querySelector("[data-keys]")?.addEventListener("click", () => keys.showModal());
+
+  function step(by) {
+    const links = [...document.querySelectorAll(".row a.name, .entry a.offset")];
+    const at = links.indexOf(document.activeElement);
+    links[Math.min(links.length - 1, Math.max(0, at + by))]?.focus();
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (!isOn || !keys || keys.open || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest?.("input, select, textarea, [contenteditable]")) return;
+    const isGoing = Date.now() - went < seconds(1.5);
+    went = 0;
+    const place = document.querySelector(`nav a[href="${places[event.key]}"]`);
+    if (isGoing && place) location.assign(place.href);
+    else if (event.key === "g") went = Date.now();
+    else if (event.key === "?") keys.showModal();
+    else if (event.key === "/") { byId("main").querySelector("[data-search]")?.focus(); event.preventDefault(); }
+    else if (event.key === "j") step(1);
+    else if (event.key === "k") step(-1);
+  });
+})();

@@ -1,0 +1,90 @@
+"""Words for pages: texts of strangers made visible, times, numbers.
+
+Outputs, notes, names and reasons were written by strangers. They are escaped like everything else; what would not be
+seen, or would make a reader see other text than there is, is shown by a mark.
+"""
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from markupsafe import Markup, escape
+
+from workflowlookup.core.report import clock, duration
+
+_HIDDEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\ufeff\ud800-\udfff\U000e0000-\U000e007f]")
+_NAMES: Final = {
+    "\u200b": "ZWSP",
+    "\u2028": "LS",
+    "\u2029": "PS",
+    "\u202a": "LRE",
+    "\u202b": "RLE",
+    "\u202c": "PDF",
+    "\u202d": "LRO",
+    "\u202e": "RLO",
+    "\ufeff": "BOM",
+    "\x7f": "\u2421",
+}
+
+
+def seen(text: object) -> Markup:
+    """Text of strangers, with a mark in place of each character that hides."""
+    lines = str(text).replace("\r\n", "\n")
+    return Markup(_HIDDEN.sub(_mark, str(escape(lines))))  # noqa: S704 - escaped, and the marks are ours
+
+
+def _mark(found: re.Match[str]) -> str:
+    character = found[0]
+    number = ord(character)
+    name = _NAMES.get(character) or (chr(0x2400 + number) if number < 0x20 else f"U+{number:04X}")
+    return f'<span class="mark" title="U+{number:04X}">{name}</span>'
+
+
+def one_line(text: object, most: int = 160) -> str:
+    """The beginning of a text, on one line."""
+    joined = " ".join(str(text)[: most * 4].split())
+    return joined if len(joined) <= most else f"{joined[:most]}…"
+
+
+def iso(milliseconds: int) -> str:
+    """For `<time datetime>`; empty for a time that no calendar has."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def ago(milliseconds: int) -> str:
+    """`5 min ago`: the largest unit that counts. The script says it anew while the page is open."""
+    seconds = max(0, now() - milliseconds) // 1000
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return "just now"
+
+
+def plural(count: int, noun: str, more: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else more or noun + 's'}"
+
+
+def pretty(value: object) -> str:
+    """A value as JSON, laid out."""
+    return msgspec.json.format(msgspec.json.encode(value)).decode()
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+FILTERS: Final = {
+    "seen": seen,
+    "one_line": one_line,
+    "iso": iso,
+    "ago": ago,
+    "clock": clock,
+    "duration": duration,
+    "plural": plural,
+    "pretty": pretty,
+}

@@ -1,0 +1,222 @@
+"""The events of a run as a reader follows them: one entry each, in words, with what was said and what it changed."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.core.events import (
+    CallAcknowledged,
+    CallBegun,
+    CallDue,
+    CallFailed,
+    CallProgressed,
+    CallStopped,
+    Cancelled,
+    Completed,
+    ConfirmationAsked,
+    ConfirmationDenied,
+    ConfirmationGiven,
+    ContextChanged,
+    Event,
+    Failed,
+    LoopEntered,
+    LoopIterated,
+    LoopLeft,
+    OutputAccepted,
+    OutputRefused,
+    Record,
+    Started,
+    StepOffered,
+    StepSkipped,
+    kind_of,
+)
+from workflowlookup.core.graph import in_words
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.navigation import find_step, scope_of
+from workflowlookup.core.run import Run
+from workflowlookup.core.values import Context
+from workflowlookup.core.why import decided_by
+
+
+class Words(msgspec.Struct, frozen=True, kw_only=True):
+    """What an event is in words; all but `title`, `tone` and `lead` may come from strangers."""
+
+    title: str
+    tone: str = "minor"
+    """How it is drawn: `done`, `refused`, `asked`, `failed`, `cancelled`, `offered` or `minor`."""
+    step: str = ""
+    subject: str = ""
+    """The title of the step."""
+    note: str = ""
+    lines: tuple[str, ...] = ()
+    """Reasons, one below the other."""
+    hints: tuple[str, ...] = ()
+    output: str | None = None
+    values: Mapping[str, Any] = {}
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """An event in its place."""
+
+    sequence: int
+    time: int
+    offset: int
+    """Milliseconds since the run began."""
+    took: int
+    """Milliseconds since the event before."""
+    by: str
+    """Whose doing it was, where that was another's than the event before."""
+    words: Words
+
+
+def entries(run: Run, records: Sequence[Record], after: int = 0) -> Iterator[Entry]:
+    """The events after a sequence, in order; the records are all that the run has."""
+    context: Context = {}
+    before, offered, by = run.started, "", ""
+    for record in records:
+        event = record.event
+        if isinstance(event, Started):
+            context = event.context
+        elif isinstance(event, ContextChanged):
+            context = {**context, **event.changes}
+        if record.sequence > after:
+            words = _said(run, event, context, offered)
+            yield Entry(
+                sequence=record.sequence,
+                time=record.time,
+                offset=record.time - run.started,
+                took=record.time - before,
+                by=record.by if record.by != by else "",
+                words=words,
+            )
+        if isinstance(event, StepOffered):
+            offered = event.step_id
+        before, by = record.time, record.by
+
+
+def _said(run: Run, event: Event, context: Context, offered: str) -> Words:
+    if isinstance(event, StepSkipped):
+        return _skipped(run, event, context)
+    if isinstance(event, StepOffered) and event.step_id == offered:
+        return Words(title="Offered again", step=event.step_id, lines=event.warnings)
+    words = _WORDS.get(type(event), _unknown)(event)
+    return msgspec.structs.replace(words, subject=title_of(run.workflow, words.step)) if words.step else words
+
+
+def title_of(workflow: Workflow, step_id: str) -> str:
+    step = find_step(workflow, step_id) if step_id else None
+    return step.title if step is not None else ""
+
+
+def _skipped(run: Run, event: StepSkipped, context: Context) -> Words:
+    scope = scope_of(run.workflow, event.step_id, context, run.lists)
+    values = tuple(dict.fromkeys(check.sentence() for check in decided_by(event.condition, scope)))
+    why = f"not true: {in_words(event.condition)}"
+    subject = title_of(run.workflow, event.step_id)
+    return Words(title="Skipped", tone="skipped", step=event.step_id, subject=subject, lines=(why,), hints=values)
+
+
+def _started(event: Started) -> Words:
+    more = {name: value for name, value in event.context.items() if name not in event.input}
+    return Words(title="Run started", tone="offered", values={**event.input, **more})
+
+
+def _offered(event: StepOffered) -> Words:
+    title = f"Offered, iteration {event.loop.iteration}" if event.loop else "Offered"
+    return Words(title=title, tone="offered", step=event.step_id, lines=event.warnings)
+
+
+def _accepted(event: OutputAccepted) -> Words:
+    title = "Output accepted" if event.key else "Output taken as it is"
+    return Words(title=title, tone="done", step=event.step_id, output=event.output)
+
+
+def _refused(event: OutputRefused) -> Words:
+    lines = event.issues or ("no reason is recorded",)
+    return Words(
+        title="Output refused",
+        tone="refused",
+        step=event.step_id,
+        output=event.output,
+        lines=lines,
+        hints=event.suggestions,
+        values=event.context,
+    )
+
+
+def _asked(event: ConfirmationAsked) -> Words:
+    why = {"attempts": ("it was refused as often as it may be",), "call": ("before the server makes the call",)}
+    return Words(title="A person is asked", tone="asked", step=event.step_id, hints=why.get(event.reason, ()))
+
+
+def _given(event: ConfirmationGiven) -> Words:
+    return Words(title=f"Confirmed{_relayed(event)}", tone="done", step=event.step_id, note=event.note)
+
+
+def _denied(event: ConfirmationDenied) -> Words:
+    return Words(title=f"Not confirmed{_relayed(event)}", tone="refused", step=event.step_id, note=event.note)
+
+
+def _relayed(event: ConfirmationGiven | ConfirmationDenied) -> str:
+    return ", by the word of the agent" if event.relayed else ""
+
+
+def _entered(event: LoopEntered) -> Words:
+    total = "" if event.total is None else f", {event.total} {'time' if event.total == 1 else 'times'}"
+    return Words(title=f"Loop entered{total}", step=event.loop_id)
+
+
+def _due(event: CallDue) -> Words:
+    title = f"Call due, iteration {event.loop.iteration}" if event.loop else "Call due"
+    return Words(title=title, tone="offered", step=event.step_id, lines=event.warnings)
+
+
+def _begun(event: CallBegun) -> Words:
+    again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+    return Words(title=f"The server calls{again}", step=event.step_id)
+
+
+def _acknowledged(event: CallAcknowledged) -> Words:
+    return Words(title="Begun elsewhere", step=event.step_id, values={"run": event.remote_id})
+
+
+def _progressed(event: CallProgressed) -> Words:
+    total = f" of {event.total:g}" if event.total is not None else ""
+    return Words(title=f"Progress: {event.done:g}{total}", step=event.step_id, note=event.message)
+
+
+def _stopped(event: CallStopped) -> Words:
+    title, tone = ("The call was stopped", "minor") if event.stopped else ("The call may still run", "refused")
+    return Words(title=title, tone=tone, step=event.step_id, lines=(event.told,))
+
+
+def _unknown(event: Any) -> Words:
+    """An event that this page has no words for: what it holds is shown as it is."""
+    held = {name: value for name, value in msgspec.to_builtins(event).items() if name != "event"}
+    step = held.pop("stepId", "")
+    return Words(title=kind_of(event).replace("-", " ").capitalize(), step=step, values=held)
+
+
+_WORDS: Final[Mapping[type[Event], Callable[[Any], Words]]] = {
+    Started: _started,
+    StepOffered: _offered,
+    OutputAccepted: _accepted,
+    OutputRefused: _refused,
+    ContextChanged: lambda event: Words(title="Context changed", values=event.changes),
+    ConfirmationAsked: _asked,
+    ConfirmationGiven: _given,
+    ConfirmationDenied: _denied,
+    CallDue: _due,
+    CallBegun: _begun,
+    CallAcknowledged: _acknowledged,
+    CallProgressed: _progressed,
+    CallFailed: lambda event: Words(title="Call failed", tone="refused", step=event.step_id, lines=(event.reason,)),
+    CallStopped: _stopped,
+    LoopEntered: _entered,
+    LoopIterated: lambda event: Words(title=f"Iteration {event.iteration}", step=event.loop_id),
+    LoopLeft: lambda event: Words(title="Loop left", step=event.loop_id, lines=(event.why,)),
+    Completed: lambda event: Words(title="Completed", tone="done", lines=event.warnings),
+    Failed: lambda event: Words(title="Failed", tone="failed", lines=(event.reason,), hints=(event.remedy,)),
+    Cancelled: lambda event: Words(title="Cancelled", tone="cancelled", note=event.reason),
+}

@@ -1,0 +1,185 @@
+"""Tokens: made once, shown once, kept as hashes beside the runs, so that every replica knows them.
+
+A token is `wl_` and 32 random bytes. The first characters say which it is; only a hash of the whole is kept. Nothing is
+remembered between two questions: one that is revoked or has expired is refused from that moment on, everywhere.
+"""
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from workflowlookup.access import Access, checked_patterns, checked_scopes
+from workflowlookup.runs.sql import SqlJournal
+
+PREFIX: Final = "wl_"
+SECRET_BYTES: Final = 32
+ID_LENGTH: Final = 8
+"""How much of a token says which it is: the 35 characters after it are the secret, more than 200 bits."""
+MOST_NAME: Final = 64
+
+_TOKEN: Final = re.compile(r"wl_[A-Za-z0-9_-]{43}")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
+_COLUMNS: Final = "id, name, kind, scopes, workflows, created, expires, revoked, maker"
+_NEW: Final = f"INSERT INTO tokens ({_COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
+
+
+class TokenProblem(Exception):
+    """A token that cannot be made or revoked, and why."""
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is known of a token. Times are in milliseconds."""
+
+    id: str
+    name: str
+    kind: str
+    scopes: tuple[str, ...]
+    workflows: tuple[str, ...]
+    created: int
+    expires: int | None
+    revoked: int | None
+    maker: str
+
+    def state(self, now: int) -> str:
+        if self.revoked is not None:
+            return "revoked"
+        return "expired" if self.expires is not None and self.expires <= now else "valid"
+
+    @property
+    def access(self) -> Access:
+        return Access(
+            name=f"token {self.name}", kind=self.kind, scopes=frozenset(self.scopes), workflows=self.workflows
+        )
+
+
+class Store(Protocol):
+    """Where tokens can be asked for; the guard needs no more."""
+
+    def find(self, secret: str) -> Token | None: ...
+    def version(self) -> tuple[int, int]: ...
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Tokens:
+    """The tokens of one journal."""
+
+    def __init__(self, journal: SqlJournal, *, clock: Callable[[], int] = _now) -> None:
+        self._journal = journal
+        self._clock = clock
+
+    def create(  # noqa: PLR0913 - all that a token is
+        self,
+        name: str,
+        scopes: Iterable[str],
+        workflows: Iterable[str],
+        *,
+        seconds: float | None,
+        is_person: bool = False,
+        by: str = "",
+    ) -> tuple[str, Token]:
+        """A new token, good for so many seconds or for ever, and what is known of it. Raises `TokenProblem`."""
+        if not _NAME.fullmatch(name) or len(name) > MOST_NAME:
+            raise TokenProblem(f"'{name}' cannot be the name of a token: use letters, digits and . _ @ + -")
+        try:
+            allowed, patterns = checked_scopes(scopes), checked_patterns(workflows)
+        except ValueError as problem:
+            raise TokenProblem(f"a token needs {problem}") from None
+        secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+        now = self._clock()
+        token = Token(
+            id=_id(secret),
+            name=name,
+            kind="person" if is_person else "agent",
+            scopes=tuple(sorted(allowed)),
+            workflows=patterns,
+            created=now,
+            expires=None if seconds is None else now + int(seconds * 1000),
+            revoked=None,
+            maker=by,
+        )
+        row = (*msgspec.structs.astuple(_as_row(token)), _hash(secret))
+        with self._journal.writing() as transaction:
+            is_new = transaction.execute(_NEW, row).rowcount == 1
+        if not is_new:
+            raise TokenProblem(f"there is a token '{name}' already. Revoke it first, or take another name.")
+        return secret, token
+
+    def every(self) -> list[Token]:
+        """All that were ever made, the latest first."""
+        rows = self._journal.query(f"SELECT {_COLUMNS} FROM tokens ORDER BY created DESC, id")  # noqa: S608 - as above
+        return [_token(row) for row in rows]
+
+    def revoke(self, name: str) -> None:
+        """Have a token refused from now on. Raises `TokenProblem` when none has the name."""
+        with self._journal.writing() as transaction:
+            statement = "UPDATE tokens SET revoked = ? WHERE name = ? AND revoked IS NULL"
+            if transaction.execute(statement, (self._clock(), name)).rowcount == 0:
+                raise TokenProblem(f"no token that is not revoked has the name '{name}'.")
+
+    def find(self, secret: str) -> Token | None:
+        """The token, as long as it is good."""
+        if not _TOKEN.fullmatch(secret):
+            return None
+        hashed = _hash(secret)
+        rows = self._journal.query(f"SELECT {_COLUMNS}, hash FROM tokens WHERE id = ?", (_id(secret),))  # noqa: S608
+        for *row, kept in rows:
+            token = _token(row)
+            if hmac.compare_digest(hashed, kept) and token.state(self._clock()) == "valid":
+                return token
+        return None
+
+    def version(self) -> tuple[int, int]:
+        """How many tokens were ever made, and how many of them were revoked: no token is ever forgotten."""
+        ((made, revoked),) = self._journal.query("SELECT COUNT(*), COUNT(revoked) FROM tokens")
+        return int(made), int(revoked)
+
+    def any_valid(self) -> bool:
+        now = self._clock()
+        return any(token.state(now) == "valid" for token in self.every())
+
+    def close(self) -> None:
+        self._journal.close()
+
+
+class _Row(msgspec.Struct):
+    """A token as the table has it."""
+
+    id: str
+    name: str
+    kind: str
+    scopes: str
+    workflows: str
+    created: int
+    expires: int | None
+    revoked: int | None
+    maker: str
+
+
+def _as_row(token: Token) -> _Row:
+    fields = msgspec.structs.asdict(token)
+    return _Row(**{**fields, "scopes": " ".join(token.scopes), "workflows": " ".join(token.workflows)})
+
+
+def _token(row: Sequence[Any]) -> Token:
+    fields = msgspec.structs.asdict(_Row(*row))
+    return Token(
+        **{**fields, "scopes": tuple(fields["scopes"].split()), "workflows": tuple(fields["workflows"].split())}
+    )
+
+
+def _id(secret: str) -> str:
+    start = len(PREFIX)
+    return secret[start : start + ID_LENGTH]
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

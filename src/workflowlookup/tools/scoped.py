@@ -1,0 +1,337 @@
+"""What one caller sees of the library and of the runs: views that stand in the place of the things themselves.
+
+A handler is given a view and cannot tell. What the caller may not see is not there: it is not found, not listed, not
+counted and not suggested, in the very words used for what never was. What they see and may not do raises `Forbidden`.
+A method that `Catalog` or `Runs` gains must be given its rule here; `tests/tools/test_scoped.py` holds that.
+"""
+
+import collections
+import functools
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, NoReturn, Protocol
+
+import msgspec
+
+from workflowlookup.access import Access, missing
+from workflowlookup.core.events import Record
+from workflowlookup.core.model import Workflow
+from workflowlookup.core.run import Run
+from workflowlookup.core.values import Context
+from workflowlookup.errors import Forbidden, RunStateError
+from workflowlookup.library.catalog import Catalog, Entry, Snapshot, Source
+from workflowlookup.library.directory import Listing
+from workflowlookup.runs.journal import Query, Summary
+from workflowlookup.runs.service import Runs, Watch, not_found
+from workflowlookup.tools.registry import Services, WorkflowTools
+
+MOST_REMEMBERED: Final = 10_000
+"""How many runs a watch remembers, to tell of their end."""
+
+
+def scoped(services: Services, access: Access, bring_up_to_date: Callable[[], None] = lambda: None) -> Services:
+    """The same services as this caller sees them; what goes on behind stays with those whom they belong to.
+
+    `bring_up_to_date` has the tools of the whole server refreshed, when anything has changed.
+    """
+    if access.is_unbound:
+        return services
+
+    def open_runs() -> ScopedRuns:
+        return ScopedRuns(services.runs, access, confirmation=services.confirmation)
+
+    @functools.cache
+    def open_workflows() -> WorkflowTools | None:
+        from workflowlookup.tools.scoped_workflows import ScopedWorkflows  # noqa: PLC0415 - with the first list of tools
+
+        whole: Any = services.workflows
+        return None if whole is None else ScopedWorkflows(whole, access, bring_up_to_date)
+
+    def open_execution() -> Any:
+        from workflowlookup.tools.scoped_workflows import ScopedExecution  # noqa: PLC0415 - with the first call
+
+        return ScopedExecution(services.execution, access, lambda run_id: open_runs().workflow_of(run_id) is not None)
+
+    def reload() -> None:
+        access.need("admin")
+        services.reload()
+
+    return Services(
+        catalog=ScopedCatalog(services.catalog, access),
+        open_runs=open_runs,
+        open_execution=open_execution,
+        open_workflows=open_workflows,
+        reload=reload,
+        confirmation=services.confirmation,
+        access=access,
+    )
+
+
+class ScopedCatalog(Catalog):
+    """The workflows that a caller may read."""
+
+    def __init__(self, catalog: Catalog, access: Access) -> None:
+        self._catalog = catalog
+        self._access = access
+        self._seen: tuple[Snapshot, Snapshot] | None = None
+
+    @property
+    def sources(self) -> tuple[Source, ...]:  # type: ignore[override]
+        """Where documents lie is for administrators of everything."""
+        return self._catalog.sources if self._access.may("admin") and self._access.sees_all else ()
+
+    def snapshot(self) -> Snapshot:
+        whole = self._catalog.snapshot()
+        if self._access.sees_all:
+            return whole
+        if self._seen is None or self._seen[0] is not whole:
+            self._seen = (whole, self._part_of(whole))
+        return self._seen[1]
+
+    def _part_of(self, whole: Snapshot) -> Snapshot:
+        summaries = tuple(summary for summary in whole.summaries if self._sees(summary.id))
+        return Snapshot(
+            summaries=summaries,
+            encoded=msgspec.Raw(msgspec.json.encode(summaries)),
+            entries={key: entry for key, entry in whole.entries.items() if self._sees(key)},
+            problems=tuple(entry for entry in whole.problems if self._sees_entry(entry)),
+            shadowed=tuple(pair for pair in whole.shadowed if all(self._sees_entry(entry) for entry in pair)),
+        )
+
+    def listing(self, source: Source) -> Listing:
+        """What one source holds, for administrators of everything."""
+        self._access.need("admin")
+        if not self._access.sees_all:
+            raise missing("admin")
+        return self._catalog.listing(source)
+
+    def get(self, workflow_id: str) -> Workflow:
+        if not self._sees(workflow_id):
+            raise self._not_found(workflow_id)  # which suggests from the view
+        if workflow_id not in self.snapshot().entries:
+            raise self._not_found(workflow_id)
+        return self._catalog.get(workflow_id)
+
+    def _sees(self, workflow_id: str) -> bool:
+        return self._access.may("read", workflow_id)
+
+    def _sees_entry(self, entry: Entry) -> bool:
+        return self._sees(entry.file.id)
+
+
+class ScopedRuns(Runs):
+    """The runs of the workflows that a caller may read, and what they may do to them, in their name."""
+
+    def __init__(self, runs: Runs, access: Access, *, confirmation: str) -> None:
+        self._runs = runs
+        self._access = access
+        self._confirmation = confirmation
+
+    def _seen(self, run_id: str) -> str:
+        """The id of the workflow of a run. Raises `RunNotFound` when there is none for them."""
+        workflow_id = self._runs.workflow_of(run_id)
+        if workflow_id is None or not self._access.may("read", workflow_id):
+            raise not_found(run_id)
+        return workflow_id
+
+    def _allowed(self, run_id: str, scope: str) -> None:
+        self._access.need(scope, self._seen(run_id))
+
+    def _allowed_to_confirm(self, run_id: str) -> None:
+        self._allowed(run_id, "confirm")
+        if not self._access.may_confirm(self._confirmation):
+            told = (
+                "Only a person may confirm here, and your token is an agent's. "
+                f"Have a person do it in the console, or with `workflowlookup confirm {run_id}`."
+            )
+            raise Forbidden(told, scope="confirm", runId=run_id)
+
+    def _sees(self, workflow_id: str | None) -> bool:
+        return workflow_id is not None and self._access.may("read", workflow_id)
+
+    # ── what moves a run ────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(  # noqa: PLR0913 - as the one that it stands for
+        self,
+        workflow: Workflow,
+        given: Context,
+        context: Context,
+        *,
+        run_id: str | None = None,
+        by: str = "",
+        timeout: float | None = None,
+    ) -> Run:
+        if not self._sees(workflow.id):
+            raise missing("read")  # whoever has the document in hand got it elsewhere
+        self._access.need("run", workflow.id)
+        try:
+            signed = self._access.sign(by)
+            return self._runs.start(workflow, given, context, run_id=run_id, by=signed, timeout=timeout)
+        except RunStateError:
+            if run_id is None or self._sees(self._runs.workflow_of(run_id)):
+                raise
+            raise RunStateError(f"The id '{run_id}' cannot be taken. Use another.", runId=run_id) from None
+
+    def submit(self, run_id: str, step_id: str, output: str, changes: Context, *, by: str = "") -> Run:
+        self._allowed(run_id, "run")
+        return self._runs.submit(run_id, step_id, output, changes, by=self._access.sign(by))
+
+    def confirm(self, run_id: str, step_id: str = "", *, relayed: bool = False, note: str = "", by: str = "") -> Run:
+        self._allowed_to_confirm(run_id)
+        return self._runs.confirm(run_id, step_id, relayed=relayed, note=note, by=self._access.sign(by))
+
+    def deny(self, run_id: str, step_id: str = "", *, relayed: bool = False, note: str = "", by: str = "") -> Run:
+        self._allowed_to_confirm(run_id)
+        return self._runs.deny(run_id, step_id, relayed=relayed, note=note, by=self._access.sign(by))
+
+    def cancel(self, run_id: str, reason: str = "", *, by: str = "") -> Run:
+        self._allowed(run_id, "run")
+        return self._runs.cancel(run_id, reason, by=self._access.sign(by))
+
+    # ── what the server does by itself is nobody's to do for it ─────────────────────────────────────────────────
+
+    def _server_only(self, *_: Any, **__: Any) -> NoReturn:
+        raise Forbidden("Only the server itself does this.")
+
+    begin_call = _server_only
+    acknowledge_call = _server_only
+    report_call = _server_only
+    finish_call = _server_only
+    fail_call = _server_only
+    stop_call = _server_only
+
+    def at_work(self, limit: int = 1_000) -> list[Summary]:
+        return [summary for summary in self._runs.at_work(limit) if self._sees(summary.workflow_id)]
+
+    def left_running(self) -> list[str]:
+        return [run_id for run_id in self._runs.left_running() if self._sees(self._runs.workflow_of(run_id))]
+
+    def queue_position(self, run_id: str) -> tuple[int, int]:
+        """Among those that the caller sees."""
+        self._seen(run_id)
+        if self._access.sees_all:
+            return self._runs.queue_position(run_id)
+        queued = [summary.id for summary in self.at_work() if summary.state == "queued"]
+        return queued.index(run_id) + 1 if run_id in queued else 0, len(queued)
+
+    # ── what only looks ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def get(self, run_id: str) -> Run:
+        self._seen(run_id)
+        return self._runs.get(run_id)
+
+    def at(self, run_id: str, sequence: int) -> Run:
+        self._seen(run_id)
+        return self._runs.at(run_id, sequence)
+
+    def after(self, run: Run) -> Run:
+        self._seen(run.id)
+        return self._runs.after(run)
+
+    def workflow_of(self, run_id: str) -> str | None:
+        workflow_id = self._runs.workflow_of(run_id)
+        return workflow_id if self._sees(workflow_id) else None
+
+    def history(self, run_id: str, after: int = 0) -> list[Record]:
+        self._seen(run_id)
+        return self._runs.history(run_id, after)
+
+    def records(self, run_id: str) -> list[Record]:
+        return self._runs.records(run_id) if self._sees(self._runs.workflow_of(run_id)) else []
+
+    def summaries(self, query: Query) -> list[Summary]:
+        if not self._access.may("read"):
+            return []
+        if not self._access.sees_all:
+            query = msgspec.structs.replace(query, workflows=self._access.workflows)
+        return [summary for summary in self._runs.summaries(query) if self._sees(summary.workflow_id)]
+
+    def counts(self) -> dict[str, int]:
+        if self._access.sees_all:
+            return self._runs.counts()
+        return dict(collections.Counter(summary.state for summary in self.every()))
+
+    def heads(self) -> dict[str, int]:
+        return {key: head for key, head in self._runs.heads().items() if self._sees(self._runs.workflow_of(key))}
+
+    def watch(self, listener: Callable[[str], None]) -> Watch:
+        return scoped_watch(self._runs, self._access, listener, self._runs.watch)
+
+    # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _need_everything(self) -> None:
+        if not (self._access.may("admin") and self._access.sees_all):
+            raise missing("admin")
+
+    def take_in(self, run_id: str, records: Sequence[Record]) -> bool:
+        self._need_everything()
+        return self._runs.take_in(run_id, records)
+
+    def adopt(self, run_id: str, records: Sequence[Record]) -> Run:
+        self._need_everything()
+        return self._runs.adopt(run_id, records)
+
+    def delete(self, run_id: str) -> None:
+        self._allowed(run_id, "admin")
+        self._runs.delete(run_id)
+
+    def purge(self, before: int) -> int:
+        self._need_everything()
+        return self._runs.purge(before)
+
+    def close(self) -> None:
+        """Nothing: the journal is not the caller's."""
+
+
+class Following(Protocol):
+    """One who follows the runs, until closed."""
+
+    def changed(self) -> Collection[str]: ...
+    def close(self) -> None: ...
+
+
+def scoped_watch(
+    runs: Runs, access: Access, listener: Callable[[str], None], begin: Callable[[Callable[[str], None]], Following]
+) -> Watch:
+    """Follow the runs that a caller sees, until closed; `begin` follows all of them."""
+    return _ScopedWatch(runs, access, listener, begin)
+
+
+class _ScopedWatch(Watch):
+    """Follows the runs that a caller sees, until closed."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        access: Access,
+        listener: Callable[[str], None],
+        begin: Callable[[Callable[[str], None]], Following],
+    ) -> None:
+        self._runs = runs
+        self._access = access
+        self._listener = listener
+        self._shown: dict[str, None] = {}
+        """Runs that the caller has heard of: they hear that one is gone, when nobody can tell any more whose it was."""
+        self._watch = begin(self._hear)
+
+    def _hear(self, run_id: str) -> None:
+        if self._shows(run_id):
+            self._listener(run_id)
+
+    def _shows(self, run_id: str) -> bool:
+        workflow_id = self._runs.workflow_of(run_id)
+        if workflow_id is None:
+            was_shown = run_id in self._shown
+            self._shown.pop(run_id, None)
+            return was_shown
+        if not self._access.may("read", workflow_id):
+            return False
+        self._shown[run_id] = None
+        if len(self._shown) > MOST_REMEMBERED:
+            del self._shown[next(iter(self._shown))]
+        return True
+
+    def changed(self) -> Collection[str]:
+        return [run_id for run_id in self._watch.changed() if self._shows(run_id)]
+
+    def close(self) -> None:
+        self._watch.close()

@@ -1,0 +1,297 @@
+"""Who sends a request over HTTP: asked before anything else is done with it, in the same way everywhere.
+
+A request proves it by one `Authorization: Bearer` header, with a token of ours or a JWT of the issuer that the settings
+name; pages of the console also by a cookie that the login gives. On loopback, where there never was a token and no
+issuer is named, everybody is the local person: whoever can reach it has the files as well.
+"""
+
+import asyncio
+import hashlib
+import ipaddress
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from workflowlookup.access import LOCAL, Access
+from workflowlookup.errors import StorageError
+from workflowlookup.runs.tokens import PREFIX, Store, Token
+from workflowlookup.transport.oauth import KeysAway, Oauth
+from workflowlookup.transport.views import CURRENT
+
+log = logging.getLogger(__name__)
+
+ACCESS: Final = "access"
+"""Where in the scope of a request it says who sent it."""
+COOKIE: Final = "workflowlookup"
+METADATA: Final = "/.well-known/oauth-protected-resource"
+LOOK_SECONDS: Final = 0.5
+"""How often it is asked again who sent a request that takes long: a stream must not outlive its token."""
+AGAIN_SECONDS: Final = 0.25
+"""How often it is asked, for all of these together, whether anything about tokens has changed."""
+MOST_KEPT: Final = 10_000
+FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+"""Headers of what came through a proxy: it is not from this machine, whatever its address says."""
+
+_BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
+_HOST: Final = re.compile(r"[A-Za-z0-9.:\[\]_-]+")
+_NO_STORE: Final = {"Cache-Control": "no-store"}
+
+
+class Guard:
+    """Who may come in."""
+
+    def __init__(self, tokens: Store, oauth: Oauth | None, *, is_loopback: bool) -> None:
+        self._tokens = tokens
+        self._oauth = oauth
+        self._is_closed = oauth is not None or not is_loopback
+        self._version: tuple[int, int] = (-1, -1)
+        self._looked_at = float("-inf")
+        self._kept: dict[bytes, Token] = {}
+
+    async def authenticate(
+        self, request: Request, *, by_cookie: bool = False, is_again: bool = False
+    ) -> Access | Response:
+        """Who sends a request, or what they are answered. `by_cookie`: where a browser shows pages.
+
+        `is_again`: for one who was let in a moment ago; what is then said may be as old as `AGAIN_SECONDS`.
+        """
+        try:
+            if is_again:
+                self._look()
+            return await self._authenticate(request, by_cookie=by_cookie, is_again=is_again)
+        except (StorageError, KeysAway) as problem:
+            log.warning("nobody can be let in: %s", problem or type(problem).__name__)
+            told = {"error": "temporarily_unavailable", "error_description": "Nobody can be let in now. Try again."}
+            return JSONResponse(told, 503, {**_NO_STORE, "Retry-After": "5"})
+
+    def _look(self) -> None:
+        """See whether any token was made or revoked: one question for all who are let in again."""
+        if time.monotonic() - self._looked_at < AGAIN_SECONDS:
+            return
+        version = self._tokens.version()
+        self._looked_at = time.monotonic()
+        if version != self._version:
+            self._version = version
+            self._kept.clear()
+
+    async def _authenticate(self, request: Request, *, by_cookie: bool, is_again: bool) -> Access | Response:
+        headers = request.headers.getlist("authorization")
+        if len(headers) > 1:
+            return self._refuse(request, 400, "invalid_request", "Send one Authorization header.")
+        if headers:
+            said = _BEARER.fullmatch(headers[0])
+            if said is None:
+                return self._refuse(request, 401, "invalid_request", "Send Authorization: Bearer TOKEN.")
+            access = await self._find(said[1], is_again=is_again)
+        elif by_cookie and (cookie := request.cookies.get(COOKIE)):
+            access = await self._find(cookie, is_again=is_again)
+        elif self._is_open(request, is_again=is_again):
+            return LOCAL
+        else:
+            return self._refuse(request, 401, "", "This server wants to know who you are: send a token.")
+        if access is None:
+            return self._refuse(request, 401, "invalid_token", "The token is not known, has expired or was revoked.")
+        if not access.may("read"):
+            return self.forbid(request, "The token is good for nothing here: it has none of the scopes.")
+        return access
+
+    async def _find(self, secret: str, *, is_again: bool) -> Access | None:
+        if secret.startswith(PREFIX):
+            token = self._find_again(secret) if is_again else self._tokens.find(secret)
+            return token.access if token is not None else None
+        return await self._oauth.find(secret) if self._oauth is not None else None
+
+    def _find_again(self, secret: str) -> Token | None:
+        key = hashlib.sha256(secret.encode()).digest()
+        token = self._kept.get(key)
+        if token is None:
+            token = self._tokens.find(secret)
+            if token is not None and len(self._kept) < MOST_KEPT:
+                self._kept[key] = token
+        return token if token is not None and token.state(time.time_ns() // 1_000_000) == "valid" else None
+
+    def _is_open(self, request: Request, *, is_again: bool) -> bool:
+        """Whether it is the local person, who proves nothing.
+
+        Whoever revokes the last token, or loses the journal, does not open the door to everybody.
+        """
+        if not self._is_closed:
+            made, _ = self._version if is_again else self._tokens.version()
+            self._is_closed = made > 0
+        if self._is_closed or any(name in request.headers for name in FORWARDED):
+            return False
+        return request.client is not None and is_loopback(request.client.host)
+
+    # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def forbid(self, request: Request, told: str, scope: str = "read") -> Response:
+        """For one who is known and may not."""
+        return self._refuse(request, 403, "insufficient_scope", told, scope)
+
+    def _refuse(self, request: Request, status: int, error: str, told: str, scope: str = "") -> Response:
+        parts = ['realm="workflowlookup"']
+        if error:
+            parts.append(f'error="{error}"')
+        if scope:
+            parts.append(f'scope="{scope}"')
+        if self._oauth is not None:
+            parts.append(f'resource_metadata="{self._oauth.metadata_address(_base(request))}"')
+        headers = {**_NO_STORE, "WWW-Authenticate": f"Bearer {', '.join(parts)}"}
+        body = {"error": error or "unauthorized", "error_description": told}
+        return JSONResponse(body, status, headers)
+
+    def routes(self) -> list[BaseRoute]:
+        """Where clients of OAuth read whom to ask for a token; open to all, and also says that there is nobody."""
+
+        async def nothing(_: Request) -> Response:
+            return JSONResponse({"error": "not_found"}, 404)
+
+        async def metadata(request: Request) -> Response:
+            if self._oauth is None:
+                return await nothing(request)
+            return JSONResponse(self._oauth.metadata(_base(request)), headers={"Cache-Control": "max-age=300"})
+
+        return [
+            Route(METADATA, metadata),
+            Route(METADATA + "/{path:path}", metadata),
+            Route("/.well-known/{path:path}", nothing),
+        ]
+
+
+class Guarded:
+    """An application behind a guard: it is told who asks, and is stopped when that is not so any more."""
+
+    def __init__(  # noqa: PLR0913 - all that a gate is
+        self,
+        app: ASGIApp,
+        guard: Guard,
+        *,
+        by_cookie: bool = False,
+        needs: Callable[[Access], str] = lambda _: "",
+        refused: Callable[[], None] = lambda: None,
+        answer_unknown: Callable[[Request, Response], Response] = lambda _, response: response,
+    ) -> None:
+        """`needs`: why a caller may have nothing of it, or nothing. `refused` counts.
+
+        `answer_unknown` may put another answer in the place of a refusal, such as a page with a form.
+        """
+        self._app = app
+        self._guard = guard
+        self._by_cookie = by_cookie
+        self._needs = needs
+        self._refused = refused
+        self._answer_unknown = answer_unknown
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope)
+        found = await self._ask(request)
+        if isinstance(found, Response):
+            self._refused()
+            await self._answer_unknown(request, found)(scope, receive, send)
+            return
+        scope[ACCESS] = found
+        CURRENT.set(found)
+        await self._serve(found, request, receive, send)
+
+    async def _ask(self, request: Request, *, is_again: bool = False) -> Access | Response:
+        found = await self._guard.authenticate(request, by_cookie=self._by_cookie, is_again=is_again)
+        if isinstance(found, Response):
+            return found
+        told = self._needs(found)
+        return self._guard.forbid(request, told) if told else found
+
+    async def _serve(self, access: Access, request: Request, receive: Receive, send: Send) -> None:
+        begun, ended = False, False
+
+        async def note(message: Message) -> None:
+            nonlocal begun, ended
+            begun = True
+            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        with anyio.CancelScope() as life:
+            watch = _Watch(lambda: self._ask(request, is_again=True), access, life)
+            try:
+                await self._app(request.scope, receive, note)
+            finally:
+                watch.end()
+        if life.cancelled_caught and not ended:
+            self._refused()
+            if begun:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            else:
+                refusal = await self._ask(request)
+                response = refusal if isinstance(refusal, Response) else Response(status_code=401)
+                await response(request.scope, receive, send)
+
+
+class _Watch:
+    """Asks now and then whether a request that takes long is still from whom it was."""
+
+    def __init__(
+        self, ask: Callable[[], Awaitable[Access | Response]], access: Access, life: anyio.CancelScope
+    ) -> None:
+        self._ask = ask
+        self._access = access
+        self._life = life
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._timer = self._loop.call_later(LOOK_SECONDS, self._begin)
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._look())
+
+    async def _look(self) -> None:
+        found = await self._ask()
+        nobody_knows = isinstance(found, Response) and found.status_code >= 500
+        if found == self._access or nobody_knows:
+            self._timer = self._loop.call_later(LOOK_SECONDS, self._begin)
+        else:
+            self._life.cancel()
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address, as sockets have it, is one that only this machine reaches."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return (mapped or found).is_loopback
+
+
+def why_not_listen(address: str, *, has_tokens: Callable[[], bool], has_issuer: bool) -> str:
+    """Why a server must not listen at an address; nothing when it may."""
+    if is_loopback(address) or has_issuer or has_tokens():
+        return ""
+    return (
+        f"not started: other machines reach {address}, and nobody would be asked who they are. Make a token first "
+        "(`workflowlookup token create --name NAME --scope run`), name an issuer of tokens (the settings oauth_issuer, "
+        "oauth_audience and oauth_jwks_url), or listen at 127.0.0.1."
+    )
+
+
+def needs_everything(access: Access) -> str:
+    """Why one may not see figures of all workflows together."""
+    return "" if access.sees_all else "This is about all workflows: it takes a token that is good for all of them."
+
+
+def _base(request: Request) -> str:
+    """How the client reached this server; the names were checked before."""
+    host = request.headers.get("host", "")
+    return f"{request.scope.get('scheme', 'http')}://{host if _HOST.fullmatch(host) else 'localhost'}"

@@ -1,0 +1,79 @@
+"""How much is taken over HTTP: from whom, for which names of this server, how often."""
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+MOST_CLIENTS: Final = 10_000
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+"""The names of this machine for itself."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of this name."""
+
+    max_message_bytes: int
+    max_sessions: int
+    idle_seconds: float
+    requests_per_minute: int
+    allowed_hosts: tuple[str, ...]
+    allowed_origins: tuple[str, ...]
+
+
+class Rate:
+    """How often each client asks: as many requests as are allowed in a minute may come at once, then one by one."""
+
+    def __init__(self, requests_per_minute: int) -> None:
+        self._most = requests_per_minute
+        self._clients: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> int:
+        """Count a request; how many seconds to wait when it is too many, else 0."""
+        if not self._most:
+            return 0
+        now = time.monotonic()
+        left, at = self._clients.pop(client, (float(self._most), now))
+        left = min(float(self._most), left + (now - at) * self._most / 60)
+        is_taken = left >= 1
+        self._clients[client] = (left - 1 if is_taken else left, now)
+        if len(self._clients) > MOST_CLIENTS:
+            self._clients.popitem(last=False)
+        return 0 if is_taken else max(1, math.ceil((1 - left) * 60 / self._most))
+
+
+def is_allowed_host(host: str, allowed: Iterable[str]) -> bool:
+    """Whether a `Host` header names this server; a name without a port stands for every port."""
+    host = host.lower()
+    return any(name in ("*", host) or _without_port(host) == name for name in allowed)
+
+
+def is_allowed_origin(origin: str, host: str, allowed: Iterable[str]) -> bool:
+    """Whether a page of this origin may ask: the server's own pages, and those that the settings name."""
+    origin, host = origin.lower().rstrip("/"), host.lower()
+    if origin in (f"http://{host}", f"https://{host}"):
+        return True
+    return any(name in ("*", origin) or _without_port(origin) == name for name in allowed)
+
+
+def _without_port(name: str) -> str:
+    start, separator, port = name.rpartition(":")
+    return start if separator and port.isdecimal() else name
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """HOST:PORT, apart. Raises `ValueError`."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 <= int(port) <= 65_535:
+        raise ValueError("HOST:PORT, such as 127.0.0.1:8787")
+    return host, int(port)
+
+
+def names_of(host: str, port: int) -> tuple[str, ...]:
+    """What a server that listens here may be called, unless the settings say otherwise."""
+    if host.strip("[]") in ("127.0.0.1", "localhost", "::1"):
+        return LOOPBACK
+    return (*LOOPBACK, host.lower(), f"{host.lower()}:{port}")

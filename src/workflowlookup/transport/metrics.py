@@ -1,0 +1,148 @@
+"""What the server counts of itself, as OpenMetrics text.
+
+Counts and latencies are kept here. What can be asked when somebody wants to know, such as the runs by their state, is
+asked then: by the functions in `ask`.
+"""
+
+import bisect
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from mcp.shared.exceptions import MCPError
+
+CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Seconds: the upper ends of the classes of latency."""
+METHODS: Final = frozenset(
+    {
+        "initialize",
+        "ping",
+        "server/discover",
+        "subscriptions/listen",
+        "shutdown",
+        "tools/list",
+        "tools/call",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+        "tasks/get",
+        "tasks/list",
+        "tasks/result",
+        "tasks/update",
+        "tasks/cancel",
+    }
+)
+"""What is told apart; a client cannot make up more."""
+
+
+class Family:
+    """Samples of one kind: what they are called, what kind they are, and what they say."""
+
+    def __init__(self, name: str, kind: str, about: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> None:
+        self.name, self.kind, self.about = name, kind, about
+        self.samples = list(samples)
+
+
+class Outcome:
+    """What became of one request."""
+
+    is_refusal = False
+    """Whether it was answered with a tool's refusal."""
+
+
+class _Latency:
+    """How long requests of one method took."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect.bisect_left(BOUNDS, seconds)] += 1
+        self.sum += seconds
+
+
+class Metrics:
+    """The counters of one server."""
+
+    def __init__(self, ask: Sequence[Callable[[], Iterable[Family]]] = ()) -> None:
+        self.ask = list(ask)
+        self._requests: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._latencies: defaultdict[str, _Latency] = defaultdict(_Latency)
+        self._refusals: defaultdict[str, int] = defaultdict(int)
+
+    @contextlib.contextmanager
+    def request(self, method: str) -> Iterator[Outcome]:
+        """Count a request, by what becomes of it."""
+        named = method if method in METHODS else "other"
+        outcome, begun, word = Outcome(), time.perf_counter(), "cancelled"
+        try:
+            yield outcome
+            word = "refused" if outcome.is_refusal else "ok"
+        except MCPError as error:
+            word = str(error.code)
+            raise
+        except Exception:
+            word = "failed"
+            raise
+        finally:
+            self._requests[named, word] += 1
+            if named != "subscriptions/listen":  # which takes as long as the client likes
+                self._latencies[named].add(time.perf_counter() - begun)
+
+    def refuse(self, reason: str) -> None:
+        """Count what was turned away before it was a request: `reason` is one of few words."""
+        self._refusals[reason] += 1
+
+    def text(self) -> str:
+        """Everything, for a scraper."""
+        lines: list[str] = []
+        for family in self._families():
+            name = f"workflowlookup_{family.name}"
+            lines += [f"# TYPE {name} {family.kind}", f"# HELP {name} {_escaped(family.about)}"]
+            suffix = "_total" if family.kind == "counter" else ""
+            lines += [f"{name}{suffix}{_labels(labels)} {_number(value)}" for labels, value in family.samples]
+        lines += self._histogram()
+        return "\n".join([*lines, "# EOF", ""])
+
+    def _families(self) -> Iterator[Family]:
+        requests = (({"method": method, "outcome": word}, count) for (method, word), count in self._requests.items())
+        yield Family("requests", "counter", "MCP requests, by what became of them.", requests)
+        refusals = (({"reason": reason}, count) for reason, count in self._refusals.items())
+        yield Family("refusals", "counter", "HTTP requests that were turned away.", refusals)
+        for ask in self.ask:
+            yield from ask()
+
+    def _histogram(self) -> Iterator[str]:
+        name = "workflowlookup_request_seconds"
+        yield f"# TYPE {name} histogram"
+        yield f"# UNIT {name} seconds"
+        yield f"# HELP {name} How long MCP requests took."
+        for method, latency in self._latencies.items():
+            total = 0
+            for bound, count in zip((*map(str, BOUNDS), "+Inf"), latency.counts, strict=True):
+                total += count
+                yield f"{name}_bucket{_labels({'method': method, 'le': bound})} {total}"
+            yield f"{name}_count{_labels({'method': method})} {total}"
+            yield f"{name}_sum{_labels({'method': method})} {_number(latency.sum)}"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    told = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return f"{{{told}}}" if told else ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(round(value, 9))

@@ -1,0 +1,97 @@
+"""The web site that a server is: MCP at `/mcp`, its health and its figures, and whatever else is put beside them."""
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from workflowlookup.access import Access
+from workflowlookup.transport.guard import Guard, Guarded, needs_everything
+from workflowlookup.transport.http import Door
+from workflowlookup.transport.limits import Limits, is_allowed_host, is_allowed_origin
+from workflowlookup.transport.metrics import CONTENT_TYPE, Metrics
+
+log = logging.getLogger(__name__)
+
+PROBES: Final = ("/healthz", "/readyz")
+"""What is asked by machines that call this one by its number; they are told yes or no and nothing else."""
+
+
+class _Names:
+    """Answers only to the names of this server, and only to its own pages: a page from elsewhere cannot reach it."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics) -> None:
+        self._app = app
+        self._limits = limits
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in PROBES:
+            refused = self._refuse(Headers(scope=scope))
+            if refused is not None:
+                await refused(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refuse(self, headers: Headers) -> Response | None:
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        if len(hosts) != 1 or not is_allowed_host(hosts[0], self._limits.allowed_hosts):
+            self._metrics.refuse("host")
+            return PlainTextResponse("This server has another name: see the setting allowed_hosts.\n", 421)
+        if any(not is_allowed_origin(origin, hosts[0], self._limits.allowed_origins) for origin in origins):
+            self._metrics.refuse("origin")
+            return PlainTextResponse("Pages from elsewhere may not ask: see the setting allowed_origins.\n", 403)
+        return None
+
+
+def make_site(
+    door: Door,
+    limits: Limits,
+    *,
+    guard: Guard,
+    find_fault: Callable[[], str],
+    routes: Sequence[BaseRoute] = (),
+) -> Starlette:
+    """The application. `find_fault` says why no work can be done now, nothing when it can; `routes` come last."""
+
+    async def health(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readiness(_: Request) -> Response:
+        fault = "the server is stopping" if door.is_draining else find_fault()
+        if not fault:
+            return PlainTextResponse("ready\n")
+        log.warning("not ready: %s", fault)
+        return JSONResponse({"ready": False}, status_code=503)
+
+    async def figures(_: Request) -> Response:
+        return Response(door.metrics.text(), media_type=CONTENT_TYPE)
+
+    def guarded(app: ASGIApp, needs: Callable[[Access], str] = lambda _: "") -> ASGIApp:
+        return Guarded(app, guard, needs=needs, refused=lambda: door.metrics.refuse("access"))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with door.run():
+            yield
+
+    return Starlette(
+        routes=[
+            Route("/mcp", endpoint=guarded(door)),
+            Route("/healthz", health),
+            Route("/readyz", readiness),
+            Route("/metrics", endpoint=guarded(Route("/metrics", figures).app, needs_everything)),
+            *guard.routes(),
+            *routes,
+        ],
+        middleware=[Middleware(_Names, limits=limits, metrics=door.metrics)],
+        lifespan=lifespan,
+    )

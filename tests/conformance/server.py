@@ -1,0 +1,228 @@
+"""A server with what the official conformance suite asks for, mounted into our own transport. For tests only.
+
+    python server.py --http 127.0.0.1:PORT
+
+The fixtures stand in for our tools, resources and prompts, and ask the client on their own account; so what passes here
+is the transport, the eras and the lifecycle. How our own tools ask is proven in `tests/transport/test_same_everywhere.py`.
+"""
+
+import hashlib
+import hmac
+import json
+import re
+import sys
+from typing import Any, ClassVar
+
+import msgspec
+from fixtures import ANSWERS, NEEDS, PROMPTS, QUESTIONS, RESOURCES, ROUNDS, SCHEMAS, TEMPLATE, TOOLS, text
+
+from workflowlookup.app import make_services
+from workflowlookup.errors import InvalidParams, MissingClientCapability, ResourceNotFound
+from workflowlookup.protocol import jsonrpc
+from workflowlookup.protocol.calls import Call
+from workflowlookup.protocol.connection import Connection
+from workflowlookup.protocol.replies import PENDING, cacheable_in
+from workflowlookup.settings import read_settings
+from workflowlookup.transport.bell import Bell
+from workflowlookup.transport.guard import Guard
+from workflowlookup.transport.http import Door
+from workflowlookup.transport.limits import Limits, names_of, split_address
+from workflowlookup.transport.listening import listen, run
+from workflowlookup.transport.shared import SharedSurface
+from workflowlookup.transport.site import make_site
+
+SECRET = b"only for tests"
+
+
+class NoTokens:
+    """A server that never had a token: on loopback everybody is the local person."""
+
+    def find(self, _):
+        return None
+
+    def version(self):
+        return 0, 0
+
+
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    return SCHEMAS.get(name, {"type": "object", "properties": {}})
+
+
+def seal(state: str) -> str:
+    return f"{state}.{hmac.new(SECRET, state.encode(), hashlib.sha256).hexdigest()}"
+
+
+class Fixtures(Connection):
+    """A connection whose tools, resources and prompts are those of the suite."""
+
+    def __init__(self, surface: SharedSurface) -> None:
+        super().__init__(surface)
+        self.open: dict[str, tuple[Call, str]] = {}
+
+    # ── tools ──
+
+    def list_tools(self, call: Call) -> Any:
+        tools = [
+            {"name": name, "description": f"The fixture {name}.", "inputSchema": schema_of(name)} for name in TOOLS
+        ]
+        return cacheable_in(call, {"tools": tools})
+
+    def call_tool(self, call: Call) -> Any:
+        name, meta = call.text("name"), call.object_params().get("_meta") or {}
+        given = call.object_params().get("arguments") or {}
+        if name in ANSWERS:
+            return ANSWERS[name]
+        if name in QUESTIONS:
+            question = QUESTIONS[name][1](given)
+            identifier = f"fixture-{len(self.open)}-{call.id.decode()}"
+            self.open[identifier] = (call, name)
+            self.outbox.append(jsonrpc.request(identifier, **question))
+            return PENDING
+        if name in ROUNDS:
+            return self.ask_in_rounds(call, name) or {"content": [text(f"state-ok: {self.said(call)}")]}
+        if name == "test_missing_capability":
+            if "sampling" not in meta.get(CAPABILITIES, {}):
+                raise MissingClientCapability("This needs sampling.", requiredCapabilities={"sampling": {}})
+        elif name in ("test_tool_with_logging", "test_logging_tool"):
+            if not call.rules.envelope or LOG_LEVEL in meta:
+                for words in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+                    self.outbox.append(jsonrpc.notification("notifications/message", {"level": "info", "data": words}))
+        elif name == "test_tool_with_progress":
+            for progress in (0, 50, 100) if "progressToken" in meta else ():
+                told = {"progressToken": meta["progressToken"], "progress": progress, "total": 100}
+                self.outbox.append(jsonrpc.notification("notifications/progress", told))
+        elif name != "test_trigger_tool_change":
+            raise InvalidParams(f"there is no tool '{name}'")
+        return {"content": [text(f"{name} is done.")]}
+
+    def said(self, call: Call) -> str:
+        return json.dumps(call.object_params().get("inputResponses"))
+
+    def ask_in_rounds(self, call: Call, name: str) -> Any:
+        """The next questions; None when all of them are answered."""
+        keeps_state, rounds = ROUNDS[name]
+        params = call.object_params()
+        responses, state = params.get("inputResponses"), params.get("requestState")
+        if keeps_state and state is not None and state != seal(state.rpartition(".")[0]):
+            raise InvalidParams("requestState is not what this server gave")
+        number = int(state.partition(":")[0]) if keeps_state and state is not None else 0
+        can = (params.get("_meta") or {}).get(CAPABILITIES, {})
+        asked = {key: question for key, question in rounds[number].items() if NEEDS[question["method"]] in can}
+        if isinstance(responses, dict) and all(isinstance(responses.get(key), dict) for key in asked):
+            number += 1
+            if number == len(rounds):
+                return None
+            asked = rounds[number]
+        result: dict[str, Any] = {"resultType": "input_required", "inputRequests": asked}
+        return result | ({"requestState": seal(f"{number}:{name}")} if keeps_state else {})
+
+    def asker_of(self, question_id: str) -> bytes | None:
+        return self.open[question_id][0].id if question_id in self.open else super().asker_of(question_id)
+
+    def _hear(self, response: jsonrpc.Response) -> bytes | None:
+        asked = self.open.pop(msgspec.json.decode(response.id), None)
+        if asked is None:
+            return super()._hear(response)
+        call, name = asked
+        words = QUESTIONS[name][0].format((response.result or response.error).decode())
+        return jsonrpc.success(call.id, {"content": [text(words)]})
+
+    # ── resources and prompts ──
+
+    def list_resources(self, call: Call) -> Any:
+        described = [{"uri": uri, "name": uri, "description": f"The fixture {uri}."} for uri in RESOURCES]
+        return cacheable_in(call, {"resources": described})
+
+    def list_templates(self, call: Call) -> Any:
+        return cacheable_in(call, {"resourceTemplates": [{"uriTemplate": TEMPLATE, "name": "template"}]})
+
+    def read_resource(self, call: Call) -> Any:
+        uri = call.text("uri")
+        found = RESOURCES.get(uri)
+        if match := re.fullmatch(r"test://template/(\w+)/data", uri):
+            told = {"id": match[1], "templateTest": True, "data": f"Data for ID: {match[1]}"}
+            found = {"mimeType": "application/json", "text": json.dumps(told)}
+        if found is None:
+            raise ResourceNotFound("There is no such fixture.", uri=uri)
+        return cacheable_in(call, {"contents": [{"uri": uri, **found}]})
+
+    def subscribe(self, call: Call) -> Any:
+        call.text("uri")
+        return {}
+
+    def list_prompts(self, call: Call) -> Any:
+        prompts = [
+            {
+                "name": name,
+                "description": f"The fixture {name}.",
+                "arguments": [{"name": argument, "description": argument, "required": True} for argument in arguments],
+            }
+            for name, (arguments, _) in PROMPTS.items()
+        ]
+        return cacheable_in(call, {"prompts": prompts})
+
+    def get_prompt(self, call: Call) -> Any:
+        name = call.text("name")
+        if name not in PROMPTS:
+            raise InvalidParams(f"there is no prompt '{name}'")
+        if name in ROUNDS and (questions := self.ask_in_rounds(call, name)):
+            return questions
+        contents = PROMPTS[name][1](call.object_params().get("arguments") or {})
+        return {"messages": [{"role": "user", "content": content} for content in contents]}
+
+    def complete(self, call: Call) -> Any:
+        return {"completion": {"values": [], "total": 0, "hasMore": False}}
+
+    def set_level(self, call: Call) -> Any:
+        call.text("level")
+        return {}
+
+    def initialize(self, call: Call) -> Any:
+        result: Any = self._initialize(call)
+        return {**result, "capabilities": {**result["capabilities"], "logging": {}}}
+
+    _FIXTURES: ClassVar[dict[str, Any]] = {
+        "tools/list": list_tools,
+        "tools/call": call_tool,
+        "resources/list": list_resources,
+        "resources/templates/list": list_templates,
+        "resources/read": read_resource,
+        "prompts/list": list_prompts,
+        "prompts/get": get_prompt,
+        "completion/complete": complete,
+    }
+    _HANDSHAKE: ClassVar[Any] = {
+        **Connection._HANDSHAKE,
+        **_FIXTURES,
+        "initialize": initialize,
+        "resources/subscribe": subscribe,
+        "resources/unsubscribe": subscribe,
+        "logging/setLevel": set_level,
+    }
+    _ENVELOPE: ClassVar[Any] = {**Connection._ENVELOPE, **_FIXTURES}
+
+
+def main() -> int:
+    host, port = split_address(sys.argv[sys.argv.index("--http") + 1])
+    settings = read_settings({}, {}, directory="/")
+    bell = Bell()
+    surface = SharedSurface(lambda: make_services(settings, bell.ring), bell.ring)
+    limits = Limits(
+        max_message_bytes=1 << 20,
+        max_sessions=100,
+        idle_seconds=60,
+        requests_per_minute=0,
+        allowed_hosts=names_of(host, port),
+        allowed_origins=(),
+    )
+    door = Door(lambda _: Fixtures(surface), limits, bell, input_schema_of=schema_of)
+    site = make_site(door, limits, guard=Guard(NoTokens(), None, is_loopback=True), find_fault=lambda: "")
+    return run(site, door, listen(host, port), max_sessions=100, drain_seconds=1, reload=lambda: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

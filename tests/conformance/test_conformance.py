@@ -1,0 +1,99 @@
+"""The official conformance suites against our transport: with their fixtures mounted, and against the real server.
+
+They need npm and Node.js 22, which npm brings along; without a way to the packages the tests are skipped.
+"""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from npm import install, node_for
+
+from web import WebServer
+
+HERE = Path(__file__).parent
+FOLDER = HERE / "suites"
+SUITES = {
+    "0.1.16": ("conformance-stable", ()),
+    "0.2, handshake": ("conformance-next", ("--spec-version", "2025-11-25")),
+    "0.2, envelope": ("conformance-next", ("--spec-version", "2026-07-28")),
+}
+MOST_SECONDS = 240
+NO_FIXTURE = {
+    "0.1.16": """server-initialize ping completion-complete tools-list server-sse-multiple-streams resources-list
+        prompts-list dns-rebinding-protection""",
+    "0.2, handshake": """server-initialize server-session-lifecycle ping completion-complete tools-list
+        server-sse-multiple-streams resources-list prompts-list dns-rebinding-protection""",
+    "0.2, envelope": """completion-complete tools-list server-sse-multiple-streams resources-list
+        sep-2164-resource-not-found prompts-list dns-rebinding-protection caching http-header-validation
+        input-required-result-unsupported-methods""",
+}
+"""The scenarios that every server must pass, whatever it offers."""
+WITHOUT_FIXTURE = 24
+"""So many of the checks of `server-stateless` need none."""
+
+
+@pytest.fixture(scope="module")
+def node() -> str:
+    install(FOLDER, "the conformance suite")
+    return node_for(FOLDER, "the conformance suite")
+
+
+def run(node: str, suite: str, url: str, results: Path) -> tuple[int, str]:
+    package, options = SUITES[suite]
+    program = FOLDER / "node_modules" / package / "dist" / "index.js"
+    command = [node, str(program), "server", "--url", url, "--suite", "all", *options, "-o", str(results)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=MOST_SECONDS, cwd=results.parent
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def checks(results: Path, scenario: str, status: str) -> list[dict]:
+    """What came out of a scenario, `*` for all."""
+    return [
+        check
+        for file in results.glob(f"server-{scenario}-20*/checks.json")
+        for check in json.loads(file.read_text())
+        if check["status"] == status
+    ]
+
+
+@pytest.fixture(scope="module")
+def fixtures(tmp_path_factory):
+    server = WebServer(tmp_path_factory.mktemp("fixtures"), program=(str(HERE / "server.py"),))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    server = WebServer(tmp_path_factory.mktemp("real"), "--requests-per-minute", "0")
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("suite", list(SUITES))
+def test_every_scenario_passes_with_its_fixtures(node, suite, fixtures, tmp_path):
+    code, said = run(node, suite, fixtures.url, tmp_path / "results")
+
+    failed = checks(tmp_path / "results", "*", "FAILURE")
+    assert [(check["id"], check.get("errorMessage")) for check in failed] == []
+    assert code == 0, said
+    passed = int(re.search(r"Total: (\d+) passed, 0 failed", said)[1])
+    assert passed >= {"0.1.16": 44, "0.2, handshake": 83, "0.2, envelope": 150}[suite]
+
+
+@pytest.mark.parametrize("suite", list(SUITES))
+def test_every_scenario_without_a_fixture_passes_against_the_real_server(node, suite, real, tmp_path):
+    run(node, suite, real.url, tmp_path / "results")
+
+    for scenario in NO_FIXTURE[suite].split():
+        assert checks(tmp_path / "results", scenario, "SUCCESS"), scenario
+        assert not checks(tmp_path / "results", scenario, "FAILURE"), scenario
+    if suite == "0.2, envelope":
+        stateless = checks(tmp_path / "results", "server-stateless", "FAILURE")
+        assert [check["id"] for check in stateless if not check.get("details", {}).get("untestable")] == []
+        assert len(checks(tmp_path / "results", "server-stateless", "SUCCESS")) >= WITHOUT_FIXTURE

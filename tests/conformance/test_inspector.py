@@ -1,0 +1,83 @@
+"""The official inspector's command line against both transports, in both eras.
+
+It is run where its packages are installed, by `make conformance`, which installs them; they are big.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from npm import install, node_for
+
+from web import WebServer
+
+FOLDER = Path(__file__).parent / "inspector"
+PROGRAM = FOLDER / "node_modules" / ".bin" / "mcp-inspector"
+WANTED = "WORKFLOWLOOKUP_TEST_INSPECTOR"
+ERAS = {"handshake": (), "envelope": ("--protocol-era", "modern")}
+
+
+@pytest.fixture(scope="module")
+def node() -> str:
+    if not PROGRAM.exists() and WANTED not in os.environ:
+        pytest.skip("the inspector is not installed: `make conformance` installs and runs it")
+    install(FOLDER, "the inspector")
+    return node_for(FOLDER, "the inspector")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    web = WebServer(tmp_path_factory.mktemp("web"))
+    yield web
+    web.stop()
+
+
+@pytest.fixture(params=["pipes", "http"])
+def where(request, server):
+    """The server, as the inspector is told of it."""
+    return [server.url] if request.param == "http" else [sys.executable, "-m", "workflowlookup", "serve"]
+
+
+@pytest.fixture(params=list(ERAS))
+def inspect(request, node, where, tmp_path):
+    def ask(method, *options):
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
+        environment = clean | {"HOME": str(tmp_path), "MCP_INSPECTOR_SECRET_STORE": "memory"}
+        environment["PATH"] = os.pathsep.join((str(Path(node).parent), environment.get("PATH", "")))
+        command = [node, str(PROGRAM.resolve()), "--cli", *where, *ERAS[request.param], "--method", method, *options]
+        done = subprocess.run(
+            [*command, "-q", "--format", "json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            cwd=tmp_path,
+            env=environment,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return ask
+
+
+def test_it_lists_the_tools(inspect):
+    code, said = inspect("tools/list")
+
+    assert code == 0, said
+    assert {"workflow_list", "workflow_start"} <= {tool["name"] for tool in json.loads(said)["result"]["tools"]}
+
+
+def test_it_calls_one(inspect):
+    code, said = inspect("tools/call", "--tool-name", "workflow_get", "--tool-arg", "id=bug-investigation")
+
+    assert code == 0, said
+    assert json.loads(said)["result"]["structuredContent"]["id"] == "bug-investigation"
+
+
+def test_it_sees_what_a_tool_refuses(inspect):
+    code, said = inspect("tools/call", "--tool-name", "workflow_get", "--tool-arg", "id=no-such-workflow")
+
+    assert code == 5, said
+    assert "No workflow has the id 'no-such-workflow'" in said

@@ -1,0 +1,130 @@
+"""Fixtures: a furnished library and journal, the console over it in memory, and the same in a real Chromium."""
+
+import contextlib
+import hashlib
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sites import Served, Site, Window
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from workflowlookup.console.app import make_routes
+
+
+@pytest.fixture(scope="session")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """Made once, and only looked at."""
+    return Site(tmp_path_factory.mktemp("furnished"))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """For a test that changes something."""
+    made = Site(tmp_path)
+    yield made
+    made.runs.close()
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Site]:
+    """Without documents of its own and without runs."""
+    made = Site(tmp_path, is_furnished=False)
+    yield made
+    made.runs.close()
+
+
+Visit = Callable[..., TestClient]
+
+
+@pytest.fixture
+def visit() -> Iterator[Visit]:
+    """Opens the console in memory for a viewer; all of it runs on one thread."""
+    with contextlib.ExitStack() as opened:
+
+        def open_console(site: Site, viewer: str = "mira", **options) -> TestClient:
+            house = site.house(**options)
+            client = TestClient(Starlette(routes=make_routes(house)), base_url="http://localhost:8000")
+            client.headers["origin"] = "http://localhost:8000"
+            client.cookies.set("viewer", viewer)
+            client.follow_redirects = False
+            client.house = house  # type: ignore[attr-defined]
+            opened.enter_context(client)
+            return client
+
+        yield open_console
+
+
+# ── a real browser ──────────────────────────────────────────────────────────────────────────────────────────────
+
+ARGUMENTS = (
+    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync "
+    "--no-first-run --disable-quic"
+).split()
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FOLDER = Path(__file__).parent / "axe"
+INSTALLED = FOLDER / "node_modules" / ".installed-from"
+OFFLINE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED|ERR_SOCKET_TIMEOUT")
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """The system's Chromium, driven by Playwright."""
+    program = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("Chromium is not installed (`make test` installs it where it may): the browser tests were not run")
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The source of axe-core, as the lock file pins it."""
+    lock = hashlib.sha256((FOLDER / "package-lock.json").read_bytes()).hexdigest()
+    if not INSTALLED.is_file() or INSTALLED.read_text() != lock:
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip("npm is not installed: the accessibility of the console was not checked")
+        command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--prefer-offline"]
+        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False, timeout=600)
+        if done.returncode != 0 and OFFLINE.search(done.stderr):
+            pytest.skip("npm could not reach its registry: the accessibility of the console was not checked")
+        assert done.returncode == 0, done.stderr
+        INSTALLED.write_text(lock)
+    return (FOLDER / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Site], Served]]:
+    """Serves sites until the test is over."""
+    running: list[Served] = []
+
+    def start(site: Site) -> Served:
+        running.append(Served(site))
+        return running[-1]
+
+    yield start
+    for served in running:
+        served.stop()
+
+
+@pytest.fixture
+def window(chromium) -> Iterator[Callable[..., Window]]:
+    """Opens windows, each with a visitor of its own; none may have complained."""
+    windows: list[Window] = []
+
+    def open_window(served: Served, viewer: str = "mira", **options) -> Window:
+        windows.append(Window(chromium, served, viewer, **options))
+        return windows[-1]
+
+    yield open_window
+    for one in windows:
+        one.context.close()
+    assert [complaint for one in windows for complaint in one.complaints] == []

@@ -1,0 +1,359 @@
+"""The console in a real Chromium: every page and action, two viewers at once, runs that change, hostile outputs."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from make import document, step, write
+from workflowlookup.core.building import build
+
+PICTURES = Path(__file__).parent.parent.parent / "docs" / "pictures"
+"""`make pictures` writes them; else they go where nobody keeps them."""
+PLACES = {
+    "runs": "/runs",
+    "run": "/runs/{held}",
+    "library": "/library",
+    "workflow": "/library/release",
+    "changes": "/library/release/changes",
+    "statistics": "/statistics",
+    "figures": "/statistics/release",
+    "tools": "/tools",
+    "health": "/health",
+}
+OTHERS = {
+    "run that was refused": "/runs/{exhausted}",
+    "run that was denied": "/runs/{denied}",
+    "broken document": "/library/half-done",
+    "bundled workflow": "/library/bug-investigation",
+}
+HOSTILE = '<script>alert("owned")</script><img src=x onerror=alert(1)> \u202egnp.exe\u202c {{7*7}} \x1b[31m\x00'
+LOOKS = {
+    "light": {},
+    "dark": {"color_scheme": "dark"},
+    "phone": {"viewport": {"width": 320, "height": 640}},
+}
+
+
+def width(page):
+    return page.evaluate("document.documentElement.scrollWidth")
+
+
+# ── every page, in every look ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_page_is_accessible_and_fits(furnished, serve, window, axe, look):
+    options = dict(LOOKS[look])
+    opened = window(serve(furnished), reduced_motion="reduce", color_scheme=options.get("color_scheme", "light"))
+    if "viewport" in options:
+        opened.page.set_viewport_size(options["viewport"])
+    for name, path in {**PLACES, **OTHERS}.items():
+        page = opened.open(path.format(**furnished.named))
+        page.evaluate(axe)
+        found = page.evaluate("axe.run().then(({violations}) => violations)")
+        told = [(one["id"], one["nodes"][0]["html"], one["nodes"][0].get("failureSummary")) for one in found]
+        assert told == [], name
+        assert width(page) <= page.viewport_size["width"], name
+
+
+@pytest.mark.parametrize("name", ["runs", "run", "library", "workflow", "statistics", "figures"])
+def test_pictures_for_the_docs(furnished, serve, window, tmp_path, name):
+    opened = window(serve(furnished), "judge", reduced_motion="reduce")  # who is not told where files are
+    opened.page.set_viewport_size({"width": 1280, "height": 1500 if name in ("run", "figures") else 800})
+    page = opened.open(PLACES[name].format(**furnished.named))
+    page.wait_for_load_state("load")
+    if name in ("runs", "run"):
+        page.locator("#pulse").get_by_text("Live").wait_for()
+    path = tmp_path / f"{name}.png"
+    page.screenshot(path=path)
+
+    assert path.stat().st_size > 10_000
+    if os.environ.get("WORKFLOWLOOKUP_PICTURES") == "1":
+        PICTURES.mkdir(exist_ok=True)
+        shutil.copy(path, PICTURES / f"console-{name}.png")
+
+
+def test_pages_work_without_scripts(site, serve, window):
+    opened = window(serve(site), java_script_enabled=False)
+    page = opened.open("/library")
+    page.get_by_label("Search", exact=True).fill("announcement")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("link", name="Release a version").click()
+    assert page.get_by_role("heading", level=1).inner_text() == "Release a version"
+    page.get_by_role("button", name="Compare").click()
+    assert "Follow every link" in page.inner_text("main")
+
+    page = opened.open("/runs?state=person")
+    page.locator(f"#to-{site.named['held']}").click()
+    page.get_by_role("button", name="Confirm").click()
+    page.get_by_text("You confirmed the step.").wait_for()
+    assert site.runs.get(site.named["held"]).current == "announce"
+
+
+# ── finding one's way ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_library_is_searched_while_one_types(furnished, serve, window):
+    opened = window(serve(furnished))
+    page = opened.open("/library")
+    page.keyboard.press("/")
+    page.keyboard.type("announcement")
+    page.get_by_role("list", name="Workflows").get_by_text("bug-investigation").wait_for(state="detached")
+    assert page.get_by_role("list", name="Workflows").get_by_role("listitem").count() == 1
+    assert page.evaluate("document.activeElement.id") == "q"
+    page.wait_for_url("**/library?q=announcement")
+    page.go_back()
+    page.get_by_text("bug-investigation").first.wait_for()
+
+
+def test_runs_are_filtered_in_place(furnished, serve, window):
+    opened = window(serve(furnished))
+    page = opened.open("/runs")
+    page.locator("#since").select_option("1h")
+    page.locator(f"#run-{furnished.named['held']}").wait_for(state="detached")
+    assert "since=1h" in page.url
+    page.get_by_role("link", name="Clear").click()
+    page.get_by_role("link", name=re.compile("wait for a person")).click()
+    assert page.locator("#rows li").count() == 2
+
+
+def test_the_keyboard_leads_everywhere(furnished, serve, window):
+    opened = window(serve(furnished))
+    page = opened.open("/runs")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    assert page.evaluate("document.activeElement.id") == f"to-{furnished.named['fresh']}"
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/runs/{furnished.named['fresh']}")
+    for key, place in {"l": "library", "s": "statistics", "t": "tools", "h": "health", "r": "runs"}.items():
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(f"**/{place}")
+
+
+def test_shortcuts_are_listed_and_can_be_switched_off(furnished, serve, window):
+    opened = window(serve(furnished))
+    page = opened.open("/runs")
+    page.keyboard.press("?")
+    page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
+    page.get_by_label("Use these shortcuts").uncheck()
+    page.get_by_role("button", name="Close").click()
+    for key in "?gl":
+        page.keyboard.press(key)
+    assert not page.locator("#keys").is_visible()
+    page.reload()
+    page.keyboard.press("?")
+    assert not page.locator("#keys").is_visible()
+    assert page.url.endswith("/runs")
+
+
+def test_a_card_of_the_flow_leads_to_its_step(furnished, serve, window):
+    opened = window(serve(furnished))
+    page = opened.open("/library/release")
+    page.locator('.flow a[href="#step-publish"]').click()
+    page.wait_for_url("**#step-publish")
+    page = opened.open(f"/runs/{furnished.named['held']}")
+    page.locator('.flow a[href="#why-migration"]').focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**#why-migration")
+    assert "isBreaking is false" in page.locator("#why-migration").inner_text()
+
+
+def test_the_link_to_a_run_is_copied(furnished, serve, window):
+    served = serve(furnished)
+    opened = window(served, permissions=["clipboard-read", "clipboard-write"])
+    page = opened.open(f"/runs/{furnished.named['held']}")
+    page.get_by_role("button", name="Copy link").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == f"{served.address}/runs/{furnished.named['held']}"
+
+
+def test_a_run_is_taken_away(furnished, serve, window):
+    opened = window(serve(furnished))
+    page = opened.open(f"/runs/{furnished.named['held']}")
+    for name, ending in {"Report": "report.md", "Journal": "journal.jsonl"}.items():
+        with page.expect_download() as download:
+            page.get_by_role("link", name=name).click()
+        assert download.value.suggested_filename == f"{furnished.named['held']}-{ending}"
+
+
+def test_versions_and_times_are_chosen(furnished, serve, window):
+    opened = window(serve(furnished))
+    page = opened.open("/statistics")
+    page.get_by_role("link", name="release").click()
+    page.get_by_label("Beside it").select_option("")
+    page.get_by_role("button", name="Show").click()
+    assert page.locator(".plot .version").count() == 0
+    page = opened.open("/library/release")
+    page.get_by_label("From version 1.1.0").check()
+    page.get_by_label("To version 1.0.0").check()
+    page.get_by_role("button", name="Compare").click()
+    assert page.locator(".badge.removed").count() == 1
+
+
+# ── doing things ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_person_denies_cancels_and_starts_anew(site, serve, window):
+    opened = window(serve(site))
+    page = opened.open(f"/runs/{site.named['held']}")
+    page.get_by_label("Note").fill("Not on a Friday.")
+    page.get_by_role("button", name="Deny").click()
+    page.get_by_text("You did not confirm the step.").wait_for()
+    assert page.locator("#now blockquote").inner_text() == "Not on a Friday."
+
+    page.get_by_text("Cancel the run").click()
+    page.get_by_label("Why", exact=True).fill("Put off.")
+    page.get_by_role("button", name="Cancel it for good").click()
+    page.get_by_text("You cancelled the run.").wait_for()
+    assert "Put off." in page.locator("#now").inner_text()
+
+    page.get_by_role("button", name="Start anew").click()
+    page.get_by_text("You started this run").wait_for()
+    assert site.named["held"] not in page.url
+    assert "Collect the changes" in page.locator("#now").inner_text()
+
+
+def test_a_reader_is_offered_nothing_to_do(site, serve, window):
+    opened = window(serve(site), "reader")
+    page = opened.open(f"/runs/{site.named['held']}")
+
+    assert page.get_by_role("button", name=re.compile("Confirm|Deny|Cancel|Start anew")).count() == 0
+    assert "You may look, but not answer" in page.inner_text("#now")
+
+
+# ── while one looks ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def live(page):
+    page.locator("#pulse").get_by_text("Live").wait_for()
+    return page
+
+
+def test_the_list_changes_while_it_is_watched(empty, serve, window):
+    flow = build(document(step("first-step"), step("second-step"), name="A flow", identifier="a-flow"))
+    opened = window(serve(empty))
+    page = live(opened.open("/runs"))
+    run = empty.runs.start(flow, {}, {})
+    row = page.locator(f"#run-{run.id}")
+    row.get_by_text("waiting for output").wait_for()
+    row.get_by_role("link").focus()
+    empty.runs.submit(run.id, "first-step", "done", {})
+    row.get_by_text("1 of 2").wait_for()
+    assert page.evaluate("document.activeElement.id") == f"to-{run.id}"
+    empty.runs.cancel(run.id)
+    row.get_by_text("cancelled").wait_for()
+    assert page.locator("#news").inner_text() == "A run has changed."
+
+
+def test_a_run_changes_while_it_is_watched_and_what_was_opened_stays_open(site, serve, window):
+    opened = window(serve(site))
+    run = site.runs.get(site.named["fresh"])
+    long = "\n".join(f"- change {number}" for number in range(100))
+    site.runs.submit(run.id, "changes", long, {})
+    page = live(opened.open(f"/runs/{run.id}"))
+    page.locator("#timeline summary").first.click()
+    page.evaluate("document.querySelector('#timeline li').dataset.kept = 'yes'")
+    site.runs.submit(run.id, "tests", "All fine.", {})
+    page.locator("#timeline").get_by_text("Output refused").wait_for()
+    site.runs.submit(run.id, "tests", "$ make test: 12 passed", {"platforms": []})
+    page.locator("#now").get_by_text("Follow every link").wait_for()
+
+    assert page.locator("#timeline details[open]").count() == 1
+    assert page.locator("#timeline li[data-kept]").count() == 1
+    numbers = page.evaluate("[...document.querySelectorAll('#timeline > li')].map((one) => one.id)")
+    assert numbers == [f"e{record.sequence}" for record in site.runs.history(run.id)]
+    assert "waiting for output, step Follow every link" in page.locator("#news").inner_text()
+    assert page.locator('.flow a.waiting[href="#why-links"]').count() == 1
+
+
+def test_two_people_look_at_one_run_and_one_of_them_answers(site, serve, window):
+    served = serve(site)
+    first, second = window(served, "mira"), window(served, "judge")
+    path = f"/runs/{site.named['held']}"
+    mine, theirs = live(first.open(path)), live(second.open(path))
+    mine.get_by_label("Note").fill("I agree.")
+    theirs.get_by_label("Note").fill("not yet sent")
+    mine.get_by_role("button", name="Confirm").click()
+    mine.get_by_text("You confirmed the step.").wait_for()
+    theirs.locator("#now").get_by_text("Announce it").wait_for()
+
+    assert theirs.get_by_role("button", name="Confirm").count() == 0
+    assert "I agree." in theirs.locator("#timeline").inner_text()
+    assert site.runs.get(site.named["held"]).answers["publish"][1].note == "I agree."
+
+
+def test_a_note_in_the_making_is_not_lost_when_the_connection_is(site, serve, window):
+    opened = window(serve(site))
+    page = live(opened.open(f"/runs/{site.named['held']}"))
+    page.get_by_label("Note").fill("half a sentence")
+    page.evaluate("dispatchEvent(new Event('pagehide')); dispatchEvent(new Event('pageshow'))")
+    page.wait_for_timeout(500)
+    live(page)
+
+    assert page.get_by_label("Note").input_value() == "half a sentence"
+
+
+# ── hostile ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_hostile_outputs_are_text(empty, serve, window):
+    flow = document(
+        step("first-step", title=HOSTILE.replace("\x00", "").replace("\x1b", ""), requireConfirmation=True),
+        identifier="hostile",
+        name="<i>Hostile</i> \u202eeman",
+        description="<b>bold</b>",
+    )
+    write(empty.library, flow)
+    run = empty.runs.start(build(flow), {"<u>name</u>": HOSTILE}, {}, by="<s>agent</s>")
+    empty.runs.submit(run.id, "first-step", HOSTILE, {})
+    empty.runs.deny(run.id, "first-step", note=HOSTILE.replace("\x00", ""), by="<s>person</s>")
+    empty.runs.submit(run.id, "first-step", HOSTILE + "again", {})
+    opened = window(serve(empty))
+    for path in (f"/runs/{run.id}", "/runs", "/library", "/library/hostile", "/statistics/hostile"):
+        page = opened.open(path)
+        page.wait_for_timeout(200)
+        assert page.locator("main :is(script, i, u, s, img)").count() == 0
+    page = opened.open(f"/runs/{run.id}")
+    shown = page.locator("#now pre.output")
+    assert '<script>alert("owned")</script>' in shown.inner_text()
+    assert "RLO" in shown.inner_text()
+    assert shown.evaluate("(element) => getComputedStyle(element).unicodeBidi") == "plaintext"
+
+
+def test_a_huge_output_is_folded_and_there_in_full(empty, serve, window):
+    flow = build(document(step("first-step", requireConfirmation=True), identifier="huge"))
+    run = empty.runs.start(flow, {}, {})
+    text = "".join(f"{number:07d} {'x' * 92}\n" for number in range(10_000))
+    empty.runs.submit(run.id, "first-step", text, {})
+    opened = window(serve(empty))
+    page = opened.open(f"/runs/{run.id}")
+    assert len(page.content()) < 100_000
+    fold = page.locator("#timeline details").first
+    assert "1,010,000 characters" in fold.inner_text()
+    fold.locator("summary").click()
+    fold.get_by_role("link", name="Show all").click()
+    fold.get_by_text("All 1,010,000 characters.").wait_for()
+    assert fold.locator("pre").evaluate("(element) => element.textContent") == text
+    assert width(page) <= 1280
+
+
+def test_text_from_right_to_left_stays_in_its_place(empty, serve, window):
+    words = "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd"
+    flow = build(document(step("first-step", title=words, requireConfirmation=True), name=words, identifier="rtl"))
+    run = empty.runs.start(flow, {}, {}, by=words)
+    empty.runs.submit(run.id, "first-step", words, {})
+    opened = window(serve(empty))
+    page = opened.open(f"/runs/{run.id}")
+
+    assert page.locator("#now pre.output").evaluate("(element) => getComputedStyle(element).direction") == "rtl"
+    assert page.locator("html").evaluate("(element) => getComputedStyle(element).direction") == "ltr"
+    assert page.locator("h1 bdi").inner_text() == words

@@ -1,0 +1,108 @@
+"""Steps that the server does by itself, and workflows of other systems, on the pages."""
+
+import re
+
+import pytest
+from sites import known, token
+
+from make import document, step, write
+from workflowlookup.app import make_services
+from workflowlookup.console.house import Provider, make_house
+from workflowlookup.core.building import build
+from workflowlookup.tools.dynamic import META
+
+CALL = {"server": "github", "tool": "create_issue", "arguments": {"title": "{{title}}"}, "saveAs": "issue"}
+FLOW = document(
+    step("plan", title="Plan it"),
+    step("file", title="File an issue", call=CALL, requireConfirmation=True),
+    step("tell", title="Tell about it"),
+    identifier="filing",
+    name="File it",
+)
+
+
+@pytest.fixture
+def asked(empty):
+    """A run that asks a person before it calls."""
+    write(empty.library, FLOW)
+    run = empty.runs.start(build(FLOW), {"title": "<b>Broken</b>"}, {})
+    return empty.runs.submit(run.id, "plan", "planned", {})
+
+
+def now(page):
+    return re.sub(r"<[^>]+>|\s+", " ", page[page.index('id="now"') : page.index("What happened")])
+
+
+def test_a_person_is_shown_what_will_be_called_with_what(empty, visit, asked):
+    page = visit(empty).get(f"/runs/{asked.id}").text
+
+    assert "May it be called?" in page
+    assert "tool &#39;create_issue&#39; of MCP server &#39;github&#39;" in page
+    assert "&#34;&lt;b&gt;Broken&lt;/b&gt;&#34;" in page
+    assert "If you deny, the run fails." in page
+    assert "before the server makes the call" in page
+
+
+def test_a_call_is_followed_from_the_queue_to_its_end(empty, visit, asked):
+    client, runs = visit(empty), empty.runs
+    page = client.get(f"/runs/{asked.id}").text
+    fields = {"token": token(page), "step": "file", "sequence": str(asked.sequence), "note": ""}
+    assert client.post(f"/runs/{asked.id}/confirm", data=fields).status_code == 303
+    page = client.get(f"/runs/{asked.id}").text
+    assert "Queued:" in now(page)
+    assert '<span class="badge running">' in page
+
+    runs.begin_call(asked.id, "file")
+    runs.acknowledge_call(asked.id, "file", "remote-7")
+    runs.report_call(asked.id, "file", 3, 4, "three of <i>four</i>")
+    page = client.get(f"/runs/{asked.id}").text
+    assert "The server calls" in now(page)
+    assert "3 of 4" in now(page)
+    assert "three of &lt;i&gt;four&lt;/i&gt;" in page
+    assert "remote-7" in page
+    assert f'id="run-{asked.id}"' in client.get("/runs?state=work").text
+    assert ">calling</p>" in client.get("/runs").text
+    assert "under way" in client.get("/statistics").text
+
+    runs.finish_call(asked.id, "file", "issue 12", {"number": 12})
+    page = client.get(f"/runs/{asked.id}").text
+    assert "Waits for the output of" in page
+    assert "issue 12" in page
+    assert f'id="run-{asked.id}"' not in client.get("/runs?state=work").text
+
+
+def test_a_call_that_fails_and_one_that_was_left_running_are_told(empty, visit, asked):
+    runs = empty.runs
+    runs.confirm(asked.id, "file")
+    runs.begin_call(asked.id, "file")
+    runs.cancel(asked.id, "enough")
+    client = visit(empty)
+    assert "it may still be running" in client.get(f"/runs/{asked.id}").text
+    runs.stop_call(asked.id, "file", True, "github stopped it")
+    assert "github stopped it" in client.get(f"/runs/{asked.id}").text
+    other = runs.start(build(FLOW), {"title": "x"}, {})
+    runs.submit(other.id, "plan", "planned", {})
+    runs.confirm(other.id, "file")
+    runs.begin_call(other.id, "file")
+    runs.fail_call(other.id, "file", "no route to <host>", is_final=True)
+    page = client.get(f"/runs/{other.id}").text
+    assert "Failed" in now(page)
+    assert "no route to &lt;host&gt;" in page
+
+
+def test_the_house_of_a_server_has_its_workflows_as_tools(empty, visit):
+    write(empty.library, FLOW)
+    services = make_services(empty.settings)
+    house = make_house(services, viewer=known, secret=b"x")
+
+    assert house.resolve("filing").name == "File it"
+    assert house.providers() == (
+        Provider(name="library", kind="documents on this machine", state="ready", workflows=11),
+    )
+    offered = {tool.meta[META]["id"]: tool.name for tool in house.tools() if tool.meta}
+    assert "filing" in offered
+    services.close()
+
+    empty.house = lambda **_: make_house(make_services(empty.settings), viewer=known, secret=b"x")
+    assert f"<code><bdi>{offered['filing']}</bdi></code>" in visit(empty).get("/tools").text
+    assert "File it" not in visit(empty, "stranger").get("/tools").text

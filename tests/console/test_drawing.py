@@ -1,0 +1,165 @@
+"""Words, timelines and plots: what strangers wrote is shown and nothing else, whatever it is."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from make import document, loop, step
+from workflowlookup.console import plots
+from workflowlookup.console.text import ago, iso, now, one_line, plural, seen
+from workflowlookup.console.timeline import _unknown, entries
+from workflowlookup.core import advance
+from workflowlookup.core.advance import Moment
+from workflowlookup.core.building import build
+from workflowlookup.core.events import Cancelled
+from workflowlookup.core.graph import draw
+from workflowlookup.core.svg import as_fragment
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<b>&\"'", "&lt;b&gt;&amp;&#34;&#39;"),
+        ("a\tb\nc\r\nd", "a\tb\nc\nd"),
+        ("\x1b[31m", '<span class="mark" title="U+001B">␛</span>[31m'),
+        ("\u202eexe", '<span class="mark" title="U+202E">RLO</span>exe'),
+        (
+            "\ufeff\x7f\x85",
+            "".join(
+                f'<span class="mark" title="U+{n}">{m}</span>'
+                for n, m in (("FEFF", "BOM"), ("007F", "␡"), ("0085", "U+0085"))
+            ),
+        ),
+        ("\u05e9\u05dc\u05d5\u05dd \u200f!", "\u05e9\u05dc\u05d5\u05dd \u200f!"),
+        ("\U000e0041", '<span class="mark" title="U+E0041">U+E0041</span>'),
+    ],
+    ids=["markup", "white space", "escape", "override", "others", "right to left", "tags"],
+)
+def test_what_hides_is_marked(text, shown):
+    assert str(seen(text)) == shown
+
+
+@given(st.text())
+def test_any_text_becomes_text_and_marks_of_ours(text):
+    shown = str(seen(text))
+
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", shown)
+    assert "<" not in re.sub(r'<span class="mark" title="U\+[0-9A-F]+">[^<]+</span>', "", shown)
+    shown.encode()
+
+
+def test_words_about_times_and_numbers():
+    assert [ago(now() - time) for time in (0, 61_000, 7_200_000, 172_800_000)] == [
+        "just now",
+        "1 min ago",
+        "2 h ago",
+        "2 d ago",
+    ]
+    assert (iso(0), iso(10**18)) == ("1970-01-01T00:00:00Z", "")
+    assert (plural(1, "run"), plural(2_000, "run")) == ("1 run", "2,000 runs")
+    assert one_line("a\n b" * 100, 10) == "a ba ba ba…"
+
+
+def test_every_kind_of_event_has_words_and_an_unknown_one_is_shown_as_it_is():
+    flow = build(
+        document(
+            step("plan", validationCriteria=[{"type": "length", "min": 3, "message": "Short."}]),
+            step("large", runCondition={"var": "size", "equals": "large"}),
+            loop("each", [step("look")], type="forEach", items="files"),
+            step("sign", requireConfirmation=True),
+        )
+    )
+    draft = advance.begin("r", flow, {"ticket": 1}, {"files": ["a", "b"]}, Moment(time=0, by="agent"))
+    records = list(draft.records)
+    for time, move in enumerate(
+        [
+            lambda run, at: advance.submit(run, "plan", "no", {}, at),
+            lambda run, at: advance.submit(run, "plan", "long", {"size": "small"}, at),
+            lambda run, at: advance.submit(run, "look@1", "x", {}, at),
+            lambda run, at: advance.submit(run, "look@2", "x", {}, at),
+            lambda run, at: advance.submit(run, "sign", "x", {}, at),
+            lambda run, at: advance.deny(run, "sign", at, relayed=True, note="no"),
+            lambda run, at: advance.submit(run, "sign", "y", {}, at),
+            lambda run, at: advance.confirm(run, "sign", at, relayed=False),
+        ],
+        1,
+    ):
+        draft = move(draft.run, Moment(time=time * 1_000, by="agent" if time != 6 else "person"))
+        records += draft.records
+    told = list(entries(draft.run, records))
+
+    assert [one.words.title for one in told] == [
+        "Run started",
+        "Offered",
+        "Output refused",
+        "Offered again",
+        "Output accepted",
+        "Context changed",
+        "Skipped",
+        "Loop entered, 2 times",
+        "Offered, iteration 1",
+        "Output accepted",
+        "Iteration 2",
+        "Offered, iteration 2",
+        "Output accepted",
+        "Loop left",
+        "Offered",
+        "Output accepted",
+        "A person is asked",
+        "Not confirmed, by the word of the agent",
+        "Offered again",
+        "Output accepted",
+        "A person is asked",
+        "Confirmed",
+        "Completed",
+    ]
+    skipped = told[6].words
+    assert (skipped.lines, skipped.hints) == (
+        ('not true: size equals "small"'.replace("small", "large"),),
+        ('size is "small"',),
+    )
+    assert [one.by for one in told if one.by] == ["agent", "person", "agent"]
+    assert list(entries(draft.run, records, after=20)) == told[20:]
+    assert _unknown(Cancelled(reason="odd")).values == {"reason": "odd"}
+
+
+def test_a_fragment_leads_to_its_steps_and_says_more():
+    graph = draw(build(document(step("one"), loop("again", [step("in<ner")], type="for", count=2), name='A & "B"')))
+    drawn = as_fragment(graph, "why", {"one": ["took 3 s", "x" * 500], "again": ["left"]})
+    root = ET.fromstring(drawn)
+
+    assert "<style" not in drawn
+    assert root.attrib["aria-label"] == 'Flow of A & "B"'
+    assert [link.attrib["href"] for link in root.iter("a")] == ["#why-one", "#why-again", "#why-in<ner"]
+    assert next(text.text for text in root.iter("text") if "more" in text.attrib["class"]) == "took 3 s"
+
+
+# ── plots ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.lists(st.integers(0, 10**9), max_size=5), st.integers(0, 10**10))
+def test_bars_are_drawings(sizes, whole):
+    root = ET.fromstring(plots.bar([(size, "completed") for size in sizes], whole, '<"&>'))
+
+    assert root.attrib["aria-label"] == '<"&>'
+    assert all(float(mark.attrib["width"]) > 0 for mark in root)
+
+
+@given(st.lists(st.integers(0, 10**12), max_size=6))
+def test_times_stay_on_their_scale_in_order(times):
+    scale = plots.Scale(times)
+    places = [scale.place(time) for time in sorted(times)]
+
+    assert places == sorted(places)
+    assert all(0 <= place <= 100 for place in places)
+    ET.fromstring(scale.span(min(times, default=1), max(times, default=1), "x"))
+    ET.fromstring(scale.axis())
+
+
+def test_days_without_runs_have_a_ground():
+    root = ET.fromstring(plots.columns([[(2, "completed"), (1, "failed")], [(0, "completed")]], "days"))
+
+    assert [mark.attrib["class"] for mark in root] == ["completed", "failed", "ground"]

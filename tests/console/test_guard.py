@@ -1,0 +1,256 @@
+"""Who gets in, and who does not: viewers, scopes, patterns of workflows, foreign forms, foreign names, odd requests."""
+
+import re
+
+import pytest
+from sites import VIEWERS, token
+from starlette.testclient import TestClient
+
+from workflowlookup.app import make_services
+from workflowlookup.console.guard import MOST_FORM_BYTES, form_token, host_name
+from workflowlookup.console.local import Local
+from workflowlookup.console.viewer import Viewer
+
+ALL = ["/", "/runs", "/library", "/library/release", "/statistics", "/tools", "/health", "/events", "/nowhere"]
+ACTIONS = ["confirm", "deny", "cancel", "again"]
+
+
+@pytest.mark.parametrize("viewer", ["nobody", "nothing"])
+@pytest.mark.parametrize("path", ALL)
+def test_nobody_sees_anything_without_being_known(furnished, visit, viewer, path):
+    answer = visit(furnished, viewer).get(path)
+
+    assert answer.status_code == 401
+    assert "release" not in answer.text.lower()
+    assert "content-security-policy" in answer.headers
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "/live?after=0", "/outputs/5", "/journal.jsonl", "/report.md"],
+    ids=["page", "news", "output", "journal", "report"],
+)
+def test_what_a_viewer_may_not_see_does_not_exist(furnished, visit, path):
+    client = visit(furnished, "stranger")
+    hidden, missing = (client.get(f"/runs/{run}{path}") for run in (furnished.named["held"], "no-such-run"))
+
+    assert (hidden.status_code, missing.status_code) == (404, 404)
+    assert hidden.text == missing.text
+
+
+def test_lists_of_a_viewer_are_without_what_they_may_not_see(furnished, visit):
+    client = visit(furnished, "stranger")
+
+    assert '<li id="run-' not in client.get("/runs").text
+    assert "release" not in client.get("/library").text.replace("released", "")
+    assert "half-done" not in client.get("/library").text
+    assert "There are no runs to tell of." in client.get("/statistics").text
+    for path in ("/library/release", "/library/half-done", "/statistics/release", "/library/release/changes"):
+        assert client.get(path).status_code == 404
+    assert client.get(f"/events?run={furnished.named['held']}").status_code == 404
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_reader_changes_nothing(furnished, visit, action):
+    client, run_id = visit(furnished, "reader"), furnished.named["held"]
+    fields = {"token": form_token(b"a secret of the tests", VIEWERS["reader"]), "step": "publish"}
+    before = furnished.runs.get(run_id)
+    answer = client.post(f"/runs/{run_id}/{action}", data=fields)
+
+    assert answer.status_code == 403
+    assert furnished.runs.get(run_id) == before
+    assert 'method="post"' not in client.get(f"/runs/{run_id}").text
+
+
+@pytest.mark.parametrize(("viewer", "action"), [("judge", "cancel"), ("judge", "again"), ("runner", "confirm")])
+def test_each_action_needs_its_own_scope(furnished, visit, viewer, action):
+    client, run_id = visit(furnished, viewer), furnished.named["held"]
+    fields = {"token": form_token(b"a secret of the tests", VIEWERS[viewer]), "step": "publish"}
+
+    assert client.post(f"/runs/{run_id}/{action}", data=fields).status_code == 403
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_nothing_is_done_to_a_run_that_is_not_there_for_the_viewer(furnished, visit, action):
+    fields = {"token": form_token(b"a secret of the tests", VIEWERS["stranger"])}
+    client = visit(furnished, "stranger")
+
+    assert client.post(f"/runs/{furnished.named['held']}/{action}", data=fields).status_code == 404
+
+
+# ── forms from elsewhere ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param({"origin": "https://evil.example"}, 403, id="another site"),
+        pytest.param({"origin": "null"}, 403, id="a site that hides"),
+        pytest.param({"origin": "http://localhost:8001"}, 403, id="another port"),
+        pytest.param({"origin": None}, 403, id="no word of where it is from"),
+        pytest.param({"origin": None, "sec-fetch-site": "cross-site"}, 403, id="the browser says another site"),
+        pytest.param({"sec-fetch-site": "same-site"}, 403, id="the browser says a neighbour"),
+        pytest.param({"origin": None, "sec-fetch-site": "same-origin"}, 303, id="the browser says ours"),
+        pytest.param({}, 303, id="ours"),
+    ],
+)
+def test_forms_are_taken_from_our_own_pages_only(site, visit, headers, status):
+    client, run_id = visit(site), site.named["fresh"]
+    fields = {"token": token(client.get(f"/runs/{run_id}").text)}
+    for name in headers:
+        client.headers.pop(name, None)
+    sent = {name: value for name, value in headers.items() if value is not None}
+
+    assert client.post(f"/runs/{run_id}/cancel", data=fields, headers=sent).status_code == status
+    assert (site.runs.get(run_id).state == "cancelled") is (status == 303)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param("", id="none"),
+        pytest.param("x" * 43, id="made up"),
+        pytest.param(form_token(b"another secret", VIEWERS["mira"]), id="of another server"),
+        pytest.param(form_token(b"a secret of the tests", VIEWERS["judge"]), id="of another viewer"),
+        pytest.param(
+            form_token(b"a secret of the tests", Viewer(name="mira", scopes=frozenset(), session="old")), id="of old"
+        ),
+    ],
+)
+def test_a_form_belongs_to_one_visit(furnished, visit, made):
+    client, run_id = visit(furnished), furnished.named["fresh"]
+
+    assert client.post(f"/runs/{run_id}/cancel", data={"token": made}).status_code == 403
+    assert furnished.runs.get(run_id).state == "waiting"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        pytest.param("a=" + "x" * MOST_FORM_BYTES, "application/x-www-form-urlencoded", 413, id="too long"),
+        pytest.param("&".join(f"a{n}=1" for n in range(30)), "application/x-www-form-urlencoded", 400, id="too many"),
+        pytest.param(b"a=\xff\xfe", "application/x-www-form-urlencoded", 400, id="no text"),
+        pytest.param('{"token": 1}', "application/json", 415, id="JSON"),
+        pytest.param("token=1", "text/plain", 415, id="plain text"),
+        pytest.param("token=1", "multipart/form-data; boundary=x", 415, id="in parts"),
+    ],
+)
+def test_odd_bodies_are_refused(furnished, visit, body, kind, status):
+    answer = visit(furnished).post(
+        f"/runs/{furnished.named['fresh']}/cancel", content=body, headers={"content-type": kind}
+    )
+
+    assert answer.status_code == status
+
+
+# ── odd addresses ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/static/..%2fapp.py",
+        "/static/htmx.LICENSE.txt",
+        "/static//etc/passwd",
+        "/library/..%2f..%2fetc%2fpasswd",
+        "/library/%2e%2e",
+        "/runs/%00",
+        "/runs/%F0%9F%92%A9",
+        "/runs/" + "x" * 5_000,
+        "/.env",
+        "/library/release/%3Cscript%3E",
+    ],
+)
+def test_nothing_else_can_be_reached(furnished, visit, path):
+    answer = visit(furnished).get(path)
+
+    assert answer.status_code == 404
+    assert "root:" not in answer.text
+    assert "<script>" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/runs", "/library", "/health", "/nowhere"])
+def test_pages_take_no_forms(furnished, visit, path):
+    assert visit(furnished).post(path, data={}).status_code == 405
+
+
+def test_actions_cannot_be_reached_by_a_link(furnished, visit):
+    assert visit(furnished).get(f"/runs/{furnished.named['fresh']}/cancel").status_code in (404, 405)
+    assert furnished.runs.get(furnished.named["fresh"]).state == "waiting"
+
+
+def test_a_fault_of_ours_is_told_without_particulars(furnished, visit, monkeypatch):
+    client = visit(furnished)
+    monkeypatch.setattr(type(client.house.runs), "summaries", lambda *_: 1 / 0)
+    answer = client.get("/runs")
+
+    assert answer.status_code == 500
+    assert "division" not in answer.text
+    assert "Traceback" not in answer.text
+
+
+# ── the console of one person ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def local(furnished):
+    return Local(make_services(furnished.settings), person="mira", port=8000)
+
+
+@pytest.fixture
+def browser(local):
+    with TestClient(local.app, base_url="http://127.0.0.1:8000", follow_redirects=False) as client:
+        yield client
+
+
+def test_the_key_opens_the_console_once(local, browser):
+    way_in = local.way_in
+    assert browser.get("/runs").status_code == 401
+    assert browser.get("/enter?key=guessed").status_code == 303
+    assert browser.get("/runs").status_code == 401
+
+    entered = browser.get(way_in)
+    assert (entered.status_code, entered.headers["location"]) == (303, "/")
+    assert re.search(r"workflowlookup-8000=[\w-]+; HttpOnly; Path=/; SameSite=lax", entered.headers["set-cookie"])
+    assert browser.get("/runs").status_code == 200
+
+    browser.cookies.clear()
+    assert "set-cookie" not in browser.get(way_in).headers
+    refused = browser.get("/runs")
+    assert refused.status_code == 401
+    assert "workflowlookup console" in refused.text
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "", "[", "0"]
+)
+def test_another_name_for_this_machine_is_not_answered(local, browser, host):
+    browser.get(local.way_in)
+
+    assert browser.get("/runs", headers={"host": host}).status_code == 403
+
+
+@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST"])
+def test_its_own_names_are_answered(local, browser, host):
+    browser.get(local.way_in)
+
+    assert browser.get("/tools", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("header", "name"), [("a:1", "a"), ("[::1]:2", "::1"), ("A.", "a"), ("[", ""), ("", ""), ("a@b:1", "b")]
+)
+def test_the_name_in_a_header(header, name):
+    assert host_name(header) == name
+
+
+def test_scopes_and_patterns():
+    viewer = Viewer(name="v", scopes=frozenset({"run"}), workflows=("team-*", "release"))
+
+    assert [viewer.may(scope) for scope in ("read", "run", "confirm", "admin")] == [True, True, False, False]
+    assert [viewer.may("read", one) for one in ("team-a", "release", "releases")] == [True, True, False]
+    assert not viewer.sees_all
+    assert VIEWERS["mira"].sees_all
+    assert not VIEWERS["nothing"].may("read")

@@ -1,0 +1,293 @@
+"""Every page, as its address answers: what it shows, for whom, and with which headers."""
+
+import json
+import re
+
+import pytest
+
+from make import document, step, write
+from workflowlookup.core.building import build
+from workflowlookup.core.run import fold
+
+PLACES = ["/runs", "/library", "/library/release", "/library/release/changes", "/library/half-done"]
+FIGURES = ["/statistics", "/statistics/release", "/statistics?since=7d", "/tools", "/health"]
+
+
+@pytest.mark.parametrize("path", PLACES + FIGURES)
+def test_every_page_is_there_and_guarded(furnished, visit, path):
+    answer = visit(furnished).get(path)
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"] == (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    )
+    assert not re.search(r"<script(?! src=\"/static/)|<style|\sstyle=|\son[a-z]+=|https?://", answer.text)
+
+
+def test_the_front_leads_to_runs_or_to_the_library(furnished, empty, visit):
+    assert visit(furnished).get("/").headers["location"] == "/runs"
+    assert visit(empty).get("/").headers["location"] == "/library"
+    assert visit(furnished, "stranger").get("/").headers["location"] == "/library"
+
+
+def test_an_empty_house_says_so(empty, visit):
+    client = visit(empty)
+
+    assert "There are no runs yet." in client.get("/runs").text
+    assert "There are no runs to tell of." in client.get("/statistics").text
+    assert "There are no runs to tell of." in client.get("/statistics/bug-investigation").text
+    assert "It was not run yet." in client.get("/library/bug-investigation").text
+
+
+# ── the library ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def names(page):
+    return re.findall(r'<a class="name" href="/library/([^"]+)"', page.partition("<h2 ")[0])
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("?q=RELEASE+announcement", ["release"]),
+        ("?q=investigation", ["bug-investigation", "performance-investigation"]),
+        ("?category=delivery", ["release"]),
+        ("?q=investigation&category=delivery", []),
+        ("?q=%00nothing%20of%20this", []),
+    ],
+)
+def test_the_library_is_searched_by_words_and_category(furnished, visit, query, found):
+    assert names(visit(furnished).get(f"/library{query}").text) == found
+
+
+def test_the_library_tells_problems_and_what_is_shadowed(furnished, visit):
+    page = visit(furnished).get("/library").text
+
+    assert "Missing required property &#39;description&#39;" in page
+    assert str(furnished.library / "half-done.json") in page
+    assert "hidden by <bdi>directories:" in page
+
+
+def test_only_those_who_look_after_the_library_see_where_its_files_are(furnished, visit):
+    client = visit(furnished, "reader")
+    pages = [client.get(path).text for path in ("/library", "/library/release", "/library/half-done")]
+
+    assert all("directories: half-done.json" in page or "directories: release.json" in page for page in pages)
+    assert not any(str(furnished.library) in page for page in pages)
+
+
+def test_a_workflow_has_its_flow_its_steps_and_its_versions(furnished, visit):
+    page = visit(furnished).get("/library/release").text
+
+    assert '<svg class="flow" role="group" aria-label="Flow of Release a version"' in page
+    assert '<a href="#step-publish" class="node">' in page
+    assert 'id="step-publish"' in page
+    assert "if <bdi>isBreaking equals true</bdi>" in page
+    assert "List every change on a line that starts with &#39;- &#39;." in page
+    assert page.count('name="before"') == 2
+
+
+def test_two_versions_are_compared_either_way(furnished, visit):
+    client = visit(furnished)
+    page = client.get("/library/release/changes").text
+    assert "Follow every link" in page
+    assert '<span class="badge added">added</span>' in page
+
+    turned = re.search(r'href="(\?before=[^"]+)"', page)[1].replace("&amp;", "&")
+    page = client.get(f"/library/release/changes{turned}").text
+    assert '<span class="badge removed">removed</span>' in page
+    assert client.get("/library/release/changes?before=none-such").status_code == 404
+
+
+def test_a_workflow_that_left_the_library_lives_on_in_its_runs(site, visit):
+    (site.library / "release.json").unlink()
+    client = visit(site)
+
+    assert "does not have this workflow any more" in client.get("/library/release").text
+    assert "Start anew" not in client.get(f"/runs/{site.named['held']}").text
+
+
+# ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ids(page):
+    return re.findall(r'<li id="run-([^"]+)"', page)
+
+
+def test_runs_are_filtered_by_state_workflow_and_time(furnished, visit):
+    client = visit(furnished)
+    named = furnished.named
+
+    assert ids(client.get("/runs?state=person").text) == [named["held"], named["exhausted"]]
+    assert named["held"] in ids(client.get("/runs?state=waiting&since=24h").text)
+    assert ids(client.get("/runs?workflow=no-such-workflow").text) == []
+    assert ids(client.get("/runs?since=1h").text) == [named["fresh"]]
+    assert "2 runs wait for a person" in client.get("/runs").text
+    assert [client.get(path).status_code for path in ("/runs?state=odd", "/runs?since=odd")] == [400, 400]
+
+
+def test_runs_come_in_pages_that_do_not_overlap(empty, visit):
+    flow = build(document(step("only-step"), identifier="many"))
+    started = [empty.runs.start(flow, {}, {}).id for _ in range(120)]
+    client, seen, path = visit(empty), [], "/runs"
+    while path:
+        page = client.get(path).text
+        seen += ids(page)
+        following = re.search(r'<a class="button" href="(/runs\?after=[^"]+)">Earlier runs', page)
+        path = following and following[1]
+
+    assert sorted(seen) == sorted(started)
+    assert 'id="live"' in client.get("/runs").text
+    assert client.get("/runs?after=nonsense").status_code == 200
+
+
+def test_a_run_has_its_story_its_way_and_what_it_waits_for(furnished, visit):
+    page = visit(furnished).get(f"/runs/{furnished.named['exhausted']}").text
+
+    assert "Take it as it is?" in page
+    assert page.count("Output refused") >= 4
+    assert "Show the line of the test run that says how many passed." in page
+    assert '<a href="#why-tests" class="node waiting">' in page
+    assert 'id="why-tests"' in page
+    assert "refused 4 times: " in page
+    assert "isBreaking is not set" in page
+
+
+def test_a_run_that_was_denied_tells_who_said_what(furnished, visit):
+    page = visit(furnished).get(f"/runs/{furnished.named['denied']}").text
+
+    assert "Not on a Friday. Move the tag to Monday&#39;s commit." in page
+    assert "by <bdi>mira</bdi>" in page
+    assert "Not confirmed" in page
+
+
+def test_what_is_new_in_a_run_is_told_once(furnished, visit):
+    client, run = visit(furnished), furnished.runs.get(furnished.named["held"])
+    whole = client.get(f"/runs/{run.id}/live?after=0").text
+    last = client.get(f"/runs/{run.id}/live?after={run.sequence - 1}").text
+
+    assert len(re.findall(r'<li id="e\d+"', whole)) == run.sequence
+    assert re.findall(r'<li id="(e\d+)"', last) == [f"e{run.sequence}"]
+    assert last.count('hx-swap-oob="true"') == 4
+    assert client.get(f"/runs/{run.id}/live?after={run.sequence}").status_code == 204
+
+
+def test_a_long_story_begins_late_unless_all_of_it_is_wanted(empty, visit):
+    flow = build(
+        document(step("only-step", validationCriteria=[{"type": "contains", "value": "x", "message": "No x."}]))
+    )
+    run = empty.runs.start(flow, {}, {})
+    for number in range(200):
+        run = empty.runs.submit(run.id, "only-step", str(number), {})
+    client = visit(empty)
+
+    assert len(re.findall(r'<li id="e\d+"', client.get(f"/runs/{run.id}").text)) == 300
+    assert "Show 102 earlier events" in client.get(f"/runs/{run.id}").text
+    assert len(re.findall(r'<li id="e\d+"', client.get(f"/runs/{run.id}?events=all").text)) == 402
+
+
+def test_a_run_can_be_taken_away_as_journal_and_as_report(furnished, visit):
+    client, run_id = visit(furnished), furnished.named["held"]
+    journal = client.get(f"/runs/{run_id}/journal.jsonl")
+    report = client.get(f"/runs/{run_id}/report.md")
+
+    lines = [json.loads(line) for line in journal.text.splitlines()]
+    assert [line["sequence"] for line in lines] == list(range(1, len(lines) + 1))
+    assert {line["runId"] for line in lines} == {run_id}
+    assert report.text.startswith("# Release a version\n")
+    for answer in (journal, report):
+        assert answer.headers["content-disposition"].startswith(f'attachment; filename="{run_id}-')
+        assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+
+
+def test_an_output_is_plain_text_that_nothing_runs(site, visit):
+    hostile = "<script>alert(1)</script>\u202egnp.exe\x00"
+    run = site.runs.get(site.named["fresh"])
+    site.runs.submit(run.id, "changes", hostile, {})
+    sequence = fold(run.id, site.runs.history(run.id)).sequence - 1
+    client = visit(site)
+    plain = client.get(f"/runs/{run.id}/outputs/{sequence}")
+    part = client.get(f"/runs/{run.id}/outputs/{sequence}", headers={"hx-request": "true"})
+
+    assert (plain.text, plain.headers["content-type"]) == (hostile, "text/plain; charset=utf-8")
+    assert plain.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    assert "&lt;script&gt;" in part.text
+    assert "<script" not in part.text
+    assert (
+        '<span class="mark" title="U+202E">RLO</span>gnp.exe<span class="mark" title="U+0000">\u2400</span>'
+        in part.text
+    )
+    assert client.get(f"/runs/{run.id}/outputs/1").status_code == 404
+    assert client.get(f"/runs/{run.id}/outputs/999").status_code == 404
+
+
+# ── figures, tools, health ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_figures_of_two_versions_stand_side_by_side(furnished, visit):
+    page = visit(furnished).get("/statistics/release").text
+
+    assert page.count('<span class="version"><bdi>1.1.0</bdi></span>') == page.count(
+        '<span class="version"><bdi>1.0.0</bdi></span>'
+    )
+    assert "not in this version" in page
+    assert re.search(r"\d+ of \d+ done, \d+ stopped", page)
+    assert "Show the line of the test run that says how many passed." in page
+    assert re.search(r'aria-label="Publish: usually [^"]+, nine in ten within [^"]+"', page)
+
+
+def test_one_version_stands_alone_when_that_is_wanted(furnished, visit):
+    client = visit(furnished)
+
+    assert '<span class="version">' not in client.get("/statistics/release?version=1.0.0&beside=").text
+    assert client.get("/statistics/release?version=9.9.9").status_code == 404
+    assert client.get("/statistics?since=odd").status_code == 400
+
+
+def test_the_tools_and_their_providers_are_listed(furnished, visit):
+    page = visit(furnished).get("/tools").text
+
+    assert "<code>workflow_submit</code>" in page
+    assert "It did not answer within 5 s." in page
+
+
+def test_health_tells_what_is_wrong_to_those_who_can_mend_it(furnished, visit):
+    page = visit(furnished).get("/health").text
+
+    assert "Something needs a look" in page
+    assert "3 documents, 1 with problems." in page
+    assert furnished.settings.journal in page
+    assert visit(furnished, "reader").get("/health").status_code == 404
+    assert 'href="/health"' not in visit(furnished, "reader").get("/runs").text
+
+
+def test_a_journal_that_cannot_be_read_is_told_without_its_place(empty, visit):
+    write(empty.library, document(step("one-step")))
+    client = visit(empty)
+    client.house.runs.journal.path = "/proc/no/such/place"
+    answer = client.get("/runs")
+
+    assert answer.status_code == 503
+    assert "Storage error" in answer.text
+    assert "/proc" not in answer.text
+    assert "not well" in client.get("/health").text
+
+
+# ── what pages load ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_pages_load_only_what_is_here_and_browsers_may_keep_it(furnished, visit):
+    client = visit(furnished)
+    page = client.get("/runs").text
+    loaded = re.findall(r'(?:src|href)="(/static/[^"]+)"', page)
+
+    assert len(loaded) == 4
+    for address in loaded:
+        answer = client.get(address)
+        assert answer.status_code == 200
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert client.get("/static/console.css").headers["cache-control"] == "no-cache"

@@ -1,0 +1,168 @@
+"""News of runs: from this process at once, from others soon, to those who may hear it, and never for ever."""
+
+import asyncio
+import json
+
+import pytest
+from sites import VIEWERS
+
+from make import document, step
+from workflowlookup.console.run_pages import events
+from workflowlookup.console.streams import BEAT, RETRY, Streams
+from workflowlookup.console.visit import Visit
+from workflowlookup.core.building import build
+
+FLOW = build(document(step("one-step"), step("two-step"), identifier="other-flow"))
+
+
+async def told(stream):
+    """The next thing that is sent, which must come soon."""
+    async with asyncio.timeout(10):
+        return await anext(stream)
+
+
+def ids(message: bytes):
+    assert message.startswith(b"event: changed\ndata: ")
+    return json.loads(message.split(b"data: ")[1])
+
+
+@pytest.mark.parametrize("is_other", [False, True], ids=["this process", "another process"])
+def test_a_change_is_told_by_its_id(empty, is_other):
+    async def follow():
+        house = empty.house(pause=0.05)
+        stream = house.streams.follow(lambda _: True)
+        assert await told(stream) == RETRY
+        await asyncio.sleep(0.1)
+        run = (empty.runs if is_other else house.runs).start(FLOW, {}, {})
+        assert ids(await told(stream)) == [run.id]
+        await stream.aclose()
+        house.runs.close()
+
+    asyncio.run(follow())
+
+
+def test_nothing_is_looked_for_while_nobody_listens(empty):
+    async def follow():
+        house = empty.house(pause=0.01)
+        looks = []
+        house.runs.watch = lambda listener: looks.append(listener) or 1 / 0
+        await asyncio.sleep(0.05)
+        assert looks == []
+        del house.runs.watch
+        first, second = (house.streams.follow(lambda _: True) for _ in range(2))
+        await told(first)
+        await told(second)
+        assert house.streams.count == 2
+        await asyncio.sleep(0.05)
+        assert len(house.runs.listeners) == 1
+        await first.aclose()
+        await asyncio.sleep(0.05)
+        assert len(house.runs.listeners) == 1
+        await second.aclose()
+        await asyncio.sleep(0.05)
+        assert (house.streams.count, house.runs.listeners) == (0, [])
+        house.runs.close()
+
+    asyncio.run(follow())
+
+
+def test_a_stream_beats_while_nothing_happens_and_ends_when_the_server_does(empty):
+    async def follow():
+        streams = Streams(empty.runs, beat=0.02)
+        stream = streams.follow(lambda _: True)
+        assert [await told(stream) for _ in range(3)] == [RETRY, BEAT, BEAT]
+        streams.close()
+        with pytest.raises(StopAsyncIteration):
+            await told(stream)
+        assert streams.is_full
+
+    asyncio.run(follow())
+
+
+def test_a_run_past_its_deadline_fails_while_it_is_watched(empty):
+    flow = build(document(step("one-step"), deadlineSeconds=0.2))
+
+    async def follow():
+        house = empty.house(pause=0.03)
+        run = empty.runs.start(flow, {}, {})
+        stream = house.streams.follow(lambda _: True)
+        await told(stream)
+        assert ids(await told(stream)) == [run.id]
+        assert empty.runs.get(run.id).state == "failed"
+        await stream.aclose()
+        house.runs.close()
+
+    asyncio.run(follow())
+
+
+def test_a_journal_that_cannot_be_followed_is_tried_again(empty, caplog):
+    async def follow():
+        house = empty.house(pause=0.05)
+        place, house.runs.journal.path = house.runs.journal.path, "/proc/no/such/place"
+        stream = house.streams.follow(lambda _: True)
+        await told(stream)
+        await asyncio.sleep(0.1)
+        house.runs.journal.path = place
+        await asyncio.sleep(0.2)
+        run = empty.runs.start(FLOW, {}, {})
+        assert run.id in ids(await told(stream))
+        await stream.aclose()
+        house.runs.close()
+
+    asyncio.run(follow())
+    assert "the journal cannot be followed" in caplog.text
+
+
+class Asked:
+    """A request for a stream."""
+
+    method = "GET"
+
+    def __init__(self, viewer: str, **query: str) -> None:
+        self.cookies = {"viewer": viewer}
+        self.query_params = query
+
+
+async def open_stream(house, viewer: str, **query: str):
+    response = await events(Visit(house, Asked(viewer, **query), VIEWERS[viewer], {}))
+    return response.body_iterator
+
+
+def test_each_viewer_hears_of_what_they_may_see_and_of_the_run_that_they_watch(site):
+    async def follow():
+        house = site.house(pause=0.05)
+        watched = site.named["held"]
+        mira, stranger = [await open_stream(house, viewer) for viewer in ("mira", "stranger")]
+        reader = await open_stream(house, "reader", run=watched)
+        for stream in (mira, stranger, reader):
+            await told(stream)
+        await asyncio.sleep(0.1)
+        house.runs.confirm(watched, "publish")
+        assert ids(await told(mira)) == [watched]
+        other = house.runs.start(FLOW, {}, {})
+        assert ids(await told(mira)) == [other.id]
+        assert ids(await told(stranger)) == [other.id]
+        house.runs.delete(other.id)
+        assert ids(await told(mira)) == [other.id]
+        house.runs.cancel(watched)
+        assert ids(await told(reader)) == [watched]
+        for stream in (mira, stranger, reader):
+            await stream.aclose()
+        house.runs.close()
+
+    asyncio.run(follow())
+
+
+def test_there_are_only_so_many_streams(furnished, visit):
+    client = visit(furnished, most=0)
+    answer = client.get("/events")
+
+    assert answer.status_code == 429
+    assert client.head("/events").status_code == 429
+
+
+def test_looking_at_the_head_of_a_stream_opens_none(furnished, visit):
+    client = visit(furnished)
+
+    assert client.head("/events").headers["content-type"].startswith("text/event-stream")
+    assert client.house.streams.count == 0

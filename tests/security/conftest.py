@@ -1,0 +1,28 @@
+"""Fixtures: houses."""
+
+import pytest
+from house import House
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    """One for all tests of a module."""
+    house = House(tmp_path_factory.mktemp("house"))
+    yield house
+    house.close()
+
+
+@pytest.fixture
+def open_house(tmp_path):
+    """On loopback, without tokens."""
+    house = House(tmp_path, is_open=True)
+    yield house
+    house.close()
+
+
+@pytest.fixture
+def own_house(tmp_path):
+    """With tokens, for a test that breaks something."""
+    house = House(tmp_path)
+    yield house
+    house.close()

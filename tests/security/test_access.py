@@ -1,0 +1,80 @@
+"""Scopes and patterns by themselves."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workflowlookup.access import LOCAL, Access, admits, checked_patterns, checked_scopes, printable
+
+TEXT = st.text("ab.*?", max_size=8)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("*", ["docs", "a-b.c"], []),
+        ("docs-*", ["docs-", "docs-guide"], ["docs", "my-docs-guide", "DOCS-guide"]),
+        ("*-docs", ["my-docs"], ["my-docs-2"]),
+        ("release-?", ["release-1"], ["release-", "release-10"]),
+        ("a*b*c", ["abc", "a-b-b-c"], ["acb", "ab"]),
+        ("ci.*", ["ci.deploy"], ["cixdeploy"]),
+        ("docs", ["docs"], ["docs\n", "docs2"]),
+    ],
+)
+def test_patterns(pattern, yes, no):
+    assert [one for one in yes if not admits((pattern,), one)] == []
+    assert [one for one in no if admits((pattern,), one)] == []
+
+
+@given(TEXT, st.text("ab.", max_size=12))
+def test_a_pattern_means_what_it_says(pattern, text):
+    assert admits((pattern,), text) == by_hand(pattern, text)
+
+
+def by_hand(pattern, text):
+    if not pattern:
+        return not text
+    if pattern[0] == "*":
+        return any(by_hand(pattern[1:], text[start:]) for start in range(len(text) + 1))
+    return bool(text) and pattern[0] in ("?", text[0]) and by_hand(pattern[1:], text[1:])
+
+
+def test_no_pattern_takes_long():
+    before = time.monotonic()
+
+    assert not admits(("*a" * 31 + "*b",), "a" * 100_000)
+
+    assert time.monotonic() - before < 5
+
+
+@pytest.mark.parametrize("wrong", [[], ["docs/*"], ["[a-z]*"], ["Docs-*"], ["x" * 65], ["a b"], ["a,b"], ["*"] * 0])
+def test_what_is_no_pattern_is_refused(wrong):
+    with pytest.raises(ValueError, match="patterns of workflow ids"):
+        checked_patterns(wrong)
+
+
+@pytest.mark.parametrize("wrong", [[], ["write"], ["read", "Admin"]])
+def test_what_is_no_scope_is_refused(wrong):
+    with pytest.raises(ValueError, match="one or more of read, run, confirm, admin"):
+        checked_scopes(wrong)
+
+
+def test_whoever_may_do_anything_may_look_and_no_more():
+    access = Access(name="x", kind="agent", scopes=frozenset({"confirm"}), workflows=("docs-*",))
+
+    assert access.may("read", "docs-a")
+    assert access.may("confirm", "docs-a")
+    assert not access.may("run", "docs-a")
+    assert not access.may("admin")
+    assert not access.may("confirm", "other")
+
+
+def test_the_local_person_may_everything():
+    assert all(LOCAL.may(scope, "anything") for scope in ("read", "run", "confirm", "admin"))
+    assert LOCAL.sign("Claude Code") == "Claude Code"
+
+
+def test_a_name_from_elsewhere_is_made_printable():
+    assert printable("a\n\x1b[31mb\u202ec", 100) == "a\ufffd\ufffd[31mb\ufffdc"

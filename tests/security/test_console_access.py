@@ -1,0 +1,165 @@
+"""The console over HTTP, by every page and every form: for nobody, for the wrong one, and for whom it is."""
+
+import hashlib
+import re
+
+import pytest
+from house import House
+
+from workflowlookup.console.app import ACTIONS, PAGES
+from workflowlookup.console.guard import form_token
+from workflowlookup.console.viewer import Viewer
+
+HTML = {"accept": "text/html"}
+
+
+def paths(workflow, run):
+    for path, _ in PAGES:
+        yield re.sub(r"\{(\w+)(:int)?\}", lambda found: {"workflow": workflow, "run": run}.get(found[1], "2"), path)
+
+
+def posts(run):
+    return [path.replace("{run}", run) for path, _ in ACTIONS]
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    house = House(tmp_path_factory.mktemp("house"), "--confirmation", "person")
+    house.let_in("ada", ["run", "confirm"], is_person=True)
+    house.let_in("bot", ["run", "confirm"])
+    yield house
+    house.close()
+
+
+class Browser:
+    """One who has signed in by the form."""
+
+    def __init__(self, house, who):
+        self.base = house.server.base
+        self.http = house.client().http
+        self.http.headers.pop("content-type")
+        self.http.headers.update({**HTML, "origin": self.base, "sec-fetch-site": "same-origin"})
+        done = self.http.post(f"{self.base}/login", data={"token": house.secrets[who], "next": "/runs"})
+        assert (done.status_code, done.headers["location"]) == (303, "/runs")
+
+    def get(self, path):
+        return self.http.get(self.base + path)
+
+    def post(self, path, **fields):
+        return self.http.post(self.base + path, data=fields)
+
+    def form(self, run):
+        """What the page of a run has in its forms."""
+        page = self.get(f"/runs/{run}").text
+        return dict(re.findall(r'name="(token|sequence|step)" value="([^"]*)"', page))
+
+
+@pytest.mark.parametrize("who", [None, "tampered", "gone", "late"])
+def test_no_page_is_for_nobody(house, who):
+    http = house.client(who).http
+    for path in paths("docs-guide", "of-docs-guide"):
+        reply = http.get(house.server.base + path)
+        assert reply.status_code == 401, path
+        assert "docs" not in reply.text
+    for path in posts("held-docs-guide"):
+        assert http.post(house.server.base + path, data={"note": "x"}).status_code == 401
+    if who is None:
+        led = http.get(f"{house.server.base}/runs", headers=HTML)
+        assert (led.status_code, led.headers["location"]) == (303, "/login?next=/runs")
+        form = http.get(f"{house.server.base}/login")
+        style = re.search(r'href="(/static/[^"]+)"', form.text)[1]
+        assert http.get(house.server.base + style).status_code == 200
+
+
+@pytest.mark.parametrize("who", ["reader", "other", "ada"])
+def test_what_is_hidden_is_on_no_page(house, who):
+    browser = Browser(house, who)
+    for path in paths("secret-plan", "of-secret-plan"):
+        if path == "/events":
+            continue
+        reply = browser.get(path)
+        never = browser.get(path.replace("secret-plan", "never-there"))
+        assert reply.status_code == never.status_code, path
+        assert "canary" not in reply.text, path
+        assert "secret" not in reply.text.replace(path, ""), path
+        if "secret" in path:
+            assert reply.status_code == 404, path
+            assert reply.text == never.text
+    assert browser.get("/events?run=of-secret-plan").status_code == 404
+
+
+def test_nor_can_it_be_changed(house):
+    before = house.world.runs.get("held-secret-plan").sequence
+    browser = Browser(house, "ada")
+    fields = browser.form("held-docs-guide")
+    for path in posts("held-secret-plan"):
+        assert browser.post(path, **fields, new="0" * 12).status_code == 404
+    assert house.world.runs.get("held-secret-plan").sequence == before
+
+
+def test_one_who_may_look_may_not_do(house):
+    browser = Browser(house, "reader")
+    assert "token" not in browser.form("held-docs-guide")  # there is no form for them; they make one up
+    session = hashlib.sha256(f"session\0{house.secrets['reader']}".encode()).hexdigest()
+    known = Viewer(name="token reader", scopes=frozenset({"read"}), session=session)
+    fields = {"token": form_token(b"the session is the secret", known), "step": "write", "sequence": "99"}
+    for path in posts("held-docs-guide"):
+        reply = browser.post(path, **fields, new="0" * 12)
+        assert reply.status_code == 403
+        assert "this needs the scope" in reply.text
+
+
+def test_an_agent_cannot_confirm_where_a_person_must(house):
+    bot, ada = Browser(house, "bot"), Browser(house, "ada")
+    run = house.world.runs.get("held-docs-guide")
+    fields = {"step": run.current, "sequence": str(run.sequence)}
+    token = bot.form("held-docs-guide").get("token", "")
+    assert token
+    for action in ("confirm", "deny"):
+        reply = bot.post(f"/runs/held-docs-guide/{action}", token=token, **fields)
+        assert reply.status_code == 403
+    assert house.world.runs.get("held-docs-guide").waiting_for == "confirmation"
+
+    done = ada.post("/runs/held-docs-guide/confirm", **ada.form("held-docs-guide"), note="go")
+
+    assert done.status_code == 303
+    assert house.world.runs.get("held-docs-guide").waiting_for == "output"
+    who = [record.by for record in house.world.runs.history("held-docs-guide")]
+    assert "token ada via console" in who
+    assert not any("bot" in one for one in who)
+
+
+def test_forms_of_others_are_not_taken(house):
+    ada, bot = Browser(house, "ada"), Browser(house, "bot")
+    fields = ada.form("held-docs-notes")
+    stolen = bot.form("held-docs-notes").get("token", "x")
+    wrong = [
+        (fields | {"token": stolen}, {}),
+        ({name: value for name, value in fields.items() if name != "token"}, {}),
+        (fields, {"origin": "https://evil.example.com"}),
+        (fields, {"origin": "null"}),
+        (fields, {"sec-fetch-site": "cross-site"}),
+    ]
+
+    for form, headers in wrong:
+        reply = ada.http.post(f"{ada.base}/runs/held-docs-notes/confirm", data=form, headers=headers)
+        assert reply.status_code == 403
+    assert house.world.runs.get("held-docs-notes").waiting_for == "confirmation"
+
+
+def test_mcp_takes_no_cookies(house):
+    ada = Browser(house, "ada")
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+
+    assert ada.http.post(house.server.url, content=b"{}", headers=headers).status_code == 401
+    assert ada.get("/metrics").status_code == 401
+
+
+def test_news_end_with_the_token(house):
+    house.let_in("brief", ["read"], seconds=4)
+    brief = Browser(house, "brief")
+    with brief.http.stream("GET", f"{brief.base}/events") as stream:
+        assert stream.status_code == 200
+        for _ in stream.iter_lines():
+            pass
+    assert brief.get("/runs").status_code == 303

@@ -1,0 +1,343 @@
+"""What a caller may not see does not exist: every question is answered as if it never had been there.
+
+The oracle is a second world in which there is nothing to hide. One who sees a part of the first and one who sees all of
+the second are told the same, to the letter.
+"""
+
+import concurrent.futures
+import inspect
+import json
+
+import msgspec
+import pytest
+from secretive import ASKING, HIDDEN, OPEN, World, caller
+
+from make import document, write
+from workflowlookup.access import LOCAL
+from workflowlookup.library.catalog import Catalog
+from workflowlookup.protocol.connection import Connection
+from workflowlookup.providers.config import Plan
+from workflowlookup.providers.definition import Definition
+from workflowlookup.providers.discovery import Discovered
+from workflowlookup.runs.service import Runs, Watch
+from workflowlookup.tools import BUILTIN_TOOLS, workflow_refresh, workflow_search
+from workflowlookup.tools.dynamic import DynamicTools
+from workflowlookup.tools.scoped import ScopedCatalog, ScopedRuns, _ScopedWatch
+from workflowlookup.tools.scoped_workflows import ScopedWorkflows
+
+EVERY_SCOPE = ("read", "run", "confirm", "admin")
+IDS = (*OPEN, *HIDDEN, "docs-broken", "secret-broken", "secret-pla", "docs-guid", "no-such-workflow")
+RUNS = (*(f"{how}-{identifier}" for how in ("of", "held") for identifier in (*OPEN, *HIDDEN)), "no-such-run")
+
+
+def of_workflows(identifier):
+    yield "workflow_get", {"id": identifier}
+    yield "workflow_get", {"id": identifier, "mode": "full"}
+    yield "workflow_next", {"workflowId": identifier, "completedSteps": []}
+    yield "workflow_validate", {"workflowId": identifier, "stepId": "write", "output": "x"}
+    yield "workflow_start", {"workflowId": identifier, "context": {}}
+    yield "workflow_runs", {"workflowId": identifier}
+    yield "workflow_list", {"query": identifier}
+    yield "resources/read", {"uri": f"workflow://{identifier}"}
+    yield "prompts/get", {"name": identifier}
+    yield from completions(identifier[:4])
+    yield identifier, {}
+    yield "tools/call", {"name": identifier, "arguments": {}}
+    yield "tools/call", {"name": "workflow_get", "arguments": {"id": identifier}}
+    yield "workflow_search", {"query": identifier}
+
+
+def of_runs(run_id):
+    yield "workflow_status", {"runId": run_id}
+    yield "workflow_submit", {"runId": run_id, "stepId": "write", "output": "done"}
+    yield "workflow_submit", {"runId": run_id, "stepId": "write", "confirmed": True}
+    yield "workflow_submit", {"runId": run_id, "stepId": "no-such-step", "confirmed": False}
+    yield "workflow_cancel", {"runId": run_id, "reason": "enough"}
+    yield "resources/read", {"uri": f"run://{run_id}"}
+    yield "resources/subscribe", {"uri": f"run://{run_id}"}
+    yield "resources/unsubscribe", {"uri": f"run://{run_id}"}
+    yield "tools/call", {"name": "workflow_status", "arguments": {"runId": run_id}}
+    yield "tasks/get", {"taskId": run_id}
+    yield "tasks/result", {"taskId": run_id}
+    yield "tasks/cancel", {"taskId": run_id}
+
+
+def completions(typed):
+    for ref in ({"type": "ref/resource", "uri": "workflow://{id}"}, {"type": "ref/prompt", "name": "x"}):
+        yield "completion/complete", {"ref": ref, "argument": {"name": "id", "value": typed}}
+    run = {"ref": {"type": "ref/resource", "uri": "run://{id}"}, "argument": {"name": "id", "value": "held"}}
+    yield "completion/complete", run
+
+
+def of_tools(name):
+    yield name, {}
+    yield "tools/call", {"name": name, "arguments": {"no-such": 1}}
+    yield "tools/call", {"name": name, "arguments": {}, "task": {}}
+    yield "workflow_start", {"workflowId": name}
+
+
+def lists():
+    yield from (("workflow_search", {}), ("workflow_refresh", {}), ("tasks/list", {}))
+    yield from (("tools/list", {}), ("resources/list", {}), ("resources/templates/list", {}), ("prompts/list", {}))
+    yield from (("workflow_list", {}), ("workflow_list", {"limit": 1}), ("workflow_list", {"category": "workflow"}))
+    yield from (("workflow_runs", {}), ("workflow_runs", {"limit": 1}), ("workflow_runs", {"state": "waiting"}))
+    yield "resources/read", {"uri": "runs://recent"}
+    yield "workflow_lits", {}
+    yield from completions("")
+
+
+QUESTIONS = [
+    *lists(),
+    *(question for identifier in IDS for question in of_workflows(identifier)),
+    *lists(),
+    *(question for run_id in RUNS for question in of_runs(run_id)),
+    *lists(),
+]
+
+
+@pytest.fixture
+def make_world(tmp_path):
+    worlds = []
+
+    def make(**options):
+        worlds.append(World(tmp_path / str(len(worlds)), **options))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.close()
+
+
+@pytest.mark.parametrize(("capabilities", "budget"), [({}, 200_000), (ASKING, 1_000)], ids=["plain", "folded"])
+@pytest.mark.parametrize("scopes", [("read",), ("run",), ("confirm",), ("run", "confirm"), ("admin",)], ids="+".join)
+def test_what_may_not_be_seen_never_was(make_world, scopes, capabilities, budget):
+    full, open_only = make_world(budget=budget), make_world(hidden=False, budget=budget)
+    full.connect(LOCAL).result("tools/list")
+    names = [*full.workflows.offers, "the_canar", "the_doc"]
+    assert len(names) == len(OPEN) + len(HIDDEN) + 2
+    sees_part = full.connect(caller(*scopes), capabilities=capabilities)
+    sees_all = open_only.connect(caller(*scopes, workflows=("*",)), capabilities=capabilities)
+
+    for method, params in [*QUESTIONS, *(question for name in names for question in of_tools(name)), *lists()]:
+        one, other = sees_part.ask(method, params), sees_all.ask(method, params)
+        told = json.dumps(one).replace(str(full.library), "")
+
+        assert told == json.dumps(other).replace(str(open_only.library), ""), (method, params)
+        assert "canary" not in told or "canary" in f"{method}{params}"
+
+
+def test_every_tool_is_among_the_questions():
+    asked = {method for method, _ in QUESTIONS}
+
+    tools = (*BUILTIN_TOOLS, workflow_refresh.TOOL, workflow_search.TOOL)
+    assert {tool.name for tool in tools} - asked == {"workflow_validate_json"}  # which sees no library
+
+
+def test_so_is_every_method():
+    asked = {method for method, _ in QUESTIONS}
+    silent = {"initialize", "ping", "shutdown", "server/discover"}  # which tell of the server alone
+
+    assert Connection._HANDSHAKE.keys() - asked - {"logging/setLevel"} == silent
+
+
+@pytest.mark.parametrize("access", [caller("run", workflows=("nothing-*",)), caller("run", workflows=())])
+def test_one_who_sees_nothing_is_in_an_empty_house(make_world, access):
+    client = make_world().connect(access)
+
+    assert client.result("workflow_list") == {"workflows": []}
+    assert client.result("prompts/list") == {"prompts": []}
+    assert client.result("workflow_runs")["runs"] == []
+    assert client.refusal("workflow_get", {"id": OPEN[0]})["code"] == -32001
+
+
+def test_a_run_of_a_hidden_workflow_keeps_its_id_and_nothing_else_is_said(make_world):
+    client = make_world().connect(caller("run"))
+
+    refusal = client.refusal("workflow_start", {"workflowId": "docs-guide", "runId": "of-secret-plan"})
+
+    assert refusal["data"]["details"] == "The id 'of-secret-plan' cannot be taken. Use another."
+    assert refusal["data"].keys() == {"details", "runId"}
+
+
+def test_pages_of_runs_are_full_though_hidden_ones_lie_between(make_world):
+    world = make_world()
+    for number in range(6):
+        world.begin("docs-guide", f"shown-{number}")
+        world.begin("secret-plan", f"kept-{number}")
+    client = world.connect(caller("read"))
+
+    found, cursor = [], None
+    while True:
+        page = client.result("workflow_runs", {"limit": 3, "cursor": cursor})
+        found += [run["runId"] for run in page["runs"]]
+        cursor = page.get("nextCursor")
+        assert len(page["runs"]) == 3 or cursor is None
+        if cursor is None:
+            break
+
+    assert sorted(found) == sorted(
+        [f"shown-{number}" for number in range(6)] + [f"{how}-{one}" for how in ("of", "held") for one in OPEN]
+    )
+
+
+def test_a_document_that_comes_later_is_seen_only_by_those_who_may(make_world):
+    world = make_world()
+    client = world.connect(caller("read"))
+    assert len(client.result("workflow_list")["workflows"]) == 2
+    write(world.library, document(identifier="docs-new"))
+    write(world.library, document(identifier="secret-new"))
+
+    ids = [summary["id"] for summary in client.result("workflow_list")["workflows"]]
+
+    assert ids == ["docs-guide", "docs-new", "docs-notes"]
+
+
+# ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nobody_hears_of_a_hidden_run(make_world):
+    world = make_world()
+    client = world.connect(caller("read"))
+    for uri in ("run://of-secret-plan", "run://of-docs-guide", "runs://recent"):
+        client.ask("resources/subscribe", {"uri": uri})
+
+    world.runs.submit("of-secret-plan", "write", "done", {})
+    world.begin("secret-plan", "one-more")
+    world.runs.delete("of-secret-plan")
+
+    assert client.heard() == []
+    world.runs.submit("of-docs-guide", "write", "done", {})
+    assert client.heard() == ["run://of-docs-guide", "runs://recent"]
+    world.runs.delete("of-docs-guide")
+    assert client.heard() == ["run://of-docs-guide", "runs://recent"]
+
+
+def test_nor_when_another_process_changed_it(make_world, tmp_path):
+    world = make_world()
+    client = world.connect(caller("read"))
+    for uri in ("run://of-secret-plan", "run://of-docs-guide", "runs://recent"):
+        client.ask("resources/subscribe", {"uri": uri})
+    other = Runs(type(world.runs.journal)(world.runs.journal.path), clock=lambda: world.now)
+
+    other.submit("of-secret-plan", "write", "done", {})
+    assert client.heard() == []
+    other.submit("of-docs-guide", "write", "done", {})
+    assert client.heard() == ["run://of-docs-guide", "runs://recent"]
+    other.close()
+
+
+# ── that nothing is forgotten ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("view", "whole", "derived"),
+    [
+        (ScopedCatalog, Catalog, set()),
+        (ScopedRuns, Runs, {"every", "recent"}),  # which ask `summaries` of the view
+        (_ScopedWatch, Watch, set()),
+        (ScopedWorkflows, DynamicTools, {"apply"}),  # which only the server itself does
+    ],
+)
+def test_every_method_has_its_rule(view, whole, derived):
+    public = {name for name, _ in inspect.getmembers(whole, callable) if not name.startswith("_")}
+
+    assert public - derived <= vars(view).keys()
+
+
+def test_a_view_has_no_way_to_the_journal(make_world):
+    runs = ScopedRuns(make_world().runs, caller("admin"), confirmation="auto")
+
+    for name in ("journal", "listeners"):
+        with pytest.raises(AttributeError):
+            getattr(runs, name)
+
+
+# ── workflows of other systems ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Discovering:
+    """The server's own work, as far as providers are concerned: what they have, and that nobody is asked in vain."""
+
+    def __init__(self):
+        def known(provider, *ids):
+            return tuple(
+                Definition(id=one, name=f"{provider} {one}", description="x", provider=provider) for one in ids
+            )
+
+        self.found = {
+            "ci": Discovered(definitions=known("ci", "deploy", "canary"), is_listed=True),
+            "vault": Discovered(definitions=known("vault", "canary"), is_away=True, cause="the canary is ill"),
+        }
+        self.asked = 0
+
+    def discovered(self):
+        return self.found
+
+    def refresh(self):
+        self.asked += 1
+        done = concurrent.futures.Future()
+        done.set_result(None)
+        return done
+
+    def progress(self, run_id):
+        return None
+
+
+@pytest.fixture
+def with_providers(make_world):
+    world = make_world()
+    execution = Discovering()
+    providers = dict.fromkeys(execution.found)
+    world.services = msgspec.structs.replace(world.services, open_execution=lambda: execution)
+    world.workflows = DynamicTools(world.services, Plan(providers=providers))
+    world.execution = execution
+    return world
+
+
+def test_of_another_system_only_what_is_theirs_is_there(with_providers):
+    client = with_providers.connect(caller("run", workflows=("ci.deploy", "docs-*")))
+
+    names = {tool["name"] for tool in client.result("tools/list")["tools"]} - {tool.name for tool in BUILTIN_TOOLS}
+    found = client.ask("workflow_search", {})  # which is no tool while there is room
+
+    assert names == {"workflow_refresh", "ci_deploy", "the_docs", "the_docs_docs-notes"}
+    assert "canary" not in json.dumps(found)
+    assert client.refusal("workflow_start", {"workflowId": "ci.canary"})["code"] == -32001
+    assert client.refusal("workflow_start", {"workflowId": "ci_canary"})["code"] == -32001
+    assert client.refusal("ci_canary")["code"] == -32601
+
+
+def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_providers):
+    workflows = ("ci.deploy", "docs-*")
+    assert with_providers.connect(caller("run", workflows=workflows)).refusal("workflow_refresh")["code"] == -32011
+    assert with_providers.execution.asked == 0
+    client = with_providers.connect(caller("admin", workflows=workflows))
+    client.result("tools/list")
+
+    assert client.ask("workflow_refresh") is None  # it comes later
+    client.connection.look()
+
+    (reply,) = [json.loads(one) for one in client.connection.outbox if b'"result"' in one]
+    assert reply["result"]["providers"] == {"ci": {"state": "ready", "workflows": 1}}
+    assert reply["result"]["tools"] == 3
+    assert with_providers.execution.asked == 1
+
+
+def test_tools_that_come_are_told_only_to_those_who_see_them(make_world):
+    world = make_world()
+    part, whole = world.connect(caller("read")), world.connect(caller("read", workflows=("*",)))
+    for client in (part, whole):
+        client.connection.handle(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        client.result("tools/list")
+    write(world.library, document(identifier="secret-new"))
+
+    def told(client):
+        client.connection.look()
+        methods = [json.loads(one)["method"] for one in client.connection.outbox]
+        client.connection.outbox.clear()
+        return methods
+
+    assert told(whole) == ["notifications/tools/list_changed"]
+    assert told(part) == []
+    write(world.library, document(identifier="docs-new"))
+    assert told(part) == ["notifications/tools/list_changed"]

@@ -1,0 +1,245 @@
+"""What is sent to the door that no honest client sends: foreign pages, other names, smuggled and endless requests."""
+
+import contextlib
+import json
+import socket
+import time
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+LIST = json.dumps(
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {
+            "name": "workflow_list",
+            "arguments": {},
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {},
+            },
+        },
+    }
+).encode()
+MODERN = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "workflow_list"}
+JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+
+
+def send(house, data, *, seconds=2.0):
+    """Everything that comes back for these bytes; what comes too late does not."""
+    address = urlsplit(house.server.base)
+    received = b""
+    with socket.create_connection((address.hostname, address.port), timeout=seconds) as connection:
+        with contextlib.suppress(OSError):  # it hung up while we still spoke
+            connection.sendall(data)
+        with contextlib.suppress(OSError):
+            while chunk := connection.recv(65536):
+                received += chunk
+    return received
+
+
+def request(house, method="POST", path="/mcp", body=LIST, who="root", **changed):
+    """A request as bytes; `None` leaves a header out, a list has it several times."""
+    host = urlsplit(house.server.base).netloc
+    headers = {"host": host, **JSON, **MODERN, "content-length": str(len(body)), "connection": "close"}
+    if who:
+        headers["authorization"] = f"Bearer {house.secrets[who]}"
+    headers |= {name.replace("_", "-"): value for name, value in changed.items()}
+    lines = [f"{method} {path} HTTP/1.1"]
+    for name, value in headers.items():
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None:
+                lines.append(f"{name}: {one}")
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+
+
+def status(reply):
+    return int(reply.split(b" ", 2)[1]) if reply.startswith(b"HTTP/1.1 ") else None
+
+
+def replies(data):
+    return data.count(b"HTTP/1.1 ")
+
+
+def test_what_an_honest_client_sends_is_answered(house):
+    reply = send(house, request(house))
+
+    assert status(reply) == 200
+    assert b"docs-guide" in reply
+
+
+# ── pages from elsewhere ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["https://evil.example.com", "null", "http://127.0.0.1.evil.example.com", "http://localhost.evil.com:80", "file://",
+     "http://evil.com#http://127.0.0.1", "http://127.0.0.1@evil.com"],
+)  # fmt: skip
+def test_a_page_from_elsewhere_is_refused_even_with_a_token(house, origin):
+    assert status(send(house, request(house, origin=origin))) == 403
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example.com", "127.0.0.1.nip.io", "localhost.evil.com", "", None, "127.0.0.1:80@evil.com", "[::ffff:7f00:1]",
+     "evil.com:8787", "127.1", "0.0.0.0", "2130706433"],
+)  # fmt: skip
+def test_a_name_that_is_not_ours_is_refused(house, host):
+    assert status(send(house, request(house, host=host))) in (400, 421)
+
+
+def test_two_names_are_one_too_many(house):
+    host = urlsplit(house.server.base).netloc
+    for hosts in ([host, "evil.example.com"], ["evil.example.com", host]):
+        assert status(send(house, request(house, host=hosts))) in (400, 421)
+    for path in ("http://evil.example.com/mcp", f"http://{host}@evil.example.com/mcp"):
+        assert status(send(house, request(house, path=path))) in (400, 404, 421)
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None]
+)
+def test_a_form_of_another_page_is_no_message(open_house, kind):
+    """What a browser sends without asking first: no header of ours, and a type that forms have."""
+    data = request(open_house, who=None, content_type=kind, accept="*/*", mcp_protocol_version=None)
+
+    for more in ({}, {"origin": "https://evil.example.com", "sec-fetch-site": "cross-site"}):
+        said = b"".join(f"{name}: {value}\r\n".encode() for name, value in more.items())
+        reply = send(open_house, data.replace(b"\r\n\r\n", b"\r\n" + said + b"\r\n", 1))
+        assert status(reply) in (400, 403, 406, 415)
+        assert b"docs-guide" not in reply
+
+
+# ── addresses ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../../../../etc/passwd", "/mcp/../metrics", "/healthz/../metrics", "/%2e%2e/%2e%2e/etc/passwd", "//metrics",
+     "/metrics/", "/METRICS", "/metrics%00", "/metrics;x", "/static/../../settings.py", "/static/%2e%2e/app.py",
+     "/healthz/..%2fmetrics", "/\\..\\metrics", "/mcp%2f", "*", "/.well-known/../metrics", "/?/metrics"],
+)  # fmt: skip
+def test_no_address_leads_around_the_guard(house, path):
+    reply = send(house, request(house, method="GET", path=path, body=b"", who=None))
+
+    assert status(reply) in (303, 307, 400, 401, 404, None)
+    for told in (b"root:", b"workflowlookup_requests", b"import ", b"docs-guide"):
+        assert told not in reply
+
+
+# ── too much, too slow ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_message_that_is_too_long_is_refused_before_it_is_read(house):
+    reply = send(house, request(house, content_length="9000000000"))
+
+    assert status(reply) == 413
+
+
+def test_so_is_one_that_does_not_say_how_long_it_is(house):
+    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    data = request(house, body=b"", content_length=None, transfer_encoding="chunked") + chunk * 140 + b"0\r\n\r\n"
+
+    assert status(send(house, data, seconds=20)) in (413, None)  # None: it hung up while we still spoke
+
+
+def test_so_are_headers(house):
+    assert status(send(house, request(house, x_filler="x" * 200_000))) in (400, 431, None)
+    many = {f"x-{number}": "y" * 200 for number in range(2_000)}
+    assert status(send(house, request(house, **many))) in (400, 431, None)
+
+
+def test_those_who_never_finish_hold_up_nobody(house):
+    address = urlsplit(house.server.base)
+    slow = []
+    for number in range(100):
+        connection = socket.create_connection((address.hostname, address.port), timeout=5)
+        whole = request(house, who="root" if number % 2 else None)
+        connection.sendall(whole[: -5 if number % 3 else 30])
+        slow.append(connection)
+    try:
+        before = time.monotonic()
+        assert status(send(house, request(house))) == 200
+        assert time.monotonic() - before < 5
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+# ── smuggling ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_no_request_hides_in_another(house):
+    """Each of these is one request for the server, or none; what follows is not taken for a second one."""
+    hidden = request(house, method="GET", path="/metrics", body=b"", who=None)
+    length = str(len(LIST) + len(hidden))
+    both = {"transfer_encoding": "chunked", "content_length": length}
+    wrong = [
+        request(house, body=LIST, content_length=[str(len(LIST)), length]) + hidden,
+        request(house, body=b"0\r\n\r\n" + hidden, **both),
+        request(house, body=b"0\r\n\r\n" + hidden, content_length=None, transfer_encoding="chunked, identity"),
+        request(house, body=b"0\r\n\r\n" + hidden, content_length=None, transfer_encoding="xchunked"),
+        request(house, body=b"0\r\n\r\n" + hidden, content_length=None, transfer_encoding=["chunked", "chunked"]),
+        request(house, content_length="+5") + hidden,
+        request(house, content_length="0x10") + hidden,
+        request(house, content_length="5 5") + hidden,
+        request(house, content_length="-1") + hidden,
+    ]
+    for data in wrong:
+        reply = send(house, data)
+        assert b"workflowlookup_requests" not in reply
+        assert replies(reply) <= 1
+        assert status(reply) != 200 or replies(reply) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["authorization : Bearer {root}", "authorization\t: Bearer {root}", " authorization: Bearer {root}",
+     "x: y\n authorization: Bearer {root}", "author\x00ization: Bearer {root}",
+     "authorization: Bearer {root}\x00", "x: y\rauthorization: Bearer {root}"],
+)  # fmt: skip
+def test_headers_are_not_bent_into_a_token(house, line):
+    data = request(house, method="GET", path="/metrics", body=b"", who=None)
+    said = line.format(**house.secrets).encode("latin-1") + b"\r\n"
+
+    reply = send(house, data.replace(b"accept: ", said + b"accept: ", 1))
+
+    assert status(reply) in (400, 401, None)
+
+
+def test_a_proxy_cannot_be_made_to_say_who_somebody_is(house):
+    for name in ("x-forwarded-user", "x-remote-user", "remote-user", "x-access", "access", "x-forwarded-access-token"):
+        reply = send(house, request(house, who=None, **{name: house.secrets["root"]}))
+        assert status(reply) == 401
+
+
+# ── anything at all ─────────────────────────────────────────────────────────────────────────────────────────────
+
+HEADER = st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=40)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_whatever_is_sent_is_answered_or_refused_and_tells_nothing(house, data):
+    who = data.draw(st.sampled_from([None, "tampered", "reader"]))
+    body = data.draw(st.one_of(st.binary(max_size=200), st.just(LIST), st.just(LIST[:-7])))
+    names = ["host", "authorization", "content-type", "accept", "origin", "mcp-session-id", "mcp-protocol-version",
+             "mcp-method", "mcp-name", "last-event-id", "content-length", "transfer-encoding", "cookie"]  # fmt: skip
+    changed = data.draw(st.dictionaries(st.sampled_from(names), HEADER, max_size=3))
+    method = data.draw(st.sampled_from(["GET", "POST", "DELETE", "PUT", "OPTIONS", "TRACE", "CONNECT", "HEAD", "X"]))
+    path = data.draw(st.sampled_from(["/mcp", "/metrics", "/", "/healthz", "/.well-known/x"]))
+
+    reply = send(house, request(house, method, path, body, who, **{n.replace("-", "_"): v for n, v in changed.items()}),
+                 seconds=2)  # fmt: skip
+
+    assert status(reply) != 500
+    for told in (b"Traceback", b"canary", b"secret", b'File "', house.secrets["root"].encode()):
+        assert told not in reply
+    if who != "reader":
+        assert b"docs-guide" not in reply
+        assert status(reply) != 200 or path in ("/healthz",)

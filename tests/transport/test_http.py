@@ -1,0 +1,521 @@
+"""The real server over HTTP: what is refused and how, sessions and how they end, what is asked of it when it stops."""
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from client import ENVELOPE
+from make import document, step, write
+from web import HEADERS, WebClient, WebServer
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "upstream"))
+
+from upstreams import McpUpstream
+
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+MODERN = {"mcp-protocol-version": "2026-07-28"}
+
+
+def opening(version="2025-11-25", **params):
+    params = {"protocolVersion": version, "capabilities": {}} | params
+    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+
+
+def modern(method, params=None, identifier=1):
+    meta = {"_meta": ENVELOPE}
+    return {"jsonrpc": "2.0", "id": identifier, "method": method, "params": {**(params or {}), **meta}}
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Starts servers; ends them after the test."""
+    started = []
+
+    def start(*flags, **options):
+        server = WebServer(tmp_path, *flags, **options)
+        started.append(server)
+        return server
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def connect():
+    clients = []
+
+    def make(server, **headers):
+        client = WebClient(server.url, **headers)
+        clients.append(client)
+        return client
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A server for tests that leave it as it was."""
+    server = WebServer(tmp_path_factory.mktemp("plain"))
+    yield server
+    server.stop()
+
+
+# ── what is refused ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_version_that_is_not_served_is_refused_and_opens_no_session(plain, connect):
+    response = connect(plain).post(opening("1999-01-01"))
+
+    assert response.status_code == 200
+    assert "mcp-session-id" not in response.headers
+    error = response.json()["error"]
+    assert (error["code"], error["data"]["requestedVersion"]) == (-32000, "1999-01-01")
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+def test_every_version_of_the_handshake_is_served_as_asked(plain, connect, version):
+    client = connect(plain)
+
+    reply = client.request("initialize", {"protocolVersion": version, "capabilities": {}})
+
+    assert reply["result"]["protocolVersion"] == version
+    assert client.request("ping") == {"result": {}}
+
+
+def test_what_a_client_says_of_itself_is_never_the_sdks_business(plain, connect):
+    client = connect(plain)
+
+    reply = client.request("initialize", opening(capabilities={"elicitation": 5, "odd": [1]})["params"])
+
+    assert "result" in reply
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "code"),
+    [
+        (b"{", 400, -32700),
+        (b"\xff", 400, -32700),
+        (b"[]", 400, -32600),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', 400, -32600),
+        (b"7", 400, -32600),
+        (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', 400, -32600),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', 400, -32600),
+        (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', 400, -32600),
+        (LIST, 400, -32000),
+        (b"[" * 100_000, 400, -32700),
+    ],
+)
+def test_what_is_no_request_is_told_so(plain, connect, message, status, code):
+    response = connect(plain).post(message)
+
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+
+
+def test_what_is_always_answered_needs_no_session(plain, connect):
+    response = connect(plain).post({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+
+    assert (response.status_code, response.json()["result"]) == (200, {})
+
+
+def test_a_session_that_is_not_there_is_not_found(plain, connect):
+    client = connect(plain)
+
+    assert client.post(LIST, **{"mcp-session-id": "nope"}).status_code == 404
+    assert client.http.get(plain.url, headers={"mcp-session-id": "nope"}).status_code == 404
+    assert client.http.delete(plain.url, headers={"mcp-session-id": "nope"}).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/metrics", "/"])
+@pytest.mark.parametrize(
+    ("header", "value", "status"),
+    [
+        ("host", "evil.example", 421),
+        ("host", "127.0.0.1.evil.example:80", 421),
+        ("origin", "http://evil.example", 403),
+        ("origin", "null", 403),
+    ],
+)
+def test_other_names_and_other_pages_are_refused(plain, connect, path, header, value, status):
+    response = connect(plain).http.post(plain.base + path, content=b"{}", headers={header: value})
+
+    assert response.status_code == status
+
+
+def test_its_own_pages_may_ask(plain, connect):
+    assert connect(plain).post(opening(), origin=plain.base).status_code == 200
+
+
+def test_names_and_pages_can_be_allowed(serve, connect):
+    server = serve("--allowed-hosts", "flows.example", "--allowed-origins", "https://tools.example")
+
+    response = connect(server).post(opening(), host="flows.example", origin="https://tools.example")
+
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "chunked"])
+def test_a_message_that_is_too_long_is_refused(serve, connect, is_declared):
+    server = serve("--max-message-bytes", "2000")
+    body = json.dumps(LIST | {"params": {"x": "x" * 3000}}).encode()
+
+    response = connect(server).http.post(server.url, content=body if is_declared else iter([body[:1000], body[1000:]]))
+
+    assert response.status_code == 413
+    assert "longer than 2,000 bytes" in response.json()["error"]["data"]["details"]
+
+
+def test_a_client_that_asks_too_often_is_told_to_wait(serve, connect):
+    client = connect(serve("--requests-per-minute", "5"))
+
+    responses = [client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}) for _ in range(7)]
+
+    assert [response.status_code for response in responses] == [200] * 5 + [429] * 2
+    assert 1 <= int(responses[-1].headers["retry-after"]) <= 60
+    assert responses[-1].json()["error"]["code"] == -32012
+
+
+def test_only_so_many_sessions_are_open_at_once(serve, connect):
+    server = serve("--max-sessions", "2")
+    first, second, third = (connect(server) for _ in range(3))
+    first.initialize()
+    second.initialize()
+
+    assert third.post(opening()).status_code == 503
+    first.http.delete(server.url, headers=first.session)
+    assert third.post(opening()).status_code == 200
+
+
+def test_a_session_that_nobody_uses_is_ended(serve, connect):
+    client = connect(serve("--idle-seconds", "1"))
+    client.initialize()
+    assert client.request("ping") == {"result": {}}
+
+    time.sleep(2.5)
+
+    assert client.post(LIST).status_code == 404
+
+
+def test_a_session_with_an_open_stream_is_used(serve, connect):
+    client = connect(serve("--idle-seconds", "1"))
+    client.initialize()
+    client.hearken()
+
+    time.sleep(2.5)
+
+    assert client.request("ping") == {"result": {}}
+
+
+def test_a_session_ends_when_its_client_says_so(plain, connect):
+    for goodbye in ("delete", "shutdown"):
+        client = connect(plain)
+        client.initialize()
+        if goodbye == "delete":
+            assert client.http.delete(plain.url, headers=client.session).status_code == 200
+        else:
+            assert client.request("shutdown") == {"result": {}}  # null, but for the SDK
+        assert client.post(LIST).status_code == 404
+
+
+def test_a_client_that_does_not_finish_its_headers_is_let_go(plain):
+    host, port = plain.base.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as slow:
+        slow.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+        begun = time.monotonic()
+        assert slow.recv(100) == b""
+
+    assert time.monotonic() - begun < 25
+
+
+# ── streams ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_was_sent_while_a_stream_was_broken_is_sent_again_to_its_own_session_alone(plain, connect):
+    client, other = connect(plain), connect(plain)
+    for each in (client, other):
+        each.initialize()
+    response = client.post(LIST | {"id": 7})
+    first, answer = re.findall(r"^id: (\d+)", response.text, re.MULTILINE)
+
+    def resume(who):
+        headers = who.session | {"last-event-id": first, "accept": "text/event-stream"}
+        lines = []
+        gone = contextlib.suppress(httpx2.TimeoutException)
+        with gone, who.http.stream("GET", plain.url, headers=headers, timeout=1.5) as resumed:
+            lines.extend(line for line in resumed.iter_lines())
+        return "\n".join(lines)
+
+    assert f"id: {answer}" in resume(client)
+    assert "workflow_list" not in resume(other)
+
+
+def test_an_id_that_is_in_use_is_refused(serve, connect, tmp_path):
+    server, run = serve_slow(serve, tmp_path)
+    client = connect(server)
+    client.initialize()
+    meanwhile(lambda: client.post(run(5)))
+    wait_until_busy(server)
+
+    for same in (5, "5"):
+        assert client.post(LIST | {"id": same}).status_code == 400
+    assert client.request("ping") == {"result": {}}
+
+
+# ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def serve_slow(serve, tmp_path, *flags, seconds=20):
+    """A server with a workflow that takes a while, and the call that starts it."""
+    arguments = {"seconds": seconds, "steps": 4}
+    work = {"id": "work", "title": "Work", "call": {"server": "up", "tool": "sleep", "arguments": arguments}}
+    write(tmp_path / "library", document(work, identifier="takes-a-while"))
+    write(tmp_path / "library", document(step(), identifier="by-hand"))
+    (tmp_path / "workflowlookup.toml").write_text(McpUpstream(tmp_path / "up").toml())
+    server = serve(*flags, directory=tmp_path / "library")
+
+    def run(identifier):
+        params = {"name": "workflow_start", "arguments": {"workflowId": "takes-a-while"}}
+        return {"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params}
+
+    return server, run
+
+
+def meanwhile(act):
+    """Do something while the test goes on; the server may end before it has an answer."""
+
+    def quietly():
+        with contextlib.suppress(httpx2.HTTPError, httpx2.StreamError):
+            act()
+
+    thread = threading.Thread(target=quietly, daemon=True)
+    thread.start()
+    return thread
+
+
+def wait_until_busy(server):
+    end = time.monotonic() + 20
+    while "clients_waiting 1" not in httpx2.get(f"{server.base}/metrics").text:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
+def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(serve, connect, tmp_path, is_modern):
+    server, run = serve_slow(serve, tmp_path, "--drain-seconds", "60", seconds=3)
+    client = connect(server)
+    message = run(5)
+    if is_modern:
+        message["params"]["_meta"] = ENVELOPE
+    else:
+        client.initialize()
+    answers = []
+    thread = meanwhile(lambda: answers.extend(client.stream(message)))
+    wait_until_busy(server)
+
+    server.terminate()
+    time.sleep(0.3)
+
+    assert httpx2.get(f"{server.base}/readyz").status_code == 503
+    assert httpx2.get(f"{server.base}/healthz").status_code == 200
+    refused = httpx2.post(server.url, content=json.dumps(opening()).encode(), headers=HEADERS)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, -32012)
+    assert refused.headers["retry-after"] == "1"
+    thread.join(60)
+    assert answers[-1]["result"]["structuredContent"].get("state") == "completed", answers
+    assert server.wait(15) == 0
+
+
+@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
+def test_a_call_that_takes_longer_is_told_that_its_run_goes_on(serve, connect, tmp_path, is_modern):
+    server, run = serve_slow(serve, tmp_path, "--drain-seconds", "0.5")
+    client = connect(server)
+    message = run(5)
+    if is_modern:
+        message["params"]["_meta"] = ENVELOPE
+    else:
+        client.initialize()
+    answers = []
+    thread = meanwhile(lambda: answers.extend(client.stream(message)))
+    wait_until_busy(server)
+
+    begun = time.monotonic()
+    server.terminate()
+
+    assert server.wait(10) == 0
+    assert time.monotonic() - begun < 8
+    thread.join(10)
+    told = answers[-1]["result"]
+    assert told["isError"]
+    assert "the run goes on without it" in told["content"][0]["text"]
+    again = WebClient(serve(directory=tmp_path / "library").url)
+    status = again.request("workflow_status", {"runId": told["structuredContent"]["data"]["runId"], "_meta": ENVELOPE})
+    again.close()
+    assert status["result"]["state"] in ("queued", "running")
+
+
+def test_a_subscription_ends_with_its_result_when_the_server_stops(serve, connect):
+    server = serve()
+    stream = connect(server).stream(
+        modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["runs://recent"]}})
+    )
+    assert next(stream)["method"] == "notifications/subscriptions/acknowledged"
+
+    server.terminate()
+
+    assert next(stream)["result"]["resultType"] == "complete"
+    assert server.wait(10) == 0
+
+
+def test_a_second_signal_ends_it_at_once(serve, connect, tmp_path):
+    server, run = serve_slow(serve, tmp_path, "--drain-seconds", "60")
+    client = connect(server)
+    client.initialize()
+    meanwhile(lambda: client.post(run(5)))
+    wait_until_busy(server)
+
+    server.terminate()
+    time.sleep(0.3)
+    server.terminate()
+
+    server.wait(15)
+
+
+def test_an_address_that_is_taken_is_said_and_nothing_else(plain, tmp_path):
+    address = plain.base.removeprefix("http://")
+    command = [sys.executable, "-m", "workflowlookup", "serve", "--http", address]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=60, env=os.environ | {"HOME": str(tmp_path)}
+    )
+
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert address in done.stderr
+
+
+# ── health and figures ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_probes_ask_by_any_name(plain):
+    for path in ("/healthz", "/readyz"):
+        assert httpx2.get(plain.base + path, headers={"host": "10.1.2.3"}).status_code == 200
+
+
+def test_a_server_without_its_journal_is_not_ready(serve, tmp_path):
+    (tmp_path / "file").write_text("")
+    server = serve("--journal", str(tmp_path / "file" / "runs.sqlite"))
+
+    assert httpx2.get(f"{server.base}/readyz").status_code == 503
+    assert httpx2.get(f"{server.base}/metrics").status_code == 503  # nobody knows whether it takes a token
+
+
+def test_the_figures_are_openmetrics(serve, connect, tmp_path):
+    write(tmp_path / "library", document(step(), identifier="by-hand"))
+    server = serve(directory=tmp_path / "library")
+    client = connect(server)
+    client.initialize()
+    client.request("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "by-hand"}})
+    client.request("tools/call", {"name": "workflow_get", "arguments": {"id": "no-such-workflow"}})
+    client.request("no/such")
+
+    response = httpx2.get(f"{server.base}/metrics")
+
+    assert response.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    lines = response.text.splitlines()
+    assert lines[-1] == "# EOF"
+    for expected in (
+        'workflowlookup_requests_total{method="tools/call",outcome="ok"} 1',
+        'workflowlookup_requests_total{method="tools/call",outcome="refused"} 1',
+        'workflowlookup_requests_total{method="other",outcome="-32601"} 1',
+        'workflowlookup_runs{state="waiting"} 1',
+        "workflowlookup_queue_length 0",
+        "workflowlookup_sessions 1",
+        'workflowlookup_request_seconds_count{method="tools/call"} 2',
+    ):
+        assert expected in lines
+    families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(families) == len(set(families))
+    named = re.compile(r"workflowlookup_\w+({(\w+=\"[^\"]*\",?)+})? [\d.e+-]+$")
+    assert [line for line in lines if not line.startswith("#") and not named.match(line)] == []
+
+
+def test_providers_are_counted(serve, tmp_path):
+    upstream = McpUpstream(tmp_path / "up", http=True)
+    (tmp_path / "workflowlookup.toml").write_text(upstream.toml(provider=True))
+    with upstream:
+        server = serve()
+        wait_for_figure(server, 'workflowlookup_provider_up{provider="up"} 1')
+
+
+def wait_for_figure(server, expected):
+    end = time.monotonic() + 30
+    while expected not in (text := httpx2.get(f"{server.base}/metrics").text):
+        assert time.monotonic() < end, text
+        time.sleep(0.1)
+
+
+# ── changes are told, whoever makes them ────────────────────────────────────────────────────────────────────────
+
+
+def test_clients_of_both_eras_hear_of_new_workflows(serve, connect, tmp_path):
+    write(tmp_path / "library", document(step(), identifier="the-first"))
+    server = serve(directory=tmp_path / "library")
+    session, lone = connect(server), connect(server)
+    session.initialize()
+    session.hearken()
+    session.request("tools/list")
+    stream = lone.stream(modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
+    assert next(stream)["params"]["notifications"] == {"toolsListChanged": True}
+
+    write(tmp_path / "library", document(step(), identifier="the-second", name="The second"))
+
+    assert next(stream)["method"] == "notifications/tools/list_changed"
+    assert session.unasked.get(timeout=30)["method"] == "notifications/tools/list_changed"
+    tools = session.request("tools/list")["result"]["tools"]
+    assert any("second" in tool["name"] for tool in tools)
+
+
+def test_a_run_that_another_client_moves_is_told(serve, connect, tmp_path):
+    write(tmp_path / "library", document(step("one"), identifier="by-hand"))
+    server = serve(directory=tmp_path / "library")
+    watcher, worker = connect(server), connect(server)
+    watcher.initialize()
+    watcher.hearken()
+    worker.initialize()
+    start = {"name": "workflow_start", "arguments": {"workflowId": "by-hand"}}
+    run = worker.request("tools/call", start)["result"]["structuredContent"]["runId"]
+    watcher.request("resources/subscribe", {"uri": f"run://{run}"})
+
+    submission = {"runId": run, "stepId": "one", "output": "done"}
+    worker.request("tools/call", {"name": "workflow_submit", "arguments": submission})
+
+    assert watcher.unasked.get(timeout=30)["params"]["uri"] == f"run://{run}"
+
+
+def test_a_call_that_is_cancelled_by_a_message_is_answered_as_the_sdk_does(serve, connect, tmp_path):
+    server, run = serve_slow(serve, tmp_path)
+    client = connect(server)
+    client.initialize()
+    answers = []
+    thread = meanwhile(lambda: answers.extend(client.stream(run(5))))
+    wait_until_busy(server)
+
+    cancelled = {"requestId": 5, "reason": "changed my mind"}
+    client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
+
+    thread.join(30)
+    assert answers[-1]["error"]["code"] == -32800
+    runs = client.request("tools/call", {"name": "workflow_runs", "arguments": {}})["result"]["structuredContent"]
+    assert [run["state"] for run in runs["runs"]] == ["cancelled"]

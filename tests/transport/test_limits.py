@@ -1,0 +1,90 @@
+"""How much is taken over HTTP: names, origins, rates."""
+
+import pytest
+
+from workflowlookup.transport import limits
+from workflowlookup.transport.limits import Rate, is_allowed_host, is_allowed_origin, names_of, split_address
+
+LOCAL = names_of("127.0.0.1", 8787)
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed", "expected"),
+    [
+        ("127.0.0.1:8787", LOCAL, True),
+        ("LOCALHOST:8787", LOCAL, True),
+        ("localhost", LOCAL, True),
+        ("[::1]:8787", LOCAL, True),
+        ("[::1]", LOCAL, True),
+        ("::1", LOCAL, False),
+        ("localhost.evil.example", LOCAL, False),
+        ("localhost:8787@evil.example", LOCAL, False),
+        ("evil.example:8787", LOCAL, False),
+        ("", LOCAL, False),
+        ("10.0.0.5:8787", names_of("10.0.0.5", 8787), True),
+        ("flows.example", (*LOCAL, "flows.example"), True),
+        ("flows.example:443", (*LOCAL, "flows.example"), True),
+        ("flows.example:444", (*LOCAL, "flows.example:443"), False),
+        ("anything", ("*",), True),
+    ],
+)
+def test_names(host, allowed, expected):
+    assert is_allowed_host(host, allowed) is expected
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed", "expected"),
+    [
+        ("http://localhost:8787", (), True),
+        ("https://localhost:8787", (), True),
+        ("http://localhost:9999", (), False),
+        ("http://localhost:8787.evil.example", (), False),
+        ("null", (), False),
+        ("https://tools.example", ("https://tools.example",), True),
+        ("https://tools.example:8443", ("https://tools.example",), True),
+        ("http://tools.example", ("https://tools.example",), False),
+        ("https://evil.example", ("*",), True),
+    ],
+)
+def test_origins(origin, allowed, expected):
+    assert is_allowed_origin(origin, "localhost:8787", allowed) is expected
+
+
+def test_a_client_that_waits_may_ask_again(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
+    rate = Rate(60)
+
+    assert [rate.take("one") for _ in range(60)] == [0] * 60
+    assert rate.take("one") == 1
+    assert rate.take("other") == 0
+    now[0] += 1.0
+    assert rate.take("one") == 0
+    assert rate.take("one") == 1
+
+
+def test_no_rate_is_no_limit():
+    rate = Rate(0)
+
+    assert not any(rate.take("one") for _ in range(1000))
+
+
+def test_clients_that_come_once_are_forgotten(monkeypatch):
+    monkeypatch.setattr(limits, "MOST_CLIENTS", 10)
+    rate = Rate(1)
+    for number in range(100):
+        rate.take(str(number))
+
+    assert rate.take("0") == 0
+    assert rate.take("99") > 0
+
+
+@pytest.mark.parametrize("address", ["", "8787", "localhost", "localhost:", ":8787", "localhost:x", "localhost:70000"])
+def test_an_address_is_host_and_port(address):
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        split_address(address)
+
+
+def test_addresses():
+    assert split_address("127.0.0.1:8787") == ("127.0.0.1", 8787)
+    assert split_address("[::1]:0") == ("[::1]", 0)

@@ -1,0 +1,162 @@
+"""One conversation, held over pipes, over HTTP and in memory, in each era: the answers are the same, word for word."""
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from client import Server
+from make import document, step, write
+from talks import MemoryWire, PipeWire, Talk, WebWire
+from web import WebClient, WebServer
+from workflowlookup.app import make_connection
+from workflowlookup.settings import read_settings
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "upstream"))
+
+from upstreams import McpUpstream
+
+YES = {"action": "accept", "content": {"confirmed": True}}
+CARRIERS = ("memory", "pipes", "http")
+
+
+def called(tool, **arguments):
+    return {"call": {"server": "up", "tool": tool, "arguments": arguments, "saveAs": "result"}}
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A library, and settings with an upstream server."""
+    library = tmp_path / "library"
+    write(library, document(step("one", requireConfirmation=True), step("two"), identifier="asks-a-person"))
+    for name, seconds in (("goes-by-itself", 1.5), ("takes-long", 60)):
+        steps = {"id": "work", "title": "Work", **called("sleep", seconds=seconds, steps=5)}
+        write(library, document(steps, identifier=name))
+    return tmp_path
+
+
+@pytest.fixture
+def talk(home):
+    """Begins a talk over a carrier, each with a journal of its own."""
+    ends = []
+
+    def begin(carrier, *, is_modern):
+        place = home / f"{carrier}-{is_modern}"
+        place.mkdir()
+        (place / "workflowlookup.toml").write_text(McpUpstream(place / "up").toml())
+        if carrier == "http":
+            server = WebServer(place, directory=home / "library")
+            client = WebClient(server.url)
+            ends.extend((server.stop, client.close))
+            return Talk(WebWire(client), is_modern=is_modern)
+        if carrier == "pipes":
+            piped = Server(place, directory=home / "library")
+            ends.append(piped.stop)
+            return Talk(PipeWire(piped), is_modern=is_modern)
+        environment = {"HOME": str(place), "XDG_DATA_HOME": str(place), "WORKFLOWLOOKUP_BUNDLED": "false"}
+        environment |= {"WORKFLOW_STORAGE_PATH": str(home / "library"), "WORKFLOWLOOKUP_USER": "false"}
+        connection = make_connection(read_settings({}, environment, directory=str(place)))
+        ends.append(connection.close)
+        return Talk(MemoryWire(connection), is_modern=is_modern)
+
+    yield begin
+    for end in ends:
+        end()
+
+
+def converse(talk):
+    """Everything that can be said, and what came back for it."""
+    said = {"opening": talk.opening}
+
+    def note(name, something):
+        said[name] = (something.reply, something.asked)
+        return something
+
+    note("discover", talk.ask("server/discover"))
+    note("tools", talk.ask("tools/list"))
+    note("a wrong cursor", talk.ask("tools/list", {"cursor": "x"}))
+    note("call", talk.call("workflow_list"))
+    note("by its name", talk.ask("workflow_get", {"id": "asks-a-person"}))
+    note("not found", talk.call("workflow_get", {"id": "no-such-workflow"}))
+    note("not found, by its name", talk.ask("workflow_get", {"id": "no-such-workflow"}))
+    note("misfit", talk.call("workflow_get", {"id": 5}))
+    note("unknown tool", talk.call("no-such-tool"))
+    note("unknown method", talk.ask("no/such"))
+    note("resources", talk.ask("resources/list"))
+    note("templates", talk.ask("resources/templates/list"))
+    note("resource", talk.ask("resources/read", {"uri": "workflow://asks-a-person"}))
+    note("no resource", talk.ask("resources/read", {"uri": "workflow://no-such-workflow"}))
+    note("prompts", talk.ask("prompts/list"))
+    note("prompt", talk.ask("prompts/get", {"name": "asks-a-person"}))
+    completion = {"ref": {"type": "ref/prompt", "name": "asks-a-person"}, "argument": {"name": "id", "value": "a"}}
+    note("completion", talk.ask("completion/complete", completion))
+    run = note("start", talk.call("workflow_start", {"workflowId": "asks-a-person"})).told["runId"]
+    with talk.following(f"run://{run}") as news:
+        submission = {"runId": run, "stepId": "one", "output": "done"}
+        note("submit, confirmed", talk.call("workflow_submit", submission, answer=YES))
+    said["news"] = news[:1]
+    note("submit", talk.call("workflow_submit", {"runId": run, "stepId": "two", "output": "done"}))
+    note("submit too much", talk.call("workflow_submit", {"runId": run, "stepId": "two", "output": "again"}))
+    note("status", talk.call("workflow_status", {"runId": run}))
+    waited = note("awaited", talk.call("workflow_start", {"workflowId": "goes-by-itself"}, token="how-far"))
+    said["progress"] = [item["params"]["progressToken"] for item in waited.heard][:1]
+    done = [item["params"]["progress"] for item in waited.heard]
+    assert done, waited.heard
+    assert done == sorted(set(done))
+    talk_of_tasks(talk, note)
+    begin = {"name": "workflow_start", "arguments": {"workflowId": "takes-long"}}
+    said["cancelled"] = talk.cancelled("tools/call", begin, 1.0)
+    for _ in range(100):  # over HTTP the server notices a moment later that a client hung up
+        said["after that"] = [
+            run["state"] for run in talk.call("workflow_runs", {"workflowId": "takes-long"}).told["runs"]
+        ]
+        if said["after that"] == ["cancelled"]:
+            break
+        time.sleep(0.05)
+    return plain(said)
+
+
+def talk_of_tasks(talk, note):
+    """A call that becomes a task, and what came of it."""
+    call = {"name": "workflow_start", "arguments": {"workflowId": "goes-by-itself"}}
+    if not talk.is_modern:
+        created = note("task", talk.ask("tools/call", {**call, "task": {}}))
+        named = {"taskId": created.reply["result"]["task"]["taskId"]}
+        note("task's result", talk.ask("tasks/result", named))
+        note("task, over", talk.ask("tasks/get", named))
+        note("task cancelled too late", talk.ask("tasks/cancel", named))
+        return
+    knows = {"capabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+    created = note("task", talk.ask("tools/call", call, **knows))
+    named = {"taskId": created.reply["result"]["taskId"]}
+    end = time.monotonic() + 30
+    while (told := talk.ask("tasks/get", named, **knows)).reply["result"]["status"] == "working":
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    note("task, over", told)
+    note("task updated too late", talk.ask("tasks/update", {**named, "inputResponses": {}}, **knows))
+    note("task of one who knows none", talk.ask("tasks/get", named))
+
+
+def plain(said):
+    """Without what is different each time: the ids of runs, and when it was."""
+    text = json.dumps(said, sort_keys=True)
+    text = re.sub(r"\b\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)", "WHEN", text)
+    runs = dict.fromkeys(re.findall(r'(?:runId|taskId)\\*": \\*"([^"\\]+)', text))
+    for number, run in enumerate(runs):
+        text = text.replace(run, f"RUN-{number}")
+    text = re.sub(r'((?:started|updated|time|duration\w*|seconds)\\*"): ?[\d.]+', r"\1: 0", text)
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
+def test_a_conversation_is_the_same_whatever_carries_it(talk, is_modern):
+    told = {carrier: converse(talk(carrier, is_modern=is_modern)) for carrier in CARRIERS}
+
+    for carrier in CARRIERS[1:]:
+        for name, expected in told["memory"].items():
+            assert told[carrier][name] == expected, f"{name}, over {carrier}"
+    assert told["memory"]["after that"] == ["cancelled"]
