@@ -168,7 +168,11 @@ class PostgresLease:
             application_name="workflowlookup-lease",
             tcp_user_timeout=20_000,
         )
-        connection.execute("SELECT pg_advisory_lock(%s, %s)", (_CLASS, _key(self.id)))
+        try:
+            connection.execute("SELECT pg_advisory_lock(%s, %s)", (_CLASS, _key(self.id)))
+        except BaseException:
+            connection.close()
+            raise
         self._connection = connection
 
     @staticmethod
