@@ -138,6 +138,12 @@ def test_a_call_as_a_task_is_answered_at_once_and_its_result_is_waited_for(clien
     assert not client.connection.is_watching
 
 
+@pytest.mark.parametrize("task", [False, 5, "yes", []])
+def test_a_task_that_is_no_object_begins_nothing(client, task):
+    assert client.start(task=task)["data"] == {"details": "task must be an object"}
+    assert client.runs.recent(1) == []
+
+
 def test_a_task_outlives_its_connection(client, make_client):
     task_id = client.start(task={})["task"]["taskId"]
     client.connection.close()
