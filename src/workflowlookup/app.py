@@ -1,6 +1,7 @@
 """The composition root: settings in, a server or a catalog out."""
 
 import functools
+import logging
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
+    from workflowlookup.runs.news import News
     from workflowlookup.runs.service import Runs
     from workflowlookup.runs.sql import SqlJournal
     from workflowlookup.runs.tokens import Tokens
@@ -30,9 +32,13 @@ if TYPE_CHECKING:
     from workflowlookup.transport.guard import Guard
     from workflowlookup.transport.http import Door
     from workflowlookup.transport.shared import SharedSurface
+    from workflowlookup.transport.sharing import Sharing
     from workflowlookup.transport.views import Views
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
+REFRESH: Final = "refresh"
+NAMED: Final = "tools-named"
+"""What servers tell each other: look again what there is; tools have names that they had not."""
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
 
 
@@ -104,7 +110,7 @@ JOURNALS: Final[Mapping[str, Callable[[str], "SqlJournal"]]] = {
 """By the scheme of the setting `journal`; a path has none."""
 
 
-def _make_journal(settings: Settings) -> "SqlJournal":
+def make_journal(settings: Settings) -> "SqlJournal":
     """The journal where the settings say; it is opened with the first question."""
     scheme = settings.journal.partition("://")[0] if "://" in settings.journal else ""
     return JOURNALS[scheme](settings.journal)
@@ -114,14 +120,24 @@ def make_runs(settings: Settings) -> "Runs":
     """The runs where the settings say."""
     from workflowlookup.runs.service import Runs  # noqa: PLC0415
 
-    return Runs(_make_journal(settings))
+    return Runs(make_journal(settings))
 
 
 def make_tokens(settings: Settings) -> "Tokens":
     """The tokens, which are kept beside the runs."""
     from workflowlookup.runs.tokens import Tokens  # noqa: PLC0415
 
-    return Tokens(_make_journal(settings))
+    return Tokens(make_journal(settings))
+
+
+def make_news(settings: Settings, ring: Callable[[], None]) -> "News | None":
+    """What servers at one PostgreSQL database tell each other; None where the journal is a file."""
+    if "://" not in settings.journal:
+        return None
+    from workflowlookup.runs.news import News  # noqa: PLC0415 - only where there is such a database
+    from workflowlookup.runs.postgres import PostgresJournal  # noqa: PLC0415
+
+    return News(PostgresJournal(settings.journal), ring)
 
 
 def _nobody_waits() -> None:
@@ -138,13 +154,19 @@ def make_execution(
     return Execution(plan_of(settings), runs, settings.journal, ring, is_guest=is_guest)
 
 
-def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits, live: Live | None = None) -> "Services":
+def make_services(
+    settings: Settings,
+    ring: Callable[[], None] = _nobody_waits,
+    live: Live | None = None,
+    news: "News | None" = None,
+) -> "Services":
     """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell; `live`
     has the settings as they are now, and a server has it: a command leaves the calls of runs to one, unless it asks.
+    `news` is what other servers say.
     """
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
-    behind = _Behind(settings, ring, live or Live(settings), is_server=live is not None)
+    behind = _Behind(settings, ring, live or Live(settings), news, is_server=live is not None)
     behind.services = Services(
         catalog=make_catalog(settings),
         open_runs=lambda: behind.runs,
@@ -166,8 +188,11 @@ class _Behind:
 
     services: "Services"
 
-    def __init__(self, settings: Settings, ring: Callable[[], None], live: Live, *, is_server: bool) -> None:
+    def __init__(
+        self, settings: Settings, ring: Callable[[], None], live: Live, news: "News | None", *, is_server: bool
+    ) -> None:
         self._settings = settings
+        self._news = news
         self._is_server = is_server
         self._live = live
         self._ring = ring
@@ -187,13 +212,35 @@ class _Behind:
     def workflows(self) -> "DynamicTools":
         from workflowlookup.tools.dynamic import DynamicTools  # noqa: PLC0415 - with the first list of tools
 
-        return DynamicTools(self.services, plan_of(self._live.settings), self._look_at_settings)
+        named = functools.partial(self._announce, NAMED)
+        return DynamicTools(self.services, plan_of(self._live.settings), self._look_at_settings, named)
 
     def reload(self) -> None:
-        """Read the settings now."""
+        """Read the settings now, here and wherever another server has this journal."""
         self._look_at_settings(is_asked=True)
+        self._announce(REFRESH)
+
+    def _announce(self, topic: str) -> None:
+        from workflowlookup.errors import StorageError  # noqa: PLC0415 - with the first of it
+
+        if self._news is not None:
+            try:
+                self._news.announce(topic)
+            except StorageError as problem:
+                logging.getLogger(__name__).warning("other servers could not be told (%s): %s", topic, problem)
+
+    def _hear(self, topic: str, _: str) -> None:
+        """What another server says."""
+        if topic == REFRESH:
+            self._look_at_settings(is_asked=True)
+            if self.workflows.plan.providers:
+                self.execution.refresh()
+        elif topic == NAMED:
+            self.workflows.forget_names()
 
     def _look_at_settings(self, *, is_asked: bool = False) -> None:
+        if self._news is not None and not is_asked:
+            self._news.look()
         new = self._live.look(is_asked=is_asked)
         if new is None:
             return
@@ -206,9 +253,14 @@ class _Behind:
             self.execution.follow(run_id, run)
 
     def settle(self) -> None:
+        if self._news is not None:
+            self._news.listeners.append(self._hear)
+            self._news.start()
         self.execution.recover()
 
     def close(self) -> None:
+        if self._news is not None:
+            self._news.close()
         if "execution" in self.__dict__:
             self.execution.close()
         if "runs" in self.__dict__:
@@ -222,7 +274,10 @@ def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits
 
     live = Live(settings)
     return Connection(
-        Surface(lambda: make_services(settings, ring, live), tells_changes=lambda: live.settings.workflow_tools)
+        Surface(
+            lambda: make_services(settings, ring, live, make_news(settings, ring)),
+            tells_changes=lambda: live.settings.workflow_tools,
+        )
     )
 
 
@@ -271,8 +326,9 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: i
     from workflowlookup.transport.views import Views  # noqa: PLC0415
 
     live = Live(settings)
+    news = make_news(settings, bell.ring)
     surface = SharedSurface(
-        lambda: make_services(settings, bell.ring, live),
+        lambda: make_services(settings, bell.ring, live, news),
         bell.ring,
         tells_changes=lambda: live.settings.workflow_tools,
     )
@@ -292,12 +348,23 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: i
         bell,
         Metrics([figures.families]),
         input_schema_of=lambda name: figures_of(views.current).input_schema_of(name),
+        sharing=_make_sharing(settings, news),
     )
     guard = make_guard(settings, host)
     pages, end_streams = _make_pages(settings, views, guard, lambda: door.metrics.refuse("access"))
     door.endings.append(end_streams)
     site = make_site(door, limits, guard=guard, find_fault=figures.find_fault, routes=pages)
     return Web(site, door, surface)
+
+
+def _make_sharing(settings: Settings, news: "News | None") -> "Sharing | None":
+    """Sessions that other servers can go on with; None where there are no others."""
+    if news is None:
+        return None
+    from workflowlookup.runs.sessions import Sessions  # noqa: PLC0415
+    from workflowlookup.transport.sharing import Sharing  # noqa: PLC0415
+
+    return Sharing(Sessions(make_journal(settings), settings.idle_seconds), news)
 
 
 def _make_pages(

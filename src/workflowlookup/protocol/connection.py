@@ -344,6 +344,16 @@ class Connection:
         self._open_subscriptions().listen(call.id, wanted, LISTS if self._surface.tells_changes() else {})
         return PENDING
 
+    @property
+    def followed(self) -> frozenset[str]:
+        """The addresses that the client subscribed to, one by one."""
+        return self._subscriptions.addresses if self._subscriptions is not None else frozenset()
+
+    def follow(self, addresses: frozenset[str]) -> None:
+        """Follow these and no others: the client said so to another server."""
+        if addresses or self._subscriptions is not None:
+            self._open_subscriptions().follow(addresses)
+
     def _subscribe(self, call: Call) -> Json:
         self._open_subscriptions().subscribe(call.text("uri"))
         return {}

@@ -54,8 +54,16 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 class DynamicTools:
     """Makes tools of workflows, for one registry."""
 
-    def __init__(self, services: Services, plan: Plan, look_at_settings: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        services: Services,
+        plan: Plan,
+        look_at_settings: Callable[[], None] = lambda: None,
+        named: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`named` is called when names were kept that other servers do not know yet."""
         self.plan = plan
+        self._tell_named = named
         self._look_at_settings = look_at_settings
         self.offers: Mapping[str, Offer] = {}
         """By the name of the tool, in its order."""
@@ -76,6 +84,11 @@ class DynamicTools:
     def apply(self, plan: Plan) -> None:
         """Other settings from now on."""
         self.plan = plan
+
+    def forget_names(self) -> None:
+        """Another server has given names, or taken some back: those that are kept count."""
+        self._names.clear()
+        self._seen = ()
 
     def discovered(self) -> Mapping[str, "Discovered"]:
         """What is known of the providers."""
@@ -220,7 +233,10 @@ class DynamicTools:
         return self._with_journal(lambda journal: journal.tool_names()) or {}
 
     def _store(self, added: Mapping[Key, str], removed: Sequence[Key]) -> bool:
-        return self._with_journal(lambda journal: journal.keep_tool_names(added, removed) or True) or False
+        is_stored: bool = self._with_journal(lambda journal: journal.keep_tool_names(added, removed) or True) or False
+        if is_stored:
+            self._tell_named()
+        return is_stored
 
     def _with_journal(self, ask: Callable[[Any], Any]) -> Any:
         try:
