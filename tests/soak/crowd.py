@@ -94,7 +94,8 @@ class Member:
                 params["_meta"] = ENVELOPE
             response, reply = await self._request("tools/call", params)
         except httpx2.HTTPError as problem:
-            return f"connection: {type(problem).__name__}"
+            era = "2026" if self._is_modern else "2025"
+            return f"connection: {type(problem).__name__} ({era})"
         if response.status_code == 404 and not self._is_modern:
             self._session = {}
             return "session not found"
