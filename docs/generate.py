@@ -98,7 +98,7 @@ def settings() -> str:
         "## While the server runs\n\n"
         f"These take effect when the file is saved: {live}, and the tables.\n"
         "A file that cannot be used changes nothing, and the log says why; so it does of settings that wait for\n"
-        "the next start. `SIGHUP` and the tool `workflow_refresh` have the file read at once.\n\n"
+        "the next start. `SIGHUP` and the tool `workflow_refresh` have it read, and every provider asked, at once.\n\n"
         "## Sources\n\n"
         "By precedence, later wins; `bundled`, `user` and `project` can be switched off:\n\n"
         "1. `bundled`: what comes with the package\n"

@@ -38,7 +38,7 @@ def test_every_link_leads_somewhere(page):
 def test_every_file_that_a_page_names_is_there(page):
     named = set(
         re.findall(
-            r"`((?:src|tests|docs|bench|core|library|tools|protocol|transport|cli)/[\w/.-]+\.\w+)`",
+            r"`((?:src|tests|docs|bench|core|library|runs|providers|execution|tools|protocol|transport|cli)/[\w/.-]+\.\w+)`",
             page.read_text("utf-8"),
         )
     )
@@ -70,7 +70,7 @@ def test_the_transcript_of_the_readme_is_what_the_server_says(start):
     text = (ROOT / "README.md").read_text("utf-8").split("<!-- transcript")[1]
     asked = re.findall(r"^→ (.*)$", text, re.MULTILINE)
     shown = re.findall(r"^← (.*)$", text, re.MULTILINE)
-    assert len(asked) == len(shown) == 2
+    assert len(asked) == len(shown) == 3
     for question, answer in zip(map(json.loads, asked), map(json.loads, shown), strict=True):
         assert contains(server.result(question["method"], question["params"]), answer)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
-    from workflowlookup.runs.news import News
+    from workflowlookup.runs.neighbours import Neighbours
     from workflowlookup.runs.service import Runs
     from workflowlookup.runs.sql import SqlJournal
     from workflowlookup.runs.tokens import Tokens
@@ -130,14 +130,14 @@ def make_tokens(settings: Settings) -> "Tokens":
     return Tokens(make_journal(settings))
 
 
-def make_news(settings: Settings, ring: Callable[[], None]) -> "News | None":
+def make_neighbours(settings: Settings, ring: Callable[[], None]) -> "Neighbours | None":
     """What servers at one PostgreSQL database tell each other; None where the journal is a file."""
     if "://" not in settings.journal:
         return None
-    from workflowlookup.runs.news import News  # noqa: PLC0415 - only where there is such a database
+    from workflowlookup.runs.neighbours import Neighbours  # noqa: PLC0415 - only where there is such a database
     from workflowlookup.runs.postgres import PostgresJournal  # noqa: PLC0415
 
-    return News(PostgresJournal(settings.journal), ring)
+    return Neighbours(PostgresJournal(settings.journal), ring)
 
 
 def _nobody_waits() -> None:
@@ -158,30 +158,31 @@ def make_services(
     settings: Settings,
     ring: Callable[[], None] = _nobody_waits,
     live: Live | None = None,
-    news: "News | None" = None,
+    neighbours: "Neighbours | None" = None,
 ) -> "Services":
     """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell; `live`
     has the settings as they are now, and a server has it: a command leaves the calls of runs to one, unless it asks.
-    `news` is what other servers say.
+    `neighbours` are the other servers at the same database.
     """
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
-    behind = _Behind(settings, ring, live or Live(settings), news, is_server=live is not None)
-    behind.services = Services(
+    parts = _Parts(settings, ring, live or Live(settings), neighbours, is_server=live is not None)
+    parts.services = Services(
         catalog=make_catalog(settings),
-        open_runs=lambda: behind.runs,
-        open_execution=lambda: behind.execution,
-        open_workflows=lambda: behind.workflows,
+        open_runs=lambda: parts.runs,
+        open_execution=lambda: parts.execution,
+        open_workflows=lambda: parts.workflows,
         confirmation=settings.confirmation,
-        reload=behind.reload,
-        settle=behind.settle,
-        close=behind.close,
+        reload=parts.reload,
+        refresh=parts.refresh,
+        settle=parts.settle,
+        close=parts.close,
     )
-    return behind.services
+    return parts.services
 
 
-class _Behind:
-    """The journal, the server's own work and the workflow tools, each made when it is first needed.
+class _Parts:
+    """The parts of a server that are made when they are first needed: the journal, its own work, the workflow tools.
 
     The work follows the journal, and all of them the settings.
     """
@@ -189,10 +190,16 @@ class _Behind:
     services: "Services"
 
     def __init__(
-        self, settings: Settings, ring: Callable[[], None], live: Live, news: "News | None", *, is_server: bool
+        self,
+        settings: Settings,
+        ring: Callable[[], None],
+        live: Live,
+        neighbours: "Neighbours | None",
+        *,
+        is_server: bool,
     ) -> None:
         self._settings = settings
-        self._news = news
+        self._neighbours = neighbours
         self._is_server = is_server
         self._live = live
         self._ring = ring
@@ -212,20 +219,34 @@ class _Behind:
     def workflows(self) -> "DynamicTools":
         from workflowlookup.tools.dynamic import DynamicTools  # noqa: PLC0415 - with the first list of tools
 
-        named = functools.partial(self._announce, NAMED)
-        return DynamicTools(self.services, plan_of(self._live.settings), self._look_at_settings, named)
+        return DynamicTools(
+            self.services,
+            plan_of(self._live.settings),
+            look_at_settings=self._look_at_settings,
+            tell_named=functools.partial(self._announce, NAMED),
+        )
 
     def reload(self) -> None:
         """Read the settings now, here and wherever another server has this journal."""
         self._look_at_settings(is_asked=True)
         self._announce(REFRESH)
 
+    def refresh(self) -> None:
+        """Read the settings and ask every provider, now."""
+        self.reload()
+        self._ask_providers()
+
+    def _ask_providers(self) -> None:
+        plan = plan_of(self._live.settings)
+        if plan.is_on and plan.providers:
+            self.execution.refresh()
+
     def _announce(self, topic: str) -> None:
         from workflowlookup.errors import StorageError  # noqa: PLC0415 - with the first of it
 
-        if self._news is not None:
+        if self._neighbours is not None:
             try:
-                self._news.announce(topic)
+                self._neighbours.announce(topic)
             except StorageError as problem:
                 logging.getLogger(__name__).warning("other servers could not be told (%s): %s", topic, problem)
 
@@ -233,14 +254,13 @@ class _Behind:
         """What another server says."""
         if topic == REFRESH:
             self._look_at_settings(is_asked=True)
-            if self.workflows.plan.providers:
-                self.execution.refresh()
+            self._ask_providers()
         elif topic == NAMED:
             self.workflows.forget_names()
 
     def _look_at_settings(self, *, is_asked: bool = False) -> None:
-        if self._news is not None and not is_asked:
-            self._news.look()
+        if self._neighbours is not None and not is_asked:
+            self._neighbours.look()
         new = self._live.look(is_asked=is_asked)
         if new is None:
             return
@@ -248,19 +268,19 @@ class _Behind:
         self.execution.apply(plan)
         self.workflows.apply(plan)
 
-    def _follow(self, run_id: str, run: "Run | None") -> None:
-        if run is not None and (run.waiting_for == "call" or run.needs_stop):
-            self.execution.follow(run_id, run)
+    def _follow(self, _: str, run: "Run | None") -> None:
+        if run is not None and run.needs_server:
+            self.execution.follow(run)
 
     def settle(self) -> None:
-        if self._news is not None:
-            self._news.listeners.append(self._hear)
-            self._news.start()
+        if self._neighbours is not None:
+            self._neighbours.listeners.append(self._hear)
+            self._neighbours.start()
         self.execution.recover()
 
     def close(self) -> None:
-        if self._news is not None:
-            self._news.close()
+        if self._neighbours is not None:
+            self._neighbours.close()
         if "execution" in self.__dict__:
             self.execution.close()
         if "runs" in self.__dict__:
@@ -275,7 +295,7 @@ def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits
     live = Live(settings)
     return Connection(
         Surface(
-            lambda: make_services(settings, ring, live, make_news(settings, ring)),
+            lambda: make_services(settings, ring, live, make_neighbours(settings, ring)),
             tells_changes=lambda: live.settings.workflow_tools,
         )
     )
@@ -314,7 +334,9 @@ class Web(msgspec.Struct, frozen=True):
     surface: "SharedSurface"
 
 
-def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: int = 0) -> Web:
+def make_asgi(
+    settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: int = 0, *, is_traced: bool = False
+) -> Web:
     """The web site of a server that listens at this address."""
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
     from workflowlookup.transport.figures import figures_of  # noqa: PLC0415
@@ -326,9 +348,9 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: i
     from workflowlookup.transport.views import Views  # noqa: PLC0415
 
     live = Live(settings)
-    news = make_news(settings, bell.ring)
+    neighbours = make_neighbours(settings, bell.ring)
     surface = SharedSurface(
-        lambda: make_services(settings, bell.ring, live, news),
+        lambda: make_services(settings, bell.ring, live, neighbours),
         bell.ring,
         tells_changes=lambda: live.settings.workflow_tools,
     )
@@ -348,7 +370,8 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: i
         bell,
         Metrics([figures.families]),
         input_schema_of=lambda name: figures_of(views.current).input_schema_of(name),
-        sharing=_make_sharing(settings, news),
+        sharing=_make_sharing(settings, neighbours),
+        is_traced=is_traced,
     )
     guard = make_guard(settings, host)
     pages, end_streams = _make_pages(settings, views, guard, lambda: door.metrics.refuse("access"))
@@ -357,14 +380,14 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: i
     return Web(site, door, surface)
 
 
-def _make_sharing(settings: Settings, news: "News | None") -> "Sharing | None":
+def _make_sharing(settings: Settings, neighbours: "Neighbours | None") -> "Sharing | None":
     """Sessions that other servers can go on with; None where there are no others."""
-    if news is None:
+    if neighbours is None:
         return None
     from workflowlookup.runs.sessions import Sessions  # noqa: PLC0415
     from workflowlookup.transport.sharing import Sharing  # noqa: PLC0415
 
-    return Sharing(Sessions(make_journal(settings), settings.idle_seconds), news)
+    return Sharing(Sessions(make_journal(settings), settings.idle_seconds), neighbours)
 
 
 def _make_pages(
@@ -443,9 +466,8 @@ def serve_http(settings: Settings) -> int:
         listener.close()
         print(f"workflowlookup: {problem}", file=sys.stderr)  # noqa: T201 - said to whoever starts it
         return 2
-    start_traces(os.environ)
     bell = Bell()
-    web = make_asgi(settings, bell, address, listener.getsockname()[1])
+    web = make_asgi(settings, bell, address, listener.getsockname()[1], is_traced=start_traces(os.environ))
     web.surface.settle()
     try:
         return run(
@@ -454,7 +476,7 @@ def serve_http(settings: Settings) -> int:
             listener,
             max_sessions=settings.max_sessions,
             drain_seconds=settings.drain_seconds,
-            reload=web.surface.services.reload,
+            reload=web.surface.services.refresh,
         )
     finally:
         web.surface.end()

@@ -147,6 +147,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     default: Any
     parse: Callable[[object], Any]
     help: str
+    is_live: bool = False
+    """Whether a change in the file takes effect while the server runs."""
 
 
 SETTINGS: Final[tuple[Setting, ...]] = (
@@ -186,20 +188,32 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="The longest message that is read; a longer one is answered with a parse error.",
     ),
     Setting(
-        name="workflow_tools", default=True, parse=boolean, help="Offer each workflow as a tool of its own, as well."
+        name="workflow_tools",
+        default=True,
+        parse=boolean,
+        is_live=True,
+        help="Offer each workflow as a tool of its own, as well.",
     ),
     Setting(
         name="include",
         default=(),
         parse=patterns,
+        is_live=True,
         help="Which workflows become tools: glob patterns of an id or a name, or `id:`, `name:`, `category:` or "
         "`provider:` and a pattern; all when there is none. The library's own provider is `library`.",
     ),
-    Setting(name="exclude", default=(), parse=patterns, help="Which of these do not, by the same kind of patterns."),
+    Setting(
+        name="exclude",
+        default=(),
+        parse=patterns,
+        is_live=True,
+        help="Which of these do not, by the same kind of patterns.",
+    ),
     Setting(
         name="tools_budget_bytes",
         default=200_000,
         parse=whole_number(1_000, 64 << 20),
+        is_live=True,
         help="How long the list of tools may be; when it would be longer, workflow_search and workflow_start stand for "
         "the workflow tools.",
     ),
@@ -207,12 +221,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="refresh_seconds",
         default=300.0,
         parse=seconds(0, 86_400),
+        is_live=True,
         help="How often providers are asked what workflows they have; 0: at the start and on demand only.",
     ),
     Setting(
         name="timeout_seconds",
         default=300.0,
         parse=seconds(1, 86_400),
+        is_live=True,
         help="How long a run may take that the server or another system does alone, unless the workflow or the call "
         "says otherwise.",
     ),
@@ -220,6 +236,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="max_concurrent",
         default=10,
         parse=whole_number(1, 100),
+        is_live=True,
         help="How many runs the server works on at once; the others are queued.",
     ),
     Setting(
@@ -446,12 +463,7 @@ def _read_file(candidates: Sequence[str], *, is_named: bool) -> tuple[str, Mappi
 
 # ── settings that change while the server runs ──────────────────────────────────────────────────────────────────
 
-LIVE: Final = frozenset(
-    (
-        *("workflow_tools", "include", "exclude", "tools_budget_bytes", "refresh_seconds", "timeout_seconds"),
-        "max_concurrent",
-    )
-)
+LIVE: Final = frozenset(setting.name for setting in SETTINGS if setting.is_live)
 """What takes effect while the server runs; the tables do, too."""
 SECONDS_BETWEEN_LOOKS: Final = 1.0
 

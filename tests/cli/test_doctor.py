@@ -158,3 +158,21 @@ def test_a_terminal_has_colour_and_a_hint(cli: Cli) -> None:
     assert code == 0
     assert "\x1b[1;32mNo problems." in seen
     assert "No client has the server yet: `workflowlookup install claude-code`" in seen
+
+
+def test_an_address_that_is_none_is_a_problem_and_not_the_end(cli: Cli, project: Path) -> None:
+    servers = {
+        "port": "http://127.0.0.1:999999/mcp",
+        "host": "http://[::1/mcp",
+        "user": "http://u:pw@127.0.0.1:9/m?k=v",
+    }
+    tables = "".join(f'[mcpServers.{name}]\nurl = "{url}"\n' for name, url in servers.items())
+    (project.parent.parent / "workflowlookup.toml").write_text(tables)
+
+    found = report_of(cli)["tools"]["servers"]
+
+    assert [(server["where"], server["state"]) for server in found] == [
+        ("http://127.0.0.1:999999/mcp", "away"),
+        ("http://[::1/mcp", "away"),
+        ("http://127.0.0.1:9/m", "away"),
+    ]

@@ -2,7 +2,8 @@
 
     python server.py --http 127.0.0.1:PORT
 
-The fixtures stand in for our tools, resources and prompts; eras, errors, questions, streams and all the rest are ours.
+The fixtures stand in for our tools, resources and prompts, and ask the client on their own account; so what passes here
+is the transport, the eras and the lifecycle. How our own tools ask is proven in `tests/transport/test_same_everywhere.py`.
 """
 
 import hashlib
@@ -18,10 +19,12 @@ from fixtures import ANSWERS, NEEDS, PROMPTS, QUESTIONS, RESOURCES, ROUNDS, SCHE
 from workflowlookup.app import make_services
 from workflowlookup.errors import InvalidParams, MissingClientCapability, ResourceNotFound
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.calls import PENDING, Call, cacheable_in
+from workflowlookup.protocol.calls import Call
 from workflowlookup.protocol.connection import Connection
+from workflowlookup.protocol.replies import PENDING, cacheable_in
 from workflowlookup.settings import read_settings
 from workflowlookup.transport.bell import Bell
+from workflowlookup.transport.guard import Guard
 from workflowlookup.transport.http import Door
 from workflowlookup.transport.limits import Limits, names_of, split_address
 from workflowlookup.transport.listening import listen, run
@@ -29,6 +32,18 @@ from workflowlookup.transport.shared import SharedSurface
 from workflowlookup.transport.site import make_site
 
 SECRET = b"only for tests"
+
+
+class NoTokens:
+    """A server that never had a token: on loopback everybody is the local person."""
+
+    def find(self, _):
+        return None
+
+    def version(self):
+        return 0, 0
+
+
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
@@ -205,7 +220,7 @@ def main() -> int:
         allowed_origins=(),
     )
     door = Door(lambda _: Fixtures(surface), limits, bell, input_schema_of=schema_of)
-    site = make_site(door, limits, guard=lambda _: None, find_fault=lambda: "")
+    site = make_site(door, limits, guard=Guard(NoTokens(), None, is_loopback=True), find_fault=lambda: "")
     return run(site, door, listen(host, port), max_sessions=100, drain_seconds=1, reload=lambda: None)
 
 

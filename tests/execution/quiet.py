@@ -5,8 +5,10 @@ from pathlib import Path
 
 from execution.working import Working, call, flow, server_config
 from upstream.upstreams import McpUpstream
+from workflowlookup.logs import start_log
 from workflowlookup.providers.config import Plan
 
+start_log("error", "text")  # that a call failed is our own warning
 upstream = McpUpstream(Path(sys.argv[1]).parent / "up")
 working = Working(sys.argv[1], Plan(servers={"up": server_config(upstream)}))
 working.finished(flow(call("one", "say"), call("two", "fail")))

@@ -51,16 +51,18 @@ def with_engine(place, conversation, act=three_steps):
 
 
 def test_starting_twice_is_starting_once(place):
-    acted = []
+    acted, go_on = [], asyncio.Event()
 
     async def act(run_id, step):
         acted.append(step)
+        await go_on.wait()
         return await three_steps(run_id, step)
 
     async def conversation(engine, ends):
-        first = await asyncio.gather(*(engine.start("run", 7, "1") for _ in range(5)))
+        started = await asyncio.gather(*(engine.start("run", 7, "1") for _ in range(5)))
+        go_on.set()
         await ends.wait("run")
-        return first
+        return started
 
     assert with_engine(place, conversation, act).count(True) == 1
     assert acted == ["1", "2", "3"]

@@ -181,13 +181,11 @@ def test_a_provider_that_nobody_names_any_more_fails_the_run(working, remote):
 def test_what_a_provider_has_is_discovered_behind(working, remote):
     working.execution.recover()
     end = time.monotonic() + 30
-    while not (
-        working.execution.discovery.snapshot().get("far") and working.execution.discovery.snapshot()["far"].is_listed
-    ):
+    while not (working.execution.discovered().get("far") and working.execution.discovered()["far"].is_listed):
         assert time.monotonic() < end
         time.sleep(0.02)
 
-    assert [d.id for d in working.execution.discovery.snapshot()["far"].definitions] == ["deploy"]
+    assert [d.id for d in working.execution.discovered()["far"].definitions] == ["deploy"]
     remote.world.control(workflows=[])
     working.execution.refresh().result(20)
-    assert working.execution.discovery.snapshot()["far"].definitions == ()
+    assert working.execution.discovered()["far"].definitions == ()

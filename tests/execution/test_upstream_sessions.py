@@ -97,8 +97,9 @@ def test_a_cancelled_call_is_cancelled_upstream(tmp_path, http):
 @PIPES_AND_HTTP
 def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path, http):
     async def conversation(upstreams):
+        await upstreams.call("up", "say", {})
         with pytest.raises(TimeoutError):
-            await upstreams.call("up", "sleep", {"seconds": 30}, timeout=1.5 if not upstream.seen("call") else 0.2)
+            await upstreams.call("up", "sleep", {"seconds": 30}, timeout=2)
         await asyncio.to_thread(upstream.wait_for, "cancelled")
 
     with McpUpstream(tmp_path, http=http) as upstream:
@@ -282,3 +283,25 @@ def test_a_server_of_the_handshake_era_is_spoken_to_in_its_own_way(tmp_path):
         return [tool.name for tool in tools], (await upstreams.call("old", "say", {"text": "as ever"})).text
 
     assert talk(McpUpstream(tmp_path), conversation) == (["say"], "as ever")
+
+
+def test_what_a_server_says_of_its_secrets_is_not_repeated(monkeypatch, caplog):
+    monkeypatch.setenv("UP_TOKEN", "hush-hush-hush")
+    caplog.set_level("DEBUG")
+    script = "echo the key is $KEY and $OTHER, not $1 >&2; exit 3"
+    env = {"KEY": "${UP_TOKEN}", "OTHER": "as-it-stands"}
+    server = ServerConfig(name="up", command="/bin/sh", args=("-c", script, "sh", "${UP_TOKEN}"), env=env)
+
+    async def go():
+        upstreams = Upstreams({"up": server})
+        try:
+            await upstreams.tools("up")
+        finally:
+            await upstreams.aclose()
+
+    with pytest.raises(ProviderAway) as away:
+        asyncio.run(go())
+
+    assert away.value.data["cause"] == "its process ended with exit code 3, saying: the key is … and …, not …"
+    assert "up says: the key is … and …, not …" in caplog.text
+    assert "hush" not in caplog.text

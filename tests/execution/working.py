@@ -43,7 +43,7 @@ class Working:
         self.rung = threading.Event()
         self.runs = open_runs(place)
         self.execution = Execution(plan, lambda: open_runs(place), place, self.rung.set)
-        self.runs.listeners.append(self.execution.follow)
+        self.runs.listeners.append(lambda _, run: run and self.execution.follow(run))
 
     def start(self, workflow, given=None, **options):
         return self.runs.start(workflow, given or {}, {}, **options)

@@ -263,3 +263,17 @@ def test_shutdown_is_answered_after_what_waits():
     assert [message["id"] for message in client.heard()] == [3]
     client.connection.close()
     assert client.heard() == [{"jsonrpc": "2.0", "id": 4, "result": None}]
+
+
+def test_what_is_about_no_run_is_waited_for_also_where_the_client_knows_tasks():
+    client = Client(version=None)
+    knows = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": knows}
+
+    at_once = client.send("tools/call", {"name": "work", "arguments": {"name": ""}, "_meta": meta}, 5)
+    client.work.results[""] = {"tools": 3}
+    client.connection.look()
+
+    assert at_once is None
+    [reply] = map(json.loads, client.connection.outbox)
+    assert (reply["id"], reply["result"]["structuredContent"]) == (5, {"tools": 3})

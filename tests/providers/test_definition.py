@@ -95,3 +95,31 @@ def test_a_remote_workflow_is_a_sound_document(workflow_id, document_id):
     assert document["id"].startswith(document_id)
     workflow = build(document)
     assert workflow.steps["remote"].call.workflow == workflow_id
+
+
+def test_what_is_nested_too_deeply_costs_nobody_else_anything():
+    deep = {}
+    for _ in range(400):
+        deep = {"allOf": [deep]}
+
+    found, problems = read_definitions([GOOD | {"inputSchema": deep, "metadata": deep}, GOOD | {"id": "b"}], "p")
+
+    assert [(one.id, one.input_schema, one.metadata) for one in found] == [
+        ("a", GENERIC_SCHEMA, {}),
+        ("b", GENERIC_SCHEMA, {}),
+    ]
+    assert problems == [
+        "workflow 'a': inputSchema is nested too deeply; any object is taken",
+        "workflow 'a': metadata is nested too deeply, and is left out",
+    ]
+
+
+def test_no_control_character_comes_through():
+    said = {"name": "\x1b]0;x\x07Two\nlines ", "description": "One\x00.\nTwo.", "category": "a\tb", "version": "1\r"}
+
+    found, problems = read_definitions([GOOD | said, GOOD | {"id": "b\x00"}], "p")
+
+    assert [(one.id, one.name, one.description, one.category, one.version) for one in found] == [
+        ("a", "]0;x Two lines", "One .\nTwo.", "a b", "1")
+    ]
+    assert problems == ["workflow 'b\x00' is skipped: id must be text without control characters; found 'b\x00'"]

@@ -117,3 +117,40 @@ def test_one_bad_workflow_is_skipped_by_name_once(service, caplog):
 
     told = "provider 'svc': workflow 'bad' is skipped: name is required; description is required"
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [told]
+
+
+def test_an_answer_like_the_one_before_is_no_news_to_anybody(service):
+    async def go():
+        async with discovering(service) as (discovery, _):
+            await until(lambda: discovery.snapshot()["svc"].is_listed)
+            before = discovery.snapshot()
+            await discovery.refresh()
+            assert discovery.snapshot() is before
+            assert len(service.seen("list")) == 2
+
+    asyncio.run(go())
+
+
+def test_however_many_want_to_know_at_once_it_is_asked_once_more(service):
+    async def go():
+        async with discovering(service) as (discovery, _):
+            await until(lambda: discovery.snapshot()["svc"].is_listed)
+            service.control(delay=0.3, workflows=[TWO])
+            await asyncio.gather(*(discovery.refresh() for _ in range(50)))
+            assert ids(discovery) == ["two"]
+            assert len(service.seen("list")) == 2
+
+    asyncio.run(go())
+
+
+def test_what_is_known_stays_listed_when_other_settings_lead_nowhere(service):
+    async def go():
+        async with discovering(service) as (discovery, _):
+            await until(lambda: discovery.snapshot()["svc"].is_listed)
+            away = HttpProvider(ProviderConfig(name="svc", kind="http", options={"base_url": "http://127.0.0.1:9"}))
+            discovery.apply({"svc": away}, 0.0)
+            await until(lambda: discovery.snapshot()["svc"].is_away)
+            assert ids(discovery) == ["deploy"]
+            await away.aclose()
+
+    asyncio.run(go())

@@ -4,15 +4,19 @@ read without what they are for.
 
 import re
 import shutil
+import socket
 import subprocess
 import time
 from pathlib import Path
 
+import httpx2
 import pytest
 import yaml
 
 from make import document, step, write
 from web import WebClient, WebServer
+from workflowlookup.runs.postgres import PostgresJournal
+from workflowlookup.runs.tokens import Tokens
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -28,8 +32,6 @@ def replicas(database, library, tmp_path):
 
 
 def free_port():
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -45,7 +47,9 @@ def proxy(replicas, tmp_path):
     for number, server in enumerate(replicas, 1):
         said = said.replace(f"replica-{number}:8787", server.base.removeprefix("http://"))
     port = free_port()
-    said = said.replace("listen 8080", f"listen 127.0.0.1:{port}").replace("worker_processes auto", "worker_processes 1")
+    said = said.replace("listen 8080", f"listen 127.0.0.1:{port}").replace(
+        "worker_processes auto", "worker_processes 1"
+    )
     places = "".join(f"{name}_temp_path {tmp_path};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     said = said.replace("access_log off;", "access_log off;\n" + places)
     said = f"daemon off;\nmaster_process off;\npid {tmp_path}/pid;\nerror_log {tmp_path}/nginx.log;\n" + said
@@ -59,9 +63,6 @@ def proxy(replicas, tmp_path):
 
 @pytest.fixture
 def token(database, replicas, tmp_path):
-    from workflowlookup.runs.postgres import PostgresJournal
-    from workflowlookup.runs.tokens import Tokens
-
     journal = PostgresJournal(database)
     secret, _ = Tokens(journal).create("tests", ["run"], ["*"], seconds=600)
     journal.close()
@@ -76,7 +77,7 @@ def client(proxy, token):
         try:
             client.initialize()
             break
-        except Exception:
+        except (httpx2.HTTPError, AssertionError):
             assert time.monotonic() < end
             time.sleep(0.1)
     yield client

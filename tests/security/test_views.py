@@ -264,14 +264,13 @@ class Discovering:
                 Definition(id=one, name=f"{provider} {one}", description="x", provider=provider) for one in ids
             )
 
-        self.discovery = self
         self.found = {
             "ci": Discovered(definitions=known("ci", "deploy", "canary"), is_listed=True),
             "vault": Discovered(definitions=known("vault", "canary"), is_away=True, cause="the canary is ill"),
         }
         self.asked = 0
 
-    def snapshot(self):
+    def discovered(self):
         return self.found
 
     def refresh(self):

@@ -1,5 +1,7 @@
 """Discovery, metadata and configuration of workflow tools: requirements 1, 3, 4, 5 and 6."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +10,7 @@ import pytest
 
 from make import document, write
 from spec.stage import DEPLOY, Stage, refusal, staged, state
-from upstream.upstreams import ONE
+from upstream.upstreams import ONE, McpUpstream
 
 ANY_OBJECT = {"type": "object", "properties": {}, "additionalProperties": True}
 MISFITS: dict[str, dict[str, object]] = {
@@ -255,3 +257,43 @@ def test_a_broken_settings_file_keeps_the_old_settings_and_says_why(stage: Stage
 
     assert DEPLOY in server.tools()
     assert "workflowlookup.toml" in server.leave()
+
+
+@pytest.mark.spec("002/4.3/refresh")
+def test_sighup_has_every_provider_asked_again(stage: Stage) -> None:
+    service = stage.upstream("http")
+    stage.settle(service)
+    server = stage.serve()
+    server.tools_when(DEPLOY)
+    service.control(workflows=[PLAIN])
+
+    os.kill(server.process.pid, signal.SIGHUP)
+
+    server.tools_when("plain", gone=(DEPLOY,))
+
+
+@pytest.mark.spec("002/4.4/live-settings")
+def test_another_command_for_a_server_is_another_provider_at_once(stage: Stage) -> None:
+    before, after = McpUpstream(stage.home / "before"), McpUpstream(stage.home / "after")
+    after.control(workflows=[PLAIN])
+    stage.settle(before)
+    server = stage.serve()
+    server.tools_when(DEPLOY)
+
+    stage.settle(after)
+
+    server.tools_when("plain", gone=(DEPLOY,))
+
+
+@pytest.mark.spec("002/4.1/switch", "002/4.4/live-settings")
+def test_a_tool_that_is_switched_off_is_gone_for_those_too_who_never_listed(stage: Stage) -> None:
+    service = stage.upstream("http")
+    stage.settle(service)
+    server = stage.serve()
+    server.end(server.begin_call("workflow_refresh"))
+    assert state(server.end(server.begin_call(DEPLOY, {"service": "api"})))["state"] == "completed"
+
+    stage.settle(service, workflow_tools=False)
+    time.sleep(1.1)  # the file is looked at once a second
+
+    assert "Unknown tool" in str(server.end(server.begin_call(DEPLOY, {"service": "api"}))["error"])

@@ -1,8 +1,8 @@
 """The part of the checkup about workflow tools: filters, providers, and the MCP servers that steps call."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -107,8 +107,8 @@ def _where(server: ServerConfig) -> str:
     """Where a server is, without anything that may be secret."""
     if server.command:
         return server.command
-    parts = urlsplit(server.url)
-    return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    where = re.sub(r"://[^/?#]*@", "://", server.url.partition("?")[0])
+    return where.partition("#")[0]
 
 
 def tools_problems(report: ToolsReport, settings: Settings) -> Iterator[Problem]:

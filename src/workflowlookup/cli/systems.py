@@ -39,11 +39,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
     """What is wrong with single workflows."""
 
-    @property
-    def discovery(self) -> "Asked":
-        return self
-
-    def snapshot(self) -> Mapping[str, Discovered]:
+    def discovered(self) -> Mapping[str, Discovered]:
+        """In place of a server's own work, which would have asked them behind."""
         return self.providers
 
 
@@ -114,11 +111,8 @@ async def _tools(upstreams: Upstreams, name: str) -> ServerAnswer:
 
 def workflow_tools(settings: Settings, plan: Plan, asked: Asked, services: Services | None = None) -> DynamicTools:
     """The workflow tools that a server would have by what was said; with `services`, under the names that are kept."""
-    if services is None:
-        services = Services(catalog=make_catalog(settings), open_execution=lambda: asked)
-    else:
-        services = msgspec.structs.replace(services, open_execution=lambda: asked)
-    tools = DynamicTools(services, plan)
+    services = services or Services(catalog=make_catalog(settings))
+    tools = DynamicTools(services, plan, discovered=asked.discovered)
     tools.attach(Registry(BUILTIN_TOOLS, services))
     tools.refresh_if_changed()
     return tools

@@ -5,7 +5,7 @@ Interrupting it cancels the run, and tells what was stopped.
 
 import sys
 import time
-from typing import Any, Final
+from typing import Final
 
 from workflowlookup.cli.journal import person
 from workflowlookup.cli.output import clean, is_terminal, width, write
@@ -49,17 +49,17 @@ class Work:
 
     def _follow(self, run: Run) -> Run:
         self._services.execution.drive(run.id)
-        shown = (run.current, run.calling.attempt if run.calling else 0)
+        step, failed = run.current, 0
         while True:
             now = self._services.runs.get(run.id)
-            at = (now.current, now.calling.attempt if now.calling else 0)
-            if now.waiting_for is not Waiting.CALL:
+            if now.waiting_for is not Waiting.CALL or now.calling is None:
                 break
-            if now.current != shown[0]:
+            if now.current != step:
+                step, failed = now.current, 0
                 self._tell_step(now)
-            elif at != shown and now.calling is not None and now.calling.failure:
+            if now.calling.failure and not now.calling.begun and now.calling.attempt != failed:
+                failed = now.calling.attempt
                 self._tell_failure(now.calling.failure)
-            shown = at
             self._draw(now)
             time.sleep(LOOK_SECONDS)
         self._wipe()
@@ -84,7 +84,7 @@ class Work:
         """How far the call is, on a line that is written over."""
         if self._is_quiet or not is_terminal():
             return
-        told: Any = self._services.execution.progress(run.id)
+        told = self._services.execution.progress(run.id)
         if told is None:
             return
         of = "" if told.total is None else f" of {told.total:g}"

@@ -5,14 +5,14 @@ good enough is no such thing, it is an event. Every draft ends where the run res
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from workflowlookup.core.calls import missing_for_call, name_call
 from workflowlookup.core.conditions import describe, evaluate
-from workflowlookup.core.contract import MOST_MISFITS, refuse_misfits, unmet
+from workflowlookup.core.contract import MOST_MISFITS, Need, refuse_misfits, unmet
 from workflowlookup.core.events import (
     CallAcknowledged,
     CallBegun,
@@ -39,7 +39,7 @@ from workflowlookup.core.events import (
     StepSkipped,
 )
 from workflowlookup.core.guidance import requires_confirmation
-from workflowlookup.core.model import Loop, Verdict, Workflow
+from workflowlookup.core.model import Issue, Loop, Verdict, Workflow
 from workflowlookup.core.navigation import Next, find_step, join_instance, next_step, scope_of, split_instance
 from workflowlookup.core.run import CallState, Run, State, Waiting, apply, document_of, fold, submission_key
 from workflowlookup.core.schemas import compile_schema_text, misfits, suggest
@@ -117,16 +117,7 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     needs = unmet(run.workflow, run.step, scope, is_done=True)
     if issues or needs:
         how = [f"Send {msgspec.json.encode(need.example).decode()} with the output." for need in needs]
-        refused = OutputRefused(
-            step_id=step_id,
-            output=output,
-            key=key,
-            context=changes,
-            issues=(*(issue.message for issue in issues), *(need.sentence() for need in needs)),
-            suggestions=tuple(dict.fromkeys([*(issue.suggestion for issue in issues), *how])),
-            missing=needs,
-        )
-        draft.add(refused)
+        _refuse(draft, output, changes, issues, needs, how=how)
         _try_again(draft)
         return draft
     _accept(draft, OutputAccepted(step_id=step_id, output=output, key=key), changes)
@@ -256,16 +247,7 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
     key = submission_key(run.current, output, changes)
     draft = Draft(run, at)
     if issues or needs:
-        refused = OutputRefused(
-            step_id=run.current,
-            output=output,
-            key=key,
-            context=changes,
-            issues=(*(issue.message for issue in issues), *(need.sentence() for need in needs)),
-            suggestions=tuple(dict.fromkeys(issue.suggestion for issue in issues)),
-            missing=needs,
-        )
-        draft.add(refused)
+        refused = _refuse(draft, output, changes, issues, needs)
         _call_again(draft, "; ".join(refused.issues))
         return draft
     _accept(draft, OutputAccepted(step_id=run.current, output=output, key=key), changes)
@@ -359,6 +341,29 @@ def _accept(draft: Draft, accepted: OutputAccepted, changes: Context) -> None:
     draft.add(accepted)
     if changes:
         draft.add(ContextChanged(changes=changes))
+
+
+def _refuse(  # noqa: PLR0913 - all that there is to say of it
+    draft: Draft,
+    output: str,
+    changes: Context,
+    issues: Sequence[Issue],
+    needs: tuple[Need, ...],
+    *,
+    how: Sequence[str] = (),
+) -> OutputRefused:
+    """The output of the current step does not do: for these issues, and for what the context lacks."""
+    refused = OutputRefused(
+        step_id=draft.run.current,
+        output=output,
+        key=submission_key(draft.run.current, output, changes),
+        context=changes,
+        issues=(*(issue.message for issue in issues), *(need.sentence() for need in needs)),
+        suggestions=tuple(dict.fromkeys([*(issue.suggestion for issue in issues), *how])),
+        missing=needs,
+    )
+    draft.add(refused)
+    return refused
 
 
 def _go_on(draft: Draft) -> None:

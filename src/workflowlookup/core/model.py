@@ -250,8 +250,9 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def goes_by_itself(self) -> bool:
-        """Whether the server does every step, so that no agent is needed."""
-        return all(isinstance(step, LoopStep) or step.call is not None for step in self.steps.values())
+        """Whether neither an agent nor a person has a part in it: the server, or another system, does every step."""
+        steps = [step for step in self.every_step if isinstance(step, PromptStep)]
+        return all(step.call is not None and not step.require_confirmation for step in steps)
 
     @property
     def total_steps(self) -> int:

@@ -210,6 +210,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_over and call is not None and call.begun and call.stopped is None
 
     @property
+    def needs_server(self) -> bool:
+        """Whether there is something that the server itself must do: make its call, or stop one."""
+        return self.waiting_for is Waiting.CALL or self.needs_stop
+
+    @property
     def step(self) -> PromptStep:
         """The step that was offered last."""
         return find_step(self.workflow, self.current)  # type: ignore[return-value]

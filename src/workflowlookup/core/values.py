@@ -17,6 +17,8 @@ Context: TypeAlias = Mapping[str, Json]
 
 MAX_CONTEXT_BYTES: Final = 256 * 1024
 """How large a context may be, as JSON."""
+MAX_TIMEOUT_SECONDS: Final = 365 * 86_400
+"""How long anybody may give a run."""
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MAX_DIGITS: Final = 400

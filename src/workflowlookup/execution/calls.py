@@ -16,8 +16,8 @@ from workflowlookup.core.model import ToolCall, WorkflowCall
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Json
 from workflowlookup.errors import NotSupported, ProviderAway
-from workflowlookup.providers.provider import Provider, ProviderError, RemoteStatus
-from workflowlookup.providers.upstream import OnProgress, Stopped, Upstreams
+from workflowlookup.providers.provider import OnProgress, Provider, ProviderError, RemoteStatus
+from workflowlookup.providers.upstream import Stopped, Upstreams
 
 log = logging.getLogger(__name__)
 

@@ -25,12 +25,15 @@ from workflowlookup.runs.service import Runs
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 0.25
+"""How often it is looked whether somebody else moved a run."""
 FIRST_RETRY: Final = 0.5
 LONGEST_RETRY: Final = 30.0
 CANCEL_SECONDS: Final = 5.0
+"""How long a call that was cancelled may take to end here."""
 STORE_SECONDS: Final = 1.0
 """Between two reports of a call that are stored."""
 _FEW: Final = 8
+"""Up to so many runs are looked at each time; more, only when the journal says that somebody else has written."""
 _SHORT_WHILE: Final = 0.01
 _BY: Final = "server"
 
@@ -267,6 +270,7 @@ class Driver:
     # ── what others do ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def _watch_for_ever(self) -> None:
+        """Look at the runs that are driven here, for as long as there are any: often, and when one is out of time."""
         version = -1
         while self._driven:
             try:
@@ -293,12 +297,9 @@ class Driver:
             driven.moved.set()
             return
         driven.deadline = run.deadline
-        is_there = run.waiting_for is Waiting.CALL and run.calling is not None
-        if (
-            at is not None
-            and at == driven.at
-            and not (is_there and at == (run.current, run.calling and run.calling.due))
-        ):
+        call = run.calling if run.waiting_for is Waiting.CALL else None
+        now = (run.current, call.due) if call is not None else None
+        if at is not None and at == driven.at and at != now:
             driven.moved.set()
 
     def _keep(self, work: Awaitable[None]) -> None:

@@ -13,7 +13,7 @@ import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.leases import PATIENCE, FileLease, Lease, PostgresLease
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from dbos import DBOS, DBOSConfig, WorkflowStatus
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 
 APPLICATION: Final = "workflowlookup"
 VERSION: Final = "interp-1"
@@ -81,7 +84,7 @@ class Engine:
         except asyncio.CancelledError:  # the server ends
             await self.close()
             raise
-        except Exception as problem:
+        except Exception as problem:  # broad on purpose: DBOS, SQLAlchemy and drivers raise what they like
             await self.close()
             raise self._unusable(problem) from problem
         self._reaper = asyncio.create_task(self._reap_for_ever())
@@ -141,8 +144,11 @@ class Engine:
         """Whether the driver of a run is dead; it is then ended for good, so that nobody takes it over beside us."""
         from dbos import DBOS  # noqa: PLC0415 - as above
 
+        owner = str(status.executor_id)
+        if owner == self.id or status.status != "PENDING":
+            return False
         for _ in range(PATIENCE):
-            if status.status == "PENDING" and await self._apart(self._lease.is_dead, str(status.executor_id)):
+            if await self._apart(self._lease.is_dead, owner):
                 await DBOS.cancel_workflow_async(status.workflow_id)
                 return True
             await asyncio.sleep(_DEAD_SECONDS)
@@ -232,7 +238,8 @@ class Engine:
             _current = None
         self._threads.shutdown(wait=False)
 
-    async def _apart(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def _apart(self, work: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+        """What blocks, done on a thread of its own."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
 

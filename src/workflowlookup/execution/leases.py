@@ -123,7 +123,7 @@ class PostgresLease:
         return True
 
     def is_dead(self, other: str) -> bool:
-        if self._connection is None:
+        if self._connection is None or other == self.id:  # whoever holds a lock gets it a second time
             return False
         key = _key(other)
         try:

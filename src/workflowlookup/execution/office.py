@@ -55,6 +55,7 @@ class Office:
         self._discovery = Discovery(ring)
         self._engine: Engine | None = None
         self._opening = asyncio.Lock()
+        self._starting: set[str] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -78,8 +79,9 @@ class Office:
 
     async def drive(self, run_id: str) -> None:
         """See to it that a run whose call is due is driven, here or elsewhere."""
-        if self._driver.is_driving(run_id):
+        if run_id in self._starting or self._driver.is_driving(run_id):
             return
+        self._starting.add(run_id)
         self._driver.line_up(run_id)
         is_here = False
         try:
@@ -90,6 +92,7 @@ class Office:
         except RunNotFound:
             pass  # it was forgotten meanwhile
         finally:
+            self._starting.discard(run_id)
             if not is_here:
                 self._driver.leave(run_id)
 
@@ -167,7 +170,7 @@ class Office:
         before, self.plan = self.plan, plan
         self._turns.limit_to(plan.max_concurrent)
         self.upstreams.apply(plan.servers)
-        for name in [name for name in self._providers if plan.providers.get(name) != before.providers.get(name)]:
+        for name in [name for name in self._providers if _said_of(name, plan) != _said_of(name, before)]:
             task = asyncio.create_task(self._providers.pop(name).aclose())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
@@ -183,3 +186,9 @@ class Office:
             await provider.aclose()
         await self.upstreams.aclose()
         await self._books.aclose()
+
+
+def _said_of(name: str, plan: Plan) -> object:
+    """All that the settings say about a provider: the server that it is behind is part of that."""
+    config = plan.providers.get(name)
+    return config, plan.servers.get(config.options.get("server") or name) if config else None

@@ -50,9 +50,9 @@ class Execution:
         self._ring = ring
         self._progress: dict[str, Progress] = {}
         self._office: Office | None = None
+        """Once it is there; only what is said to be for any thread may be asked of it here."""
         self._looks_after = False
         self.worker: Worker[Office] = Worker(self._make_office)
-        self.discovery = Discoveries(self)
 
     def _make_office(self) -> "Office":
         from workflowlookup.execution.office import Office  # noqa: PLC0415 - on the worker's thread
@@ -62,21 +62,16 @@ class Execution:
         self._office = office
         return office
 
-    @property
-    def office(self) -> "Office | None":
-        """What is on the worker's thread, once it is there; only what is said to be for any thread may be asked."""
-        return self._office
+    def discovered(self) -> "Mapping[str, Discovered]":
+        """What the providers have, by name; the same object for as long as nothing of it changed."""
+        return self._office.discovered() if self._office is not None else NOTHING_YET
 
-    def follow(self, run_id: str, run: "Run | None") -> None:
-        """A listener of `Runs`: what its changes need the server for is done."""
-        from workflowlookup.core.run import Waiting  # noqa: PLC0415 - loaded by whoever changes runs
-
-        if run is None:
-            return
-        if run.waiting_for is Waiting.CALL:
-            self.drive(run_id)
-        elif run.needs_stop:
-            self.stop(run_id)
+    def follow(self, run: "Run") -> None:
+        """A run has changed: what it needs the server for now is done."""
+        if run.needs_stop:
+            self.stop(run.id)
+        elif run.needs_server:
+            self.drive(run.id)
 
     def drive(self, run_id: str) -> None:
         """A call of this run is due: see to it."""
@@ -133,15 +128,3 @@ class Execution:
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Lay down work; what was not done is taken up by whoever comes next."""
         self.worker.close(seconds)
-
-
-class Discoveries:
-    """What the providers have, as the thread that serves sees it."""
-
-    def __init__(self, execution: Execution) -> None:
-        self._execution = execution
-
-    def snapshot(self) -> "Mapping[str, Discovered]":
-        """By provider; the same object for as long as nothing of it changed."""
-        office = self._execution.office
-        return office.discovered() if office is not None else NOTHING_YET

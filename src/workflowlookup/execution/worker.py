@@ -66,7 +66,7 @@ class Worker(Generic[H]):
         async def settle(house: H) -> None:
             try:
                 answer.set_result(await question(house))
-            except BaseException as problem:
+            except BaseException as problem:  # also that it was cancelled: who asked must not wait for ever
                 answer.set_exception(problem)
                 raise
 

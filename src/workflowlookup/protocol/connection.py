@@ -23,25 +23,22 @@ from workflowlookup.errors import (
     WorkflowLookupError,
 )
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.calls import (
+from workflowlookup.protocol.calls import Call, enter, name_of, refuse_cursor, without_questions
+from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
+from workflowlookup.protocol.news import News
+from workflowlookup.protocol.replies import (
     PENDING,
     SERVER_INFO,
-    Call,
     cacheable,
     cacheable_in,
-    check_envelope,
     comes_as_result,
     explain,
     in_envelope,
-    name_of,
     refusal,
     refuse,
-    refuse_cursor,
-    timeout_in,
+    success,
     tool_result,
-    without_questions,
 )
-from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import (
     EARLIEST,
@@ -52,8 +49,6 @@ from workflowlookup.protocol.versions import (
     META_CLIENT_INFO,
     META_SERVER_INFO,
     META_SUBSCRIPTION,
-    META_TIMEOUT,
-    META_VERSION,
     RULES,
     Rules,
     capabilities_at,
@@ -61,8 +56,6 @@ from workflowlookup.protocol.versions import (
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.asking import Questions
-    from workflowlookup.protocol.lists import Lists
-    from workflowlookup.protocol.subscriptions import Subscriptions
     from workflowlookup.protocol.tasks import Tasks
     from workflowlookup.protocol.waiting import Waiting
     from workflowlookup.tools.registry import Ask, Caller, Later, Result
@@ -97,12 +90,11 @@ class Connection:
         self._client: tuple[Mapping[str, Json], str] = ({}, "")
         self._caller: Caller | None = None
         self._questions: Questions[Call] | None = None
-        self._waiting: Waiting[Call] | None = None
-        self._lists: Lists | None = None
+        self._waiting: Waiting | None = None
         self._tasks: Tasks | None = None
-        self._is_initialized = False
+        self._news = News(surface, self.outbox)
         self._last: Call | None = None
-        self._subscriptions: Subscriptions | None = None
+        """The request to shut down, while what waits is given its time: its reply is the last."""
 
     # ── from a line to a reply ──────────────────────────────────────────────────────────────────────────────────
 
@@ -139,33 +131,14 @@ class Connection:
     def _answer_request(self, request: Request | Call) -> bytes | None:
         rules = self._rules or EARLIEST
         try:
-            call = self._enter(request) if isinstance(request, Request) else request
+            call = enter(request, rules) if isinstance(request, Request) else request
             rules = call.rules
             result = self._dispatch(call)
             if result is PENDING:
                 return None
-            return jsonrpc.success(request.id, in_envelope(result) if rules.envelope else result)
+            return success(call, result)
         except Exception as problem:  # noqa: BLE001 - broad on purpose: details go to the log, not to the wire
             return explain(request, problem, rules)
-
-    def _enter(self, request: Request) -> Call:
-        """Find the era of a request, and refuse what its era does not allow."""
-        params = request.params
-        meta = params.get("_meta") if type(params) is dict else None
-        if meta is not None:
-            if not isinstance(meta, dict):
-                raise InvalidParams("_meta must be an object")
-            token = meta.get("progressToken")
-            if token is not None and type(token) not in (str, int):
-                raise InvalidParams("_meta.progressToken must be text or a whole number")
-            timeout = timeout_in(meta) if META_TIMEOUT in meta else None
-            if META_VERSION in meta:
-                check_envelope(meta)
-                return Call(request.id, request.method, params, request.size, ENVELOPE, meta, {}, timeout)
-            if timeout is not None:
-                rules = self._rules or EARLIEST
-                return Call(request.id, request.method, params, request.size, rules, None, {}, timeout)
-        return Call(request.id, request.method, params, request.size, self._rules or EARLIEST, None)
 
     def _dispatch(self, call: Call) -> Json:
         method = (self._ENVELOPE if call.rules.envelope else self._HANDSHAKE).get(call.method)
@@ -229,11 +202,11 @@ class Connection:
         """Start what goes on behind; called once, after the first reply was sent."""
         self._surface.settle()
 
-    def reload(self) -> None:
-        """Read the settings again: somebody sent SIGHUP."""
+    def refresh(self) -> None:
+        """Read the settings again and have every provider asked: somebody sent SIGHUP."""
         try:
-            self._surface.services.reload()
-        except Exception:  # broad on purpose: the settings stay as they are
+            self._surface.services.refresh()
+        except Exception:  # broad on purpose: everything stays as it is
             log.exception("the settings could not be read again")
 
     @property
@@ -250,12 +223,9 @@ class Connection:
                 self.outbox.append(refuse(call, problem))
         if self._questions is not None:
             self._questions.drop()
-        if self._subscriptions is not None:
-            for request_id, key in self._subscriptions.end():
-                result = {"resultType": "complete", "_meta": {META_SERVER_INFO: SERVER_INFO, META_SUBSCRIPTION: key}}
-                self.outbox.append(jsonrpc.success(request_id, result))
-        if self._lists is not None:
-            self._lists.close()
+        for request_id, key in self._news.end():
+            result = {"resultType": "complete", "_meta": {META_SERVER_INFO: SERVER_INFO, META_SUBSCRIPTION: key}}
+            self.outbox.append(jsonrpc.success(request_id, result))
         self._surface.close()
         if self._last is not None:
             self.outbox.append(jsonrpc.success(self._last.id, None))
@@ -263,25 +233,21 @@ class Connection:
 
     def _notice(self, message: Notification) -> None:
         if message.method == "notifications/initialized":
-            self._is_initialized = True
+            self._news.is_initialized = True
         elif message.method == "notifications/cancelled" and isinstance(message.params, dict):
             cancelled = message.params.get("requestId")
             if self._questions is not None:
                 self._questions.withdraw(lambda call: jsonrpc.same_id(msgspec.json.decode(call.id), cancelled))
-            if self._subscriptions is not None:
-                self._subscriptions.cancel(cancelled)
+            self._news.cancel(cancelled)
             if self._waiting:
                 self._waiting.cancel(cancelled, message.params.get("reason"))
 
-    # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── what others bring about ─────────────────────────────────────────────────────────────────────────────────
 
     @property
     def is_watching(self) -> bool:
         """Whether somebody waits, or wants to hear of changes, so that `look` should be called every now and then."""
-        if self._lists is not None and self._lists.is_watching:
-            return True
-        has_none = self._waiting is None and self._subscriptions is None and self._tasks is None
-        return not has_none and self._is_awaited
+        return self._news.is_holding or self._is_awaited
 
     @property
     def look_seconds(self) -> float:
@@ -293,85 +259,55 @@ class Connection:
         """Whether there are calls that wait, or runs that are followed."""
         if self._tasks is not None and self._tasks.is_watching:
             return True
-        return bool(self._waiting) or (self._subscriptions is not None and self._subscriptions.is_watching)
+        return bool(self._waiting) or self._news.is_followed
 
     def look(self) -> None:
         """Put the answers that are there now, and what changed, into the outbox."""
         if self._waiting:
             self._waiting.look(self._answer_waiting)
-        if self._subscriptions is not None:
-            self._subscriptions.look()
-        if self._lists is not None:
-            self._lists.look()
+        self._news.look()
         if self._tasks is not None and self._tasks.is_watching:
             self._tasks.look(self._handshake_caller())
 
-    def _open_subscriptions(self) -> "Subscriptions":
-        if self._subscriptions is None:
-            from workflowlookup.protocol.subscriptions import Subscriptions  # noqa: PLC0415 - seldom needed
-
-            self._subscriptions = Subscriptions(self.outbox, self._surface.watch)
-        return self._subscriptions
-
     def continues(self) -> None:
         """Another connection of the same client came before this one, and may have given it lists."""
-        if self._surface.tells_changes():
-            self._open_lists().may_be_held()
-
-    def _open_lists(self) -> "Lists":
-        if self._lists is None:
-            from workflowlookup.protocol.lists import Lists  # noqa: PLC0415 - with the tools, when first asked for
-
-            self._lists = Lists(self._surface, self._announce_list)
-        return self._lists
-
-    def _announce_list(self, kind: str) -> None:
-        """A list that the client holds is another now: tell it, in the way of each era that it speaks."""
-        if self._is_initialized:
-            message = jsonrpc.notification(f"notifications/{kind}/list_changed", {})
-            if message not in self.outbox:
-                self.outbox.append(message)
-        if self._subscriptions is not None:
-            self._subscriptions.list_changed(kind)
+        self._news.continues()
 
     def _listen(self, call: Call) -> Json:
         """Hold the request open; the acknowledgement is the first frame of its stream."""
         wanted = call.optional("notifications", dict, "an object")
         if wanted is None:
             raise InvalidParams("notifications is required")
-        from workflowlookup.protocol.lists import LISTS  # noqa: PLC0415
-
-        self._open_subscriptions().listen(call.id, wanted, LISTS if self._surface.tells_changes() else {})
+        self._news.listen(call.id, wanted)
         return PENDING
 
     @property
     def followed(self) -> frozenset[str]:
         """The addresses that the client subscribed to, one by one."""
-        return self._subscriptions.addresses if self._subscriptions is not None else frozenset()
+        return self._news.addresses
 
     def follow(self, addresses: frozenset[str]) -> None:
         """Follow these and no others: the client said so to another server."""
-        if addresses or self._subscriptions is not None:
-            self._open_subscriptions().follow(addresses)
+        self._news.follow(addresses)
 
     def _subscribe(self, call: Call) -> Json:
-        self._open_subscriptions().subscribe(call.text("uri"))
+        self._news.subscribe(call.text("uri"))
         return {}
 
     def _unsubscribe(self, call: Call) -> Json:
-        self._open_subscriptions().unsubscribe(call.text("uri"))
+        self._news.unsubscribe(call.text("uri"))
         return {}
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _list_tools(self, call: Call) -> Json:
         refuse_cursor(call)
-        return cacheable_in(call, {"tools": self._open_lists().tools()})
+        return cacheable_in(call, {"tools": self._news.tools()})
 
     def _call_tool(self, call: Call) -> Json:
         registry = self._surface.registry
         name = call.text("name")
-        tool = registry.tools.get(name) or registry.find(name)
+        tool = registry.find(name)
         if tool is None:
             raise registry.unknown(name)
         arguments = call.optional("arguments", dict, "an object")
@@ -399,7 +335,7 @@ class Connection:
     def _call_directly(self, call: Call) -> Json:
         """A tool called by its own name as the method: the same handler, the same answer, the spec's own errors."""
         registry = self._surface.registry
-        tool = registry.tools.get(call.method) or registry.find(call.method)
+        tool = registry.find(call.method)
         if tool is None:
             raise MethodNotFound("Call tools/list to see the tools.", method=call.method)
         if not call.rules.envelope:
@@ -437,7 +373,7 @@ class Connection:
 
     def _wait(self, call: Call, later: "Later") -> Json:
         """Keep a call until its answer is there, for which `look` asks; where the client knows tasks it becomes one."""
-        if call.rules.envelope and call.method == "tools/call":
+        if later.run_id and call.rules.envelope and call.method == "tools/call":
             from workflowlookup.protocol.tasks import knows_tasks  # noqa: PLC0415 - with the first run
 
             if knows_tasks(call):
@@ -446,8 +382,7 @@ class Connection:
             from workflowlookup.protocol.waiting import Waiting  # noqa: PLC0415 - seldom needed
 
             self._waiting = Waiting(self.outbox)
-        meta = call.object_params().get("_meta") or {}
-        self._waiting.put(call, later, meta.get("progressToken"))
+        self._waiting.put(call, later)
         return PENDING
 
     def _answer_waiting(self, call: Call, later: "Later") -> bytes | None:
@@ -463,7 +398,7 @@ class Connection:
             return refuse(call, problem)
         if told is PENDING:
             return None
-        return jsonrpc.success(call.id, in_envelope(told) if call.rules.envelope else told)
+        return success(call, told)
 
     def _stop_waiting(self, call: Call) -> None:
         if self._waiting is not None:
@@ -511,8 +446,7 @@ class Connection:
     # ── resources, prompts, completions ─────────────────────────────────────────────────────────────────────────
 
     def _list_resources(self, call: Call) -> Json:
-        if self._surface.tells_changes():
-            self._open_lists().lists_resources()
+        self._news.lists_resources()
         return self._offer(call)
 
     def _offer(self, call: Call) -> Json:

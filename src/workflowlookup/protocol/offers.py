@@ -5,7 +5,8 @@ from typing import Final
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
-from workflowlookup.protocol.calls import Call, cacheable_in, refuse_cursor
+from workflowlookup.protocol.calls import Call, refuse_cursor
+from workflowlookup.protocol.replies import cacheable_in
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.tools.completion import complete
 from workflowlookup.tools.prompts import get_prompt, list_prompts

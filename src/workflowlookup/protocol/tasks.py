@@ -23,13 +23,23 @@ from workflowlookup.errors import (
 )
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.asking import checked, elicitation
-from workflowlookup.protocol.calls import Call, name_of, refusal, tool_result
+from workflowlookup.protocol.calls import Call, name_of
+from workflowlookup.protocol.progress import Told, token_of
+from workflowlookup.protocol.replies import refusal, tool_result
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import META_CAPABILITIES, META_CLIENT_INFO, TASKS_EXTENSION
 from workflowlookup.runs.journal import Query
 from workflowlookup.tools.awaiting import await_end, failure_of, is_at_work, progress_of
 from workflowlookup.tools.registry import Ask, Caller, Later, Result
-from workflowlookup.tools.run_answers import answer, ask_person, asked_before, iso, may_ask, result_of, title_of
+from workflowlookup.tools.run_answers import (
+    answer_with_result,
+    ask_person,
+    asked_before,
+    iso,
+    may_ask,
+    question_key,
+    title_of,
+)
 from workflowlookup.tools.workflow_runs import decode_place, encode_place
 
 if TYPE_CHECKING:
@@ -51,9 +61,8 @@ class _Followed(msgspec.Struct):
     """A task of this connection, and what its client knows of it."""
 
     run_id: str
-    token: str | int | None
     status: str
-    told: float | None = None
+    told: Told
 
 
 class Tasks:
@@ -82,8 +91,7 @@ class Tasks:
         run = self._services.runs.get(_run_in(result))
         status = self._status(run, caller)
         if status not in OVER and len(self._followed) < MAX_FOLLOWED:
-            token = (call.object_params().get("_meta") or {}).get("progressToken")
-            self._followed[run.id] = _Followed(run.id, token, status)
+            self._followed[run.id] = _Followed(run.id, status, Told(token_of(call)))
         return {"task": self._view(run, status)}
 
     def get(self, call: Call, caller: Caller) -> Json:
@@ -101,7 +109,7 @@ class Tasks:
             run = answered
 
         def tell(run: Run) -> Result | Ask:
-            if self._needs_person(run, caller) and _question_key(run) not in caller.answers:
+            if self._needs_person(run, caller) and question_key(run) not in caller.answers:
                 asked = ask_person(self._services, run, caller)
                 if isinstance(asked, Ask):
                     return msgspec.structs.replace(asked, meta={RELATED: {"taskId": run.id}})
@@ -155,19 +163,11 @@ class Tasks:
                 del self._followed[followed.run_id]
 
     def _tell_progress(self, followed: _Followed, run: Run) -> None:
-        if followed.token is None:
+        if followed.told.token is None:
             return
-        progress = progress_of(self._services, run)
-        if followed.told is not None and progress.done <= followed.told:
-            return
-        followed.told = progress.done
-        params: dict[str, Json] = {"progressToken": followed.token, "progress": progress.done}
-        if progress.total is not None:
-            params["total"] = progress.total
-        if progress.message:
-            params["message"] = progress.message
-        params["_meta"] = {RELATED: {"taskId": run.id}}
-        self._outbox.append(jsonrpc.notification("notifications/progress", params))
+        news = followed.told.news(progress_of(self._services, run), {RELATED: {"taskId": run.id}})
+        if news is not None:
+            self._outbox.append(news)
 
     def _view(self, run: Run, status: str) -> dict[str, Json]:
         return {**_common(run, status), "ttl": None, "pollInterval": POLL_MS}
@@ -211,7 +211,7 @@ class Tasks:
         if responses is None:
             raise InvalidParams("inputResponses is required")
         run = self._run(call)
-        key = _question_key(run)
+        key = question_key(run)
         if self._needs_person(run, caller) and key in responses:
             asked = ask_person(self._services, run, caller)
             if isinstance(asked, Ask):
@@ -241,8 +241,7 @@ class Tasks:
         """What the call would have been answered."""
         if run.state in (State.FAILED, State.CANCELLED):
             return refusal(failure_of(run))
-        told = answer(self._services, run, caller)
-        return tool_result({**told, "result": result_of(run)} if run.state is State.COMPLETED else told)
+        return tool_result(answer_with_result(self._services, run, caller))
 
 
 _STATUS: Final[Mapping[str, str]] = {
@@ -269,10 +268,6 @@ def _message(run: Run) -> str:
     if run.end is not None and run.end.reason:
         return run.end.reason
     return f"The run waits for {run.waiting_for}: {title_of(run)}" if run.waiting_for else f"The run is {run.state}."
-
-
-def _question_key(run: Run) -> str:
-    return f"confirm-{run.id}-{run.sequence}"
 
 
 def _run_in(result: Result | Later) -> str:

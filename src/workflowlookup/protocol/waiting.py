@@ -5,13 +5,15 @@ A call waits here by the id of its request. Nothing else waits with it: other me
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ExecutionFailed, InvalidParams, RunStateError, WorkflowLookupError
 from workflowlookup.protocol import jsonrpc
+from workflowlookup.protocol.calls import Call
+from workflowlookup.protocol.progress import Told, token_of
 
 if TYPE_CHECKING:
     from workflowlookup.tools.registry import Later
@@ -21,36 +23,25 @@ log = logging.getLogger(__name__)
 MAX_WAITING: Final = 256
 
 
-class HasId(Protocol):
-    """A request, as far as it matters here."""
-
-    @property
-    def id(self) -> bytes: ...
-
-
-Call = TypeVar("Call", bound=HasId)
-
-
-class _Waiter(msgspec.Struct, Generic[Call]):
+class _Waiter(msgspec.Struct):
     """A call, what it waits for, and how far its client knows it to be."""
 
     call: Call
     later: "Later"
-    token: str | int | None
-    told: float | None = None
+    told: Told
 
 
-class Waiting(Generic[Call]):
+class Waiting:
     """The calls of one client that wait for something that the server works on."""
 
     def __init__(self, outbox: list[bytes]) -> None:
         self._outbox = outbox
-        self._waiters: dict[bytes, _Waiter[Call]] = {}
+        self._waiters: dict[bytes, _Waiter] = {}
 
     def __len__(self) -> int:
         return len(self._waiters)
 
-    def put(self, call: Call, later: "Later", token: str | int | None) -> None:
+    def put(self, call: Call, later: "Later") -> None:
         """The call waits. Raises `InvalidParams`, and gives the work up, when it cannot."""
         problem = ""
         if call.id in self._waiters:
@@ -60,7 +51,7 @@ class Waiting(Generic[Call]):
         if problem:
             self._give_up(later, problem)
             raise InvalidParams(problem)
-        self._waiters[call.id] = _Waiter(call, later, token)
+        self._waiters[call.id] = _Waiter(call, later, Told(token_of(call)))
 
     def look(self, answer: "Callable[[Call, Later], bytes | None]") -> None:
         """Put the answers that are there now, and news of how far the others are, into the outbox.
@@ -104,21 +95,15 @@ class Waiting(Generic[Call]):
         except Exception:  # broad on purpose: nobody waits for it any more
             log.warning("run '%s' could not be given up", later.run_id, exc_info=True)
 
-    def _tell_progress(self, waiter: _Waiter[Call]) -> None:
+    def _tell_progress(self, waiter: _Waiter) -> None:
         """Say how far a call is, to a client that asked for it, when it moved forward."""
-        if waiter.token is None:
+        if waiter.told.token is None:
             return
         try:
             progress = waiter.later.progress()
         except Exception:  # broad on purpose: the answer is what counts
             log.debug("the progress of run '%s' is not known", waiter.later.run_id, exc_info=True)
             return
-        if progress is None or (waiter.told is not None and progress.done <= waiter.told):
-            return
-        waiter.told = progress.done
-        params: dict[str, Json] = {"progressToken": waiter.token, "progress": progress.done}
-        if progress.total is not None:
-            params["total"] = progress.total
-        if progress.message:
-            params["message"] = progress.message
-        self._outbox.append(jsonrpc.notification("notifications/progress", params))
+        news = waiter.told.news(progress) if progress is not None else None
+        if news is not None:
+            self._outbox.append(news)

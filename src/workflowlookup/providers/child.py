@@ -18,7 +18,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from workflowlookup.providers.config import ServerConfig
+from workflowlookup.providers.config import ServerConfig, hidden
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -37,8 +37,10 @@ _LAST_SECONDS: Final = 0.3
 class Child:
     """The process of one server; for one connection."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, secrets: frozenset[str] = frozenset()) -> None:
+        """`secrets`: what is not repeated of what the process says."""
         self._config = config
+        self._secrets = secrets
         self._process: asyncio.subprocess.Process | None = None
         self.gone = asyncio.Event()
         """Set when nothing more comes from the process."""
@@ -80,13 +82,15 @@ class Child:
         self, process: asyncio.subprocess.Process, to_session: "anyio.abc.ObjectSendStream[SessionMessage | Exception]"
     ) -> None:
         assert process.stdout is not None
-        rest = b""
+        rest = bytearray()
         try:
             async with to_session:
                 while data := await process.stdout.read(1 << 16):
-                    *lines, rest = (rest + data).split(b"\n") if b"\n" in data else (rest + data,)
+                    *lines, last = data.split(b"\n")
                     for line in lines:
-                        await to_session.send(_parsed(line))
+                        await to_session.send(_parsed(bytes(rest) + line))
+                        rest.clear()
+                    rest += last
                     if len(rest) > MOST_BYTES:
                         log.warning("the MCP server '%s' sends a message that does not end", self._config.name)
                         return
@@ -120,7 +124,7 @@ class Child:
                 continue
             if not line:
                 return
-            if text := line.decode(errors="replace").strip():
+            if text := hidden(line.decode(errors="replace").strip(), self._secrets):
                 self._said.append(text)
                 log.info("%s says: %s", self._config.name, text)
 

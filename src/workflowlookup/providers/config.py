@@ -6,7 +6,7 @@ it is used, so that a variable that is not set costs the one system that needs i
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -34,7 +34,7 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    """A key of `providers.KINDS`: "mcp" or "http"."""
+    """A key of `kinds.KINDS` and of `OPTIONS`."""
     options: Mapping[str, Json] = {}
 
     def __repr__(self) -> str:
@@ -73,7 +73,18 @@ LIBRARY: Final = "library"
 """What the provider of our own documents is called; no other can have the name."""
 
 
-class McpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a provider of any kind can be told."""
+
+    interval: float = 2.0
+    """Seconds between two questions about a run, at most."""
+    timeout: float = 30.0
+    """Seconds for an answer."""
+    idempotent: bool = False
+    """Whether a start with the same key, sent twice, is one run there."""
+
+
+class McpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a provider of the kind "mcp" can be told. An empty name of a tool: the server has no such tool."""
 
     server: str = ""
@@ -88,9 +99,6 @@ class McpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     start: str = "workflows-start-tool"
     status: str = "workflows-status-tool"
     cancel: str = "workflows-cancel-tool"
-    interval: float = 2.0
-    timeout: float = 30.0
-    idempotent: bool = False
 
 
 class Paging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,7 +111,7 @@ class Paging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     total: str = ""
 
 
-class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HttpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a provider of the kind "http" can be told. What is not said is as the preset has it."""
 
     base_url: str
@@ -122,12 +130,10 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     states: dict[str, Literal["running", "completed", "failed", "cancelled"]] = {}
     """What this system's words for states mean, where they are not the usual ones."""
     key_header: str = "Idempotency-Key"
-    interval: float = 2.0
-    timeout: float = 30.0
-    idempotent: bool = False
 
 
-OPTIONS: Final[Mapping[str, type[McpOptions] | type[HttpOptions]]] = {"mcp": McpOptions, "http": HttpOptions}
+OPTIONS: Final[Mapping[str, type[Options]]] = {"mcp": McpOptions, "http": HttpOptions}
+"""By the kind of a provider."""
 
 
 class _ServerTable(msgspec.Struct, kw_only=True):
@@ -187,30 +193,35 @@ def read_providers(
             continue
         read = _convert(options, OPTIONS[kind], at)
         _check_times(read, at)
-        if isinstance(read, McpOptions):
-            if read.server and (read.command or read.url):
-                raise ValueError(f"{at} must have either a server or a command or a url")
-            if read.server and read.server not in servers:
-                known = ", ".join(servers) or "none"
-                raise ValueError(f"{at}.server must be one of mcpServers ({known}); found '{read.server}'")
-            if not read.list:
-                raise ValueError(f"{at}.list must name the tool that lists workflows")
-            if not read.server:
-                if name in servers:
-                    raise ValueError(f"{at}: mcpServers has a server of this name; say server = '{name}'")
-                more[name] = _server(name, read, at)
-                options["server"] = name
-        else:
-            _check_http(read, at)
+        match read:
+            case McpOptions():
+                _check_mcp(read, servers, at)
+                if not read.server:
+                    if name in servers:
+                        raise ValueError(f"{at}: mcpServers has a server of this name; say server = '{name}'")
+                    more[name] = _server(name, read, at)
+                    options["server"] = name
+            case HttpOptions():
+                _check_http(read, at)
         providers[name] = ProviderConfig(name=name, kind=kind, options=options)
     return providers, more
 
 
-def _check_times(read: McpOptions | HttpOptions, at: str) -> None:
+def _check_times(read: Options, at: str) -> None:
     if not 0.05 <= read.interval <= 300:
         raise ValueError(f"{at}.interval must be a number of seconds from 0.05 to 300; found {read.interval:g}")
     if not 0.1 <= read.timeout <= 3_600:
         raise ValueError(f"{at}.timeout must be a number of seconds from 0.1 to 3,600; found {read.timeout:g}")
+
+
+def _check_mcp(read: McpOptions, servers: Mapping[str, ServerConfig], at: str) -> None:
+    if read.server and (read.command or read.url):
+        raise ValueError(f"{at} must have either a server or a command or a url")
+    if read.server and read.server not in servers:
+        known = ", ".join(servers) or "none"
+        raise ValueError(f"{at}.server must be one of mcpServers ({known}); found '{read.server}'")
+    if not read.list:
+        raise ValueError(f"{at}.list must name the tool that lists workflows")
 
 
 def _check_http(read: HttpOptions, at: str) -> None:
@@ -264,7 +275,7 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 class NotSet(ValueError):
-    """An environment variable that is needed is not there."""
+    """An environment variable that is needed is not there, or is not what it is needed for."""
 
 
 def filled(text: str, at: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -280,11 +291,57 @@ def filled(text: str, at: str, environment: Mapping[str, str] = os.environ) -> s
     return _VARIABLE.sub(value, text)
 
 
+def filled_headers(headers: Mapping[str, str], at: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The headers filled in, as they can be sent: what comes from a file may end with a line break. Raises `NotSet`."""
+    whole = {name: filled(value, at, environment).strip() for name, value in headers.items()}
+    for name, value in whole.items():
+        if not value.isascii() or not value.replace("\t", " ").isprintable():
+            raise NotSet(f"{at} cannot send the header '{name}': there are characters in it that no header can have")
+    return whole
+
+
+_SHORTEST_SECRET: Final = 6
+_SCHEMES: Final = frozenset(("bearer", "digest", "api-key", "apikey"))
+_KNOWN_TO_ALL: Final = frozenset(("HOME", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "USER"))
+
+
+def secrets_of(
+    texts: Iterable[str], values: Iterable[str], environment: Mapping[str, str] = os.environ
+) -> frozenset[str]:
+    """What is never told: what the texts of a setting take from the environment, and the words of values that are
+    secret as they stand (headers, environments).
+    """
+
+    def words() -> Iterator[str]:
+        for text in texts:
+            for name, default in _VARIABLE.findall(text):
+                if name not in _KNOWN_TO_ALL:
+                    yield from environment.get(name, default).split()
+        for value in values:
+            yield from _VARIABLE.sub(" ", value).split()
+
+    return frozenset(word for word in words() if len(word) >= _SHORTEST_SECRET and word.lower() not in _SCHEMES)
+
+
+def hidden(text: str, secrets: Collection[str]) -> str:
+    """The text of another system without our secrets, which it may repeat."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "…")
+    return text
+
+
+def server_secrets(server: ServerConfig, environment: Mapping[str, str] = os.environ) -> frozenset[str]:
+    """What is never told of a server, as the settings have it."""
+    values = (*server.env.values(), *server.headers.values())
+    return secrets_of((server.command, *server.args, server.url, *values), values, environment)
+
+
 def expanded(server: ServerConfig, environment: Mapping[str, str] = os.environ) -> ServerConfig:
     """The server with every `${NAME}` filled in, for the one who opens it. Raises `NotSet`."""
+    at = f"the MCP server '{server.name}'"
 
     def fill(text: str) -> str:
-        return filled(text, f"the MCP server '{server.name}'", environment)
+        return filled(text, at, environment)
 
     return msgspec.structs.replace(
         server,
@@ -292,5 +349,5 @@ def expanded(server: ServerConfig, environment: Mapping[str, str] = os.environ) 
         args=tuple(map(fill, server.args)),
         env={name: fill(value) for name, value in server.env.items()},
         url=fill(server.url),
-        headers={name: fill(value) for name, value in server.headers.items()},
+        headers=filled_headers(server.headers, at, environment),
     )

@@ -11,7 +11,7 @@ import msgspec
 
 from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
 from workflowlookup.core.schemas import BadSchema, compile_schema, show
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import MAX_TIMEOUT_SECONDS, Json
 
 GENERIC_SCHEMA: Final[Mapping[str, Json]] = {"type": "object", "properties": {}, "additionalProperties": True}
 """For a workflow that says nothing usable of its input: any object will do."""
@@ -19,6 +19,11 @@ GENERIC_SCHEMA: Final[Mapping[str, Json]] = {"type": "object", "properties": {},
 MOST_DEFINITIONS: Final = 10_000
 LONGEST_DESCRIPTION: Final = 4_000
 LONGEST_TEXT: Final = 512
+DEEPEST: Final = 100
+"""How deeply a schema or metadata may be nested: there are clients that cannot read what is deeper."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters other than tabs and line breaks."""
 LISTS: Final = ("workflows", "results", "items", "data", "result")
 """Where a list may be when it comes in an object."""
 
@@ -82,6 +87,8 @@ def _what_is_wrong(item: Json) -> Iterator[str]:
             yield f"{field} must be text; found {show(value)}"
         elif field != "description" and len(value) > LONGEST_TEXT:
             yield f"{field} must be at most {LONGEST_TEXT} characters long"
+        elif field == "id" and _CONTROL.search(value):
+            yield f"{field} must be text without control characters; found {show(value)}"
 
 
 def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str]]:
@@ -93,7 +100,7 @@ def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str
         if value is None:
             return default
         if isinstance(value, str) and value.strip() and len(value) <= LONGEST_TEXT:
-            return value
+            return _plain(value)
         remarks.append(f"{field} must be text; found {show(value)}, taken as '{default}'")
         return default
 
@@ -105,10 +112,13 @@ def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str
     if remark:
         remarks.append(f"inputSchema {remark}; any object is taken")
     metadata = item.get("metadata")
+    if is_deeper_than(DEEPEST, metadata):
+        remarks.append("metadata is nested too deeply, and is left out")
+        metadata = None
     definition = Definition(
         id=item["id"],
-        name=item["name"],
-        description=item["description"][:LONGEST_DESCRIPTION],
+        name=_plain(item["name"]),
+        description=_UNSEEN.sub(" ", item["description"][:LONGEST_DESCRIPTION]),
         provider=provider,
         category=text("category", DEFAULT_CATEGORY),
         version=text("version", DEFAULT_VERSION),
@@ -119,6 +129,26 @@ def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str
     return definition, remarks
 
 
+def _plain(text: str) -> str:
+    """The text on one line, as it can be shown."""
+    return " ".join(_CONTROL.sub(" ", text).split()) or "workflow"
+
+
+def is_deeper_than(most: int, value: Json) -> bool:
+    """Whether lists and objects are nested in each other more often than so."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, Mapping | list)
+            for inner in (item.values() if isinstance(item, Mapping) else item)
+        ]
+        if not level:
+            return False
+    return any(isinstance(item, Mapping | list) for item in level)
+
+
 def usable_schema(schema: Json) -> tuple[Mapping[str, Json], str]:
     """The schema of a tool's arguments: this one when it can be one, else the generic one and why."""
     if schema is None:
@@ -127,6 +157,8 @@ def usable_schema(schema: Json) -> tuple[Mapping[str, Json], str]:
         return GENERIC_SCHEMA, f"must be a JSON Schema; found {show(schema)}"
     if schema.get("type", "object") != "object":
         return GENERIC_SCHEMA, f"must be of type object; found {show(schema['type'])}"
+    if is_deeper_than(DEEPEST, schema):
+        return GENERIC_SCHEMA, "is nested too deeply"
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping | None) or not isinstance(required, list | None):
         return GENERIC_SCHEMA, "is no JSON Schema: properties must be an object and required a list"
@@ -146,7 +178,7 @@ _VERSION: Final = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)
 def document_of(definition: Definition) -> dict[str, Json]:
     """A workflow of one step, which the provider carries out."""
     seconds = definition.metadata.get("timeoutSeconds")
-    timed = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= 86_400 * 365
+    timed = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_TIMEOUT_SECONDS
     return {
         "id": document_id(definition.provider, definition.id),
         "name": definition.name[:128],

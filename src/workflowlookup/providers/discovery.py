@@ -50,13 +50,13 @@ class Discovery:
         self._watches: dict[str, _Watch] = {}
 
     def snapshot(self) -> Mapping[str, Discovered]:
-        """By provider; the same object for as long as nothing of it changed."""
+        """By provider; the same object for as long as nothing of it changed but when it was asked."""
         return self._snapshot
 
     def apply(self, providers: Mapping[str, Provider], refresh_seconds: float) -> None:
         """Ask these from now on; those that were asked before and are the same go on. For the loop's own thread."""
         for name in [name for name, watch in self._watches.items() if providers.get(name) is not watch.provider]:
-            self._watches.pop(name).task.cancel()
+            self._watches.pop(name).end()
         for watch in self._watches.values():
             watch.refresh_seconds = refresh_seconds
             watch.wake.set()
@@ -65,16 +65,16 @@ class Discovery:
             self._change(kept)
         for name, provider in providers.items():
             if name not in self._watches:
-                self._watches[name] = _Watch(provider, refresh_seconds, self._tell)
+                self._watches[name] = _Watch(provider, refresh_seconds, self._tell, kept[name])
 
     async def refresh(self) -> None:
         """Ask all of them now; done when each has answered or failed."""
-        await asyncio.gather(*(watch.ask(joins=True) for watch in list(self._watches.values())))
+        await asyncio.gather(*(watch.ask_now() for watch in list(self._watches.values())))
 
     async def aclose(self) -> None:
         watches, self._watches = list(self._watches.values()), {}
         for watch in watches:
-            watch.task.cancel()
+            watch.end()
         await asyncio.gather(*(watch.task for watch in watches), return_exceptions=True)
 
     def _tell(self, watch: "_Watch", found: Discovered) -> None:
@@ -84,30 +84,36 @@ class Discovery:
         self._change({**self._snapshot, name: found})
 
     def _change(self, snapshot: Mapping[str, Discovered]) -> None:
-        before, self._snapshot = self._snapshot, snapshot
-        if _essence(before) != _essence(snapshot):
+        if _essence(self._snapshot) != _essence(snapshot):
+            self._snapshot = snapshot
             self._ring()
 
 
 def _essence(snapshot: Mapping[str, Discovered]) -> object:
-    return {name: (found.definitions, found.is_away, found.is_listed, found.can) for name, found in snapshot.items()}
+    return {name: msgspec.structs.replace(found, at=0.0) for name, found in snapshot.items()}
 
 
 class _Watch:
     """One provider, and the task that asks it."""
 
     def __init__(
-        self, provider: Provider, refresh_seconds: float, tell: Callable[["_Watch", Discovered], None]
+        self,
+        provider: Provider,
+        refresh_seconds: float,
+        tell: Callable[["_Watch", Discovered], None],
+        known: Discovered,
     ) -> None:
+        """`known`: what it said under the settings before, which stays listed until it says something else."""
         self.provider = provider
         self.refresh_seconds = refresh_seconds
         self.wake = asyncio.Event()
         """Set when the time to wait has changed."""
         self._tell = tell
-        self._known = Discovered()
+        self._known = msgspec.structs.replace(known, at=0.0)
         self._failures = 0
         self._reported: set[str] = set()
         self._asking = asyncio.Lock()
+        self._next: asyncio.Task[None] | None = None
         self.task = asyncio.create_task(self._keep_asking())
 
     async def _keep_asking(self) -> None:
@@ -124,18 +130,34 @@ class _Watch:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.wake.wait(), left)
 
-    async def ask(self, *, joins: bool = False) -> None:
-        """Ask once; what comes of it is told and logged. Who joins takes the very first answer if that is under way."""
-        is_first = not self._known.at
+    def end(self) -> None:
+        self.task.cancel()
+        if self._next is not None:
+            self._next.cancel()
+
+    async def ask_now(self) -> None:
+        """Ask, after what is under way; however many want that meanwhile, it is asked once. The very first question is
+        anybody's.
+        """
+        if not self._known.at:
+            async with self._asking:
+                if self._known.at:
+                    return
+        if self._next is None:
+            self._next = asyncio.create_task(self.ask())
+        await asyncio.shield(self._next)
+
+    async def ask(self) -> None:
+        """Ask once; what comes of it is told and logged."""
         async with self._asking:
-            if joins and is_first and self._known.at:
-                return
+            if asyncio.current_task() is self._next:
+                self._next = None  # who comes now wants to know what is there now
             try:
                 raw = await self.provider.list()
                 definitions, problems = read_definitions(raw, self.provider.name)
             except (ProviderError, WorkflowLookupError, ValueError) as problem:
                 self._failed(str(problem).strip().rstrip("."))
-            except Exception:
+            except Exception:  # broad on purpose: whatever a provider does, it is asked again
                 log.exception("the provider '%s' cannot be asked", self.provider.name)
                 self._failed("asking it failed; the log has the particulars")
             else:

@@ -4,6 +4,7 @@ Header values are never logged or told. Redirects are not followed and pages are
 what is in the headers goes nowhere else.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urljoin, urlsplit
@@ -12,7 +13,16 @@ import msgspec
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import NotSupported
-from workflowlookup.providers.config import HttpOptions, NotSet, Paging, ProviderConfig, filled
+from workflowlookup.providers.config import (
+    HttpOptions,
+    NotSet,
+    Paging,
+    ProviderConfig,
+    filled,
+    filled_headers,
+    hidden,
+    secrets_of,
+)
 from workflowlookup.providers.definition import LISTS, MOST_DEFINITIONS
 from workflowlookup.providers.provider import (
     OnProgress,
@@ -46,9 +56,10 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     paging: Paging
 
 
+_OF_WORKFLOW: Final = ("id", "name", "description", "category", "version", "inputSchema", "executionType", "metadata")
+"""The fields of a workflow, as ours are named."""
 _PLAIN_FIELDS: Final = {
-    **{name: name for name in ("id", "name", "description", "category", "version", "inputSchema", "executionType")},
-    "metadata": "metadata",
+    **{name: name for name in _OF_WORKFLOW},
     "workflows": "",
     "runId": "runId",
     "state": "status",
@@ -103,19 +114,25 @@ class HttpProvider:
         self._fields = {**preset.fields, **options.fields}
         self._paging = options.paging or preset.paging
         self._body = preset.start_body if options.start_body is None else options.start_body
+        texts = (options.base_url, *options.headers.values())
+        self._secrets = secrets_of(texts, options.headers.values())
         self._client: httpx2.AsyncClient | None = None
+        self._at_work = 0
+        self._is_left = False
 
     async def list(self) -> Json:
         method, path = self._endpoint("list")
         found: list[Json] = []
-        address: str | None = path
+        address, seen = path, set[str]()
         for page in range(1, MOST_PAGES + 1):
-            answer = await self._ask(method, address or path)
+            answer = await self._ask(method, address)
             items = self._items(answer)
             found += items
-            address = self._next_page(answer, path, page, len(items), len(found))
-            if address is None or len(found) > MOST_DEFINITIONS:
-                return found
+            seen.add(address)
+            following = self._next_page(answer, address, page, len(items), len(found))
+            if following is None or following in seen or len(found) > MOST_DEFINITIONS:
+                break
+            address = following
         return found
 
     def _items(self, answer: Json) -> Sequence[Json]:
@@ -131,14 +148,14 @@ class HttpProvider:
         """A workflow with its fields named as ours."""
         if not isinstance(item, Mapping):
             return item
-        names = ("id", "name", "description", "category", "version", "inputSchema", "executionType", "metadata")
-        found = {name: _at(item, self._fields[name]) for name in names}
+        found = {name: _at(item, self._fields[name]) for name in _OF_WORKFLOW}
         if isinstance(found["id"], int) and not isinstance(found["id"], bool):
             found["id"] = str(found["id"])  # numbers are how many services count
         return {name: value for name, value in found.items() if value is not None}
 
-    def _next_page(self, answer: Json, path: str, page: int, items: int, so_far: int) -> str | None:
-        """Where the list goes on; None at its end."""
+    def _next_page(self, answer: Json, address: str, page: int, items: int, so_far: int) -> str | None:
+        """Where the list goes on from the page at `address`; None at its end."""
+        _, path = self._endpoint("list")
         paging = self._paging
         joined = "&" if "?" in path else "?"
         if paging.next:
@@ -147,7 +164,7 @@ class HttpProvider:
                 return None
             if paging.parameter:
                 return f"{path}{joined}{quote(paging.parameter)}={quote(str(following), safe='')}"
-            return self._same_host(str(following))
+            return self._same_host(urljoin(self._whole(address), str(following)))
         if not paging.parameter or not items:
             return None
         total = _at(answer, paging.total) if paging.total and isinstance(answer, Mapping) else None
@@ -156,11 +173,9 @@ class HttpProvider:
         return f"{path}{joined}{quote(paging.parameter)}={page + 1}"
 
     def _same_host(self, address: str) -> str:
-        base = self._base()
-        whole = urljoin(base, address)
-        if urlsplit(whole)[:2] != urlsplit(base)[:2]:
+        if urlsplit(address)[:2] != urlsplit(self._base())[:2]:
             raise ProviderError(f"the provider '{self.name}' has its next page on another host")
-        return whole
+        return address
 
     async def start(
         self, workflow_id: str, arguments: Mapping[str, Json], key: str, on_progress: OnProgress | None = None
@@ -168,10 +183,7 @@ class HttpProvider:
         del on_progress  # a run here has a state of its own
         method, path = self._endpoint("start", id=workflow_id)
         body = _with_values(self._body, {"$input": dict(arguments), "$key": key})
-        try:
-            answer = await self._ask(method, path, body=body, headers={self._options.key_header: key} if key else {})
-        except ProviderError as problem:
-            raise ProviderError(f"{problem}", maybe_started=problem.maybe_started) from problem
+        answer = await self._ask(method, path, body=body, headers={self._options.key_header: key} if key else {})
         run_id = _at(answer, self._fields["runId"]) if isinstance(answer, Mapping) else None
         if isinstance(run_id, str | int) and not isinstance(run_id, bool) and run_id != "":
             return RemoteRun(remote_id=str(run_id))
@@ -196,7 +208,7 @@ class HttpProvider:
         return RemoteStatus(
             state=state,
             output=_at(answer, self._fields["output"]),
-            error=error_of(_at(answer, self._fields["error"])),
+            error=hidden(error_of(_at(answer, self._fields["error"])), self._secrets),
             progress=progress_of(_at(answer, self._fields["progress"])),
             said=said if isinstance(said, str) else "",
         )
@@ -211,8 +223,11 @@ class HttpProvider:
         return f"the provider '{self.name}' cancelled run {remote_id}"
 
     async def aclose(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
+        """Close, once nothing is at work here: a run goes on to its end by the settings that it began with."""
+        self._is_left = True
+        client = self._client
+        if client is not None and not self._at_work:
+            self._client = None
             await client.aclose()
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -229,6 +244,9 @@ class HttpProvider:
     def _base(self) -> str:
         return filled(self._options.base_url, f"the provider '{self.name}'").rstrip("/") + "/"
 
+    def _whole(self, path: str) -> str:
+        return path if "://" in path else self._base() + path.lstrip("/")
+
     def _opened(self) -> "httpx2.AsyncClient":
         if self._client is None:
             import httpx2  # noqa: PLC0415 - loaded when a service is first asked
@@ -236,8 +254,7 @@ class HttpProvider:
             from workflowlookup.providers.foreign_logs import join_log  # noqa: PLC0415
 
             join_log("httpx2", "httpcore2")
-            at = f"the provider '{self.name}'"
-            headers = {name: filled(value, at) for name, value in self._options.headers.items()}
+            headers = filled_headers(self._options.headers, f"the provider '{self.name}'")
             self._client = httpx2.AsyncClient(headers=headers, timeout=self._options.timeout, follow_redirects=False)
         return self._client
 
@@ -245,28 +262,43 @@ class HttpProvider:
         self, method: str, path: str, *, body: Json = None, headers: Mapping[str, str] | None = None
     ) -> Json:
         """The answer of the service, decoded. Raises `ProviderError` without anything secret in it."""
+        self._at_work += 1
+        try:
+            return await self._exchange(method, path, body, dict(headers or {}))
+        except ProviderError as problem:
+            told = hidden(str(problem), self._secrets)
+            raise ProviderError(told, maybe_started=problem.maybe_started, is_lasting=problem.is_lasting) from None
+        finally:
+            self._at_work -= 1
+            if self._is_left:
+                await self.aclose()
+
+    async def _exchange(self, method: str, path: str, body: Json, headers: dict[str, str]) -> Json:
         import httpx2  # noqa: PLC0415 - as above
 
         who = f"the provider '{self.name}'"
         try:
             client = self._opened()
-            address = path if "://" in path else self._base() + path.lstrip("/")
-            async with client.stream(method, address, json=body, headers=dict(headers or {})) as response:
+            address = self._whole(path)
+            async with (
+                asyncio.timeout(self._options.timeout),  # for all of it: the client's own is for each piece
+                client.stream(method, address, json=body, headers=headers) as response,
+            ):
                 data = await self._read(response)
                 status = response.status_code
         except NotSet as problem:
             raise ProviderError(str(problem), is_lasting=True) from None
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as problem:
             raise ProviderError(f"{who} cannot be reached: {_cause(problem)}") from None
-        except httpx2.TimeoutException:
+        except (httpx2.TimeoutException, TimeoutError):
             told = f"{who} did not answer within {self._options.timeout:g} seconds"
             raise ProviderError(told, maybe_started=True) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as problem:
             raise ProviderError(f"{who} cannot be asked: {_cause(problem)}", maybe_started=True) from None
         if not 200 <= status < 300:
-            clear = 400 <= status < 500 and status not in (408, 429)
+            is_clear = 400 <= status < 500 and status not in (408, 429)
             told = f"{who} answered with HTTP status {status}{_said(data)}"
-            raise ProviderError(told, maybe_started=not clear and status >= 500, is_lasting=clear)
+            raise ProviderError(told, maybe_started=status >= 500, is_lasting=is_clear)
         try:
             return msgspec.json.decode(data) if data.strip() else None
         except (msgspec.DecodeError, RecursionError):

@@ -66,10 +66,7 @@ class McpProvider:
         if not self._has(self._options.start):
             return await self._run_tool(workflow_id, arguments, key, on_progress)
         given = {"workflowId": workflow_id, "input": dict(arguments)}
-        try:
-            answer = await self._call(self._options.start, given, key=key)
-        except ProviderError as problem:
-            raise ProviderError(str(problem), maybe_started=problem.maybe_started) from problem
+        answer = await self._call(self._options.start, given, key=key)
         value = _value(answer, self._options.start, self.name)
         said = value if isinstance(value, Mapping) else {}
         run_id = next((said[name] for name in RUN_IDS if isinstance(said.get(name), str | int)), None)

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,8 +17,9 @@ import msgspec
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ProviderAway
-from workflowlookup.providers.config import NotSet, ServerConfig, expanded
+from workflowlookup.providers.config import NotSet, ServerConfig, expanded, hidden, server_secrets
 from workflowlookup.providers.foreign_logs import join_log
+from workflowlookup.providers.provider import OnProgress
 
 if TYPE_CHECKING:
     import httpx2
@@ -40,8 +41,6 @@ _GRACE_SECONDS: Final = 0.05
 _MOST_PAGES: Final = 100
 _LOST: Final = frozenset({"Session terminated", "Server returned an error response"})
 """What the SDK says in the server's place when HTTP did not carry an answer."""
-
-OnProgress = Callable[[float, float | None, str], None]
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,10 +97,11 @@ class Upstreams:
             except MCPError as problem:
                 if link.is_lost(problem):
                     raise
-                return CallResult(text=f"{problem.message} (code {problem.code})", is_error=True)
+                return link.refusal(f"{problem.message} (code {problem.code})")
             except (ValueError, RuntimeError) as problem:  # what it sent is not what the protocol or its schema says
-                return CallResult(text=str(problem), is_error=True)
-            return _result(answer)
+                return link.refusal(str(problem))
+            result = _result(answer)
+            return link.refusal(result.text, result.structured) if result.is_error else result
 
     async def tools(self, server: str, *, timeout: float | None = OPEN_SECONDS) -> list["Tool"]:  # noqa: ASYNC109
         """The tools of a server. Raises as `call` does."""
@@ -177,7 +177,7 @@ class Upstreams:
             link = None
         if link is None:
             try:
-                link = self._links[server] = _Link(expanded(config))
+                link = self._links[server] = _Link(expanded(config), server_secrets(config))
             except NotSet as problem:
                 raise ProviderAway(f"{str(problem)[0].upper()}{str(problem)[1:]}.", server=server) from problem
         return link
@@ -196,8 +196,9 @@ class Upstreams:
 class _Link:
     """One session with one server, kept open by a task of its own: who opened it must close it."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, secrets: frozenset[str]) -> None:
         self.config = config
+        self._secrets = secrets
         self.child: Child | None = None
         self.at_work = 0
         """How many questions are under way."""
@@ -246,7 +247,12 @@ class _Link:
             cause = f"it answered with HTTP status {self._last_status}"
         else:
             cause = _cause(problem)
+        cause = hidden(cause, self._secrets)
         return ProviderAway(f"The MCP server '{name}' does not answer: {cause}.", server=name, cause=cause)
+
+    def refusal(self, text: str, structured: Json = None) -> CallResult:
+        """What a tool says went wrong, without what only the server should know."""
+        return CallResult(text=hidden(text, self._secrets), structured=structured, is_error=True)
 
     async def retire(self) -> None:
         """Close, once nothing is at work here."""
@@ -274,7 +280,8 @@ class _Link:
                         task.cancel()
         except Exception as problem:  # noqa: BLE001 - whatever the server does to the SDK, it is away
             if self._ready.done():
-                log.debug("the MCP server '%s' is gone: %s", self.config.name, _cause(problem))
+                cause = hidden(_cause(problem), self._secrets)
+                log.debug("the MCP server '%s' is gone: %s", self.config.name, cause)
             else:
                 self._ready.set_exception(await self.away(problem))
         finally:
@@ -301,7 +308,7 @@ class _Link:
             else:
                 from workflowlookup.providers.child import Child  # noqa: PLC0415
 
-                self.child = Child(self.config)
+                self.child = Child(self.config, self._secrets)
                 transport = self.child.streams()
             yield await stack.enter_async_context(Client(transport, client_info=about, cache=None))
 

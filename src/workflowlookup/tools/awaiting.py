@@ -5,9 +5,7 @@ The journal is asked, so that it does not matter which thread, process or machin
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from workflowlookup.core.events import Failed
 from workflowlookup.core.run import Run, State, Waiting
@@ -16,7 +14,9 @@ from workflowlookup.tools.registry import Ask, Caller, Later, Progress, Result, 
 from workflowlookup.tools.run_answers import stopped_in, title_of
 
 if TYPE_CHECKING:
+    from workflowlookup.core.events import CallProgressed
     from workflowlookup.core.values import Json
+    from workflowlookup.execution.driver import Progress as Told
 
 STOP_SECONDS: Final = 5.0
 """How long it is waited for the word on what became of a call beneath a run that is over."""
@@ -85,14 +85,6 @@ class _Waiter:
 # ── how far a run is ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Told(msgspec.Struct, frozen=True):
-    """What a call tells of itself."""
-
-    done: float
-    total: float | None
-    message: str
-
-
 def progress_of(services: Services, run: Run) -> Progress:
     """How far a run is: in steps, and within the step by what its call tells; of a run of one step, just that."""
     steps, total = len(run.results), run.total
@@ -109,14 +101,13 @@ def progress_of(services: Services, run: Run) -> Progress:
     return Progress(steps + min(max(within, 0), 0.999), total, message)
 
 
-def _told_by_call(services: Services, run: Run) -> _Told | None:
+def _told_by_call(services: Services, run: Run) -> "Told | CallProgressed | None":
     """The newest that is known: here at once, in the journal about every second."""
     try:
-        live: Any = services.execution.progress(run.id)
+        live = services.execution.progress(run.id)
     except WorkflowLookupError:  # this server carries out nothing: another does
         live = None
-    told = live or (run.calling.progress if run.calling else None)
-    return None if told is None else _Told(told.done, told.total, told.message)
+    return live or (run.calling.progress if run.calling else None)
 
 
 # ── how it ended ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,16 +12,16 @@ import msgspec
 
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.values import Json
-from workflowlookup.errors import ProviderAway, StorageError
+from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import LIBRARY, Plan
 from workflowlookup.providers.definition import Definition, document_id, document_of, usable_schema
 from workflowlookup.providers.filters import Sieve
 from workflowlookup.tools import workflow_refresh, workflow_search
-from workflowlookup.tools.registry import Ask, Caller, Later, Registry, Result, Services, Tool
-from workflowlookup.tools.tool_names import Key, assign
+from workflowlookup.tools.kept_names import KeptNames
+from workflowlookup.tools.registry import Ask, Caller, Handler, Later, Registry, Result, Services, Tool
+from workflowlookup.tools.tool_names import Key
 
 if TYPE_CHECKING:
-    from workflowlookup.core.run import Run
     from workflowlookup.library.catalog import Snapshot
     from workflowlookup.library.files import Details, Loaded, Summary
     from workflowlookup.providers.discovery import Discovered
@@ -58,23 +58,31 @@ class DynamicTools:
         self,
         services: Services,
         plan: Plan,
+        *,
         look_at_settings: Callable[[], None] = lambda: None,
-        named: Callable[[], None] = lambda: None,
+        discovered: "Callable[[], Mapping[str, Discovered]] | None" = None,
+        tell_named: Callable[[], None] = lambda: None,
     ) -> None:
-        """`named` is called when names were kept that other servers do not know yet."""
+        """`look_at_settings` is called before each refresh, and calls `apply` when there are others. `discovered` tells
+        what is known of the providers; without it the server's own work does. `tell_named` is called when
+        names were kept that other servers do not know.
+        """
         self.plan = plan
-        self._tell_named = named
-        self._look_at_settings = look_at_settings
         self.offers: Mapping[str, Offer] = {}
         """By the name of the tool, in its order."""
         self.is_folded = False
+        """Whether there are too many of them to be listed."""
+        self._look_at_settings = look_at_settings
+        self._discovered = discovered
         self._services = services
         self._registry: Registry | None = None
         self._seen: tuple[object, ...] = ()
-        self._names: dict[Key, str] = {}
-        self._has_journal = True
+        """What the tools were last made from."""
+        self._names = KeptNames(lambda: services.runs.journal, tell_named)
         self._read: dict[str, tuple[Loaded, Definition]] = {}
+        """By workflow of the library: its definition, and the file that says so."""
         self._built: dict[str, tuple[Definition, Workflow]] = {}
+        """By workflow of a provider: what its definition was built to."""
 
     def attach(self, registry: Registry) -> None:
         """Keep this registry up to date from now on."""
@@ -87,15 +95,15 @@ class DynamicTools:
 
     def forget_names(self) -> None:
         """Another server has given names, or taken some back: those that are kept count."""
-        self._names.clear()
+        self._names.forget()
         self._seen = ()
 
     def discovered(self) -> Mapping[str, "Discovered"]:
-        """What is known of the providers."""
+        """What is known of the providers; the same object for as long as nothing of it changed."""
         if not self.plan.providers:
             return _NONE
-        found: Mapping[str, Discovered] = self._services.execution.discovery.snapshot()
-        return found
+        ask = self._discovered or self._services.execution.discovered
+        return ask()
 
     def refresh_if_changed(self) -> bool:
         """Bring the registry up to date; whether what `tools/list` says has changed."""
@@ -125,7 +133,7 @@ class DynamicTools:
 
     def default_timeout(self, workflow: Workflow) -> float | None:
         """How many seconds a run may take when nobody says: the setting, for what goes by itself."""
-        if workflow.deadline_seconds is not None or not goes_by_itself(workflow):
+        if workflow.deadline_seconds is not None or not workflow.goes_by_itself:
             return None
         return self.plan.timeout_seconds
 
@@ -206,59 +214,26 @@ class DynamicTools:
             log.warning("the list of workflow tools is short enough again: each workflow is a tool of its own")
         return [workflow_search.TOOL] if self.is_folded else tools
 
-    # ── names ───────────────────────────────────────────────────────────────────────────────────────────────────
-
     def _named(
         self, admitted: Sequence[Definition], everything: Sequence[Definition], discovered: Mapping[str, "Discovered"]
     ) -> Mapping[Key, str]:
-        """The name of each tool: as it was before, wherever it was."""
         reserved = {workflow_refresh.TOOL.name, workflow_search.TOOL.name}
         reserved |= self._registry.built_in.keys() if self._registry else set()
-        kept = {**self._stored(), **self._names}
-        exist = {(definition.provider, definition.id) for definition in everything}
+        known = {(definition.provider, definition.id) for definition in everything}
         certain = {name for name, found in discovered.items() if found.is_listed and not found.is_away}
-        gone = [key for key in kept if key[0] in certain and key not in exist]
-        kept = {key: name for key, name in kept.items() if key not in gone}
-        names, new = assign(admitted, kept, reserved)
-        if (new or gone) and self._store(new, gone):
-            stored = self._stored()
-            faster = {key: stored[key] for key in new if stored.get(key, new[key]) != new[key]}
-            if faster or any(key not in stored for key in new):  # another server named something at the same moment
-                names, more = assign(admitted, {**kept, **stored}, reserved)
-                self._store(more, [])
-        self._names = {**{key: name for key, name in self._names.items() if key not in gone}, **names}
-        return names
-
-    def _stored(self) -> Mapping[Key, str]:
-        return self._with_journal(lambda journal: journal.tool_names()) or {}
-
-    def _store(self, added: Mapping[Key, str], removed: Sequence[Key]) -> bool:
-        is_stored: bool = self._with_journal(lambda journal: journal.keep_tool_names(added, removed) or True) or False
-        if is_stored:
-            self._tell_named()
-        return is_stored
-
-    def _with_journal(self, ask: Callable[[Any], Any]) -> Any:
-        try:
-            answer = ask(self._services.runs.journal)
-        except StorageError as problem:
-            if self._has_journal:
-                log.warning("names of workflow tools are kept in memory only: %s", problem)
-            self._has_journal = False
-            return None
-        self._has_journal = True
-        return answer
+        return self._names.assign(admitted, reserved, known=known, certain=certain)
 
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _handler(self, definition: Definition) -> Callable[[Services, Mapping[str, Any], Caller], Result | Ask | Later]:
+    def _handler(self, definition: Definition) -> Handler:
         def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
             from workflowlookup.tools.awaiting import await_run  # noqa: PLC0415 - with the first run
+            from workflowlookup.tools.run_answers import answer_with_result  # noqa: PLC0415
 
             workflow = self._workflow(definition)
             timeout = caller.timeout_seconds or self.default_timeout(workflow)
             run = services.runs.start(workflow, arguments, {}, by=caller.name, timeout=timeout)
-            return await_run(services, run, caller, lambda run: tell(services, run, caller))
+            return await_run(services, run, caller, lambda run: answer_with_result(services, run, caller))
 
         return handle
 
@@ -283,38 +258,6 @@ class DynamicTools:
 
             self._built[key] = before = (definition, build(document_of(definition)))
         return before[1]
-
-
-def goes_by_itself(workflow: Workflow) -> bool:
-    """Whether neither an agent nor a person has a part in it."""
-    from workflowlookup.core.model import PromptStep  # noqa: PLC0415
-
-    steps = [step for step in workflow.every_step if isinstance(step, PromptStep)]
-    return all(step.call is not None and not step.require_confirmation for step in steps)
-
-
-def tell(services: Services, run: "Run", caller: Caller) -> dict[str, Json]:
-    """What the caller of a workflow tool is told: the result, or how to go on."""
-    from workflowlookup.core.run import State  # noqa: PLC0415 - with the first run
-    from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
-
-    if run.state is not State.COMPLETED:
-        return answer(services, run, caller)
-    return {**answer(services, run, caller), "result": result_of(run)}
-
-
-def result_of(run: "Run") -> Json:
-    """What came of a run: what its last step saved, or put out."""
-    from workflowlookup.core.model import PromptStep  # noqa: PLC0415
-    from workflowlookup.core.navigation import find_step  # noqa: PLC0415
-
-    if not run.results:
-        return None
-    last = next(reversed(list(run.results)))
-    step = find_step(run.workflow, last)
-    if isinstance(step, PromptStep) and step.call is not None and step.call.save_as in run.context:
-        return run.context[step.call.save_as]
-    return run.results[last]
 
 
 def _definition(summary: "Summary", details: "Details") -> Definition:

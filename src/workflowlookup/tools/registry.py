@@ -21,7 +21,11 @@ from workflowlookup.library.catalog import Catalog
 if TYPE_CHECKING:
     import jsonschema_rs
 
+    from workflowlookup.execution.service import Execution
+    from workflowlookup.providers.config import Plan
+    from workflowlookup.providers.discovery import Discovered
     from workflowlookup.runs.service import Runs
+    from workflowlookup.tools.dynamic import Offer
 
 LONG_MESSAGE: Final = 2048
 MOST_KNOWN_IDS: Final = 100_000
@@ -43,6 +47,17 @@ def _nothing() -> None:
 
 class WorkflowTools(Protocol):
     """What makes tools of workflows; `tools.dynamic` has it."""
+
+    @property
+    def plan(self) -> "Plan":
+        """What the settings say."""
+
+    @property
+    def offers(self) -> "Mapping[str, Offer]":
+        """The workflows that are tools, or would be if there were room, by the name of the tool."""
+
+    def discovered(self) -> "Mapping[str, Discovered]":
+        """What is known of the providers, by name."""
 
     def attach(self, registry: "Registry") -> None:
         """Keep this registry up to date from now on, by `Registry.replace`."""
@@ -79,12 +94,14 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """Whose word counts where a step needs a person: the setting of this name."""
     access: Access = LOCAL
     """Whose view of all this it is; `tools.scoped` makes them."""
-    open_execution: Callable[[], Any] = _without_execution
+    open_execution: Callable[[], "Execution"] = _without_execution
     """As `open_runs`: nothing is started before there is something to do."""
     open_workflows: Callable[[], WorkflowTools | None] = _nothing
     """None when this server makes no tools of workflows."""
     reload: Callable[[], None] = _nothing
-    """Read the settings again, now: somebody sent SIGHUP."""
+    """Read the settings again, now."""
+    refresh: Callable[[], None] = _nothing
+    """Read the settings again and have every provider asked, now: somebody sent SIGHUP."""
     settle: Callable[[], None] = _nothing
     """Called once, after the first reply: starts what goes on behind. Must not take long itself."""
     close: Callable[[], None] = _nothing
@@ -95,7 +112,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
         return self.open_runs()
 
     @property
-    def execution(self) -> Any:
+    def execution(self) -> "Execution":
         return self.open_execution()
 
     @property
@@ -160,6 +177,7 @@ class Later(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     run_id: str
+    """The run that it is about; empty when it is about none, and so cannot become a task."""
     look: Callable[[], "Result | Ask | None"]
     """The answer as soon as there is one. Cheap; raises what the handler would raise."""
     progress: Callable[[], Progress | None]
@@ -278,8 +296,8 @@ class Registry:
         workflows.refresh_if_changed()
 
     def find(self, name: str) -> Tool | None:
-        """The tool of this name; a workflow that has just come is found too."""
-        tool = self.tools.get(name)
+        """The tool of this name, as of now: a workflow may have come, changed or gone since anybody looked."""
+        tool = self.built_in.get(name)
         if tool is None:
             self.refresh()
             workflows = self._services.workflows

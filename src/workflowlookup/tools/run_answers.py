@@ -42,13 +42,19 @@ def answer(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
         reply["confirmation"] = {"stepId": run.current, "title": title_of(run), "question": question(run)}
         reply["next"] = _next_for_confirmation(services, run, caller)
     elif run.waiting_for is Waiting.CALL:
-        reply |= at_work(services, run)
+        reply |= _at_work(services, run)
     else:
         reply |= _end(run)
     return reply
 
 
-def at_work(services: Services, run: Run) -> dict[str, Json]:
+def answer_with_result(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
+    """As `answer`, for the caller of a workflow tool: with the result of a completed run, whoever did its steps."""
+    told = answer(services, run, caller)
+    return {**told, "result": result_of(run)} if run.state is State.COMPLETED else told
+
+
+def _at_work(services: Services, run: Run) -> dict[str, Json]:
     """What the server does for the run now."""
     call = run.calling
     doing: dict[str, Json] = {"stepId": run.current, "title": title_of(run)}
@@ -186,6 +192,15 @@ _FORM: Final[Mapping[str, Json]] = {
 }
 
 
+_QUESTION: Final = "confirm-{}-{}"
+"""The key of a question: the run, and the sequence at which it was asked."""
+
+
+def question_key(run: Run) -> str:
+    """What the question to a person is known by, that the run waits for now."""
+    return _QUESTION.format(run.id, run.sequence)
+
+
 def may_ask(services: Services, caller: Caller) -> bool:
     """Whether the person is asked through the client."""
     return (
@@ -195,7 +210,7 @@ def may_ask(services: Services, caller: Caller) -> bool:
 
 def asked_before(services: Services, run_id: str, caller: Caller) -> Run | None:
     """The run as it was when this call led to the question that is answered now."""
-    prefix = f"confirm-{run_id}-"
+    prefix = _QUESTION.format(run_id, "")
     sequences = [int(key.removeprefix(prefix)) for key in caller.answers if key.startswith(prefix)]
     return services.runs.at(run_id, sequences[-1]) if sequences else None
 
@@ -206,7 +221,7 @@ def ask_person(services: Services, run: Run, caller: Caller) -> Run | Ask:
     answered = runs.after(run)
     if answered.sequence != run.sequence:  # by the person, before this call was sent again
         return answered
-    key = f"confirm-{run.id}-{run.sequence}"
+    key = question_key(run)
     said: Mapping[str, Any] | None = caller.answers.get(key)
     if said is None:
         return Ask(key=key, message=question(run), schema=_FORM)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from workflowlookup.core.values import Json
-from workflowlookup.tools.registry import Caller, Later, Result, Services, Tool, arguments_schema
+from workflowlookup.tools.registry import Caller, Later, Result, Services, Tool, WorkflowTools, arguments_schema
 
 if TYPE_CHECKING:
     from workflowlookup.providers.discovery import Discovered
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def handle(services: Services, _: Mapping[str, Any], __: Caller) -> Result | Later:
-    workflows: Any = services.workflows
+    workflows = services.workflows
+    assert workflows is not None  # who calls this has found it among the tools that it makes
     before = _seen(workflows.offers)
     services.reload()
     if not workflows.plan.providers:
@@ -35,15 +36,14 @@ def _seen(offers: Mapping[str, "Offer"]) -> dict[str, bytes]:
     return {name: msgspec.json.encode(offer.tool.describe()) for name, offer in offers.items()}
 
 
-def _answer(before: Mapping[str, bytes], workflows: Any) -> dict[str, Json]:
+def _answer(before: Mapping[str, bytes], workflows: WorkflowTools) -> dict[str, Json]:
     after = _seen(workflows.offers)
-    discovered: Mapping[str, Discovered] = workflows.discovered()
     return {
         "added": sorted(after.keys() - before.keys()),
         "removed": sorted(before.keys() - after.keys()),
         "changed": sorted(name for name in after.keys() & before.keys() if after[name] != before[name]),
         "tools": len(after),
-        "providers": {name: _state(found) for name, found in discovered.items()},
+        "providers": {name: _state(found) for name, found in workflows.discovered().items()},
     }
 
 

@@ -14,8 +14,8 @@ MOST_FOUND: Final = 50
 
 
 def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
-    workflows: Any = services.workflows
-    offers: Mapping[str, Offer] = workflows.offers if workflows is not None else {}
+    workflows = services.workflows
+    offers = workflows.offers if workflows is not None else {}
     words = re.findall(r"\w+", (arguments.get("query") or "").lower())
     provider, category = arguments.get("provider"), arguments.get("category")
     ranked = sorted(

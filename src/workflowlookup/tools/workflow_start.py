@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workflowlookup.core.model import Workflow
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import MAX_TIMEOUT_SECONDS, Json
 from workflowlookup.errors import WorkflowNotFound
 from workflowlookup.tools.registry import (
     Ask,
@@ -17,7 +17,6 @@ from workflowlookup.tools.registry import (
     context,
     find_workflow,
     run_id,
-    workflow_id,
 )
 from workflowlookup.tools.run_schemas import RUN_PROPERTIES, RUN_SCHEMA, WAIT, WORKFLOW_SCHEMA
 
@@ -77,7 +76,8 @@ TOOL = Tool(
     input_schema=arguments_schema(
         {
             "workflowId": {
-                **workflow_id("The workflow ID, or the name of its tool"),
+                "type": "string",
+                "description": "The workflow ID, or the name of its tool",
                 "pattern": "^[^\\x00-\\x1f\\x7f]+$",
                 "minLength": 1,
                 "maxLength": 256,
@@ -92,7 +92,7 @@ TOOL = Tool(
             "timeoutSeconds": {
                 "type": ["number", "null"],
                 "exclusiveMinimum": 0,
-                "maximum": 31_536_000,
+                "maximum": MAX_TIMEOUT_SECONDS,
                 "description": "How long the run may take before it fails, without the time that persons take",
             },
         },

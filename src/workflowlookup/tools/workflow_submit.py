@@ -41,9 +41,9 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
 
 def _told(services: Services, run: "Run", caller: Caller) -> Result | Ask:
     """Where the run stands now; a person who is needed for it is asked."""
-    from workflowlookup.tools.run_answers import answer, ask_person, may_ask  # noqa: PLC0415
+    from workflowlookup.tools.run_answers import answer, ask_person, may_ask, question_key  # noqa: PLC0415
 
-    if run.asked is None or not may_ask(services, caller) or f"confirm-{run.id}-{run.sequence}" in caller.answers:
+    if run.asked is None or not may_ask(services, caller) or question_key(run) in caller.answers:
         return answer(services, run, caller)
     moved = ask_person(services, run, caller)
     return moved if isinstance(moved, Ask) else answer(services, moved, caller)

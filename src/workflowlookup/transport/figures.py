@@ -57,5 +57,5 @@ def _providers(surface: "Surface") -> Mapping[str, bool]:
     workflows = surface.services.workflows
     if workflows is None:
         return {}
-    known = surface.services.execution.discovery.snapshot()
+    known = workflows.discovered()
     return {name: not found.is_away for name, found in known.items() if found.is_listed or found.is_away}

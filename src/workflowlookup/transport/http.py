@@ -63,7 +63,7 @@ class _Sessions(StreamableHTTPSessionManager):
 class Door:
     """Where MCP clients come in."""
 
-    def __init__(  # noqa: PLR0913 - what a server consists of
+    def __init__(  # noqa: PLR0913 - what a server over HTTP is made of
         self,
         connect: Connect,
         limits: Limits,
@@ -72,6 +72,7 @@ class Door:
         *,
         input_schema_of: Callable[[str], Mapping[str, Any] | None] | None = None,
         sharing: Sharing | None = None,
+        is_traced: bool = False,
     ) -> None:
         """`input_schema_of`: of a tool by its name, for parameters that clients mirror in headers; `sharing`: with
         other servers, where they have one database.
@@ -91,11 +92,13 @@ class Door:
         self._adopting = asyncio.Lock()
         self._errands: set[asyncio.Task[None]] = set()
         if sharing is not None:
-            sharing.news.listeners.append(self._hear_news)
+            sharing.neighbours.listeners.append(self._hear_neighbour)
         self._looked = asyncio.Event()
         server: Server[Any] = Server(
             "workflowlookup", version=__version__, get_tool_input_schema=input_schema_of or (lambda _: None)
         )
+        if not is_traced:
+            server.middleware.clear()  # the SDK's own makes spans, also when nobody collects them
         server.middleware.append(Bridge(self.metrics))
         self._sessions = _Sessions(
             server,
@@ -330,7 +333,7 @@ class Door:
             response = _refuse(503, problem, retry=RETRY_SECONDS)
         await response(scope, receive, send)
 
-    def _hear_news(self, topic: str, body: str) -> None:
+    def _hear_neighbour(self, topic: str, body: str) -> None:
         """What another server says of a session that is open here, too."""
         if topic not in (ENDED, FOLLOWED, MESSAGE):
             return
@@ -414,7 +417,7 @@ class Door:
             self._bell.silence()
             rung.clear()
             if self._sharing is not None:
-                self._sharing.news.look()
+                self._sharing.neighbours.look()
             for link in [*self._links.values(), *self._passing]:
                 try:
                     link.look(is_rung=is_rung)

@@ -21,7 +21,7 @@ from workflowlookup.runs.sessions import Sessions, key_of
 from workflowlookup.transport.link import Link
 
 if TYPE_CHECKING:
-    from workflowlookup.runs.news import News
+    from workflowlookup.runs.neighbours import Neighbours
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class Passed(msgspec.Struct, frozen=True):
 class Sharing:
     """What one server tells the others of its sessions, and hears of theirs."""
 
-    def __init__(self, sessions: Sessions, news: "News") -> None:
-        self.news = news
+    def __init__(self, sessions: Sessions, neighbours: "Neighbours") -> None:
+        self.neighbours = neighbours
         self._sessions = sessions
 
     def keep(self, session: str, access: object, opening: Request) -> None:
@@ -75,14 +75,14 @@ class Sharing:
             self._sessions.follow(link.key, address)
         else:
             self._sessions.unfollow(link.key, address)
-        self.news.announce(FOLLOWED, link.key)
+        self.neighbours.announce(FOLLOWED, link.key)
 
     def end(self, session: str) -> None:
         """The client has ended it, for all servers."""
         key = key_of(session)
         with contextlib.suppress(StorageError):  # it ends by itself when nobody uses it
             self._sessions.end(key)
-            self.news.announce(ENDED, key)
+            self.neighbours.announce(ENDED, key)
 
     def use(self, links: Collection[Link]) -> None:
         """These are in use here."""
@@ -91,7 +91,7 @@ class Sharing:
 
     def pass_on(self, link: Link, body: bytes) -> None:
         """Give a message to the server that it is for. Raises `StorageError`."""
-        self.news.announce(MESSAGE, msgspec.json.encode(Passed(link.key, body.decode())).decode())
+        self.neighbours.announce(MESSAGE, msgspec.json.encode(Passed(link.key, body.decode())).decode())
 
 
 def is_for_another(link: Link, message: Message) -> bool:

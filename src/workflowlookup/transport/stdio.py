@@ -113,6 +113,8 @@ class Stdio:
             if (self._connection.is_watching or self._must_reload) and not self._kept and not self._look_until_ready():
                 continue
             data = self._read()
+            if self._must_reload:
+                self._look()
             for line in self._lines.feed(data):
                 reply = handle(line) if line is not None else self._connection.answer(too_long)
                 self._send(reply)
@@ -157,7 +159,7 @@ class Stdio:
         self._bell.silence()
         if self._must_reload:
             self._must_reload = False
-            self._connection.reload()
+            self._connection.refresh()
         self._connection.look()
         self._send(None)
         self._next_look = time.monotonic() + self._connection.look_seconds

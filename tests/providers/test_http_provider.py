@@ -1,7 +1,11 @@
 """Services over HTTP: paging, fields, headers from the environment."""
 
 import asyncio
+import contextlib
 import logging
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -105,3 +109,100 @@ def test_an_id_is_a_name_and_not_a_path(service):
     ask(service, lambda provider: provider.start("../../secrets?x=1", {}, ""))
 
     assert service.seen("start")[0]["path"] == "/workflows/..%2F..%2Fsecrets%3Fx%3D1/runs"
+
+
+@contextlib.contextmanager
+def serving(answer):
+    """A service that does what `answer` does with each request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            answer(self)
+
+        def log_message(self, *_):
+            pass
+
+    class Service(ThreadingHTTPServer):
+        daemon_threads = True
+        url = property(lambda self: f"http://127.0.0.1:{self.server_port}")
+
+    with Service(("127.0.0.1", 0), Handler) as service:
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        yield service
+        service.shutdown()
+
+
+def reply(request, status, text):
+    request.send_response(status)
+    request.send_header("Content-Length", str(len(text)))
+    request.end_headers()
+    request.wfile.write(text.encode())
+
+
+def test_an_answer_that_comes_drop_by_drop_is_not_waited_for_for_ever():
+    def drip(request):
+        request.send_response(200)
+        request.send_header("Content-Length", "1000000")
+        request.end_headers()
+        with contextlib.suppress(OSError):
+            while True:
+                request.wfile.write(b" ")
+                time.sleep(0.05)
+
+    with serving(drip) as service, pytest.raises(ProviderError, match=r"did not answer within 0\.5 seconds"):
+        ask(service, lambda provider: asyncio.wait_for(provider.list(), 15), timeout=0.5)
+
+
+@pytest.mark.parametrize("value", ["Bearer ${SVC_TOKEN}", "Bearer hush-hush-hush"])
+def test_a_service_that_repeats_a_secret_does_not_get_it_told(monkeypatch, value):
+    monkeypatch.setenv("SVC_TOKEN", "hush-hush-hush\n")  # as it comes from a file
+
+    with (
+        serving(
+            lambda request: reply(request, 401, f'{{"error": "no {request.headers["Authorization"]}"}}')
+        ) as service,
+        pytest.raises(ProviderError) as problem,
+    ):
+        ask(service, lambda provider: provider.list(), headers={"Authorization": value})
+
+    assert str(problem.value) == "the provider 'svc' answered with HTTP status 401: no Bearer …"
+
+
+def test_a_header_that_cannot_be_sent_is_named_and_not_told(service, monkeypatch):
+    monkeypatch.setenv("SVC_TOKEN", "hush\nhush")
+
+    with pytest.raises(ProviderError) as problem:
+        ask(service, lambda provider: provider.list(), headers={"Authorization": "Bearer ${SVC_TOKEN}"})
+
+    assert "cannot send the header 'Authorization'" in str(problem.value)
+    assert "hush" not in str(problem.value)
+
+
+def test_the_address_of_the_next_page_is_seen_from_the_page_before_and_pages_that_go_round_are_read_once():
+    pages = {
+        "/api/workflows": "?page=2",
+        "/api/workflows?page=2": "workflows?page=3",
+        "/api/workflows?page=3": "?page=2",
+    }
+    asked = []
+
+    def answer(request):
+        asked.append(request.path)
+        reply(request, 200, f'{{"items": [], "next": "{pages[request.path]}"}}')
+
+    with serving(answer) as service:
+        ask(service, lambda provider: provider.list(), base_url=f"{service.url}/api")
+
+    assert asked == list(pages)
+
+
+def test_a_request_that_is_under_way_when_the_settings_change_comes_to_its_end(service):
+    service.control(delay=0.5)
+
+    async def go(provider):
+        asking = asyncio.create_task(provider.list())
+        await asyncio.to_thread(service.wait_for, "list")
+        await provider.aclose()
+        return await asking
+
+    assert [item["id"] for item in ask(service, go)] == ["deploy"]

@@ -38,8 +38,8 @@ Listener = Callable[[str, str], None]
 """Is given a topic and what is said about it."""
 
 
-class News:
-    """The lines of others, for one server."""
+class Neighbours:
+    """The other servers at the database of this one."""
 
     def __init__(self, journal: PostgresJournal, ring: Callable[[], None]) -> None:
         """`ring` is called, from another thread, when there may be lines to read."""
@@ -56,7 +56,7 @@ class News:
     def start(self) -> None:
         """Hear of lines from now on. Safe to repeat."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._wait, name="workflowlookup-news", daemon=True)
+            self._thread = threading.Thread(target=self._wait, name="workflowlookup-neighbours", daemon=True)
             self._thread.start()
 
     def announce(self, topic: str, body: str = "") -> None:
@@ -111,7 +111,7 @@ class News:
     def _wait(self) -> None:
         while not self._ended.is_set():
             try:
-                with contextlib.closing(self._journal.connect_apart("workflowlookup-news")) as connection:
+                with contextlib.closing(self._journal.connect_apart("workflowlookup-neighbours")) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
                     self._say()  # there may have been lines before
                     while not self._ended.is_set():

@@ -1,0 +1,113 @@
+"""The forms that results and refusals take on the wire, in each era. Here exceptions become replies."""
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from workflowlookup import __version__
+from workflowlookup.core.values import Json
+from workflowlookup.errors import (
+    InternalError,
+    InvalidParams,
+    InvalidWorkflow,
+    ResourceNotFound,
+    WorkflowLookupError,
+)
+from workflowlookup.protocol import jsonrpc
+from workflowlookup.protocol.calls import Call
+from workflowlookup.protocol.jsonrpc import Request
+from workflowlookup.protocol.versions import META_SERVER_INFO, Rules
+
+log = logging.getLogger(__name__)
+
+SERVER_INFO: Final[Mapping[str, Json]] = {
+    "name": "workflowlookup",
+    "version": __version__,
+    "description": "Workflow Orchestration System MCP Server",
+}
+LIST_TTL_MS: Final = 0
+"""How long a client may keep a list: not at all, the library can change at any time."""
+PENDING: Final = object()
+"""In place of a result: it comes later, or never."""
+_PROTOCOL_CODES: Final = frozenset({-32021, -32022, -32603})
+"""Refusals that are about the protocol, not about the tool: never a tool's result."""
+
+
+# ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cacheable(result: Mapping[str, Json]) -> dict[str, Json]:
+    return {**result, "ttlMs": LIST_TTL_MS, "cacheScope": "private"}
+
+
+def cacheable_in(call: Call, result: Mapping[str, Json]) -> Mapping[str, Json]:
+    return cacheable(result) if call.rules.envelope else result
+
+
+def success(call: Call, result: Json) -> bytes:
+    """The reply to a call that went well."""
+    return jsonrpc.success(call.id, in_envelope(result) if call.rules.envelope else result)
+
+
+def in_envelope(result: Mapping[str, Json] | msgspec.Raw) -> dict[str, Json]:
+    fields = msgspec.json.decode(result, type=dict[str, msgspec.Raw]) if isinstance(result, msgspec.Raw) else result
+    return {"resultType": "complete", **fields, "_meta": {META_SERVER_INFO: SERVER_INFO}}
+
+
+def tool_result(result: Mapping[str, Json] | msgspec.Raw) -> dict[str, Json]:
+    """What a tool gave, as the result of `tools/call`."""
+    encoded = bytes(result) if isinstance(result, msgspec.Raw) else msgspec.json.encode(result)
+    return {"content": [{"type": "text", "text": encoded.decode()}], "structuredContent": msgspec.Raw(encoded)}
+
+
+# ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def comes_as_result(error: WorkflowLookupError, rules: Rules) -> bool:
+    """Whether what a tool refused is a result for the model to read, or an error of the protocol."""
+    if isinstance(error, InvalidParams):
+        return rules.misfits_as_results
+    return rules.errors_as_results and error.code not in _PROTOCOL_CODES
+
+
+def refusal(error: WorkflowLookupError) -> dict[str, Json]:
+    """What a tool refused, as a result that a model reads."""
+    return {
+        "content": [{"type": "text", "text": error.explain()}],
+        "structuredContent": {"code": error.code, "message": error.message, "data": error.data},
+        "isError": True,
+    }
+
+
+def _failure(request_id: bytes, error: WorkflowLookupError, rules: Rules) -> bytes:
+    """A refusal on the wire; in the envelope era -32002 is forbidden and travels inside -32602."""
+    if rules.envelope and isinstance(error, ResourceNotFound):
+        return jsonrpc.failure(request_id, error, code=InvalidParams.code)
+    if rules.envelope and isinstance(error, InvalidWorkflow):
+        data = {"code": error.code, **error.data}
+        return jsonrpc.failure(request_id, error, code=InvalidParams.code, data=data)
+    return jsonrpc.failure(request_id, error)
+
+
+def refuse(call: Call, problem: Exception) -> bytes:
+    """What went wrong with a call that waited, in the form in which its tool refuses."""
+    if (
+        isinstance(problem, WorkflowLookupError)
+        and call.method == "tools/call"
+        and comes_as_result(problem, call.rules)
+    ):
+        return success(call, refusal(problem))
+    return explain(call, problem, call.rules)
+
+
+def explain(request: Request | Call, problem: Exception, rules: Rules) -> bytes:
+    """What went wrong, as the reply to a request."""
+    if isinstance(problem, WorkflowLookupError):
+        return _failure(request.id, problem, rules)
+    if isinstance(problem, RecursionError):  # what msgspec decodes may still be too deep to work with
+        log.info("%s was nested too deeply", request.method, exc_info=problem)
+        return _failure(request.id, InvalidParams("params are nested too deeply"), rules)
+    log.error("%s failed", request.method, exc_info=problem)
+    return jsonrpc.failure(request.id, InternalError())
