@@ -252,10 +252,12 @@ class _Parts:
 
     def _hear(self, topic: str, _: str) -> None:
         """What another server says."""
-        if topic == REFRESH:
+        from workflowlookup.runs.neighbours import MISSED  # noqa: PLC0415 - loaded with them
+
+        if topic in (REFRESH, MISSED):
             self._look_at_settings(is_asked=True)
             self._ask_providers()
-        elif topic == NAMED:
+        if topic in (NAMED, MISSED):
             self.workflows.forget_names()
 
     def _look_at_settings(self, *, is_asked: bool = False) -> None:

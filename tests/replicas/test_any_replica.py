@@ -10,6 +10,8 @@ from client import ENVELOPE
 from make import document, step, write
 from upstream.upstreams import McpUpstream
 from web import WebClient, WebServer
+from workflowlookup.runs.neighbours import Neighbours
+from workflowlookup.runs.postgres import PostgresJournal
 
 ASKS = {"elicitation": {}}
 PING = {"jsonrpc": "2.0", "id": 99, "method": "ping"}
@@ -286,6 +288,33 @@ def test_a_lost_connection_is_made_up_for(pair, connect, kept):
     assert client.http.delete(first.url, headers=client.session).status_code in (200, 503)
 
     wait_until(lambda: at(client, second).post(PING).status_code == 404)
+
+
+def test_one_that_was_deaf_for_too_long_looks_at_everything(database):
+    """What was said is forgotten after a while; that something was said is not."""
+    heard = []
+    one, other = (Neighbours(PostgresJournal(database), lambda: None) for _ in range(2))
+    other.listeners.append(lambda topic, _: heard.append(topic))
+    other.start()
+    other.look()
+    for topic in ("a", "b", "c"):
+        one.announce(topic)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("DELETE FROM workflowlookup.news WHERE topic IN ('a', 'b')")
+
+    wait_until(lambda: other.look() or len(heard) == 2)
+
+    assert heard == ["missed", "c"]
+    one.close()
+    other.close()
+
+
+def test_what_is_passed_on_is_no_flood(pair, connect):
+    client = connect(pair[0])
+    client.initialize(capabilities=ASKS)
+    answer = {"jsonrpc": "2.0", "id": "wl-1", "result": {"action": "accept", "content": {"text": "x" * 70_000}}}
+
+    assert client.post(answer).status_code == 413
 
 
 def wait_until(is_so):

@@ -14,7 +14,6 @@ from client import ENVELOPE
 from web import HEADERS, routing
 
 STEPS = ("plan", "build", "check")
-STORAGE, BUSY = -32603, -32012
 Object = dict[str, Any]
 
 
@@ -30,6 +29,9 @@ class Ledger:
         """Answers that no server may give, whatever happens to it."""
         self.seconds: list[float] = []
         self.acknowledged_at: list[float] = []
+        self.begun = time.monotonic()
+        self.late: list[str] = []
+        """When which calls had no answer in time."""
 
     def acknowledge(self, begun: float) -> None:
         now = time.monotonic()
@@ -93,6 +95,9 @@ class Member:
             if self._is_modern:
                 params["_meta"] = ENVELOPE
             response, reply = await self._request("tools/call", params)
+        except httpx2.TimeoutException:
+            self._ledger.late.append(f"{time.monotonic() - self._ledger.begun:.0f} s: {name} {arguments.get('runId')}")
+            return "no answer in time"
         except httpx2.HTTPError as problem:
             era = "2026" if self._is_modern else "2025"
             return f"connection: {type(problem).__name__} ({era})"

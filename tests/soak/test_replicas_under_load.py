@@ -10,6 +10,7 @@ import statistics
 import time
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from journey import IS_SOAK
@@ -77,6 +78,14 @@ class House:
         while True:
             self.memory.append(size_of(self.servers[0].process.pid))
             await asyncio.sleep(1)
+
+    def connections(self):
+        """How many there are to the database, by what they are for."""
+        statement = (
+            "SELECT application_name, COUNT(*) FROM pg_stat_activity WHERE datname = current_database() GROUP BY 1"
+        )
+        with psycopg.connect(self.place) as connection:
+            return dict(connection.execute(statement).fetchall())
 
     def stop(self):
         for server in self.servers:
@@ -167,9 +176,10 @@ def tell(house, ledger, took, found):
         f"(with waiting and asking again), {len(ledger.outputs):,} runs\n"
         f"{house.kills} replicas killed, PostgreSQL restarted {house.restarts} times; longest time without any answer "
         f"{ledger.longest_silence:.1f} s\n"
-        f"asked again because: {dict(ledger.troubles.most_common())}\n"
+        f"asked again because: {dict(ledger.troubles.most_common())}; late: {ledger.late[:20]}\n"
         f"lost {len(found['lost'])}, twice {len(found['twice'])}, unfinished {len(found['unfinished'])}, "
         f"dishonest answers {len(ledger.lies)}\n"
+        f"connections to PostgreSQL, of all three: {house.connections()}\n"
         f"memory of the replica that was never killed: {mebibytes[0]:.0f} MiB at first, "
         f"{mebibytes[len(mebibytes) * 2 // 5]:.0f} after two fifths, {mebibytes[-1]:.0f} at the end"
     )

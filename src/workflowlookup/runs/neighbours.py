@@ -24,8 +24,10 @@ CHANNEL: Final = "workflowlookup"
 LOOK_SECONDS: Final = 15.0
 """How often it is looked without being told to."""
 RETRY_SECONDS: Final = 1.0
-KEEP_SECONDS: Final = 3600
-"""How long lines are kept: longer than any server is without its database."""
+KEEP_SECONDS: Final = 600
+"""How long lines are kept. A server that heard nothing for longer is told that it missed some."""
+MISSED: Final = "missed"
+"""The topic of that: anything may have been said."""
 _IN_TURN: Final = 7_365_982_105
 """The advisory lock under which lines are added: their numbers are then in the order of their commits."""
 _ADD: Final = """
@@ -83,6 +85,8 @@ class Neighbours:
             self._is_due = True
             self._not_before = now + RETRY_SECONDS
             return
+        if lines and self._last is not None and lines[0][0] > self._last + 1:
+            self._tell(MISSED, "")
         for number, origin, topic, body in lines:
             self._last = number
             if origin != self._origin:

@@ -35,7 +35,16 @@ from workflowlookup.transport.limits import Limits, Rate
 from workflowlookup.transport.link import POST, Bridge, Link, Post
 from workflowlookup.transport.metrics import Family, Metrics
 from workflowlookup.transport.replay import Replay
-from workflowlookup.transport.sharing import ENDED, FOLLOWED, MESSAGE, Passed, Sharing, is_for_another
+from workflowlookup.transport.sharing import (
+    ENDED,
+    FOLLOWED,
+    MESSAGE,
+    MISSED,
+    MOST_PASSED,
+    Passed,
+    Sharing,
+    is_for_another,
+)
 
 log = logging.getLogger(__name__)
 
@@ -327,7 +336,11 @@ class Door:
         event = await receive()
         response = HttpResponse(status_code=202)
         try:
-            if self._sharing is not None:
+            if len(event["body"]) > MOST_PASSED:
+                self.metrics.refuse("size")
+                problem = f"it answers nothing that is open here, and is longer than {MOST_PASSED:,} bytes"
+                response = _refuse(413, InvalidRequest(problem, details=problem))
+            elif self._sharing is not None:
                 self._sharing.pass_on(link, event["body"])
         except StorageError as problem:
             response = _refuse(503, problem, retry=RETRY_SECONDS)
@@ -335,6 +348,12 @@ class Door:
 
     def _hear_neighbour(self, topic: str, body: str) -> None:
         """What another server says of a session that is open here, too."""
+        if topic == MISSED and self._sharing is not None:
+            for session, link in list(self._links.items()):
+                if self._sharing.is_over(session, link):
+                    self._do(self._end(session))
+                else:
+                    self._sharing.follow(link)
         if topic not in (ENDED, FOLLOWED, MESSAGE):
             return
         passed = msgspec.json.decode(body, type=Passed) if topic == MESSAGE else Passed(body, "")

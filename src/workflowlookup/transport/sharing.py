@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 ENDED: Final = "session-ended"
 FOLLOWED: Final = "session-followed"
 MESSAGE: Final = "session-message"
+MISSED: Final = "missed"
+"""As `runs.neighbours` has it: anything may have been said."""
+MOST_PASSED: Final = 65_536
+"""How long a message may be that is passed on, in bytes: the answer to a form, no more."""
 MOST_KEPT: Final = 8_192
 """How much a client may say of itself that other servers hear of, in bytes."""
 _SUBSCRIBING: Final = ("resources/subscribe", "resources/unsubscribe")
@@ -61,6 +65,10 @@ class Sharing:
         opening = self._sessions.find(key_of(session), _owner(access))
         message = jsonrpc.decode(opening) if opening is not None else None
         return message if isinstance(message, Request) else None
+
+    def is_over(self, session: str, link: Link) -> bool:
+        """Whether a session was ended. Raises `StorageError`."""
+        return self._sessions.find(key_of(session), _owner(link.access)) is None
 
     def follow(self, link: Link) -> None:
         """Have a client hear of what it follows, whoever it said that to. Raises `StorageError`."""
