@@ -179,6 +179,8 @@ def tell(house, ledger, took, found):
         f"asked again because: {dict(ledger.troubles.most_common())}; late: {ledger.late[:20]}\n"
         f"lost {len(found['lost'])}, twice {len(found['twice'])}, unfinished {len(found['unfinished'])}, "
         f"dishonest answers {len(ledger.lies)}\n"
+        f"runs that were left by their driver: {sum(server.log().count('driven anew') for server in house.servers)} "
+        f"(by the servers that live)\n"
         f"connections to PostgreSQL, of all three: {house.connections()}\n"
         f"memory of the replica that was never killed: {mebibytes[0]:.0f} MiB at first, "
         f"{mebibytes[len(mebibytes) * 2 // 5]:.0f} after two fifths, {mebibytes[-1]:.0f} at the end"
