@@ -36,8 +36,8 @@ oracle: $(VENV)/.installed  ## ask what the reference was asked, in CASES, and c
 conformance: $(VENV)/.dev  ## the official conformance suites and the inspector; needs npm
 	@WORKFLOWLOOKUP_TEST_INSPECTOR=1 $(BIN)/python -m pytest -q tests/conformance
 
-soak: $(VENV)/.dev  ## the long runs: fuzz, crashes, many at once
-	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution
+soak: $(VENV)/.dev  ## the long runs: fuzz, crashes, many at once, replicas under load
+	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution tests/soak
 
 docs: $(VENV)/.installed  ## write the lists in docs/ anew from the code
 	@$(BIN)/python docs/generate.py

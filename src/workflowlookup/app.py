@@ -1,6 +1,7 @@
 """The composition root: settings in, a server or a catalog out."""
 
 import functools
+import logging
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
+    from workflowlookup.runs.neighbours import Neighbours
     from workflowlookup.runs.service import Runs
     from workflowlookup.runs.sql import SqlJournal
     from workflowlookup.runs.tokens import Tokens
@@ -31,9 +33,13 @@ if TYPE_CHECKING:
     from workflowlookup.transport.guard import Guard
     from workflowlookup.transport.http import Door
     from workflowlookup.transport.shared import SharedSurface
+    from workflowlookup.transport.sharing import Sharing
     from workflowlookup.transport.views import Views
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
+REFRESH: Final = "refresh"
+NAMED: Final = "tools-named"
+"""What servers tell each other: look again what there is; tools have names that they had not."""
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
 
 
@@ -105,7 +111,7 @@ JOURNALS: Final[Mapping[str, Callable[[str], "SqlJournal"]]] = {
 """By the scheme of the setting `journal`; a path has none."""
 
 
-def _make_journal(settings: Settings) -> "SqlJournal":
+def make_journal(settings: Settings) -> "SqlJournal":
     """The journal where the settings say; it is opened with the first question."""
     scheme = settings.journal.partition("://")[0] if "://" in settings.journal else ""
     return JOURNALS[scheme](settings.journal)
@@ -115,14 +121,24 @@ def make_runs(settings: Settings) -> "Runs":
     """The runs where the settings say."""
     from workflowlookup.runs.service import Runs  # noqa: PLC0415
 
-    return Runs(_make_journal(settings))
+    return Runs(make_journal(settings))
 
 
 def make_tokens(settings: Settings) -> "Tokens":
     """The tokens, which are kept beside the runs."""
     from workflowlookup.runs.tokens import Tokens  # noqa: PLC0415
 
-    return Tokens(_make_journal(settings))
+    return Tokens(make_journal(settings))
+
+
+def make_neighbours(settings: Settings, ring: Callable[[], None]) -> "Neighbours | None":
+    """What servers at one PostgreSQL database tell each other; None where the journal is a file."""
+    if "://" not in settings.journal:
+        return None
+    from workflowlookup.runs.neighbours import Neighbours  # noqa: PLC0415 - only where there is such a database
+    from workflowlookup.runs.postgres import PostgresJournal  # noqa: PLC0415
+
+    return Neighbours(PostgresJournal(settings.journal), ring)
 
 
 def _nobody_waits() -> None:
@@ -139,13 +155,19 @@ def make_execution(
     return Execution(plan_of(settings), runs, settings.journal, ring, is_guest=is_guest)
 
 
-def make_services(settings: Settings, ring: Callable[[], None] = _nobody_waits, live: Live | None = None) -> "Services":
+def make_services(
+    settings: Settings,
+    ring: Callable[[], None] = _nobody_waits,
+    live: Live | None = None,
+    neighbours: "Neighbours | None" = None,
+) -> "Services":
     """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell; `live`
     has the settings as they are now, and a server has it: a command leaves the calls of runs to one, unless it asks.
+    `neighbours` are the other servers at the same database.
     """
     from workflowlookup.tools.registry import Services  # noqa: PLC0415
 
-    parts = _Parts(settings, ring, live or Live(settings), is_server=live is not None)
+    parts = _Parts(settings, ring, live or Live(settings), neighbours, is_server=live is not None)
     parts.services = Services(
         catalog=make_catalog(settings),
         open_runs=lambda: parts.runs,
@@ -168,8 +190,17 @@ class _Parts:
 
     services: "Services"
 
-    def __init__(self, settings: Settings, ring: Callable[[], None], live: Live, *, is_server: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        ring: Callable[[], None],
+        live: Live,
+        neighbours: "Neighbours | None",
+        *,
+        is_server: bool,
+    ) -> None:
         self._settings = settings
+        self._neighbours = neighbours
         self._is_server = is_server
         self._live = live
         self._ring = ring
@@ -189,20 +220,50 @@ class _Parts:
     def workflows(self) -> "DynamicTools":
         from workflowlookup.tools.dynamic import DynamicTools  # noqa: PLC0415 - with the first list of tools
 
-        return DynamicTools(self.services, plan_of(self._live.settings), look_at_settings=self._look_at_settings)
+        return DynamicTools(
+            self.services,
+            plan_of(self._live.settings),
+            look_at_settings=self._look_at_settings,
+            tell_named=functools.partial(self._announce, NAMED),
+        )
 
     def reload(self) -> None:
-        """Read the settings now."""
+        """Read the settings now, here and wherever another server has this journal."""
         self._look_at_settings(is_asked=True)
+        self._announce(REFRESH)
 
     def refresh(self) -> None:
         """Read the settings and ask every provider, now."""
         self.reload()
+        self._ask_providers()
+
+    def _ask_providers(self) -> None:
         plan = plan_of(self._live.settings)
         if plan.is_on and plan.providers:
             self.execution.refresh()
 
+    def _announce(self, topic: str) -> None:
+        from workflowlookup.errors import StorageError  # noqa: PLC0415 - with the first of it
+
+        if self._neighbours is not None:
+            try:
+                self._neighbours.announce(topic)
+            except StorageError as problem:
+                logging.getLogger(__name__).warning("other servers could not be told (%s): %s", topic, problem)
+
+    def _hear(self, topic: str, _: str) -> None:
+        """What another server says."""
+        from workflowlookup.runs.neighbours import MISSED  # noqa: PLC0415 - loaded with them
+
+        if topic in (REFRESH, MISSED):
+            self._look_at_settings(is_asked=True)
+            self._ask_providers()
+        if topic in (NAMED, MISSED):
+            self.workflows.forget_names()
+
     def _look_at_settings(self, *, is_asked: bool = False) -> None:
+        if self._neighbours is not None and not is_asked:
+            self._neighbours.look()
         new = self._live.look(is_asked=is_asked)
         if new is None:
             return
@@ -215,9 +276,14 @@ class _Parts:
             self.execution.follow(run)
 
     def settle(self) -> None:
+        if self._neighbours is not None:
+            self._neighbours.listeners.append(self._hear)
+            self._neighbours.start()
         self.execution.recover()
 
     def close(self) -> None:
+        if self._neighbours is not None:
+            self._neighbours.close()
         if "execution" in self.__dict__:
             self.execution.close()
         if "runs" in self.__dict__:
@@ -231,7 +297,10 @@ def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits
 
     live = Live(settings)
     return Connection(
-        Surface(lambda: make_services(settings, ring, live), tells_changes=lambda: live.settings.workflow_tools)
+        Surface(
+            lambda: make_services(settings, ring, live, make_neighbours(settings, ring)),
+            tells_changes=lambda: live.settings.workflow_tools,
+        )
     )
 
 
@@ -291,8 +360,9 @@ def make_asgi(
     from workflowlookup.transport.views import Views  # noqa: PLC0415
 
     live = Live(settings)
+    neighbours = make_neighbours(settings, bell.ring)
     surface = SharedSurface(
-        lambda: make_services(settings, bell.ring, live),
+        lambda: make_services(settings, bell.ring, live, neighbours),
         bell.ring,
         tells_changes=lambda: live.settings.workflow_tools,
     )
@@ -312,6 +382,7 @@ def make_asgi(
         bell,
         Metrics([figures.families]),
         input_schema_of=lambda name: figures_of(views.current).input_schema_of(name),
+        sharing=_make_sharing(settings, neighbours),
         is_traced=is_traced,
     )
     guard = make_guard(settings, host)
@@ -319,6 +390,16 @@ def make_asgi(
     door.endings.append(end_streams)
     site = make_site(door, limits, guard=guard, find_fault=figures.find_fault, routes=pages)
     return Web(site, door, surface)
+
+
+def _make_sharing(settings: Settings, neighbours: "Neighbours | None") -> "Sharing | None":
+    """Sessions that other servers can go on with; None where there are no others."""
+    if neighbours is None:
+        return None
+    from workflowlookup.runs.sessions import Sessions  # noqa: PLC0415
+    from workflowlookup.transport.sharing import Sharing  # noqa: PLC0415
+
+    return Sharing(Sessions(make_journal(settings), settings.idle_seconds), neighbours)
 
 
 def _make_pages(

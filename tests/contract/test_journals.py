@@ -518,6 +518,7 @@ def test_a_file_of_a_newer_version_is_left_alone(path, opened):
     first = opened()
     begin(first)
     first.query("PRAGMA user_version = 99")
+    first.query("UPDATE levels SET least = 98")
     first.close()
 
     for _ in range(2):
@@ -629,6 +630,7 @@ def test_a_database_of_a_newer_version_is_left_alone(shared):
     begin(first)
     with first.writing() as transaction:
         transaction.execute("UPDATE meta SET version = 99")
+        transaction.execute("UPDATE levels SET least = 98")
 
     with pytest.raises(StorageError, match="written by a newer version"):
         shared().head("r1")

@@ -2,6 +2,8 @@
 
 import time
 
+import psycopg
+
 from execution.working import call, effects, flow, open_runs, server_config
 from make import loop, step
 from workflowlookup.core.run import State, Waiting
@@ -230,3 +232,30 @@ def test_closing_in_the_middle_of_a_call_leaves_the_run_for_the_next(place, work
     assert again.over(run.id).state is State.COMPLETED
     assert effects(upstream) == ["x"]
     assert {entry["key"] for entry in upstream.seen("call")} == {f"{run.id}:one", f"{run.id}:two"}
+
+
+def test_a_run_whose_driver_is_only_on_paper_is_driven_anew(work, database):
+    """As after a restart of the database in the moment in which a driver was begun."""
+    working = work(database)
+    working.execution.recover()
+    done = working.finished(flow(call("first", "echo", {"text": "a"})))
+    with psycopg.connect(database, autocommit=True) as connection:
+        columns = [
+            name
+            for (name,) in connection.execute(
+                "SELECT column_name FROM information_schema.columns "
+                "WHERE table_schema = 'dbos' AND table_name = 'workflow_status' AND column_name <> ALL(%s)",
+                (["workflow_uuid", "status", "output"],),
+            )
+        ]
+        same = ", ".join(columns)
+        connection.execute(
+            f"INSERT INTO dbos.workflow_status (workflow_uuid, status, {same}) "
+            f"SELECT 'forsaken:2', 'PENDING', {same} FROM dbos.workflow_status WHERE workflow_uuid LIKE %s",
+            (f"{done.id}:%",),
+        )
+    working.runs.listeners.clear()  # nobody starts another driver
+
+    working.start(flow(call("first", "echo", {"text": "b"})), run_id="forsaken")
+
+    assert working.over("forsaken", 60).state == "completed"

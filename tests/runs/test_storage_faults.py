@@ -275,6 +275,7 @@ def test_a_directory_in_the_place_of_the_journal_is_told_and_left_alone(serve, p
 def test_a_journal_of_a_newer_version_is_not_touched(serve, path, stored, mode):
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
+    connection.execute("UPDATE levels SET least = 98")
     connection.execute(f"PRAGMA journal_mode = {mode}")
     connection.commit()
     connection.close()

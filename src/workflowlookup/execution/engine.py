@@ -158,6 +158,23 @@ class Engine:
         """The runs that have a driver, wherever it is."""
         return {status.workflow_id.partition(":")[0] for status in await self._active()}
 
+    async def forsaken(self, is_driven: Callable[[str], bool]) -> dict[str, str]:
+        """Drivers, by the run of each, that are said to be here and are not: the database went away in the moment in
+        which they were begun, or while their end was told.
+        """
+        pending = await self._active(["PENDING"])
+        ours = {status.workflow_id: status.workflow_id.partition(":")[0] for status in pending if self._is_ours(status)}
+        return {run_id: driver for driver, run_id in ours.items() if not is_driven(run_id)}
+
+    def _is_ours(self, status: Any) -> bool:
+        return str(status.executor_id) == self.id
+
+    async def end_driver(self, driver: str) -> None:
+        """End a driver for good, so that another can be started in its place."""
+        from dbos import DBOS  # noqa: PLC0415 - as above
+
+        await DBOS.cancel_workflow_async(driver)
+
     async def _active(self, status: list[str] = _ACTIVE) -> list[Any]:
         from dbos import DBOS  # noqa: PLC0415 - as above
 

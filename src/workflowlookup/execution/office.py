@@ -29,6 +29,8 @@ LAST_SECONDS: Final = 0.5
 """For drivers that have nothing left to do but to say so."""
 ORPHAN_MS: Final = 1_000
 """How long a run may be without a driver that anybody knows of: whoever moved it there is about to drive it."""
+FORSAKEN_LOOKS: Final = 4
+"""How often a driver must be missed before it is given up: one that is taken over begins a moment later."""
 
 
 class Office:
@@ -56,6 +58,8 @@ class Office:
         self._engine: Engine | None = None
         self._opening = asyncio.Lock()
         self._starting: set[str] = set()
+        self._forsaken: dict[str, int] = {}
+        """By run: how often in a row it was found without the driver that the engine believes it to have."""
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -140,6 +144,7 @@ class Office:
         left = await self._books.ask(lambda runs: runs.left_running())
         if not work and not left:
             return
+        await self._end_forsaken(engine, {summary.id for summary in work})
         driven = await engine.driven()
         now = time.time() * 1000
         for summary in work:
@@ -149,6 +154,15 @@ class Office:
             if run_id not in driven:
                 with contextlib.suppress(RunNotFound):
                     await self._driver.stop_orphan(run_id)
+
+    async def _end_forsaken(self, engine: Engine, at_work: set[str]) -> None:
+        """Where the engine takes a run for driven here, time and again, and nobody drives it: it is driven anew."""
+        found = await engine.forsaken(lambda run_id: run_id in self._starting or self._driver.is_driving(run_id))
+        self._forsaken = {run: self._forsaken.get(run, 0) + 1 for run in found if run in at_work}
+        for run_id in [run_id for run_id, looks in self._forsaken.items() if looks >= FORSAKEN_LOOKS]:
+            log.warning("run %s was left by its driver, and is driven anew", run_id)
+            await engine.end_driver(found[run_id])
+            del self._forsaken[run_id]
 
     # ── providers ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -281,6 +281,15 @@ class Connection:
         self._news.listen(call.id, wanted)
         return PENDING
 
+    @property
+    def followed(self) -> frozenset[str]:
+        """The addresses that the client subscribed to, one by one."""
+        return self._news.addresses
+
+    def follow(self, addresses: frozenset[str]) -> None:
+        """Follow these and no others: the client said so to another server."""
+        self._news.follow(addresses)
+
     def _subscribe(self, call: Call) -> Json:
         self._news.subscribe(call.text("uri"))
         return {}

@@ -94,6 +94,16 @@ class News:
         """Tell it no more."""
         self._opened_subscriptions().unsubscribe(address)
 
+    @property
+    def addresses(self) -> frozenset[str]:
+        """Those that were subscribed to, one by one."""
+        return self._subscriptions.addresses if self._subscriptions is not None else frozenset()
+
+    def follow(self, addresses: frozenset[str]) -> None:
+        """Follow these and no others."""
+        if addresses or self._subscriptions is not None:
+            self._opened_subscriptions().follow(addresses)
+
     def cancel(self, request_id: Json) -> None:
         """The client wants to hear no more by the open request of this id, if there is one."""
         if self._subscriptions is not None:

@@ -77,6 +77,18 @@ class Subscriptions:
         self._addresses.discard(address)
         self._rest()
 
+    @property
+    def addresses(self) -> frozenset[str]:
+        """Those that were subscribed to, one by one."""
+        return frozenset(self._addresses)
+
+    def follow(self, addresses: frozenset[str]) -> None:
+        """Follow these and no others."""
+        self._addresses = set(addresses)
+        if addresses:
+            self._begin()
+        self._rest()
+
     # ── since 2026-07-28 ────────────────────────────────────────────────────────────────────────────────────────
 
     def listen(self, request_id: bytes, wanted: Mapping[str, Json], offered: Mapping[str, str]) -> None:

@@ -16,7 +16,8 @@ from psycopg.conninfo import conninfo_to_dict
 from workflowlookup.core.events import Record
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.journal import Summary
-from workflowlookup.runs.sql import MIGRATIONS, Cursor, SqlJournal, Transaction
+from workflowlookup.runs.levels import Level
+from workflowlookup.runs.sql import MIGRATIONS, Cursor, SqlJournal, Statement, Transaction
 
 SECONDS_TO_CONNECT: Final = 10
 BUSY_SECONDS: Final = 10
@@ -61,6 +62,12 @@ class PostgresJournal(SqlJournal):
             if msgspec.json.encode(stored) != msgspec.json.encode(records):
                 super().append(run_id, expected, records, summary)
 
+    def write(self, *statements: Statement) -> None:
+        try:
+            super().write(*statements)
+        except _Lost:
+            super().write(*statements)
+
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         try:
             return self._query(statement, values)
@@ -94,7 +101,11 @@ class PostgresJournal(SqlJournal):
                 self.close()
             raise self._refusal(problem, _Lost if is_lost else StorageError) from problem
 
-    def _connect(self) -> _Connection:
+    def connect_apart(self, name: str) -> _Connection:
+        """A connection of one's own, for another thread; to be closed by whoever has it. Raises `StorageError`."""
+        return self._open(name)
+
+    def _open(self, name: str = "workflowlookup") -> _Connection:
         if _is_split(self._url):
             raise self._storage_error("write an '@' in the password as %40")
         try:
@@ -102,11 +113,15 @@ class PostgresJournal(SqlJournal):
                 self._url,
                 autocommit=True,
                 connect_timeout=SECONDS_TO_CONNECT,
-                application_name="workflowlookup",
+                application_name=name,
                 **_NOTICE_SILENCE,
             )
         except psycopg.Error as problem:
             raise self._refusal(problem) from problem
+        return connection
+
+    def _connect(self) -> _Connection:
+        connection = self._open()
         try:
             connection.execute("SET search_path TO workflowlookup")
             connection.execute("SET synchronous_commit TO on")
@@ -120,19 +135,35 @@ class PostgresJournal(SqlJournal):
         return connection
 
     def _migrate(self, connection: _Connection) -> None:
+        """Bring the tables up to date. One server does it, others wait; where nothing is to be done nobody does."""
+        if self._check(connection).is_up_to_date:
+            return
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ONE_AT_A_TIME,))
+            connection.execute("CREATE SCHEMA IF NOT EXISTS workflowlookup")
             if connection.execute("SELECT to_regclass('workflowlookup.meta')").fetchone() == (None,):
-                connection.execute("CREATE SCHEMA IF NOT EXISTS workflowlookup")
                 connection.execute("CREATE TABLE meta (version BIGINT NOT NULL)")
                 connection.execute("INSERT INTO meta VALUES (0)")
-            ((version,),) = connection.execute("SELECT version FROM meta").fetchall()
-            if version > len(MIGRATIONS):
-                raise self._storage_error("it was written by a newer version of workflowlookup. Update this one")
-            for script in MIGRATIONS[version:]:
+            level = self._check(connection)
+            for script in MIGRATIONS[level.version :]:
                 connection.execute(script.replace("WITHOUT ROWID", "").encode())
-            if version < len(MIGRATIONS):
+            if not level.is_up_to_date:
                 connection.execute("UPDATE meta SET version = %s", (len(MIGRATIONS),))
+
+    def _check(self, connection: _Connection) -> Level:
+        """Where the tables are. Raises `StorageError` when this program cannot work with them."""
+        level = _level(connection)
+        if level.problem:
+            raise self._storage_error(level.problem)
+        return level
+
+    def level(self) -> Level:
+        """Where the tables are; nothing is made or changed. Raises `StorageError` when they cannot be reached."""
+        with contextlib.closing(self._open()) as connection:
+            try:
+                return _level(connection)
+            except psycopg.Error as problem:
+                raise self._refusal(problem) from problem
 
     def _refusal(self, problem: psycopg.Error, kind: type[StorageError] = StorageError) -> StorageError:
         reason = str(problem).strip().partition("\n")[0]
@@ -144,6 +175,16 @@ class PostgresJournal(SqlJournal):
     def _storage_error(self, reason: str, kind: type[StorageError] = StorageError) -> StorageError:
         told = f"The journal of runs, {_shown(self._url)}, cannot be used: {reason}."
         return kind(told, details=told)
+
+
+def _level(connection: _Connection) -> Level:
+    if connection.execute("SELECT to_regclass('workflowlookup.meta')").fetchone() == (None,):
+        return Level(version=0, known=len(MIGRATIONS))
+    ((version,),) = connection.execute("SELECT version FROM workflowlookup.meta").fetchall()
+    if connection.execute("SELECT to_regclass('workflowlookup.levels')").fetchone() == (None,):
+        return Level(version=version, known=len(MIGRATIONS))
+    ((least,),) = connection.execute("SELECT MAX(least) FROM workflowlookup.levels").fetchall()
+    return Level(version=version, known=len(MIGRATIONS), least=least)
 
 
 class _Statements:

@@ -15,6 +15,7 @@ from workflowlookup.core.events import NO_DOCUMENT, Event, Record, Started, kind
 from workflowlookup.core.run import OVER, hash_of
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.journal import STOP, Conflict, Mark, Query, Summary
+from workflowlookup.runs.levels import Level
 
 MIGRATIONS: Final[tuple[str, ...]] = (
     """
@@ -46,8 +47,25 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     );
     CREATE UNIQUE INDEX tokens_by_name ON tokens (name) WHERE revoked IS NULL;
     """,
+    """
+    CREATE TABLE levels (least BIGINT NOT NULL);
+    INSERT INTO levels VALUES (4);
+    CREATE TABLE news (
+        number BIGINT PRIMARY KEY, time BIGINT NOT NULL, origin TEXT NOT NULL, topic TEXT NOT NULL, body TEXT NOT NULL
+    );
+    CREATE TABLE sessions (
+        id TEXT PRIMARY KEY, owner TEXT NOT NULL, opening TEXT NOT NULL, used BIGINT NOT NULL
+    );
+    CREATE TABLE session_addresses (
+        session TEXT NOT NULL, address TEXT NOT NULL, PRIMARY KEY (session, address)
+    ) WITHOUT ROWID;
+    """,
 )
 """How the tables came to be: each entry leads from one version to the next. Entries are added, never changed.
+
+Servers of two versions may work side by side, so an entry only adds: tables, indexes, columns that may be null or have
+a default. One that takes something away also raises `levels.least`, the oldest version whose programs can still work
+with the tables (docs/operations.md has the rules).
 
 There is no index over what most appends change: each index that an append touches is one more page to be synced. For
 the same reason rows lie in their primary key, `WITHOUT ROWID`, where a database has that.
@@ -76,6 +94,10 @@ _POSITION: Final = """
 
 _decode: Final = msgspec.json.Decoder(Event).decode
 _encode: Final = msgspec.json.Encoder().encode
+
+
+Statement = tuple[str, Sequence[Any]]
+"""A statement and its values."""
 
 
 class Cursor(Protocol):
@@ -110,8 +132,22 @@ class SqlJournal(ABC):
         """As `Journal` has it."""
 
     @abstractmethod
+    def level(self) -> Level:
+        """Where the tables are; nothing is made or changed. Raises `StorageError` when that cannot be told."""
+
+    def upgrade(self) -> None:
+        """Bring the tables up to date, which every other use does as well. Raises `StorageError`."""
+        self.query("SELECT least FROM levels")
+
+    @abstractmethod
     def close(self) -> None:
         """As `Journal` has it."""
+
+    def write(self, *statements: Statement) -> None:
+        """Carry these out in one transaction; they must do no harm when they are carried out twice."""
+        with self.writing() as transaction:
+            for statement, values in statements:
+                transaction.execute(statement, values)
 
     def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
         rows = [(run_id, r.sequence, r.time, r.by, kind_of(r.event), _body(r.event)) for r in records]

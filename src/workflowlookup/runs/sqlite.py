@@ -14,10 +14,12 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.journal import Summary
+from workflowlookup.runs.levels import Level
 from workflowlookup.runs.sql import MIGRATIONS, SqlJournal
 
 log = logging.getLogger(__name__)
@@ -124,18 +126,29 @@ class SqliteJournal(SqlJournal):
             self._is_ready = True
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > len(MIGRATIONS):
+        level = _level(connection)
+        if level.problem:
             self.close()
-            raise self._storage_error("it was written by a newer version of workflowlookup", "Update this one.")
+            raise self._storage_error(level.problem)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        for number, script in enumerate(MIGRATIONS[version:], version + 1):
+        for number, script in enumerate(MIGRATIONS[level.version :], level.version + 1):
             connection.execute("BEGIN IMMEDIATE")
             for statement in script.split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {number}")
             connection.execute("COMMIT")
+
+    def level(self) -> Level:
+        """Where the tables are; nothing is made or changed. Raises `StorageError` when they cannot be read."""
+        if not os.path.exists(self.path):
+            return Level(version=0, known=len(MIGRATIONS))
+        try:
+            with contextlib.closing(sqlite3.connect(f"{Path(self.path).as_uri()}?mode=ro", uri=True)) as connection:
+                return _level(connection)
+        except sqlite3.Error as problem:
+            advice = _ADVICE.get(getattr(problem, "sqlite_errorcode", 0) & 0xFF, "Check its disk.")
+            raise self._storage_error(str(problem), advice) from problem
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -191,9 +204,17 @@ class SqliteJournal(SqlJournal):
                     os.rename(self.path + suffix, aside + suffix)
             return aside
 
-    def _storage_error(self, reason: str, advice: str) -> StorageError:
-        told = f"The journal of runs, {self.path}, cannot be used: {reason}. {advice}"
+    def _storage_error(self, reason: str, advice: str = "") -> StorageError:
+        told = f"The journal of runs, {self.path}, cannot be used: {reason}. {advice}".rstrip()
         return StorageError(told, path=self.path, details=told)
+
+
+def _level(connection: sqlite3.Connection) -> Level:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'levels'").fetchone() is None:
+        return Level(version=version, known=len(MIGRATIONS))
+    (least,) = connection.execute("SELECT MAX(least) FROM levels").fetchone()
+    return Level(version=version, known=len(MIGRATIONS), least=least)
 
 
 def _identity(path: str) -> object:

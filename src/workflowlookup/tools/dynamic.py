@@ -61,9 +61,11 @@ class DynamicTools:
         *,
         look_at_settings: Callable[[], None] = lambda: None,
         discovered: "Callable[[], Mapping[str, Discovered]] | None" = None,
+        tell_named: Callable[[], None] = lambda: None,
     ) -> None:
         """`look_at_settings` is called before each refresh, and calls `apply` when there are others. `discovered` tells
-        what is known of the providers; without it the server's own work does.
+        what is known of the providers; without it the server's own work does. `tell_named` is called when
+        names were kept that other servers do not know.
         """
         self.plan = plan
         self.offers: Mapping[str, Offer] = {}
@@ -76,7 +78,7 @@ class DynamicTools:
         self._registry: Registry | None = None
         self._seen: tuple[object, ...] = ()
         """What the tools were last made from."""
-        self._names = KeptNames(lambda: services.runs.journal)
+        self._names = KeptNames(lambda: services.runs.journal, tell_named)
         self._read: dict[str, tuple[Loaded, Definition]] = {}
         """By workflow of the library: its definition, and the file that says so."""
         self._built: dict[str, tuple[Definition, Workflow]] = {}
@@ -90,6 +92,11 @@ class DynamicTools:
     def apply(self, plan: Plan) -> None:
         """Other settings from now on."""
         self.plan = plan
+
+    def forget_names(self) -> None:
+        """Another server has given names, or taken some back: those that are kept count."""
+        self._names.forget()
+        self._seen = ()
 
     def discovered(self) -> Mapping[str, "Discovered"]:
         """What is known of the providers; the same object for as long as nothing of it changed."""

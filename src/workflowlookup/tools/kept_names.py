@@ -21,9 +21,12 @@ T = TypeVar("T")
 class KeptNames:
     """The names that one server gives, and found given."""
 
-    def __init__(self, open_journal: "Callable[[], Journal]") -> None:
-        """`open_journal` is asked each time, and may raise `StorageError`."""
+    def __init__(self, open_journal: "Callable[[], Journal]", tell_others: Callable[[], None] = lambda: None) -> None:
+        """`open_journal` is asked each time, and may raise `StorageError`; `tell_others` is called when names that
+        other servers do not know were kept.
+        """
         self._open_journal = open_journal
+        self._tell_others = tell_others
         self._names: dict[Key, str] = {}
         self._has_journal = True
 
@@ -52,7 +55,13 @@ class KeptNames:
 
     def _store(self, added: Mapping[Key, str], removed: Iterable[Key]) -> bool:
         self._ask(lambda journal: journal.keep_tool_names(added, removed))
+        if self._has_journal:
+            self._tell_others()
         return self._has_journal
+
+    def forget(self) -> None:
+        """Another server has given names, or taken some back: those in the journal count."""
+        self._names.clear()
 
     def _ask(self, question: "Callable[[Journal], T]") -> T | None:
         """The journal's answer; None when it cannot be used, which is said once."""

@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -24,16 +24,27 @@ from starlette.types import Message as Event
 from starlette.types import Receive, Scope, Send
 
 from workflowlookup import __version__
-from workflowlookup.errors import InvalidRequest, Overloaded, WorkflowLookupError
+from workflowlookup.errors import InvalidRequest, Overloaded, StorageError, WorkflowLookupError
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import LOOK_SECONDS, Connection
-from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Request
+from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS, META_VERSION
+from workflowlookup.runs.sessions import key_of
 from workflowlookup.transport.bell import Bell
 from workflowlookup.transport.limits import Limits, Rate
 from workflowlookup.transport.link import POST, Bridge, Link, Post
 from workflowlookup.transport.metrics import Family, Metrics
 from workflowlookup.transport.replay import Replay
+from workflowlookup.transport.sharing import (
+    ENDED,
+    FOLLOWED,
+    MESSAGE,
+    MISSED,
+    MOST_PASSED,
+    Passed,
+    Sharing,
+    is_for_another,
+)
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +80,12 @@ class Door:
         metrics: Metrics | None = None,
         *,
         input_schema_of: Callable[[str], Mapping[str, Any] | None] | None = None,
+        sharing: Sharing | None = None,
         is_traced: bool = False,
     ) -> None:
-        """`input_schema_of`: of a tool by its name, for parameters that clients mirror in headers."""
+        """`input_schema_of`: of a tool by its name, for parameters that clients mirror in headers; `sharing`: with
+        other servers, where they have one database.
+        """
         self.is_draining = False
         self.endings: list[Callable[[], None]] = []
         """What else is to be told that the server stops."""
@@ -83,6 +97,11 @@ class Door:
         self._rate = Rate(limits.requests_per_minute)
         self._links: dict[str, Link] = {}
         self._passing: set[Link] = set()
+        self._sharing = sharing
+        self._adopting = asyncio.Lock()
+        self._errands: set[asyncio.Task[None]] = set()
+        if sharing is not None:
+            sharing.neighbours.listeners.append(self._hear_neighbour)
         self._looked = asyncio.Event()
         server: Server[Any] = Server(
             "workflowlookup", version=__version__, get_tool_input_schema=input_schema_of or (lambda _: None)
@@ -189,7 +208,9 @@ class Door:
                 session = MutableHeaders(raw=event["headers"]).get(MCP_SESSION_ID_HEADER)
                 if session is not None:
                     opened.append(session)
-                    self._links[session] = link
+                    self._enter(session, session, link)
+                    if self._sharing is not None:
+                        self._sharing.keep(session, access, message)
             elif event["type"] == "http.response.start" and event["status"] == 503:
                 self.metrics.refuse("sessions")
             await send(event)
@@ -199,11 +220,19 @@ class Door:
         if not opened:
             link.close(hands_over=False)
 
+    def _enter(self, session: str, inner: str, link: Link) -> None:
+        """A session is open here from now on; `inner`: as the SDK calls it."""
+        link.inner = inner
+        self._links[session] = link
+        if self._sharing is not None:
+            link.key = key_of(session)
+            link.note = self._sharing.note
+
     async def _serve_session(self, session: str, message: Message, access: object, http: Http) -> None:
         scope, receive, send = http
-        link = self._links.get(session)
-        if link is None or link.access != access or link.connection.is_finished:
-            await _not_found()(scope, receive, send)
+        link = await self._link_of(session, access)
+        if isinstance(link, HttpResponse):
+            await link(scope, receive, send)
             return
         if isinstance(message, Request):
             request_id = msgspec.json.decode(message.id)
@@ -214,26 +243,145 @@ class Door:
                 return
             if message.method == "initialize":
                 receive = _replaying(_for_sdk(message), receive)
+        elif self._sharing is not None and is_for_another(link, message):
+            await self._pass_on(link, http)
+            return
         scope[POST] = Post(link, message)
         with link.in_use():
-            await self._sessions.handle_request(scope, receive, send)
+            await self._sessions.handle_request(*_between(session, link.inner, (scope, receive, send)))
         if link.connection.is_finished:
             await self._end(session)
+            self._end_everywhere(session)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """GET opens the stream of a session, DELETE ends it: the SDK's alone."""
         session = Headers(scope=scope).get(MCP_SESSION_ID_HEADER)
-        link = self._links.get(session) if session is not None else None
-        if session is not None and (link is None or link.access != scope.get("access")):
-            await _not_found()(scope, receive, send)
-            return
-        if link is None or session is None:
+        if session is None:
             await self._sessions.handle_request(scope, receive, send)
             return
+        link = await self._link_of(session, scope.get("access"))
+        if isinstance(link, HttpResponse):
+            await link(scope, receive, send)
+            return
+        if self._sharing is not None and scope["method"] == "GET":
+            link.connection.continues()  # it may have lists from another server
         with link.in_use():
-            await self._sessions.handle_request(scope, receive, send)
+            await self._sessions.handle_request(*_between(session, link.inner, (scope, receive, send)))
         if scope["method"] == "DELETE":
             self._forget(session)
+            self._end_everywhere(session)
+
+    # ── sessions that another server began ──────────────────────────────────────────────────────────────────────
+
+    async def _link_of(self, session: str, access: object) -> Link | HttpResponse:
+        """The client of a session, or why there is none."""
+        link: Link | HttpResponse | None = self._links.get(session)
+        if link is None and self._sharing is not None:
+            try:
+                async with self._adopting:
+                    link = self._links.get(session) or await self._adopt(self._sharing, session, access)
+            except StorageError as problem:
+                return _refuse(503, problem, retry=RETRY_SECONDS)
+        if isinstance(link, HttpResponse):
+            return link
+        if link is None or link.access != access or link.connection.is_finished:
+            return _not_found()
+        return link
+
+    async def _adopt(self, sharing: Sharing, session: str, access: object) -> Link | HttpResponse | None:
+        """Go on with a session of another server: its client is not asked again who it is. Raises `StorageError`."""
+        opening = sharing.find(session, access)
+        if opening is None or self.is_draining:
+            return None
+        link = Link(self._connect(access), access)
+        link.opening = link.connection.answer(opening)
+        link.connection.answer(Notification("notifications/initialized", None))
+        link.key = key_of(session)
+        sharing.follow(link)
+        inner = await self._post_within(link, opening, _for_sdk(opening))
+        if not inner:
+            self.metrics.refuse("sessions")
+            link.close(hands_over=False)
+            problem = "too many sessions are open here; try again"
+            return _refuse(503, Overloaded(problem, details=problem, retryAfterSeconds=1), retry=RETRY_SECONDS)
+        self._enter(session, inner, link)
+        return link
+
+    async def _post_within(self, link: Link, message: Message, body: bytes) -> str:
+        """Hand the SDK a message that did not come by this door; the SDK's id of its session, or nothing."""
+        headers = [(b"content-type", b"application/json"), (b"accept", b"application/json, text/event-stream")]
+        headers += [(b"host", b"localhost")]
+        if link.inner:
+            headers += [(MCP_SESSION_ID_HEADER.encode(), link.inner.encode())]
+        scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
+        found: list[str] = []
+        done = asyncio.Event()
+
+        async def receive() -> Event:
+            await done.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(event: Event) -> None:
+            if event["type"] == "http.response.start" and event["status"] < 400:
+                found.append(MutableHeaders(raw=event["headers"]).get(MCP_SESSION_ID_HEADER) or link.inner)
+            elif event["type"] == "http.response.body" and not event.get("more_body", False):
+                done.set()
+
+        await self._sessions.handle_request({**scope, POST: Post(link, message)}, _replaying(body, receive), send)
+        return found[0] if found else ""
+
+    async def _pass_on(self, link: Link, http: Http) -> None:
+        """A message that is about something at another server."""
+        scope, receive, send = http
+        event = await receive()
+        response = HttpResponse(status_code=202)
+        try:
+            if len(event["body"]) > MOST_PASSED:
+                self.metrics.refuse("size")
+                problem = f"it answers nothing that is open here, and is longer than {MOST_PASSED:,} bytes"
+                response = _refuse(413, InvalidRequest(problem, details=problem))
+            elif self._sharing is not None:
+                self._sharing.pass_on(link, event["body"])
+        except StorageError as problem:
+            response = _refuse(503, problem, retry=RETRY_SECONDS)
+        await response(scope, receive, send)
+
+    def _hear_neighbour(self, topic: str, body: str) -> None:
+        """What another server says of a session that is open here, too."""
+        if topic == MISSED and self._sharing is not None:
+            for session, link in list(self._links.items()):
+                if self._sharing.is_over(session, link):
+                    self._do(self._end(session))
+                else:
+                    self._sharing.follow(link)
+        if topic not in (ENDED, FOLLOWED, MESSAGE):
+            return
+        passed = msgspec.json.decode(body, type=Passed) if topic == MESSAGE else Passed(body, "")
+        for session, link in [each for each in self._links.items() if each[1].key == passed.session]:
+            if topic == ENDED:
+                self._do(self._end(session))
+            elif topic == FOLLOWED and self._sharing is not None:
+                self._sharing.follow(link)
+            elif topic == MESSAGE:
+                told = passed.message.encode()
+                message = jsonrpc.decode(told)
+                if not is_for_another(link, message):
+                    self._do(self._post_within(link, message, told))
+
+    def _do(self, errand: Coroutine[Any, Any, object]) -> None:
+        async def run() -> None:
+            try:
+                await errand
+            except Exception:  # broad on purpose: nobody waits for it
+                log.exception("what another server asked for could not be done")
+
+        task = asyncio.create_task(run())
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
+    def _end_everywhere(self, session: str) -> None:
+        if self._sharing is not None:
+            self._sharing.end(session)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | HttpResponse:
         """The body of a request, or why it is not taken."""
@@ -287,6 +435,8 @@ class Door:
             is_rung = rung.is_set()
             self._bell.silence()
             rung.clear()
+            if self._sharing is not None:
+                self._sharing.neighbours.look()
             for link in [*self._links.values(), *self._passing]:
                 try:
                     link.look(is_rung=is_rung)
@@ -299,8 +449,14 @@ class Door:
                 next_sweep = time.monotonic() + min(self._limits.idle_seconds / 4, 5.0)
 
     async def _sweep(self) -> None:
-        """End the sessions that nobody uses."""
-        oldest = time.monotonic() - self._limits.idle_seconds
+        """End the sessions that nobody uses; where servers share them, say which are used here."""
+        now = time.monotonic()
+        oldest, late = now - self._limits.idle_seconds, now - self._limits.idle_seconds / 8
+        links = self._links.values()
+        if self._sharing is not None and (used := [link for link in links if link.is_to_be_told(late)]):
+            for link in used:
+                link.told_used_at = now
+            self._sharing.use(used)
         for session in [
             session for session, link in self._links.items() if not link.in_flight and link.used_at < oldest
         ]:
@@ -308,13 +464,16 @@ class Door:
             await self._end(session)
 
     async def _end(self, session: str) -> None:
-        """End a session as its client would."""
+        """End a session as its client would, here alone."""
+        link = self._forget(session)
+        if link is None:
+            return
         scope = {
             "type": "http",
             "method": "DELETE",
             "path": "/",
             "query_string": b"",
-            "headers": [(MCP_SESSION_ID_HEADER.encode(), session.encode()), (b"host", b"localhost")],
+            "headers": [(MCP_SESSION_ID_HEADER.encode(), link.inner.encode()), (b"host", b"localhost")],
         }
 
         async def nothing() -> Event:
@@ -323,13 +482,13 @@ class Door:
         async def nowhere(_: Event) -> None:
             """Nobody hears it."""
 
-        self._forget(session)
         await self._sessions.handle_request(scope, nothing, nowhere)
 
-    def _forget(self, session: str) -> None:
+    def _forget(self, session: str) -> Link | None:
         link = self._links.pop(session, None)
         if link is not None:
             link.close(hands_over=False)
+        return link
 
     @property
     def is_busy(self) -> bool:
@@ -386,6 +545,23 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
         return events.pop() if events else await receive()
 
     return replay
+
+
+def _between(session: str, inner: str, http: Http) -> Http:
+    """A request of a session that the client and the SDK have different ids of."""
+    if session == inner:
+        return http
+    scope, receive, send = http
+    name = MCP_SESSION_ID_HEADER.encode()
+    headers = [(key, inner.encode() if key.lower() == name else value) for key, value in scope["headers"]]
+
+    async def outward(event: Event) -> None:
+        if event["type"] == "http.response.start":
+            told = [(key, session.encode() if key.lower() == name else value) for key, value in event["headers"]]
+            event = {**event, "headers": told}
+        await send(event)
+
+    return {**scope, "headers": headers}, receive, outward
 
 
 def _json(status: int, body: bytes) -> HttpResponse:

@@ -8,17 +8,17 @@ to the person. What belongs to no request leaves by the stream that the client k
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel
 
 from workflowlookup.errors import InvalidRequest
 from workflowlookup.protocol.connection import Connection
@@ -27,7 +27,7 @@ from workflowlookup.protocol.versions import META_SUBSCRIPTION
 from workflowlookup.transport.metrics import Metrics
 
 if TYPE_CHECKING:
-    from mcp_types import ServerNotification, ServerRequest
+    from mcp_types import ServerNotification
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +45,6 @@ class _Outgoing(BaseModel):
 
     method: str
     params: dict[str, Any] | None = None
-
-
-class _Answer(BaseModel):
-    """What a client answers, as it is."""
-
-    model_config = ConfigDict(extra="allow")
 
 
 class Box:
@@ -74,6 +68,10 @@ class Box:
         return await self._items.get()
 
 
+def _nothing(_: "Link", __: Request) -> None:
+    """Nobody else needs to know."""
+
+
 class Link:
     """One client: its connection and its open requests. In the envelope era there is one for each request."""
 
@@ -83,9 +81,17 @@ class Link:
         """Who may use it."""
         self.opening: bytes | None = None
         """The reply to `initialize`, until it is sent."""
+        self.inner = ""
+        """The SDK's id of the session; the client's is another one where another server began it."""
+        self.key = ""
+        """What servers call the session among themselves."""
+        self.note: Callable[[Link, Request], None] = _nothing
+        """Called with each request of the session that was answered at once, before the answer is sent."""
+        self.told_used_at = 0.0
         self.in_flight = 0
         self.used_at = time.monotonic()
         self._boxes: dict[int | str, Box] = {}
+        self._asked: set[str] = set()
         self._session: ServerSession | None = None
         self._next_look = 0.0
         self._unread: asyncio.Queue[Item] = asyncio.Queue(MOST_UNREAD)
@@ -101,9 +107,17 @@ class Link:
             self.in_flight -= 1
             self.used_at = time.monotonic()
 
+    def is_to_be_told(self, before: float) -> bool:
+        """Whether others should hear that it is in use, when they last heard it before a time."""
+        return self.told_used_at < before and (self.in_flight > 0 or self.used_at > self.told_used_at)
+
     def has_open(self, request_id: int | str) -> bool:
         """Whether a request of this id waits; the SDK tells ids apart by their text."""
         return any(str(open_id) == str(request_id) for open_id in self._boxes)
+
+    def has_asked(self, question_id: object) -> bool:
+        """Whether a question of this id waits for its answer."""
+        return question_id in self._asked
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -121,6 +135,7 @@ class Link:
             if is_modern and request.method == "subscriptions/listen":
                 self.connection.continues()
             reply_now = self.connection.answer(request)
+            self.note(self, request)
             if reply_now is not None and not self.connection.outbox:
                 return _result(msgspec.json.decode(reply_now))
             self.deliver(box)
@@ -142,16 +157,19 @@ class Link:
 
     async def _ask(self, context: Context, box: Box, question: Item) -> None:
         """Put a question to the person at the client, and the answer to the connection."""
-        related = ServerMessageMetadata(related_request_id=context.request_id)
-        outgoing = _Outgoing(method=question["method"], params=question.get("params"))
+        asked = f"{question['id']}-{secrets.token_hex(8)}"  # which no other server asks by
+        channel = context.session._request_outbound  # noqa: SLF001 - `send_request` gives ids that others give, too
         said: dict[str, Any]
+        self._asked.add(asked)
         try:
-            answer = await context.session.send_request(cast("ServerRequest", outgoing), _Answer, metadata=related)
-            said = {"result": answer.model_dump(mode="json")}
+            answer = await channel.send_raw_request(
+                question["method"], question.get("params"), {"request_id": asked, "cancel_on_abandon": True}
+            )
+            said = {"result": answer}
         except MCPError as refusal:
             said = {"error": {"code": refusal.code, "message": refusal.message}}
-        except ValidationError as problem:
-            said = {"error": {"code": -32602, "message": f"not an answer: {problem.error_count()} problems"}}
+        finally:
+            self._asked.discard(asked)
         name = msgspec.json.encode(question["id"])
         result, error = (msgspec.json.encode(said[part]) if part in said else b"" for part in ("result", "error"))
         reply = self.connection.answer(Response(name, result, error))

@@ -1,0 +1,105 @@
+"""`workflowlookup db check|upgrade`: whether the tables that runs are kept in are up to date, and making them so."""
+
+import argparse
+from typing import Any, Final
+
+from workflowlookup.app import make_journal
+from workflowlookup.cli.main import Command
+from workflowlookup.cli.output import complain, plural, write, write_json
+from workflowlookup.errors import StorageError
+from workflowlookup.execution.tables import engine_version
+from workflowlookup.runs.levels import Level
+from workflowlookup.settings import Settings, without_password
+
+NO_ENGINE: Final = "no tables yet: a server makes them when it has calls to make"
+HOW: Final = "`workflowlookup db upgrade` does it now; a server does it when it starts."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["check", "upgrade"], help="only look, or bring the tables up to date")
+    parser.add_argument("--json", action="store_true", help="print what was found, or done")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    journal = make_journal(settings)
+    about: dict[str, Any] = {"journal": without_password(settings.journal)}
+    try:
+        before = journal.level()
+        if options.action == "upgrade" and not before.problem and not before.is_up_to_date:
+            journal.upgrade()
+        level = journal.level()
+    except StorageError as problem:
+        return _tell(options, {**about, "reachable": False, "state": "unreachable", "problem": str(problem)})
+    finally:
+        journal.close()
+    about |= {
+        "reachable": True,
+        "state": _state(level),
+        "version": level.version,
+        "known": level.known,
+        "least": level.least,
+        "engine": engine_version(settings.journal),
+    }
+    if level.problem:
+        about["problem"] = level.problem
+    if options.action == "upgrade":
+        about["from"] = before.version
+    return _tell(options, about)
+
+
+def _state(level: Level) -> str:
+    if level.problem:
+        return "too new"
+    if level.version == level.known:
+        return "up to date"
+    if level.version > level.known:
+        return "newer"
+    return "behind" if level.version else "empty"
+
+
+def _tell(options: argparse.Namespace, about: dict[str, Any]) -> int:
+    is_well = about["state"] in ("up to date", "newer")
+    if options.json:
+        write_json(about)
+        return 0 if is_well else 1
+    if not about["reachable"]:
+        complain(str(about["problem"]))
+        return 1
+    write(f"journal   {about['journal']}")
+    write(f"tables    {_tables(about)}")
+    engine = about["engine"]
+    write(
+        f"engine    {f'version {engine}' if engine else 'no tables yet: a server makes them when it has calls to make'}"
+    )
+    write(_sentence(about))
+    return 0 if is_well else 1
+
+
+def _tables(about: dict[str, Any]) -> str:
+    if not about["version"]:
+        return f"none yet; this program makes version {about['known']}"
+    least = f", for programs that know version {about['least']} or later" if about["least"] else ""
+    return f"version {about['version']}{least}; this program makes version {about['known']}"
+
+
+def _sentence(about: dict[str, Any]) -> str:
+    if about.get("from") is not None and about["from"] < about["version"] == about["known"]:
+        return f"Upgraded from version {about['from']} to {about['version']}."
+    steps = about["known"] - about["version"]
+    return {
+        "up to date": "Up to date: there is nothing to do.",
+        "newer": "Newer than this program, which can work with them: there is nothing to do.",
+        "too new": "Too new for this program: update it.",
+        "behind": f"To be done: {plural(steps, 'step')}. {HOW}",
+        "empty": f"To be done: make the tables. {HOW}",
+    }[about["state"]]
+
+
+COMMAND = Command(
+    run=run,
+    arguments=add_arguments,
+    examples="""\
+  workflowlookup db check                     whether the tables are up to date; changes nothing
+  workflowlookup db check --json              the same for programs; exit code 1 when something is to be done
+  workflowlookup db upgrade                   bring them up to date, while servers run""",
+)

@@ -1,0 +1,113 @@
+"""`workflowlookup db`: what it finds and does in tables of every age, in both kinds of store."""
+
+import contextlib
+import json
+import os
+import sqlite3
+
+import psycopg
+import pytest
+
+from workflowlookup.runs.sql import MIGRATIONS
+
+NOW = len(MIGRATIONS)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request, cli):
+    if request.param == "sqlite":
+        return str(cli.directory / "data" / "runs.sqlite")
+    return request.getfixturevalue("database")
+
+
+def execute(place, *statements):
+    if "://" in place:
+        with psycopg.connect(place, autocommit=True) as connection:
+            connection.execute("SET search_path TO workflowlookup")
+            for statement in statements:
+                connection.execute(statement)
+        return
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    with contextlib.closing(sqlite3.connect(place)) as connection:
+        for statement in statements:
+            connection.executescript(statement)
+
+
+def make_old(place, version):
+    """Tables as an earlier program made them, with a run."""
+    scripts = MIGRATIONS[:version]
+    run = "INSERT INTO runs VALUES ('old', 'w', '1', 'h', 1, 1, 'waiting', 'output', 'one', 0, 1, NULL, 1)"
+    if "://" in place:
+        scripts = [script.replace("WITHOUT ROWID", "") for script in scripts]
+        meta = ["CREATE SCHEMA workflowlookup", "CREATE TABLE meta (version BIGINT NOT NULL)"]
+        execute(place, *meta, f"INSERT INTO meta VALUES ({version})", *scripts, run)
+    else:
+        execute(place, *scripts, f"PRAGMA user_version = {version}", run)
+
+
+def set_version(place, version, least):
+    meta = f"UPDATE meta SET version = {version}" if "://" in place else f"PRAGMA user_version = {version}"
+    execute(place, meta, f"UPDATE levels SET least = {least}")
+
+
+def db(action, place, cli):
+    done = cli("db", action, "--json", "--journal", place)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_where_there_is_nothing_that_is_said_and_nothing_is_made(place, cli):
+    code, found = db("check", place, cli)
+
+    assert (code, found["state"], found["version"], found["known"]) == (1, "empty", 0, NOW)
+    assert db("check", place, cli)[1] == found
+
+
+@pytest.mark.parametrize("version", range(1, NOW))
+def test_older_tables_are_seen_and_brought_up_to_date_with_what_is_in_them(place, cli, version):
+    make_old(place, version)
+
+    code, found = db("check", place, cli)
+    assert (code, found["state"], found["version"]) == (1, "behind", version)
+    code, done = db("upgrade", place, cli)
+    assert (code, done["state"], done["from"], done["version"]) == (0, "up to date", version, NOW)
+    assert db("check", place, cli)[0] == 0
+    assert "old" in cli("runs", "--journal", place).stdout
+
+
+def test_newer_tables_that_this_program_can_work_with_are_worked_with(place, cli):
+    db("upgrade", place, cli)
+    set_version(place, NOW + 3, NOW)
+
+    code, found = db("check", place, cli)
+    assert (code, found["state"], found["version"], found["least"]) == (0, "newer", NOW + 3, NOW)
+    assert db("upgrade", place, cli)[1]["version"] == NOW + 3
+    assert cli("runs", "--journal", place).returncode == 0
+
+
+def test_newer_tables_that_it_cannot_work_with_are_left_alone(place, cli):
+    db("upgrade", place, cli)
+    set_version(place, NOW + 3, NOW + 1)
+
+    for action in ("check", "upgrade"):
+        code, found = db(action, place, cli)
+        assert (code, found["state"], found["version"]) == (1, "too new", NOW + 3)
+    refused = cli("runs", "--journal", place)
+    assert refused.returncode == 1
+    assert "written by a newer version of workflowlookup. Update this one" in refused.stderr
+
+
+def test_a_database_that_cannot_be_reached_is_said_without_its_password(cli):
+    place = "postgresql://me:geheim@127.0.0.1:1/runs"
+
+    code, found = db("check", place, cli)
+
+    assert (code, found["reachable"], found["state"]) == (1, False, "unreachable")
+    assert "geheim" not in json.dumps(found)
+
+
+def test_it_is_said_in_words(place, cli):
+    said = cli("db", "upgrade", "--journal", place).stdout
+    assert f"Upgraded from version 0 to {NOW}." in said
+    said = cli("db", "check", "--journal", place).stdout
+    assert "Up to date: there is nothing to do." in said
+    assert "engine    no tables yet" in said

@@ -1,0 +1,88 @@
+"""The commands for backup and restore in docs/operations.md, carried out."""
+
+import contextlib
+import shutil
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from make import document, step, write
+from web import WebClient, WebServer
+from workflowlookup.app import JOURNALS
+from workflowlookup.runs.journal import Query
+
+GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+def lead(place, library, home):
+    """A run, half done."""
+    write(library, document(step("one"), step("two"), identifier="by-hand"))
+    server = WebServer(home, directory=library, environment={"WORKFLOWLOOKUP_JOURNAL": place})
+    client = WebClient(server.url)
+    client.initialize()
+    for name, arguments in (
+        ("workflow_start", {"workflowId": "by-hand", "runId": "kept"}),
+        ("workflow_submit", {"runId": "kept", "stepId": "one", "output": "done"}),
+    ):
+        assert "result" in client.request("tools/call", {"name": name, "arguments": arguments})
+    return server, client
+
+
+def read(place):
+    journal = JOURNALS["postgresql" if "://" in place else ""](place)
+    found = [(one.id, one.state, one.step) for one in journal.summaries(Query())], len(journal.read("kept"))
+    journal.close()
+    return found
+
+
+def go_on(place, library, home):
+    server = WebServer(home, directory=library, environment={"WORKFLOWLOOKUP_JOURNAL": place})
+    client = WebClient(server.url)
+    client.initialize()
+    arguments = {"runId": "kept", "stepId": "two", "output": "done"}
+    told = client.request("tools/call", {"name": "workflow_submit", "arguments": arguments})
+    client.close()
+    server.stop()
+    return told["result"]["structuredContent"]["state"]
+
+
+def test_a_dump_of_postgresql_that_is_restored_elsewhere_goes_on(postgres, library, tmp_path):
+    dump, restore = (shutil.which(name) for name in ("pg_dump", "pg_restore"))
+    if dump is None or restore is None:
+        pytest.skip("pg_dump is not here")
+    place, other = postgres.create_database(), postgres.create_database()
+    server, client = lead(place, library, tmp_path)  # it goes on serving meanwhile
+
+    said = GUIDE.read_text("utf-8")
+    for options in ("--format=custom --schema=workflowlookup --schema=dbos", "--exit-on-error --no-owner"):
+        assert options in said
+    schemas = ["--schema=workflowlookup", "--schema=dbos"]
+    with psycopg.connect(place) as connection:
+        if connection.execute("SELECT to_regnamespace('dbos')").fetchone() == (None,):
+            schemas.pop()
+    file = str(tmp_path / "runs.dump")
+    subprocess.run([dump, "--format=custom", *schemas, f"--file={file}", place], check=True, timeout=120)
+    subprocess.run([restore, "--exit-on-error", "--no-owner", f"--dbname={other}", file], check=True, timeout=120)
+    client.close()
+    server.stop()
+
+    assert read(other) == read(place)
+    assert go_on(other, library, tmp_path) == "completed"
+
+
+def test_a_backup_of_a_file_that_is_put_elsewhere_goes_on(library, tmp_path):
+    place, other = str(tmp_path / "runs.sqlite"), str(tmp_path / "restored" / "runs.sqlite")
+    server, client = lead(place, library, tmp_path)
+    assert 'sqlite3 runs.sqlite ".backup' in GUIDE.read_text("utf-8")
+
+    (tmp_path / "restored").mkdir()
+    with contextlib.closing(sqlite3.connect(place)) as old, contextlib.closing(sqlite3.connect(other)) as new:
+        old.backup(new)
+    client.close()
+    server.stop()
+
+    assert read(other) == read(place)
+    assert go_on(other, library, tmp_path) == "completed"

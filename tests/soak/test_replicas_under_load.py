@@ -1,0 +1,187 @@
+"""Three replicas, a real PostgreSQL and a crowd of clients, while replicas are killed and the database is restarted.
+
+Nothing that was acknowledged may be lost, nothing may be in the journal twice, every refusal must be honest, and no
+server may grow. `make soak` takes minutes and hundreds of clients; otherwise a small crowd must do.
+"""
+
+import asyncio
+import collections
+import statistics
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from journey import IS_SOAK
+from make import document, step, write
+from postgres import Postgres
+from soak.crowd import STEPS, Ledger, Member
+from soak.proxy import Proxy
+from upstream.upstreams import McpUpstream
+from web import WebServer
+from workflowlookup.core.events import CallBegun, OutputAccepted
+from workflowlookup.core.run import State, fold
+from workflowlookup.runs.postgres import PostgresJournal
+
+CLIENTS = 200 if IS_SOAK else 16
+SECONDS = 180 if IS_SOAK else 20
+FAULT_SECONDS = 8 if IS_SOAK else 4
+MOST_GROWTH = 24 << 20
+SETTLE_SECONDS = 90
+
+
+class House:
+    """The replicas, and what happens to them. The first one is spared: its memory is looked at."""
+
+    def __init__(self, home, postgres):
+        self.postgres = postgres
+        self.place = postgres.create_database()
+        self.proxy = Proxy()
+        self.kills = self.restarts = 0
+        self.memory = []
+        self._home = home
+        library = home / "library"
+        write(library, document(*(step(name) for name in STEPS), identifier="by-hand"))
+        call = {"server": "up", "tool": "echo", "arguments": {"text": "hello"}, "saveAs": "got", "retries": 5}
+        work = {"id": "work", "title": "Work", "call": call}
+        write(library, document(step(STEPS[0]), work, identifier="with-a-call"))
+        (home / "workflowlookup.toml").write_text(McpUpstream(home / "up").toml())
+        self.servers = [self._start() for _ in range(3)]
+
+    def _start(self):
+        flags = ("--requests-per-minute", "0", "--timeout-seconds", "600")
+        environment = {"WORKFLOWLOOKUP_JOURNAL": self.place}
+        return WebServer(self._home, *flags, directory=self._home / "library", environment=environment)
+
+    def publish(self):
+        self.proxy.backends = [int(server.base.rpartition(":")[2]) for server in self.servers]
+
+    async def trouble(self, until):
+        """Kill and restart in turn, until it is time to let them be."""
+        turn = 0
+        while time.monotonic() < until:
+            await asyncio.sleep(FAULT_SECONDS)
+            turn += 1
+            if turn % 3 == 1:
+                await asyncio.to_thread(self.postgres.restart)
+                self.restarts += 1
+            else:
+                which = 1 + self.kills % 2
+                self.servers[which].process.kill()
+                await asyncio.to_thread(self.servers[which].stop)
+                self.servers[which] = await asyncio.to_thread(self._start)
+                self.publish()
+                self.kills += 1
+
+    async def weigh(self):
+        while True:
+            self.memory.append(size_of(self.servers[0].process.pid))
+            await asyncio.sleep(1)
+
+    def connections(self):
+        """How many there are to the database, by what they are for."""
+        statement = (
+            "SELECT application_name, COUNT(*) FROM pg_stat_activity WHERE datname = current_database() GROUP BY 1"
+        )
+        with psycopg.connect(self.place) as connection:
+            return dict(connection.execute(statement).fetchall())
+
+    def stop(self):
+        for server in self.servers:
+            server.stop()
+
+
+def size_of(process):
+    return int(Path(f"/proc/{process}/statm").read_text("ascii").split()[1]) * 4096
+
+
+@pytest.fixture
+def house(tmp_path):
+    postgres = Postgres()
+    house = House(tmp_path, postgres)
+    yield house
+    house.stop()
+    postgres.remove()
+
+
+def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(house, capsys):
+    ledger = Ledger()
+    begun = time.monotonic()
+    asyncio.run(ride(house, ledger))
+    took = time.monotonic() - begun
+    journal = PostgresJournal(house.place)
+    wait_for_calls(journal, ledger)
+    found = judge(journal, ledger)
+    journal.close()
+    with capsys.disabled():
+        tell(house, ledger, took, found)
+
+    assert ledger.lies == []
+    assert found == {"lost": [], "twice": [], "unfinished": []}
+    settled = house.memory[len(house.memory) * 2 // 5 :]
+    if IS_SOAK:
+        assert settled[-1] - min(settled) < MOST_GROWTH, settled
+    assert "Traceback" not in house.servers[0].log()
+
+
+async def ride(house, ledger):
+    await house.proxy.start()
+    house.publish()
+    until = time.monotonic() + SECONDS
+    url = f"http://127.0.0.1:{house.proxy.port}/mcp"
+    crowd = [Member(f"m{number}", url, ledger, is_modern=number % 2 == 0) for number in range(CLIENTS)]
+    weighing = asyncio.create_task(house.weigh())
+    trouble = asyncio.create_task(house.trouble(until - FAULT_SECONDS))
+    await asyncio.gather(*(member.lead_runs(until) for member in crowd))
+    await trouble
+    weighing.cancel()
+    await house.proxy.stop()
+
+
+def wait_for_calls(journal, ledger):
+    """Runs that the servers go on with by themselves are given their time."""
+    end = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < end and (journal.at_work(1) or journal.left_running()):
+        time.sleep(0.5)
+
+
+def judge(journal, ledger):
+    """What the journal lacks of what was acknowledged, and what it has twice."""
+    lost, twice, unfinished = [], [], []
+    for run_id, outputs in ledger.outputs.items():
+        records = journal.read(run_id)
+        if not records:
+            lost += [run_id] if outputs else []
+            continue
+        run = fold(run_id, records)
+        accepted = collections.Counter(r.event.step_id for r in records if isinstance(r.event, OutputAccepted))
+        twice += [f"{run_id} {name}, {count} times" for name, count in accepted.items() if count > 1]
+        begun = [(r.event.step_id, r.event.attempt) for r in records if isinstance(r.event, CallBegun)]
+        twice += [f"{run_id} call {each}" for each, count in collections.Counter(begun).items() if count > 1]
+        if [r.sequence for r in records] != list(range(1, len(records) + 1)):
+            twice.append(f"{run_id}: sequences")
+        lost += [f"{run_id} {name}" for name, said in outputs.items() if run.results.get(name) != said]
+        unfinished += [f"{run_id} {run.state} {records[-1].event}"] if run.state is not State.COMPLETED else []
+    return {"lost": lost, "twice": twice, "unfinished": unfinished}
+
+
+def tell(house, ledger, took, found):
+    seconds = sorted(ledger.seconds)
+    p99 = seconds[int(len(seconds) * 0.99)] if seconds else 0
+    mebibytes = [size / (1 << 20) for size in house.memory]
+    print(
+        f"\n{CLIENTS} clients of both eras, 3 replicas, {took:.0f} s: {len(seconds):,} calls acknowledged "
+        f"({len(seconds) / took:.0f}/s), p50 {statistics.median(seconds) * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms "
+        f"(with waiting and asking again), {len(ledger.outputs):,} runs\n"
+        f"{house.kills} replicas killed, PostgreSQL restarted {house.restarts} times; longest time without any answer "
+        f"{ledger.longest_silence:.1f} s\n"
+        f"asked again because: {dict(ledger.troubles.most_common())}; late: {ledger.late[:20]}\n"
+        f"lost {len(found['lost'])}, twice {len(found['twice'])}, unfinished {len(found['unfinished'])}, "
+        f"dishonest answers {len(ledger.lies)}\n"
+        f"runs that were left by their driver: {sum(server.log().count('driven anew') for server in house.servers)} "
+        f"(by the servers that live)\n"
+        f"connections to PostgreSQL, of all three: {house.connections()}\n"
+        f"memory of the replica that was never killed: {mebibytes[0]:.0f} MiB at first, "
+        f"{mebibytes[len(mebibytes) * 2 // 5]:.0f} after two fifths, {mebibytes[-1]:.0f} at the end"
+    )
