@@ -71,9 +71,9 @@ INSTALLED = FOLDER / "node_modules" / ".installed-from"
 OFFLINE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED|ERR_SOCKET_TIMEOUT")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
-    """The system's Chromium, driven by Playwright."""
+    """The system's Chromium, driven by Playwright: no longer than a module, since it runs an event loop meanwhile."""
     program = next((found for name in NAMES if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip("Chromium is not installed (`make test` installs it where it may): the browser tests were not run")

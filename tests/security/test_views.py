@@ -235,7 +235,7 @@ def test_nor_when_another_process_changed_it(make_world, tmp_path):
         (ScopedCatalog, Catalog, set()),
         (ScopedRuns, Runs, {"every", "recent"}),  # which ask `summaries` of the view
         (_ScopedWatch, Watch, set()),
-        (ScopedWorkflows, DynamicTools, {"apply"}),  # which only the server itself does
+        (ScopedWorkflows, DynamicTools, {"apply", "forget_names"}),  # which only the server itself does
     ],
 )
 def test_every_method_has_its_rule(view, whole, derived):
