@@ -14,9 +14,9 @@ help:  ## what there is
 demo: $(VENV)/.installed  ## install into .venv and show a real session
 	@$(BIN)/python demo/session.py
 
-test: $(VENV)/.dev chromium  ## install what the tests need and run them all, with the checks
+test: $(VENV)/.dev chromium  ## install what the tests need and run them, with the checks; make conformance has the rest
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -n auto --dist loadfile
+	@$(BIN)/python -m pytest -n auto --dist loadfile --ignore=tests/conformance
 
 check: $(VENV)/.dev  ## ruff, ruff format, mypy --strict, import direction
 	@$(BIN)/ruff check .

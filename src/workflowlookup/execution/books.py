@@ -48,7 +48,7 @@ class Books:
 
     async def aclose(self) -> None:
         await self.ask(lambda runs: runs.close())
-        self._thread.shutdown(wait=False)
+        self._thread.shutdown(wait=False, cancel_futures=True)  # what is asked now would open the journal again
 
     def _answer(self, question: Callable[[Runs], T]) -> T:
         if self._runs is None:
