@@ -19,7 +19,7 @@ from workflowlookup.console.app import make_routes
 @pytest.fixture(scope="session")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """Made once, and only looked at."""
-    return Site(tmp_path_factory.mktemp("furnished"))
+    return Site(tmp_path_factory.mktemp("a-directory-with-a-name-that-is-longer-than-a-phone-is-wide"))
 
 
 @pytest.fixture

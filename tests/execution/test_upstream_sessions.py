@@ -13,7 +13,7 @@ from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.upstream import CallResult, Upstreams
 
-PIPES_AND_HTTP = pytest.mark.parametrize("http", [False, True], ids=["stdio", "http"])
+EVERY_WAY = pytest.mark.parametrize("way", [{}, {"sdk": True}, {"http": True}], ids=["stdio", "stdio-sdk", "http"])
 
 
 def config_of(upstream: McpUpstream) -> ServerConfig:
@@ -33,15 +33,15 @@ def talk(upstream, conversation):
     return asyncio.run(held())
 
 
-@PIPES_AND_HTTP
-def test_a_call_gives_what_the_tool_answers_and_carries_its_key(tmp_path, http):
+@EVERY_WAY
+def test_a_call_gives_what_the_tool_answers_and_carries_its_key(tmp_path, way):
     async def conversation(upstreams):
         structured = await upstreams.call("up", "echo", {"a": 1}, key="run:step")
         text = await upstreams.call("up", "say", {"text": "hello"})
         empty = await upstreams.call("up", "nothing", {})
         return structured, text, empty
 
-    with McpUpstream(tmp_path, http=http) as upstream:
+    with McpUpstream(tmp_path, **way) as upstream:
         structured, text, empty = talk(upstream, conversation)
         assert structured == CallResult(text='{"a": 1}', structured={"a": 1})
         assert (structured.value, text.value, empty.value) == ({"a": 1}, "hello", "")
@@ -49,8 +49,8 @@ def test_a_call_gives_what_the_tool_answers_and_carries_its_key(tmp_path, http):
         assert len(upstream.seen("began")) == 1  # one session for all
 
 
-@PIPES_AND_HTTP
-def test_errors_of_tools_are_answers(tmp_path, http):
+@EVERY_WAY
+def test_errors_of_tools_are_answers(tmp_path, way):
     async def conversation(upstreams):
         return [
             await upstreams.call("up", "fail", {"message": "no luck"}),
@@ -59,27 +59,27 @@ def test_errors_of_tools_are_answers(tmp_path, http):
             await upstreams.call("up", "say", {"text": "still here"}),
         ]
 
-    with McpUpstream(tmp_path, http=http) as upstream:
+    with McpUpstream(tmp_path, **way) as upstream:
         *errors, last = talk(upstream, conversation)
         assert [error.is_error for error in errors] == [True, True, True]
         assert errors[0].text == "no luck"
         assert last.text == "still here"
 
 
-@PIPES_AND_HTTP
-def test_progress_is_heard(tmp_path, http):
+@EVERY_WAY
+def test_progress_is_heard(tmp_path, way):
     heard = []
 
     async def conversation(upstreams):
         await upstreams.call("up", "sleep", {"seconds": 0.2, "steps": 2}, on_progress=lambda *how: heard.append(how))
 
-    with McpUpstream(tmp_path, http=http) as upstream:
+    with McpUpstream(tmp_path, **way) as upstream:
         talk(upstream, conversation)
     assert heard[:2] == [(0, 2, "part 1 of 2"), (1, 2, "part 2 of 2")]
 
 
-@PIPES_AND_HTTP
-def test_a_cancelled_call_is_cancelled_upstream(tmp_path, http):
+@EVERY_WAY
+def test_a_cancelled_call_is_cancelled_upstream(tmp_path, way):
     async def conversation(upstreams):
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 30}, key="k"))
         await asyncio.to_thread(upstream.wait_for, "call")
@@ -89,20 +89,20 @@ def test_a_cancelled_call_is_cancelled_upstream(tmp_path, http):
         await asyncio.to_thread(upstream.wait_for, "cancelled")
         return await upstreams.call("up", "say", {"text": "still here"})
 
-    with McpUpstream(tmp_path, http=http) as upstream:
+    with McpUpstream(tmp_path, **way) as upstream:
         assert talk(upstream, conversation).text == "still here"
         assert len(upstream.seen("began")) == 1
 
 
-@PIPES_AND_HTTP
-def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path, http):
+@EVERY_WAY
+def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path, way):
     async def conversation(upstreams):
         await upstreams.call("up", "say", {})
         with pytest.raises(TimeoutError):
             await upstreams.call("up", "sleep", {"seconds": 30}, timeout=2)
         await asyncio.to_thread(upstream.wait_for, "cancelled")
 
-    with McpUpstream(tmp_path, http=http) as upstream:
+    with McpUpstream(tmp_path, **way) as upstream:
         talk(upstream, conversation)
 
 

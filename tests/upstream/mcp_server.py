@@ -1,229 +1,128 @@
-"""An MCP server on the official SDK: tools for steps, and workflows behind four tools. For tests, over stdio or HTTP.
+"""An MCP server for tests, with the tools of `mcp_tools.py`; every call is in seen.jsonl with tool, arguments, and key.
 
-    python mcp_server.py DIRECTORY              standard input and output
-    python mcp_server.py DIRECTORY --http PORT  http://127.0.0.1:PORT/mcp
+    python mcp_server.py DIRECTORY              standard input and output, by hand: it is there ten times as fast
+    python mcp_server.py DIRECTORY --sdk        the same on the official SDK
+    python mcp_server.py DIRECTORY --http PORT  http://127.0.0.1:PORT/mcp, on the official SDK
 
-`world.py` says how a test controls it and sees what it saw. Every call is in seen.jsonl with tool, arguments, and key.
+`world.py` says how a test controls it and sees what it saw.
 """
 
 import asyncio
+import json
 import os
 import sys
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import mcp_types as types
-from mcp.server import Server, ServerRequestContext
+from mcp_tools import Tools
 from world import World
 
-Context = ServerRequestContext[Any]
-KEY = "workflowlookup/idempotencyKey"
+ABOUT = {"name": "upstream", "version": "1"}
+CAPABILITIES = {"tools": {"listChanged": False}}
+LASTING = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+LONGEST_LINE = 64 * 1024 * 1024
 
 
-def answer(value: Any, *, text: str | None = None) -> types.CallToolResult:
-    import json
+class Wire:
+    """One connection over standard input and output, in either era."""
 
-    structured = value if isinstance(value, dict) else None
-    shown = text if text is not None else json.dumps(value)
-    return types.CallToolResult(content=[types.TextContent(type="text", text=shown)], structured_content=structured)
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self._calls: dict[Any, asyncio.Task[None]] = {}
 
+    async def serve(self) -> None:
+        reader = asyncio.StreamReader(limit=LONGEST_LINE)
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        async for line in reader:
+            self._take(json.loads(line))
+        for call in self._calls.values():
+            call.cancel()
+        await asyncio.gather(*self._calls.values(), return_exceptions=True)
 
-def failure(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
+    def _take(self, message: dict[str, Any]) -> None:
+        number, params = message.get("id"), message.get("params") or {}
+        match message.get("method"):
+            case "initialize":
+                version = params["protocolVersion"]
+                self._reply(number, {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": ABOUT})
+            case "server/discover":
+                found = {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES, "serverInfo": ABOUT}
+                self._reply(number, {**LASTING, **found})
+            case "ping":
+                self._reply(number, {})
+            case "tools/list":
+                self._reply(number, {**LASTING, "tools": self._tools.list()})
+            case "tools/call":
+                call = asyncio.ensure_future(self._call(number, params))
+                self._calls[number] = call
+                call.add_done_callback(lambda _: self._calls.pop(number, None))
+            case "notifications/cancelled":
+                if call := self._calls.get(params.get("requestId")):
+                    call.cancel()
+            case _ if number is not None:
+                self._say(id=number, error={"code": -32601, "message": "no such method"})
 
+    async def _call(self, number: Any, params: dict[str, Any]) -> None:
+        meta = params.get("_meta") or {}
+        token = meta.get("progressToken")
 
-class Tools:
-    """What can be called."""
+        async def report(done: float, total: float, message: str) -> None:
+            if token is not None:
+                told = {"progressToken": token, "progress": done, "total": total, "message": message}
+                self._say(method="notifications/progress", params=told)
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.tools: dict[str, Callable[[Context, dict[str, Any], str], Awaitable[types.CallToolResult]]] = {
-            "echo": self.echo,
-            "say": self.say,
-            "nothing": self.nothing,
-            "sleep": self.sleep,
-            "stubborn": self.stubborn,
-            "fail": self.fail,
-            "flaky": self.flaky,
-            "crash": self.crash,
-            "append": self.append,
-            "environment": self.environment,
-            "workflows-list-tool": self.list_workflows,
-            "workflows-start-tool": self.start_workflow,
-            "workflows-status-tool": self.workflow_status,
-            "workflows-cancel-tool": self.cancel_workflow,
-        }
-
-    def offered(self) -> dict[str, Any]:
-        said = self.world.said()
-        direct = {name: self.direct(name) for name in said.get("direct", ())}
-        return {name: tool for name, tool in (self.tools | direct).items() if name not in said.get("without", ())}
-
-    async def list(self, ctx: Context, params: Any) -> types.ListToolsResult:
-        schema = {"type": "object", "additionalProperties": True}
-        return types.ListToolsResult(tools=[types.Tool(name=name, input_schema=schema) for name in self.offered()])
-
-    async def call(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        arguments = params.arguments or {}
-        meta = dict(params.meta or {})
-        key = meta.get(KEY, "")
-        self.world.see(
-            "call", tool=params.name, arguments=arguments, key=key, meta={k: str(v) for k, v in meta.items()}
-        )
-        await asyncio.sleep(self.world.said().get("delay", 0))
-        tool = self.offered().get(params.name)
-        if tool is None:
-            return failure(f"Unknown tool: {params.name}")
         try:
-            result: types.CallToolResult = await tool(ctx, arguments, key)
-        except BaseException as end:
-            if not isinstance(end, Exception):
-                self.world.see("cancelled", tool=params.name, arguments=arguments, key=key)
-            raise
-        self.world.see("done", tool=params.name, key=key)
-        return result
+            result = await self._tools.call(params["name"], params.get("arguments") or {}, meta, report)
+        except Exception as problem:  # noqa: BLE001 - whatever it is, it is told
+            self._say(id=number, error={"code": -32603, "message": str(problem)})
+        else:
+            self._reply(number, {"resultType": "complete", **result})
 
-    # ── tools for steps ──
+    def _reply(self, number: Any, result: dict[str, Any]) -> None:
+        self._say(id=number, result=result)
 
-    async def echo(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        """The arguments, as structured content and as JSON."""
-        return answer(arguments)
+    def _say(self, **fields: Any) -> None:
+        print(json.dumps({"jsonrpc": "2.0", **fields}), flush=True)
 
-    async def say(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        """`text`, without structured content."""
-        return answer(None, text=str(arguments.get("text", "")))
 
-    async def nothing(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        """No content at all."""
-        return types.CallToolResult(content=[])
+def sdk_server(tools: Tools) -> Any:
+    import mcp_types as types
+    from mcp.server import Server
 
-    async def sleep(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        """Takes `seconds`, in `steps` steps, each with progress; can be cancelled."""
-        seconds, steps = float(arguments.get("seconds", 1)), int(arguments.get("steps", 10))
-        for step in range(steps):
-            await ctx.session.report_progress(step, steps, f"part {step + 1} of {steps}")
-            await asyncio.sleep(seconds / steps)
-        await ctx.session.report_progress(steps, steps, "done")
-        return answer({"slept": seconds})
+    async def offer(ctx: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult.model_validate({"tools": tools.list()})
 
-    async def stubborn(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        """Takes `seconds` and hears nothing meanwhile: only the end of the process ends it."""
-        time.sleep(float(arguments.get("seconds", 30)))  # noqa: ASYNC251 - on purpose
-        return answer({"slept": arguments.get("seconds")})
+    async def call(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        result = await tools.call(
+            params.name, params.arguments or {}, dict(params.meta or {}), ctx.session.report_progress
+        )
+        return types.CallToolResult.model_validate(result)
 
-    async def fail(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        """`isError` with `message`; with `how` "raise" an error of the protocol."""
-        if arguments.get("how") == "raise":
-            raise RuntimeError(arguments.get("message", "raised"))
-        return failure(str(arguments.get("message", "it does not work")))
+    return Server(ABOUT["name"], version=ABOUT["version"], on_list_tools=offer, on_call_tool=call)
 
-    async def flaky(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        """Fails the first `times` times, counted by `name`."""
-        counter = self.world.directory / f"flaky-{arguments.get('name', 'x')}"
-        count = int(counter.read_text()) if counter.exists() else 0
-        counter.write_text(str(count + 1))
-        if count < int(arguments.get("times", 1)):
-            return failure(f"not yet ({count + 1})")
-        return answer({"attempts": count + 1})
 
-    async def crash(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        """Ends the process; with `times`, only so often (counted in a file), and is fine after that."""
-        counter = self.world.directory / "crashes"
-        count = int(counter.read_text()) if counter.exists() else 0
-        counter.write_text(str(count + 1))
-        if count < int(arguments.get("times", 1)):
-            os._exit(9)
-        return answer({"crashes": count})
+async def serve_with_sdk(server: Any) -> None:
+    from mcp.server.stdio import stdio_server
 
-    async def append(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        """Appends `line` to effects.txt after `seconds`: an effect that can be counted."""
-        await asyncio.sleep(float(arguments.get("seconds", 0)))
-        with (self.world.directory / "effects.txt").open("a") as file:
-            file.write(f"{arguments.get('line', key)}\n")
-        return answer({"line": arguments.get("line", key)})
-
-    async def environment(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        """The environment variable `name`."""
-        return answer({"value": os.environ.get(str(arguments.get("name", "")))})
-
-    # ── workflows ──
-
-    def direct(self, workflow: str) -> Any:
-        """A workflow that is a tool of its own, which answers when it is done."""
-
-        async def run(ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-            run_id = self.world.begin(workflow, arguments, key)
-            over = ("COMPLETED", "FAILED", "CANCELLED")
-            while (state := self.world.run(run_id)) and state["state"] not in over:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            assert state is not None
-            return failure(state["error"]) if "error" in state else answer(state["output"])
-
-        return run
-
-    async def behave(self, what: str) -> types.CallToolResult | None:
-        match self.world.said().get(what, "ok"):
-            case "fail":
-                return failure(f"{what} is broken today")
-            case "hang":
-                await asyncio.sleep(3600)
-            case "garbage":
-                return answer(None, text="<html>no workflows here</html>")
-        return None
-
-    async def list_workflows(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        return await self.behave("list") or answer(self.world.workflows())
-
-    async def start_workflow(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        if bad := await self.behave("start"):
-            return bad
-        run_id = self.world.begin(str(arguments.get("workflowId")), arguments.get("input"), key)
-        if self.world.said().get("start") == "lost":
-            return failure("the answer was lost")
-        return answer({"runId": run_id})
-
-    async def workflow_status(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        if bad := await self.behave("status"):
-            return bad
-        run = self.world.run(str(arguments.get("runId")))
-        if run is None:
-            return failure("no such run")
-        shown = {"runId": run["id"], "status": run["state"].lower(), "output": run["output"]}
-        return answer(shown | {name: run[name] for name in ("error", "progress") if name in run})
-
-    async def cancel_workflow(self, ctx: Context, arguments: dict[str, Any], key: str) -> types.CallToolResult:
-        if bad := await self.behave("cancel"):
-            return bad
-        if self.world.said().get("cancel") == "ignore":
-            return answer({"cancelled": True})
-        stopped = self.world.cancel(str(arguments.get("runId")))
-        self.world.see("stopped" if stopped else "not-stopped", run=arguments.get("runId"))
-        return answer({"cancelled": stopped})
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
 
 
 def main() -> None:
     world = World(Path(sys.argv[1]))
     tools = Tools(world)
-    server: Server[Any] = Server("upstream", version="1", on_list_tools=tools.list, on_call_tool=tools.call)
     world.see("began", pid=os.getpid())
     if "--http" in sys.argv:
         import uvicorn
 
         port = int(sys.argv[sys.argv.index("--http") + 1])
-        uvicorn.run(server.streamable_http_app(), host="127.0.0.1", port=port, log_level="error")
-        return
-
-    async def serve() -> None:
-        from mcp.server.stdio import stdio_server
-
-        async with stdio_server() as (read, write):
-            await server.run(read, write, server.create_initialization_options())
-
-    asyncio.run(serve())
+        uvicorn.run(sdk_server(tools).streamable_http_app(), host="127.0.0.1", port=port, log_level="error")
+    elif "--sdk" in sys.argv:
+        asyncio.run(serve_with_sdk(sdk_server(tools)))
+    else:
+        asyncio.run(Wire(tools).serve())
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     main()

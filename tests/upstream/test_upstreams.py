@@ -30,17 +30,17 @@ def test_the_http_service_lists_starts_and_tells(tmp_path):
         assert [entry["what"] for entry in service.seen()].count("began") == 2
 
 
-@pytest.mark.parametrize("http", [False, True], ids=["stdio", "http"])
-def test_the_mcp_server_echoes_and_has_workflows(tmp_path, http):
+@pytest.mark.parametrize("options", [{}, {"sdk": True}, {"http": True}], ids=["stdio", "stdio-sdk", "http"])
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_the_mcp_server_echoes_and_has_workflows(tmp_path, options, mode):
     async def talk(upstream):
-        target = (
-            upstream.url if http else StdioServerParameters(command=upstream.command()[0], args=upstream.command()[1:])
-        )
-        async with Client(target) as client:
+        program, *words = upstream.command()
+        target = upstream.url if upstream.http else StdioServerParameters(command=program, args=words)
+        async with Client(target, mode=mode) as client:
             echoed = await client.call_tool("echo", {"a": 1})
             listed = await client.call_tool("workflows-list-tool", {})
             return echoed.structured_content, json.loads(listed.content[0].text)
 
-    with McpUpstream(tmp_path, http=http) as upstream:
+    with McpUpstream(tmp_path, **options) as upstream:
         assert asyncio.run(talk(upstream)) == ({"a": 1}, [ONE])
         assert [entry["tool"] for entry in upstream.seen("call")] == ["echo", "workflows-list-tool"]

@@ -80,9 +80,10 @@ class _Process(World):
 class McpUpstream(_Process):
     """The MCP server of `mcp_server.py`."""
 
-    def __init__(self, directory: Path, *, http: bool = False, name: str = "up") -> None:
+    def __init__(self, directory: Path, *, http: bool = False, sdk: bool = False, name: str = "up") -> None:
+        """Over HTTP it is on the official SDK; over standard input and output, with `sdk`."""
         super().__init__(directory)
-        self.http, self.name = http, name
+        self.http, self.sdk, self.name = http, sdk, name
 
     @property
     def url(self) -> str:
@@ -90,7 +91,7 @@ class McpUpstream(_Process):
 
     def command(self) -> list[str]:
         own = [sys.executable, str(HERE / "mcp_server.py"), str(self.directory)]
-        return [*own, "--http", str(self.port)] if self.http else own
+        return own + (["--http", str(self.port)] if self.http else ["--sdk"] * self.sdk)
 
     def __enter__(self) -> Self:
         return super().__enter__() if self.http else self

@@ -110,31 +110,40 @@ def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
 
     watched = {*directories, *map(os.path.dirname, files)}
     while True:
-        standing = _identities(watched)
-        is_ready = False
-        for changes in watch(
-            *standing,
-            watch_filter=is_ours,
-            recursive=bool(directories),
-            debounce=400,
-            rust_timeout=_READY_AFTER,
-            yield_on_timeout=True,
-        ):
-            if changes or not is_ready:
-                is_ready = True
-                yield {path for _, path in changes}
-            if _identities(watched) != standing:
-                break  # another directory is in its place, after a checkout for example: that one is watched from now
+        with contextlib.ExitStack() as held:
+            standing = _hold(watched, held)
+            is_ready = False
+            for changes in watch(
+                *standing,
+                watch_filter=is_ours,
+                recursive=bool(directories),
+                debounce=400,
+                rust_timeout=_READY_AFTER,
+                yield_on_timeout=True,
+            ):
+                if changes or not is_ready:
+                    is_ready = True
+                    yield {path for _, path in changes}
+                if any(_identity(path) != standing.get(path) for path in watched):
+                    break  # another directory is in its place, after a checkout for example: that one is watched now
 
 
-def _identities(directories: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Which directories there are, and which ones they are."""
-    found: dict[str, tuple[int, int]] = {}
+def _hold(directories: Collection[str], held: contextlib.ExitStack) -> dict[str, tuple[int, int] | None]:
+    """Which directories there are, and which ones they are: one that is held open shares its number with no later one."""
+    standing: dict[str, tuple[int, int] | None] = {}
     for directory in directories:
         with contextlib.suppress(OSError):
-            status = os.stat(directory)
-            found[directory] = (status.st_dev, status.st_ino)
-    return found
+            held.callback(os.close, handle := os.open(directory, os.O_RDONLY))
+            standing[directory] = _identity(handle)
+    return standing
+
+
+def _identity(directory: str | int) -> tuple[int, int] | None:
+    try:
+        status = os.stat(directory)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _is_fresh(item: Checked, before: dict[str, Checked], saved: Collection[str]) -> bool:

@@ -48,24 +48,28 @@ class Work:
         self._services.close()
 
     def _follow(self, run: Run) -> Run:
+        runs = self._services.runs
         self._services.execution.drive(run.id)
-        step, failed = run.current, 0
-        while True:
-            now = self._services.runs.get(run.id)
-            if now.waiting_for is not Waiting.CALL or now.calling is None:
+        failed = 0
+        while run.waiting_for is Waiting.CALL and run.calling is not None:
+            before, run = run, runs.after(run)  # each time it rested in turn: a call that was short is told as well
+            if run.sequence == before.sequence:
+                self._draw(run)
+                time.sleep(LOOK_SECONDS)
+                runs.get(run.id)  # which ends a run whose time is over
+                continue
+            if run.waiting_for is not Waiting.CALL or run.calling is None:
                 break
-            if now.current != step:
-                step, failed = now.current, 0
-                self._tell_step(now)
-            if now.calling.failure and not now.calling.begun and now.calling.attempt != failed:
-                failed = now.calling.attempt
-                self._tell_failure(now.calling.failure)
-            self._draw(now)
-            time.sleep(LOOK_SECONDS)
+            if run.current != before.current:
+                failed = 0
+                self._tell_step(run)
+            if run.calling.failure and not run.calling.begun and run.calling.attempt != failed:
+                failed = run.calling.attempt
+                self._tell_failure(run.calling.failure)
         self._wipe()
-        if not self._is_quiet and not now.is_over:
-            write_verdict(now)
-        return until_stopped(self._services.runs, now)
+        if not self._is_quiet and not run.is_over:
+            write_verdict(run)
+        return until_stopped(runs, run)
 
     def _tell_step(self, run: Run) -> None:
         if not self._is_quiet:
