@@ -16,7 +16,7 @@ demo: $(VENV)/.installed  ## install into .venv and show a real session
 
 test: $(VENV)/.dev chromium  ## install what the tests need and run them, with the checks; make conformance has the rest
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -n auto --dist loadfile --ignore=tests/conformance
+	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/conformance
 
 check: $(VENV)/.dev  ## ruff, ruff format, mypy --strict, import direction
 	@$(BIN)/ruff check .

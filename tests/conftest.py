@@ -1,5 +1,6 @@
-"""Fixtures: a library on disk, and the real server over pipes."""
+"""Fixtures: a library on disk, and the real server over pipes. What waits most is begun first."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,21 @@ Start = Callable[..., Server]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: so would be all that tests start
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+LONGEST = ("execution", "test_wheel.py", "console", "transport", "runs", "spec", "contract", "clients", "soak", "replicas")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long modules first: begun last, they would keep one worker busy while the others have nothing left."""
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    root = Path(__file__).parent
+    items.sort(key=lambda item: rank.get(item.path.relative_to(root).parts[0], len(rank)))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """More than there are cores: the tests wait for processes for a third of their time."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + (cores + 1) // 2
 
 
 @pytest.fixture
