@@ -14,6 +14,8 @@ from rich.table import Table
 from client import Pace
 from growth import LONG, SMALL
 from runs import BARE_COMMITS, EMPTY, EVENTS, FILLED, IDLE_SECONDS, RunFigures
+from web import CLIENTS, WebFigures
+from web import SDK as SDK_SERVER
 from workflow_tools import BARE_CLIENT, NO_PROVIDERS, SECONDS, THREE_PROVIDERS, ToolFigures
 from workflow_tools import OURS as TOOL
 
@@ -43,6 +45,7 @@ WAITING_MB: Final = 5.0
 IDLE_CPU_MS: Final = 10.0  # the least that the kernel counts
 MORE_THAN_JOB: Final = 0.5  # what a workflow tool may add to a job, of the job's own time
 COLD_WITH_PROVIDERS: Final = 1.1
+WEB_OF_SDK: Final = 0.8
 GROWTH: Final = 1.1  # the exponent of cost by completed steps; 1 is linear, and clocks are not perfect
 
 
@@ -57,6 +60,7 @@ class Figures:
     growth_us: Mapping[str, Mapping[int, Sequence[float]]]  # document, completed steps
     runs: RunFigures
     tools: ToolFigures
+    web: WebFigures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,10 @@ class Report:
         self._tool_lists(figures.tools)
         self._three_calls(figures.tools)
         self._cold_providers(figures.tools)
+        self._web_reads(figures.web)
+        self._web_start(figures.web)
+        self._pages(figures.web)
+        self._submissions(figures.web)
         missed = [
             f"{check.what} ({check.value:.2f}, target {check.limit:.2f})" for check in self.checks if not check.met
         ]
@@ -311,6 +319,48 @@ class Report:
             if name == THREE_PROVIDERS:
                 ratio = self._at_most(f"cold start with {name}", median(took) / none, COLD_WITH_PROVIDERS)
             table.add_row(name, f"{median(took):.1f}", ratio)
+        self._console.print(table)
+
+    def _web_reads(self, web: WebFigures) -> None:
+        heads = [f"{name}\ncalls/s p99 µs" for name in (OURS, SDK_SERVER)]
+        table = _table(
+            f"HTTP: calls one at a time; {SDK_SERVER} repeats our answers",
+            ("", *heads, f"calls/s, of {SDK_SERVER}\n≥ {WEB_OF_SDK}", f"p99, of {SDK_SERVER}"),
+        )
+        for era, tools in web.reads.items():
+            table.add_row(f"[bold]{era}[/]")
+            for tool, paces in tools.items():
+                speed = {name: median(pace.calls_per_second for pace in series) for name, series in paces.items()}
+                p99 = {name: median(pace.p99_us for pace in series) for name, series in paces.items()}
+                verdict = self._at_least(
+                    f"{tool} over HTTP, {era} / {SDK_SERVER}", speed[OURS] / speed[SDK_SERVER], WEB_OF_SDK
+                )
+                cells = [f"{speed[name]:,.0f} {p99[name]:6,.0f}" for name in (OURS, SDK_SERVER)]
+                table.add_row(tool, *cells, verdict, f"{p99[OURS] / p99[SDK_SERVER]:.2f}")
+            table.add_section()
+        self._console.print(table)
+
+    def _web_start(self, web: WebFigures) -> None:
+        table = _table("HTTP: from spawn to ready", ("", "median ms", f"of {SDK_SERVER}"))
+        sdk = median(web.ready_ms[SDK_SERVER])
+        for name, took in web.ready_ms.items():
+            table.add_row(name, f"{median(took):,.0f}", f"{median(took) / sdk:.2f}")
+        self._console.print(table)
+
+    def _pages(self, web: WebFigures) -> None:
+        read = median(pace.p50_us for tools in web.reads.values() for pace in tools["workflow_get"][OURS]) / 1e3
+        table = _table("Console: to the first byte of a page", ("", "median ms", "p99 ms", "of a workflow_get"))
+        for name, took in web.pages_ms.items():
+            middle, worst = median(took), quantiles(took, n=100, method="inclusive")[98]
+            table.add_row(name, f"{middle:.1f}", f"{worst:.1f}", f"{middle / read:.1f}")
+        self._console.print(table)
+
+    def _submissions(self, web: WebFigures) -> None:
+        table = _table(
+            f"Submissions over HTTP, {CLIENTS} clients, one PostgreSQL", ("replicas", "a second", "of one replica")
+        )
+        for replicas, pace in web.submissions.items():
+            table.add_row(str(replicas), f"{pace:,.0f}", f"{pace / web.submissions[1]:.2f}")
         self._console.print(table)
 
 

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +25,7 @@ from rich.console import Console
 import documents
 import growth
 import runs
+import web
 import workflow_tools
 from client import BrokenServer, Pace, Peer, Request, direct_calls, tool_calls
 from report import BARE, BUNDLED, CAT, DIRECT, OURS, SDK, THOUSAND, THROUGH_CALL, Figures, Report
@@ -33,6 +34,7 @@ Item = TypeVar("Item")
 
 TEN_THOUSAND: Final = "10,000"
 GENERATED: Final = {THOUSAND: 1_000, TEN_THOUSAND: 10_000}
+WEB_TOOLS: Final = ("workflow_get", "workflow_next", "workflow_validate")
 VARIANTS: Final = 8  # workflows that the calls go round, so that no answer can be a remembered one
 
 ECHO: Final = """
@@ -63,6 +65,8 @@ class Effort:
     run_rounds: int
     waiting_runs: int
     tool_rounds: int
+    web_rounds: int
+    web_calls: int
 
 
 FULL: Final = Effort(
@@ -75,6 +79,8 @@ FULL: Final = Effort(
     run_rounds=40,
     waiting_runs=10_000,
     tool_rounds=7,
+    web_rounds=5,
+    web_calls=1_000,
 )
 QUICK: Final = Effort(
     cold_rounds=5,
@@ -86,6 +92,8 @@ QUICK: Final = Effort(
     run_rounds=10,
     waiting_runs=1_000,
     tool_rounds=2,
+    web_rounds=2,
+    web_calls=100,
 )
 
 
@@ -117,6 +125,8 @@ class Library:
     label: str
     directory: Path | None
     server: Contestant
+    arguments: Mapping[str, Sequence[Mapping[str, Any]]]
+    answers: Path
     questions: Mapping[str, Request]
     direct_questions: Mapping[str, Request]
     sdk: Contestant
@@ -175,7 +185,6 @@ class Bench:
         """The pace of every tool over every library, and the memory that the processes hold afterwards."""
         paces: dict[str, dict[str, dict[str, list[Pace]]]] = {}
         memory: dict[str, dict[str, list[float]]] = {}
-        _share_one_core()
         for number in range(effort.call_rounds):
             for library in self._libraries:
                 contestants = [library.server, self._cat, self._bare, library.sdk]
@@ -223,17 +232,25 @@ class Bench:
 
     def workflow_tools(self, effort: Effort) -> workflow_tools.ToolFigures:
         """What it costs that workflows are tools, and that the server does what they say."""
-        sys.path.append(str(Path(__file__).parent.parent / "tests"))
-        from postgres import Postgres  # noqa: PLC0415 - the tests know how to have one
-
         directory = self._scratch / "tools"
         directory.mkdir()
-        postgres = Postgres()
-        try:
-            place = postgres.create_database()
+        with _databases(1) as (place,):
             return workflow_tools.measure(self._server, self._environment, directory, place, rounds=effort.tool_rounds)
-        finally:
-            postgres.remove()
+
+    def web(self, effort: Effort) -> web.WebFigures:
+        """What it costs to be asked over HTTP, and what replicas bring."""
+        library = self._libraries[0]
+        asked = {tool: library.arguments[tool] for tool in WEB_TOOLS}
+        with _databases(len(web.REPLICAS)) as places:
+            return web.measure(
+                self._server,
+                self._environment,
+                library.answers,
+                asked,
+                places,
+                rounds=effort.web_rounds,
+                calls=effort.web_calls,
+            )
 
     def _library(self, label: str, count: int) -> Library:
         environment, directory = self._environment, None
@@ -243,7 +260,8 @@ class Bench:
             environment = environment | {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
         server = Contestant(name=OURS, command=self._server, environment=environment)
         with server.start() as peer:
-            questions, direct_questions = _questions(peer)
+            arguments = _arguments(peer)
+            questions = {name: tool_calls(name, variants) for name, variants in arguments.items()}
             answers = {name: [peer.ask(call)[0] for _ in range(VARIANTS)] for name, call in questions.items()}
         recorded = self._scratch / f"answers-{count}.json"
         recorded.write_bytes(msgspec.json.encode(answers))
@@ -253,14 +271,16 @@ class Bench:
             label=label,
             directory=directory,
             server=server,
+            arguments=arguments,
+            answers=recorded,
             questions=questions,
-            direct_questions=direct_questions,
+            direct_questions={name: direct_calls(name, variants) for name, variants in arguments.items()},
             sdk=sdk,
         )
 
 
-def _questions(peer: Peer) -> tuple[dict[str, Request], dict[str, Request]]:
-    """One question per tool, each about several workflows of the library in turn; through `tools/call`, and by name."""
+def _arguments(peer: Peer) -> dict[str, list[dict[str, Any]]]:
+    """What each tool is asked, about several workflows of the library in turn."""
     listed = peer.ask(tool_calls("workflow_list", [{}]))[0]["structuredContent"]["workflows"]
     ids = [workflow["id"] for workflow in listed][:: max(1, len(listed) // VARIANTS)][:VARIANTS]
     full = [{"id": name, "mode": "full"} for name in ids]
@@ -283,8 +303,20 @@ def _questions(peer: Peer) -> tuple[dict[str, Request], dict[str, Request]]:
     }
     for variant in arguments["workflow_next"] + validations:
         variant["context"] = documents.CONTEXT
-    through_call = {name: tool_calls(name, variants) for name, variants in arguments.items()}
-    return through_call, {name: direct_calls(name, variants) for name, variants in arguments.items()}
+    return arguments
+
+
+@contextmanager
+def _databases(count: int) -> Iterator[list[str]]:
+    """New databases of a real PostgreSQL."""
+    sys.path.append(str(Path(__file__).parent.parent / "tests"))
+    from postgres import Postgres  # noqa: PLC0415 - the tests know how to have one
+
+    postgres = Postgres()
+    try:
+        yield [postgres.create_database() for _ in range(count)]
+    finally:
+        postgres.remove()
 
 
 def _judged_step(workflow: Mapping[str, Any]) -> str:
@@ -300,13 +332,19 @@ def _bare_loop(directory: Path, environment: Mapping[str, str]) -> float:
     return int(done.stdout) / 1e6
 
 
-def _share_one_core() -> None:
-    """Keep this process, and those that it starts from now on, on one core.
+@contextmanager
+def _one_core() -> Iterator[None]:
+    """Keep this process, and those that it starts meanwhile, on one core.
 
     One request at a time never uses two. Where the scheduler puts the two ends of a pipe decides, by luck, whether a
     call wakes a sleeping core, which can cost more than the call itself.
     """
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def _rotated(items: Sequence[Item], by: int) -> Sequence[Item]:
@@ -336,19 +374,29 @@ def main() -> int:
             cold = bench.cold_start(effort.cold_rounds)
             _tell("workflow_list")
             lists = bench.lists(effort.list_rounds)
-            _tell("calls")
-            calls, memory = bench.calls(effort)
-            _tell("growth")
-            grown = bench.growth(effort)
-            _tell("runs")
-            kept = bench.runs(effort)
+            with _one_core():
+                _tell("calls")
+                calls, memory = bench.calls(effort)
+                _tell("growth")
+                grown = bench.growth(effort)
+                _tell("runs")
+                kept = bench.runs(effort)
             _tell("workflow tools")
             tools = bench.workflow_tools(effort)
+            _tell("HTTP")
+            over_http = bench.web(effort)
     except BrokenServer as problem:
         print(f"broken server: {problem}", file=sys.stderr)
         return 1
     figures = Figures(
-        cold_ms=cold, calls=calls, lists_ms=lists, memory_mb=memory, growth_us=grown, runs=kept, tools=tools
+        cold_ms=cold,
+        calls=calls,
+        lists_ms=lists,
+        memory_mb=memory,
+        growth_us=grown,
+        runs=kept,
+        tools=tools,
+        web=over_http,
     )
     report = Report(console)
     report.show(figures)

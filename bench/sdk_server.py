@@ -1,7 +1,8 @@
 """The official SDK's lowlevel server with the same tools and the same answers as ours, at its fastest.
 
-`python sdk_server.py ANSWERS`: ANSWERS is a JSON object from tool name to the results recorded from our server,
-which are handed out in turn. They are built once, no work stands behind a call, and the telemetry middleware is off.
+`python sdk_server.py ANSWERS [--http HOST:PORT]`: ANSWERS is a JSON object from tool name to the results recorded from
+our server, which are handed out in turn. They are built once, no work stands behind a call, and the telemetry
+middleware is off.
 """
 
 import json
@@ -47,13 +48,24 @@ async def call_tool(_context: Context, params: types.CallToolRequestParams) -> t
     return next(answers()[params.name])
 
 
-async def main() -> None:
+async def serve(server: Server[dict[str, Any]]) -> None:
     """Serve until the input ends."""
-    server: Server[dict[str, Any]] = Server("sdk", version="1.0.0", on_list_tools=list_tools, on_call_tool=call_tool)
-    server.middleware.clear()
     async with stdio_server() as (reader, writer):
         await server.run(reader, writer, server.create_initialization_options())
 
 
+def main() -> None:
+    """Serve on standard input and output, or at an address."""
+    server: Server[dict[str, Any]] = Server("sdk", version="1.0.0", on_list_tools=list_tools, on_call_tool=call_tool)
+    server.middleware.clear()
+    if "--http" not in sys.argv:
+        anyio.run(serve, server)
+        return
+    import uvicorn  # noqa: PLC0415 - not for pipes
+
+    host, _, port = sys.argv[-1].partition(":")
+    uvicorn.run(server.streamable_http_app(), host=host, port=int(port), log_level="error")
+
+
 if __name__ == "__main__":
-    anyio.run(main)
+    main()
