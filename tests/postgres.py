@@ -1,12 +1,15 @@
 """A real PostgreSQL for tests: the system's if there is one, else that of a wheel; a socket of its own, no port."""
 
+import contextlib
 import glob
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -56,6 +59,20 @@ class Postgres:
     def restart(self) -> None:
         self.stop()
         self.start()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Meanwhile nothing is answered and no connection breaks, as when its machine hangs."""
+        first = int(Path(self._directory, "data", "postmaster.pid").read_text().split()[0])
+        found = subprocess.run(["pgrep", "--parent", str(first)], check=True, capture_output=True, text=True)
+        processes = [first, *map(int, found.stdout.split())]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                os.kill(process, signal.SIGCONT)
 
     def remove(self) -> None:
         self.stop()

@@ -304,10 +304,15 @@ def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits
     )
 
 
-def _end_with_children(number: int, _: FrameType | None) -> None:
-    """The handler of SIGTERM: this process ends as it would by itself, and tells those that it started to."""
+def _tell_children() -> None:
+    """Ask every process that was started to end."""
     if child := sys.modules.get("workflowlookup.providers.child"):  # else none was started
         child.ask_all_to_end()
+
+
+def _end_with_children(number: int, _: FrameType | None) -> None:
+    """The handler of SIGTERM: this process ends as it would by itself, and tells those that it started to."""
+    _tell_children()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
@@ -489,6 +494,7 @@ def serve_http(settings: Settings) -> int:
             max_sessions=settings.max_sessions,
             drain_seconds=settings.drain_seconds,
             reload=web.surface.services.refresh,
+            forsake=_tell_children,
         )
     finally:
         web.surface.end()

@@ -1,11 +1,15 @@
-"""A process that serves a web site until it is told to stop, and then ends what it is at in good order."""
+"""A process that serves a web site until it is told to stop, and then ends what it is at in good order and in time."""
 
 import asyncio
 import contextlib
 import logging
+import os
+import queue
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -21,8 +25,10 @@ log = logging.getLogger(__name__)
 HEAD_SECONDS: Final = 15.0
 """How long a client may take to send the headers of a request."""
 KEEP_ALIVE_SECONDS: Final = 75
-LAST_SECONDS: Final = 1
+LAST_SECONDS: Final = 0.3
 """How long answers may take that are being written when the server ends."""
+END_SECONDS: Final = 1.0
+"""How long the process lives when the time of its calls is over, at most."""
 CONNECTIONS_A_SESSION: Final = 4
 BACKLOG: Final = 1024
 """How many clients may wait to be let in."""
@@ -62,6 +68,33 @@ class _Listener(uvicorn.Server):
         yield
 
 
+class _Patience:
+    """How long the end may take. A thread of its own sees to it: the others may be held up by whatever they wait for,
+    such as a database that does not answer.
+    """
+
+    def __init__(self, drain_seconds: float, forsake: Callable[[], None]) -> None:
+        """`forsake` is called right before the process ends in the midst of something."""
+        self.drain_seconds = drain_seconds
+        self._forsake = forsake
+        self._told: queue.SimpleQueue[int] = queue.SimpleQueue()
+        threading.Thread(target=self._wait, name="workflowlookup-patience", daemon=True).start()
+
+    def hear(self) -> None:
+        """Have signals counted from now on; the loop, when it has handlers of its own, is woken as before."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, _: self._told.put(number))
+
+    def _wait(self) -> None:
+        self._told.get()
+        with contextlib.suppress(queue.Empty):
+            self._told.get(timeout=self.drain_seconds + END_SECONDS)
+            time.sleep(END_SECONDS)  # told twice: not even calls are waited for
+        log.warning("the end took too long and was cut short; runs go on with the next server")
+        self._forsake()
+        os._exit(0)
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A socket that clients can reach from now on. Raises `OSError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -86,8 +119,13 @@ def run(  # noqa: PLR0913 - what a server is told when it begins
     max_sessions: int,
     drain_seconds: float,
     reload: Callable[[], None],
+    forsake: Callable[[], None] = lambda: None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code. SIGHUP has the settings read again."""
+    """Serve until SIGTERM or SIGINT; the exit code. SIGHUP has the settings read again.
+
+    From the signal on the process has `drain_seconds` and a second, for all that is left to do after this as well. What
+    is not done by then is left to the next server; `forsake` is called first.
+    """
     config = uvicorn.Config(
         site,
         http=Impatient,
@@ -98,23 +136,25 @@ def run(  # noqa: PLR0913 - what a server is told when it begins
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=LAST_SECONDS,
+        timeout_graceful_shutdown=LAST_SECONDS,  # type: ignore[arg-type]  # it takes parts of one
         limit_concurrency=CONNECTIONS_A_SESSION * max_sessions,
     )
     server = _Listener(config)
-    asyncio.run(_serve(server, door, listener, drain_seconds, reload))
+    patience = _Patience(drain_seconds, forsake)
+    asyncio.run(_serve(server, door, listener, patience, reload))
+    patience.hear()
     return 0 if server.started else 1
 
 
 async def _serve(
-    server: _Listener, door: Door, listener: socket.socket, drain_seconds: float, reload: Callable[[], None]
+    server: _Listener, door: Door, listener: socket.socket, patience: _Patience, reload: Callable[[], None]
 ) -> None:
     loop = asyncio.get_running_loop()
     endings: list[asyncio.Task[None]] = []
 
     async def end() -> None:
         try:
-            await door.drain(drain_seconds)
+            await door.drain(patience.drain_seconds)
         finally:
             server.should_exit = True
 
@@ -126,6 +166,7 @@ async def _serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    patience.hear()
     loop.add_signal_handler(signal.SIGHUP, reload)
     listener.listen(server.config.backlog)  # now, not a moment after clients are told that they may come
     where, port = listener.getsockname()[:2]

@@ -1,0 +1,140 @@
+"""A server that is told to stop ends within its time, whatever others do or do not do meanwhile."""
+
+import contextlib
+import json
+import socket
+import sys
+import threading
+import time
+
+import httpx2
+import pytest
+
+from client import ENVELOPE
+from make import document, step, write
+from web import WebClient, WebServer
+
+DRAIN_SECONDS = 1.0
+IN_TIME = DRAIN_SECONDS + 1.5
+"""The setting, the second that the end has, and a little for a machine that is busy."""
+DEAF = """
+import os, time
+open({pid_file!r}, "w").write(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def serve(tmp_path):
+    started = []
+
+    def start(*flags, environment=None):
+        write(tmp_path / "library", document(step("one"), identifier="by-hand"))
+        drain = ("--drain-seconds", str(DRAIN_SECONDS))
+        options = {"directory": tmp_path / "library", "environment": environment}
+        started.append(WebServer(tmp_path, *drain, *flags, **options))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+def seconds_to_end(server, *, signals=1):
+    begun = time.monotonic()
+    for _ in range(signals):
+        server.terminate()
+        time.sleep(0.2)
+    server.wait(30)
+    return time.monotonic() - begun
+
+
+def in_vain(act):
+    """Do in a thread what will not be answered."""
+
+    def quietly():
+        with contextlib.suppress(httpx2.HTTPError, httpx2.StreamError, AssertionError):
+            act()
+
+    threading.Thread(target=quietly, daemon=True).start()
+
+
+def test_a_client_that_never_reads_does_not_hold_it_up(serve):
+    server = serve()
+    port = int(server.base.rpartition(":")[2])
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": ENVELOPE}}
+    body = json.dumps(message).encode()
+    headers = (
+        "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: application/json, text/event-stream\r\n"
+        "Content-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMCP-Method: tools/list\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        client.connect(("127.0.0.1", port))
+        client.settimeout(2)
+        with contextlib.suppress(TimeoutError):
+            while True:  # until nothing more fits between it and the server
+                client.sendall(headers.encode() + body)
+
+        taken = seconds_to_end(server)
+
+    assert taken < IN_TIME
+    assert server.process.returncode == 0
+
+
+def test_nor_does_a_call_whose_server_hears_nothing_and_that_is_no_orphan(serve, tmp_path):
+    pid_file = tmp_path / "pid"
+    deaf = DEAF.format(pid_file=str(pid_file))
+    (tmp_path / "workflowlookup.toml").write_text(
+        f"[mcpServers.deaf]\ncommand = {json.dumps(sys.executable)}\nargs = ['-c', {json.dumps(deaf)}]\n"
+    )
+    work = {"id": "work", "title": "Work", "call": {"server": "deaf", "tool": "x", "arguments": {}}}
+    write(tmp_path / "library", document(work, identifier="deaf-one"))
+    server = serve()
+    client = WebClient(server.url)
+    client.initialize()
+    in_vain(lambda: client.request("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "deaf-one"}}))
+    end = time.monotonic() + 30
+    while not (pid_file.exists() and pid_file.read_text()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+    taken = seconds_to_end(server)
+
+    client.close()
+    assert taken < IN_TIME
+    assert is_gone(int(pid_file.read_text()))
+
+
+@pytest.mark.parametrize("signals", [1, 2], ids=["told-once", "told-twice"])
+def test_nor_does_a_database_that_does_not_answer(serve, postgres, database, signals):
+    server = serve(environment={"WORKFLOWLOOKUP_JOURNAL": database})
+    client = WebClient(server.url)
+    client.initialize()
+    start = {"name": "workflow_start", "arguments": {"workflowId": "by-hand"}}
+    run = client.request("tools/call", start)["result"]["structuredContent"]["runId"]
+    with postgres.paused():
+        submission = {"runId": run, "stepId": "one", "output": "done"}
+        in_vain(lambda: client.request("tools/call", {"name": "workflow_submit", "arguments": submission}))
+        time.sleep(0.3)
+
+        taken = seconds_to_end(server, signals=signals)
+
+    client.close()
+    assert taken < IN_TIME
+    assert "cut short; runs go on with the next server" in server.log()
+
+
+def is_gone(pid):
+    """Whether a process has ended, or is about to be buried."""
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.05)
+    return False
