@@ -458,11 +458,13 @@ def _make_pages(
 def make_guard(settings: Settings, address: str) -> "Guard":
     """Who may come in where a server listens at this address."""
     from workflowlookup.transport.guard import Guard, is_loopback  # noqa: PLC0415
+    from workflowlookup.transport.guesses import Guesses  # noqa: PLC0415
     from workflowlookup.transport.oauth import Issuer, Oauth  # noqa: PLC0415
 
     issuer = issuer_of(settings)
     oauth = Oauth(Issuer(**issuer)) if issuer else None
-    return Guard(make_tokens(settings), oauth, is_loopback=is_loopback(address))
+    guesses = Guesses(settings.trusted_proxies)
+    return Guard(make_tokens(settings), oauth, is_loopback=is_loopback(address), guesses=guesses)
 
 
 def serve_http(settings: Settings) -> int:

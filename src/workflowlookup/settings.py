@@ -124,6 +124,15 @@ def names(value: object) -> tuple[str, ...]:
     raise ValueError("a list of names (in the environment separated by ',')")
 
 
+def networks(value: object) -> tuple[str, ...]:
+    import ipaddress  # noqa: PLC0415 - seldom needed
+
+    try:
+        return tuple(str(ipaddress.ip_network(part)) for part in names(value))
+    except ValueError:
+        raise ValueError("a list of addresses and networks, such as 10.0.0.5 and 172.16.0.0/12") from None
+
+
 def address(value: object) -> str:
     host, separator, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if value == "" or (host and separator and port.isdecimal() and int(port) <= 65_535):
@@ -264,6 +273,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="Origins of other web pages that may ask over HTTP, such as https://tools.example.com; * allows all.",
     ),
     Setting(
+        name="trusted_proxies",
+        default=("127.0.0.1/32", "::1/128"),
+        parse=networks,
+        help="Addresses and networks of proxies that are believed when X-Forwarded-For says where a request is from; "
+        "those who guess tokens are slowed down by it.",
+    ),
+    Setting(
         name="max_sessions",
         default=1_000,
         parse=whole_number(1, 100_000),
@@ -340,6 +356,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     http: str
     allowed_hosts: tuple[str, ...]
     allowed_origins: tuple[str, ...]
+    trusted_proxies: tuple[str, ...]
     max_sessions: int
     idle_seconds: float
     requests_per_minute: int

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from workflowlookup.access import LOCAL, Access
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.tokens import PREFIX, Store, Token
+from workflowlookup.transport.guesses import Guesses
 from workflowlookup.transport.oauth import KeysAway, Oauth
 from workflowlookup.transport.views import CURRENT
 
@@ -48,8 +49,11 @@ _NO_STORE: Final = {"Cache-Control": "no-store"}
 class Guard:
     """Who may come in."""
 
-    def __init__(self, tokens: Store, oauth: Oauth | None, *, is_loopback: bool) -> None:
+    def __init__(
+        self, tokens: Store, oauth: Oauth | None, *, is_loopback: bool, guesses: Guesses | None = None
+    ) -> None:
         self._tokens = tokens
+        self._guesses = guesses or Guesses()
         self._oauth = oauth
         self._is_closed = oauth is not None or not is_loopback
         self._version: tuple[int, int] = (-1, -1)
@@ -90,13 +94,21 @@ class Guard:
             said = _BEARER.fullmatch(headers[0])
             if said is None:
                 return self._refuse(request, 401, "invalid_request", "Send Authorization: Bearer TOKEN.")
-            access = await self._find(said[1], is_again=is_again)
+            secret = said[1]
         elif by_cookie and (cookie := request.cookies.get(COOKIE)):
-            access = await self._find(cookie, is_again=is_again)
+            secret = cookie
         elif self._is_open(request, is_again=is_again):
             return LOCAL
         else:
             return self._refuse(request, 401, "", "This server wants to know who you are: send a token.")
+        if is_again:
+            access = await self._find(secret, is_again=True)
+        else:
+            place = self._guesses.place_of(request)
+            if wait := self._guesses.seconds_to_wait(place, secret):
+                return _slow_down(wait)
+            access = await self._find(secret, is_again=False)
+            self._guesses.note(place, secret, is_good=access is not None)
         if access is None:
             return self._refuse(request, 401, "invalid_token", "The token is not known, has expired or was revoked.")
         if not access.may("read"):
@@ -289,6 +301,12 @@ def why_not_listen(address: str, *, has_tokens: Callable[[], bool], has_issuer: 
 def needs_everything(access: Access) -> str:
     """Why one may not see figures of all workflows together."""
     return "" if access.sees_all else "This is about all workflows: it takes a token that is good for all of them."
+
+
+def _slow_down(wait: int) -> Response:
+    told = f"Too many wrong tokens came from your address. Wait {wait} seconds before you try another."
+    body = {"error": "slow_down", "error_description": told}
+    return JSONResponse(body, 429, {**_NO_STORE, "Retry-After": str(wait)})
 
 
 def _base(request: Request) -> str:

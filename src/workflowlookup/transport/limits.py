@@ -33,16 +33,23 @@ class Rate:
 
     def take(self, client: str) -> int:
         """Count a request; how many seconds to wait when it is too many, else 0."""
-        if not self._most:
-            return 0
-        now = time.monotonic()
-        left, at = self._clients.pop(client, (float(self._most), now))
-        left = min(float(self._most), left + (now - at) * self._most / 60)
-        is_taken = left >= 1
-        self._clients[client] = (left - 1 if is_taken else left, now)
+        wait = self.wait(client)
+        if self._most:
+            self._clients[client] = (self._left(client) - (not wait), time.monotonic())
+            self._clients.move_to_end(client)
         if len(self._clients) > MOST_CLIENTS:
             self._clients.popitem(last=False)
-        return 0 if is_taken else max(1, math.ceil((1 - left) * 60 / self._most))
+        return wait
+
+    def wait(self, client: str) -> int:
+        """How many seconds to wait before the next request; 0 when it may come now."""
+        left = self._left(client)
+        return 0 if not self._most or left >= 1 else max(1, math.ceil((1 - left) * 60 / self._most))
+
+    def _left(self, client: str) -> float:
+        now = time.monotonic()
+        left, at = self._clients.get(client, (float(self._most), now))
+        return min(float(self._most), left + (now - at) * self._most / 60)
 
 
 def is_allowed_host(host: str, allowed: Iterable[str]) -> bool:

@@ -91,6 +91,12 @@ class Login:
         if isinstance(access, Response):
             if access.status_code >= 500:
                 return self._page(following, "Nobody can be let in now. Try again in a moment.", 503)
+            if access.status_code == 429:
+                wait = access.headers["Retry-After"]
+                told = f"Too many wrong tokens came from your address. Try again in {wait} seconds."
+                page = self._page(following, told, 429)
+                page.headers["Retry-After"] = wait
+                return page
             told = "This token is not known, has expired or was revoked, or may see nothing here."
             return self._page(following, told, 401)
         response = RedirectResponse(following, 303, {"Cache-Control": "no-store"})

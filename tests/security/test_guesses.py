@@ -1,0 +1,199 @@
+"""Whoever tries one token after the other is slowed down, and nobody else."""
+
+import asyncio
+import logging
+import secrets
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+
+from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.runs.tokens import Tokens
+from workflowlookup.transport import guesses, limits
+from workflowlookup.transport.guard import Guard
+from workflowlookup.transport.guesses import GUESSES_PER_MINUTE, Guesses
+from workflowlookup.transport.login import Login
+
+BASE = "http://127.0.0.1:8787"
+OURS = {"origin": BASE, "sec-fetch-site": "same-origin"}
+PROXY = "10.0.0.9"
+
+
+@pytest.fixture
+def now(monkeypatch):
+    now = [1_000.0]
+    monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
+    yield tokens
+    tokens.close()
+
+
+@pytest.fixture
+def good(tokens):
+    return tokens.create("ada", ["read"], ["*"], seconds=600)[0]
+
+
+@pytest.fixture
+def ask(tokens, now):
+    """Asks for a page with a token, from an address, in the thread of the test: the journal is of one thread."""
+
+    async def page(_):
+        return PlainTextResponse("here you are")
+
+    login = Login(Guard(tokens, None, is_loopback=True, guesses=Guesses([PROXY])))
+    pages = Starlette(routes=[Route("/{path:path}", page)])
+    app = Starlette(routes=[*login.routes(), Mount("/", app=login.guarded(pages))])
+
+    async def send(token, address, *, by_form, headers):
+        transport = httpx2.ASGITransport(app, client=(address, 5))
+        async with httpx2.AsyncClient(transport=transport, base_url=BASE) as client:
+            if by_form:
+                return await client.post("/login", data={"token": token}, headers={**OURS, **headers})
+            return await client.get("/", headers={"authorization": f"Bearer {token}", **headers})
+
+    with asyncio.Runner() as runner:
+        yield lambda token, address="192.0.2.1", *, by_form=False, **headers: runner.run(
+            send(token, address, by_form=by_form, headers={name.replace("_", "-"): v for name, v in headers.items()})
+        )
+
+
+def wrong():
+    return f"wl_{secrets.token_urlsafe(32)}"
+
+
+def guess(ask, *from_where, **how):
+    """Try tokens until the answer is another than no; how many were looked at, and that answer."""
+    for number in range(GUESSES_PER_MINUTE + 1):
+        answer = ask(wrong(), *from_where, **how)
+        if answer.status_code != 401:
+            return number, answer
+    return number + 1, answer
+
+
+@pytest.mark.parametrize("by_form", [False, True], ids=["bearer", "form"])
+def test_after_some_wrong_tokens_no_other_is_looked_at(ask, good, by_form):
+    number, answer = guess(ask, by_form=by_form)
+
+    assert (number, answer.status_code) == (GUESSES_PER_MINUTE, 429)
+    assert answer.headers["retry-after"] == "3"
+    assert "Too many wrong tokens came from your address" in answer.text
+    assert ask(good, by_form=by_form).status_code == 429
+
+
+def test_it_is_slow_and_not_for_ever(ask, good, now):
+    guess(ask)
+    now[0] += 3.0
+
+    assert [ask(wrong()).status_code for _ in range(2)] == [401, 429]
+    now[0] += 3.0
+    assert ask(good).status_code == 200
+
+
+def test_other_addresses_notice_nothing(ask, good):
+    guess(ask)
+
+    assert ask(good, "192.0.2.2").status_code == 200
+
+
+def test_whoever_was_let_in_from_there_goes_on(ask, good):
+    assert ask(good).status_code == 200
+    guess(ask)
+
+    assert ask(good).status_code == 200
+
+
+def test_a_client_that_repeats_itself_does_not_guess(ask, good):
+    stale = wrong()
+
+    assert {ask(stale).status_code for _ in range(3 * GUESSES_PER_MINUTE)} == {401}
+    assert ask(good).status_code == 200
+
+
+def test_one_network_of_ipv6_is_one_place(ask):
+    for number in range(GUESSES_PER_MINUTE):
+        ask(wrong(), f"2001:db8::{number:x}")
+
+    assert ask(wrong(), "2001:db8::ffff").status_code == 429
+    assert ask(wrong(), "2001:db8:0:1::1").status_code == 401
+
+
+def test_behind_a_proxy_it_is_the_client_that_counts(ask, good):
+    number, answer = guess(ask, PROXY, x_forwarded_for="198.51.100.7")
+
+    assert (number, answer.status_code) == (GUESSES_PER_MINUTE, 429)
+    assert ask(good, PROXY, x_forwarded_for="198.51.100.8").status_code == 200
+
+
+def test_nobody_else_is_believed_about_where_they_come_from(ask):
+    for number in range(GUESSES_PER_MINUTE):
+        ask(wrong(), x_forwarded_for=f"198.51.100.{number}")
+
+    assert ask(wrong(), x_forwarded_for="198.51.100.99").status_code == 429
+
+
+@pytest.mark.parametrize(
+    ("peer", "said", "place"),
+    [
+        ("192.0.2.1", [], "192.0.2.1"),
+        ("192.0.2.1", ["198.51.100.7"], "192.0.2.1"),
+        (PROXY, [], PROXY),
+        (PROXY, ["198.51.100.7"], "198.51.100.7"),
+        (PROXY, ["1.1.1.1, 198.51.100.7"], "198.51.100.7"),
+        (PROXY, ["1.1.1.1", "198.51.100.7"], "198.51.100.7"),
+        (PROXY, [f"198.51.100.7, {PROXY}"], "198.51.100.7"),
+        (PROXY, ["198.51.100.7, somewhere"], PROXY),
+        (PROXY, [""], PROXY),
+        ("::ffff:10.0.0.9", ["198.51.100.7"], "198.51.100.7"),
+        ("fe80::1%eth0", [], "fe80::/64"),
+    ],
+)
+def test_where_a_request_comes_from(peer, said, place):
+    headers = [(b"x-forwarded-for", line.encode()) for line in said]
+    request = Request({"type": "http", "client": (peer, 5), "headers": headers})
+
+    assert Guesses([PROXY]).place_of(request) == place
+
+
+def test_it_is_logged_once_and_without_tokens(ask, caplog):
+    with caplog.at_level(logging.INFO, logger="workflowlookup"):
+        guess(ask)
+        guess(ask)
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "too many wrong tokens came from 192.0.2.1: others are not even looked at for now"
+    ]
+
+
+def test_what_is_remembered_is_bounded(monkeypatch):
+    monkeypatch.setattr(guesses, "MOST_TRIED", 10)
+    monkeypatch.setattr(limits, "MOST_CLIENTS", 10)
+    all_of_them = Guesses()
+    for number in range(100):
+        for guessed in range(GUESSES_PER_MINUTE + 1):
+            all_of_them.seconds_to_wait(str(number), str(guessed))
+            all_of_them.note(str(number), str(guessed), is_good=False)
+
+    kept = [vars(all_of_them)[name] for name in ("_tried", "_said_at")]
+    assert [len(one) for one in kept] == [10, 10]
+
+
+def test_the_server_slows_them_down(own_house):
+    with httpx2.Client() as client:
+        told = [
+            client.post(own_house.server.url, content=b"{}", headers={"authorization": f"Bearer {wrong()}"})
+            for _ in range(GUESSES_PER_MINUTE + 1)
+        ]
+    other = own_house.client("root", **{"x-forwarded-for": "198.51.100.8"})
+
+    assert [one.status_code for one in told] == [401] * GUESSES_PER_MINUTE + [429]
+    assert other.initialize()["result"]["serverInfo"]["name"] == "workflowlookup"
+    assert own_house.server.log().count("too many wrong tokens") == 1
