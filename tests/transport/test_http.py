@@ -114,6 +114,7 @@ def test_what_a_client_says_of_itself_is_never_the_sdks_business(plain, connect)
         (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', 400, -32600),
         (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', 400, -32600),
         (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', 400, -32600),
+        (b'{"jsonrpc":"2.0","id":%b,"method":"ping","params":{}}' % (b"9" * 5_000), 400, -32600),
         (LIST, 400, -32000),
         (b"[" * 100_000, 400, -32700),
     ],

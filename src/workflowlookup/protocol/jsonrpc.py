@@ -11,6 +11,8 @@ import msgspec
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidRequest, ParseError, WorkflowLookupError
 
+USUAL_DIGITS: Final = 100
+"""What is longer may be more than can be read as a number."""
 MAX_BATCH: Final = 100
 NULL_ID: Final = b"null"
 
@@ -90,7 +92,7 @@ def decode(line: bytes) -> Message:
             line.decode()
         usual = _decode_usual(line)
         request_id = bytes(usual.id)
-        if request_id.isdigit():
+        if request_id.isdigit() and len(request_id) <= USUAL_DIGITS:
             return Request(request_id, usual.method, usual.params, len(line))
     except msgspec.ValidationError:
         pass
