@@ -18,12 +18,14 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from workflowlookup.transport.http import Door
+from workflowlookup.transport.http import BODY_SECONDS, Door
 
 log = logging.getLogger(__name__)
 
 HEAD_SECONDS: Final = 15.0
 """How long a client may take to send the headers of a request."""
+WHOLE_SECONDS: Final = BODY_SECONDS + 5.0
+"""How long it may take to send the rest; who is to be told that a message came too late is told before."""
 KEEP_ALIVE_SECONDS: Final = 75
 LAST_SECONDS: Final = 0.3
 """How long answers may take that are being written when the server ends."""
@@ -35,29 +37,35 @@ BACKLOG: Final = 1024
 
 
 class Impatient(H11Protocol):
-    """HTTP/1.1, for clients that say what they want within reasonable time."""
+    """HTTP/1.1, for clients that say what they want within reasonable time: whoever reads it, and if nobody does."""
 
+    _expected: object = None
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._expect_head()
+        self._expect(h11.IDLE)
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._expect_head()
+    def handle_events(self) -> None:
+        super().handle_events()
+        state = self.conn.their_state
+        is_kept = state is h11.IDLE and not self.conn.trailing_data[0]  # until it asks again
+        self._expect(None if is_kept else state)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._expect(None)
+
+    def _expect(self, state: object) -> None:
+        """Time runs from when something is expected; that a little of it comes does not stop it."""
+        if state is self._expected:
+            return
+        self._expected = state
         if self._late is not None:
             self._late.cancel()
-
-    def _expect_head(self) -> None:
-        if self.conn.their_state is not h11.IDLE and self._late is not None:
-            self._late.cancel()
-            self._late = None
-        elif self.conn.their_state is h11.IDLE and self._late is None:
-            self._late = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+        limits: dict[object, float] = {h11.IDLE: HEAD_SECONDS, h11.SEND_BODY: WHOLE_SECONDS}
+        seconds = limits.get(state)
+        self._late = self.loop.call_later(seconds, self.transport.close) if seconds is not None else None
 
 
 class _Listener(uvicorn.Server):

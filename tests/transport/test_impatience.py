@@ -1,0 +1,78 @@
+"""Clients that do not say what they want within reasonable time are let go; all others are not."""
+
+import asyncio
+import contextlib
+
+import pytest
+import uvicorn
+from starlette.responses import PlainTextResponse
+
+from workflowlookup.transport import listening
+from workflowlookup.transport.listening import Impatient, listen
+
+HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
+POST = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n"
+
+
+async def site(scope, receive, send):
+    """Answers at once; at `/read`, when it has the whole body."""
+    if scope["path"] == "/read":
+        while (await receive()).get("more_body"):
+            pass
+    await PlainTextResponse("here you are")(scope, receive, send)
+
+
+@pytest.fixture
+def talk(monkeypatch):
+    """Says something every now and then; how it ends: `let go`, or `kept`. Time runs 30 times as fast."""
+    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(listening, "WHOLE_SECONDS", 0.8)
+
+    async def held(*said, seconds=2.0):
+        listener = listen("127.0.0.1", 0)
+        config = uvicorn.Config(site, http=Impatient, ws="none", lifespan="off", log_config=None, access_log=False)
+        server = uvicorn.Server(config)
+        server.capture_signals = contextlib.nullcontext
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        ended = asyncio.create_task(reader.read())
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        words = iter(said)
+        while loop.time() < end and not ended.done():
+            with contextlib.suppress(ConnectionError):
+                writer.write(next(words, b""))
+                await writer.drain()
+            await asyncio.sleep(0.1)
+        outcome = "let go" if ended.done() else "kept"
+        writer.close()
+        server.should_exit = True
+        await serving
+        with contextlib.suppress(ConnectionError):
+            await ended
+        return outcome
+
+    return lambda *said, **options: asyncio.run(held(*said, **options))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        [HEAD[:1], *[b"x"] * 100],
+        [HEAD, HEAD[:5], *[b"x"] * 100],
+        [HEAD + HEAD[:5]],
+        [POST % b"/read", *[b"x"] * 100],
+        [POST % b"/at-once", *[b"x"] * 100],
+        [HEAD + POST % b"/read"],
+    ],
+    ids=["nothing", "head", "second-head", "pipelined-head", "body", "body-that-nobody-reads", "pipelined-body"],
+)
+def test_whoever_does_not_finish_is_let_go(talk, said):
+    assert talk(*said) == "let go"
+
+
+def test_whoever_does_may_wait_and_ask_again(talk):
+    whole = POST.replace(b"1000", b"3") % b"/read"
+
+    assert talk(HEAD, *[b""] * 8, whole, b"a", b"bc", *[b""] * 8, HEAD) == "kept"
