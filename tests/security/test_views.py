@@ -120,9 +120,9 @@ def test_what_may_not_be_seen_never_was(make_world, scopes, capabilities, budget
 
     for method, params in [*QUESTIONS, *(question for name in names for question in of_tools(name)), *lists()]:
         one, other = sees_part.ask(method, params), sees_all.ask(method, params)
-        told = json.dumps(one).replace(str(full.library), "")
+        told = json.dumps(one).replace(f"{full.library}/", "")
 
-        assert told == json.dumps(other).replace(str(open_only.library), ""), (method, params)
+        assert told == json.dumps(other).replace(f"{open_only.library}/", ""), (method, params)
         assert "canary" not in told or "canary" in f"{method}{params}"
 
 
@@ -148,6 +148,22 @@ def test_one_who_sees_nothing_is_in_an_empty_house(make_world, access):
     assert client.result("prompts/list") == {"prompts": []}
     assert client.result("workflow_runs")["runs"] == []
     assert client.refusal("workflow_get", {"id": OPEN[0]})["code"] == -32001
+
+
+@pytest.mark.parametrize(
+    ("access", "told"),
+    [(caller("admin"), False), (caller("run", workflows=("*",)), False), (caller("admin", workflows=("*",)), True)],
+    ids=["admin-of-some", "runs-all", "admin-of-all"],
+)
+def test_where_a_document_lies_is_for_administrators_of_everything(make_world, access, told):
+    world = make_world()
+    client = world.connect(access)
+    asked = [("workflow_get", {"id": "docs-broken"}), ("resources/read", {"uri": "workflow://docs-broken"})]
+
+    refusals = [client.refusal(method, params) for method, params in asked]
+
+    assert [one["data"]["file"].endswith("docs-broken.json") for one in refusals] == [True, True]
+    assert [str(world.library) in json.dumps(one) for one in refusals] == [told, told]
 
 
 def test_a_run_of_a_hidden_workflow_keeps_its_id_and_nothing_else_is_said(make_world):

@@ -7,6 +7,7 @@ A method that `Catalog` or `Runs` gains must be given its rule here; `tests/tool
 
 import collections
 import functools
+import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NoReturn, Protocol
 
@@ -17,7 +18,7 @@ from workflowlookup.core.events import Record
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Context
-from workflowlookup.errors import Forbidden, RunStateError
+from workflowlookup.errors import Forbidden, RunStateError, WorkflowLookupError
 from workflowlookup.library.catalog import Catalog, Entry, Snapshot, Source
 from workflowlookup.library.directory import Listing
 from workflowlookup.runs.journal import Query, Summary
@@ -109,7 +110,18 @@ class ScopedCatalog(Catalog):
             raise self._not_found(workflow_id)  # which suggests from the view
         if workflow_id not in self.snapshot().entries:
             raise self._not_found(workflow_id)
-        return self._catalog.get(workflow_id)
+        try:
+            return self._catalog.get(workflow_id)
+        except WorkflowLookupError as refusal:
+            raise self._without_place(refusal) from None
+
+    def _without_place(self, refusal: WorkflowLookupError) -> WorkflowLookupError:
+        """What is wrong with a document, for those who are not to know where it lies."""
+        path = refusal.data.get("file")
+        if not isinstance(path, str) or self.sources:
+            return refusal
+        name = os.path.basename(path)
+        return type(refusal)(refusal.remedy.replace(path, name), **{**refusal.data, "file": name})
 
     def _sees(self, workflow_id: str) -> bool:
         return self._access.may("read", workflow_id)
