@@ -159,6 +159,12 @@ def test_times_stay_on_their_scale_in_order(times):
     ET.fromstring(scale.axis())
 
 
+def test_a_label_turns_no_text_around():
+    drawn = str(plots.bar([(1, "completed")], 1, "Runs of \u202eexe\u2066\x1b"))
+
+    assert 'aria-label="Runs of \ufffdexe\ufffd\ufffd"' in drawn
+
+
 def test_days_without_runs_have_a_ground():
     root = ET.fromstring(plots.columns([[(2, "completed"), (1, "failed")], [(0, "completed")]], "days"))
 

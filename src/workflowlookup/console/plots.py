@@ -9,6 +9,8 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
+from workflowlookup.core.svg import plain
+
 Part = tuple[float, str]
 """How much, and the class that draws it."""
 
@@ -96,5 +98,6 @@ def _column(index: int, parts: Sequence[Part], most: float) -> Iterator[str]:
 
 
 def _drawn(kind: str, box: str, label: str, marks: Iterator[str] | Sequence[str]) -> Markup:
-    head = f'<svg class="{kind}" viewBox="{box}" preserveAspectRatio="none" role="img" aria-label="{escape(label)}">'
+    said = escape(plain(label))
+    head = f'<svg class="{kind}" viewBox="{box}" preserveAspectRatio="none" role="img" aria-label="{said}">'
     return Markup(f"{head}{''.join(marks)}</svg>")  # noqa: S704 - numbers and classes of ours; the label is escaped

@@ -114,7 +114,7 @@ class _Picture:
         half = self._half - MARGIN + 1
         width, height = 2 * half, self._whole(1) + 1
         size = f'width="{width}" height="{height}" viewBox="{-half} 0 {width} {height}"'
-        name = quoteattr(f"Flow of {_plain(self._graph.name)}")
+        name = quoteattr(f"Flow of {plain(self._graph.name)}")
         parts = (f'<svg class="flow" role="group" aria-label={name} {size}>', *self._frames, *self._lines, *self._cards)
         return "\n".join((*parts, "</svg>\n"))
 
@@ -162,7 +162,7 @@ class _Picture:
         return y
 
     def _node(self, node: Node, y: int) -> int:
-        opening = f"<a href={quoteattr(f'#{self._anchor}-{_plain(node.id)}')}" if self._anchor else "<g"
+        opening = f"<a href={quoteattr(f'#{self._anchor}-{plain(node.id)}')}" if self._anchor else "<g"
         self._cards.append(f'{opening} class="node{_mark(node.state)}"><title>{_clean(_tooltip(node))}</title>')
         return self._frame(node, y) if node.kind is Kind.LOOP else self._card(node, y)
 
@@ -337,13 +337,16 @@ def is_from_right(text: str) -> bool:
     return next(letters, "L") != "L"
 
 
-_NOT_XML: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_NOT_SEEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufffe\uffff]"
+)
 
 
 def _clean(text: str) -> str:
-    """Text that XML may hold: escaped, and without control characters."""
-    return escape(_plain(text))
+    """Text that XML may hold: escaped, and without what is not seen or turns other text around."""
+    return escape(plain(text))
 
 
-def _plain(text: str) -> str:
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+def plain(text: str) -> str:
+    """Text of strangers for an attribute, which cannot hold marks: what hides is replaced."""
+    return _NOT_SEEN.sub("\N{REPLACEMENT CHARACTER}", text)
