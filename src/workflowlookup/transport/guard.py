@@ -58,6 +58,9 @@ class Guard:
         self._is_closed = oauth is not None or not is_loopback
         self._version: tuple[int, int] = (-1, -1)
         self._looked_at = float("-inf")
+        self._fault: StorageError | None = None
+        """Why nothing could be seen at that look."""
+        self._is_away = False
         self._kept: dict[bytes, Token] = {}
 
     async def authenticate(
@@ -70,18 +73,32 @@ class Guard:
         try:
             if is_again:
                 self._look()
-            return await self._authenticate(request, by_cookie=by_cookie, is_again=is_again)
+            found = await self._authenticate(request, by_cookie=by_cookie, is_again=is_again)
         except (StorageError, KeysAway) as problem:
-            log.warning("nobody can be let in: %s", problem or type(problem).__name__)
+            if not self._is_away:  # said once: there may be hundreds who are asked every moment
+                log.warning("nobody can be let in: %s", problem or type(problem).__name__)
+            self._is_away = True
             told = {"error": "temporarily_unavailable", "error_description": "Nobody can be let in now. Try again."}
             return JSONResponse(told, 503, {**_NO_STORE, "Retry-After": "5"})
+        if self._is_away:
+            log.warning("people can be let in again")
+        self._is_away = False
+        return found
 
     def _look(self) -> None:
         """See whether any token was made or revoked: one question for all who are let in again."""
         if time.monotonic() - self._looked_at < AGAIN_SECONDS:
+            if self._fault is not None:
+                raise self._fault
             return
-        version = self._tokens.version()
-        self._looked_at = time.monotonic()
+        self._fault = None
+        try:
+            version = self._tokens.version()
+        except StorageError as problem:
+            self._fault = problem
+            raise
+        finally:
+            self._looked_at = time.monotonic()
         if version != self._version:
             self._version = version
             self._kept.clear()

@@ -1,0 +1,66 @@
+"""The guard when it cannot ask who somebody is."""
+
+import asyncio
+import logging
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from workflowlookup.access import LOCAL
+from workflowlookup.errors import StorageError
+from workflowlookup.transport.guard import Guard
+
+REQUEST = Request({"type": "http", "client": ("127.0.0.1", 5), "headers": []})
+
+
+class Journal:
+    """Where tokens are; it can be away."""
+
+    is_away = True
+    asked = 0
+
+    def find(self, _):
+        return None
+
+    def version(self):
+        self.asked += 1
+        if self.is_away:
+            raise StorageError("It is away.")
+        return 0, 0
+
+
+@pytest.fixture
+def journal():
+    return Journal()
+
+
+@pytest.fixture
+def ask(journal):
+    """Who sends a request that is under way, asked as often as there are streams."""
+    guard = Guard(journal, None, is_loopback=True)
+
+    async def all_of_them(streams):
+        return [await guard.authenticate(REQUEST, is_again=True) for _ in range(streams)]
+
+    return lambda streams: asyncio.run(all_of_them(streams))
+
+
+def test_while_nobody_can_be_asked_streams_do_not_ask_each_for_themselves(ask, journal):
+    answers = ask(300)
+
+    assert {answer.status_code for answer in answers if isinstance(answer, Response)} == {503}
+    assert journal.asked < 10
+
+
+def test_that_nobody_can_be_let_in_is_said_once_and_so_is_the_end_of_it(ask, journal, caplog, monkeypatch):
+    monkeypatch.setattr("workflowlookup.transport.guard.AGAIN_SECONDS", 0.0)
+    with caplog.at_level(logging.INFO, logger="workflowlookup"):
+        ask(100)
+        journal.is_away = False
+        assert ask(100) == [LOCAL] * 100
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "nobody can be let in: It is away.",
+        "people can be let in again",
+    ]
