@@ -25,8 +25,8 @@ from workflowlookup.core.run import State, fold
 from workflowlookup.runs.postgres import PostgresJournal
 
 CLIENTS = 200 if IS_SOAK else 16
-SECONDS = 180 if IS_SOAK else 20
-FAULT_SECONDS = 8 if IS_SOAK else 4
+SECONDS = 180 if IS_SOAK else 12
+FAULT_SECONDS = 8 if IS_SOAK else 3
 MOST_GROWTH = 24 << 20
 SETTLE_SECONDS = 90
 
