@@ -311,7 +311,7 @@ class Connection:
         if tool is None:
             raise registry.unknown(name)
         arguments = call.optional("arguments", dict, "an object")
-        is_task = call.rules.tasks and call.optional("task", dict, "an object") is not None
+        is_task = call.rules.tasks and call.wants_task()
         if is_task and not tool.can_be_task:
             raise MethodNotFound(f"The tool '{name}' cannot be called as a task.", method=call.method)
         try:

@@ -99,7 +99,7 @@ class Upstreams:
                     raise
                 return link.refusal(f"{problem.message} (code {problem.code})")
             except (ValueError, RuntimeError) as problem:  # what it sent is not what the protocol or its schema says
-                return link.refusal(str(problem))
+                return link.refusal(_misfit(problem))
             result = _result(answer)
             return link.refusal(result.text, result.structured) if result.is_error else result
 
@@ -364,6 +364,15 @@ def _text(block: "ContentBlock") -> str:
             return f"[{block.uri}]"
         case kind:
             return f"[{kind}, {block.mime_type}]"
+
+
+def _misfit(problem: Exception) -> str:
+    """What is wrong with an answer, in a sentence; where the SDK's models refused it, by its first error."""
+    errors = getattr(problem, "errors", None)
+    if errors is None:
+        return str(problem)
+    first = errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"Its answer is not what the protocol says: {'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _cause(problem: BaseException) -> str:
