@@ -130,6 +130,18 @@ def test_what_is_always_answered_needs_no_session(plain, connect):
     assert (response.status_code, response.json()["result"]) == (200, {})
 
 
+@pytest.mark.parametrize("identifier", ["error", "result"])
+def test_an_id_says_nothing_of_what_became_of_a_request(plain, connect, identifier):
+    client = connect(plain)
+
+    answered = client.post({"jsonrpc": "2.0", "id": identifier, "method": "ping"})
+    refused = client.post(opening("1999-01-01") | {"id": identifier})
+
+    assert (answered.status_code, answered.json()["result"]) == (200, {})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (200, -32000)
+    assert "mcp-session-id" not in refused.headers
+
+
 def test_a_session_that_is_not_there_is_not_found(plain, connect):
     client = connect(plain)
 

@@ -175,8 +175,8 @@ class Door:
         elif isinstance(message, Request) and message.method == "initialize":
             await self._open(message, access, http)
         elif isinstance(message, Request) and not _has_envelope(message):
-            reply = self._connect(access).answer(message) or b""
-            await _json(400 if b'"error"' in reply[:200] else 200, reply)(scope, receive, send)
+            reply = self._connect(access).answer(message)
+            await _json(400 if _is_refusal(reply) else 200, reply or b"")(scope, receive, send)
         else:
             await self._sessions.handle_request(scope, receive, send)
 
@@ -197,7 +197,7 @@ class Door:
         scope, receive, send = http
         link = Link(self._connect(access), access)
         link.opening = link.connection.answer(message)
-        if link.opening is None or b'"result"' not in link.opening[: len(message.id) + 40]:
+        if _is_refusal(link.opening):
             await _json(200, link.opening or b"")(scope, receive, send)
             return
         scope[POST] = Post(link, message)
@@ -522,6 +522,10 @@ class Door:
             Family("sessions", "gauge", "Open sessions of the handshake era.", [({}, len(self._links))]),
             Family("clients_waiting", "gauge", "Clients with a call that waits for a run.", [({}, waiting)]),
         ]
+
+
+def _is_refusal(reply: bytes | None) -> bool:
+    return reply is None or "error" in msgspec.json.decode(reply)
 
 
 def _has_envelope(request: Request) -> bool:
