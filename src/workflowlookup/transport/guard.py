@@ -24,12 +24,10 @@ from workflowlookup.access import LOCAL, Access
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.tokens import PREFIX, Store, Token
 from workflowlookup.transport.oauth import KeysAway, Oauth
-from workflowlookup.transport.views import CURRENT
+from workflowlookup.transport.views import ACCESS, CURRENT
 
 log = logging.getLogger(__name__)
 
-ACCESS: Final = "access"
-"""Where in the scope of a request it says who sent it."""
 COOKIE: Final = "workflowlookup"
 METADATA: Final = "/.well-known/oauth-protected-resource"
 LOOK_SECONDS: Final = 0.5

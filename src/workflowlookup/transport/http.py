@@ -45,6 +45,7 @@ from workflowlookup.transport.sharing import (
     Sharing,
     is_for_another,
 )
+from workflowlookup.transport.views import ACCESS
 
 log = logging.getLogger(__name__)
 
@@ -120,16 +121,14 @@ class Door:
     # ── one request ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request; who it comes from is in `scope["access"]`, if anybody was told apart."""
-        access = scope.get("access")
+        """Serve one HTTP request; who it comes from is in `scope[ACCESS]`, if anybody was told apart."""
+        access = scope.get(ACCESS)
         client = str(getattr(access, "name", "") or (scope.get("client") or ("",))[0])
         wait = self._rate.take(client)
         if wait:
             self.metrics.refuse("rate")
             problem = f"more than {self._limits.requests_per_minute:,} requests in a minute; wait a little"
-            await _refuse(429, Overloaded(problem, details=problem, retryAfterSeconds=wait), retry=wait)(
-                scope, receive, send
-            )
+            await _busy(429, problem, wait)(scope, receive, send)
             return
         if scope["method"] != "POST":
             await self._pass(scope, receive, send)
@@ -151,17 +150,17 @@ class Door:
             self.metrics.refuse("malformed")
             return _json(400, jsonrpc.failure(message.id, message.problem))
         if isinstance(message, Batch):
-            problem = "batches are not answered over HTTP; send each message in a request of its own"
-            return _refuse(400, InvalidRequest(problem, details=problem))
+            return _invalid(400, "batches are not answered over HTTP; send each message in a request of its own")
         if isinstance(message, Request) and type(msgspec.json.decode(message.id)) not in (int, str):
-            problem = "id must be a whole number or a string"
-            return _refuse(400, InvalidRequest(problem, details=problem))
+            return _invalid(400, "id must be a whole number or a string")
         if self.is_draining and isinstance(message, Request):
-            self.metrics.refuse("draining")
-            problem = "the server is stopping; ask again, another one will answer"
-            error = Overloaded(problem, details=problem, retryAfterSeconds=RETRY_SECONDS)
-            return _refuse(503, error, request_id=message.id, retry=RETRY_SECONDS)
+            return self._refuse_last(message.id)
         return None
+
+    def _refuse_last(self, request_id: bytes = jsonrpc.NULL_ID) -> HttpResponse:
+        """For what comes while the server stops."""
+        self.metrics.refuse("draining")
+        return _busy(503, "the server is stopping; ask again, another one will answer", request_id=request_id)
 
     async def _admit(self, message: Message, access: object, http: Http) -> None:
         """Find the client that a message comes from, and pass the message on."""
@@ -238,8 +237,7 @@ class Door:
             request_id = msgspec.json.decode(message.id)
             if link.has_open(request_id):
                 problem = "a request with this id is waiting for its answer; ids must differ"
-                error = InvalidRequest(problem, details=problem)
-                await _refuse(400, error, request_id=message.id)(scope, receive, send)
+                await _invalid(400, problem, message.id)(scope, receive, send)
                 return
             if message.method == "initialize":
                 receive = _replaying(_for_sdk(message), receive)
@@ -259,7 +257,7 @@ class Door:
         if session is None:
             await self._sessions.handle_request(scope, receive, send)
             return
-        link = await self._link_of(session, scope.get("access"))
+        link = await self._link_of(session, scope.get(ACCESS))
         if isinstance(link, HttpResponse):
             await link(scope, receive, send)
             return
@@ -277,6 +275,8 @@ class Door:
         """The client of a session, or why there is none."""
         link: Link | HttpResponse | None = self._links.get(session)
         if link is None and self._sharing is not None:
+            if self.is_draining:
+                return self._refuse_last()  # not that it is gone: another server goes on with it
             try:
                 async with self._adopting:
                     link = self._links.get(session) or await self._adopt(self._sharing, session, access)
@@ -285,13 +285,13 @@ class Door:
         if isinstance(link, HttpResponse):
             return link
         if link is None or link.access != access or link.connection.is_finished:
-            return _not_found()
+            return _invalid(404, "there is no such session; begin a new one with initialize")
         return link
 
     async def _adopt(self, sharing: Sharing, session: str, access: object) -> Link | HttpResponse | None:
         """Go on with a session of another server: its client is not asked again who it is. Raises `StorageError`."""
         opening = sharing.find(session, access)
-        if opening is None or self.is_draining:
+        if opening is None:
             return None
         link = Link(self._connect(access), access)
         link.opening = link.connection.answer(opening)
@@ -302,8 +302,7 @@ class Door:
         if not inner:
             self.metrics.refuse("sessions")
             link.close(hands_over=False)
-            problem = "too many sessions are open here; try again"
-            return _refuse(503, Overloaded(problem, details=problem, retryAfterSeconds=1), retry=RETRY_SECONDS)
+            return _busy(503, "too many sessions are open here; try again")
         self._enter(session, inner, link)
         return link
 
@@ -338,8 +337,9 @@ class Door:
         try:
             if len(event["body"]) > MOST_PASSED:
                 self.metrics.refuse("size")
-                problem = f"it answers nothing that is open here, and is longer than {MOST_PASSED:,} bytes"
-                response = _refuse(413, InvalidRequest(problem, details=problem))
+                response = _invalid(
+                    413, f"it answers nothing that is open here, and is longer than {MOST_PASSED:,} bytes"
+                )
             elif self._sharing is not None:
                 self._sharing.pass_on(link, event["body"])
         except StorageError as problem:
@@ -369,11 +369,13 @@ class Door:
                     self._do(self._post_within(link, message, told))
 
     def _do(self, errand: Coroutine[Any, Any, object]) -> None:
+        """Have something done for which nobody waits."""
+
         async def run() -> None:
             try:
                 await errand
-            except Exception:  # broad on purpose: nobody waits for it
-                log.exception("what another server asked for could not be done")
+            except Exception:  # broad on purpose: others must not suffer from it
+                log.exception("a session could not be ended, or what came for it by another server not be told")
 
         task = asyncio.create_task(run())
         self._errands.add(task)
@@ -406,7 +408,7 @@ class Door:
                         return bytes(body)
         except TimeoutError:
             self.metrics.refuse("slow")
-            return _refuse(408, InvalidRequest("the message did not come", details="the message did not come"))
+            return _invalid(408, f"the message did not come within {BODY_SECONDS:g} seconds; send it again")
 
     # ── what goes on behind ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -445,10 +447,10 @@ class Door:
             self._looked.set()
             self._looked.clear()
             if time.monotonic() >= next_sweep:
-                await self._sweep()
+                self._sweep()
                 next_sweep = time.monotonic() + min(self._limits.idle_seconds / 4, 5.0)
 
-    async def _sweep(self) -> None:
+    def _sweep(self) -> None:
         """End the sessions that nobody uses; where servers share them, say which are used here."""
         now = time.monotonic()
         oldest, late = now - self._limits.idle_seconds, now - self._limits.idle_seconds / 8
@@ -461,7 +463,7 @@ class Door:
             session for session, link in self._links.items() if not link.in_flight and link.used_at < oldest
         ]:
             log.info("a session was not used for %g seconds and is ended", self._limits.idle_seconds)
-            await self._end(session)
+            self._do(self._end(session))
 
     async def _end(self, session: str) -> None:
         """End a session as its client would, here alone."""
@@ -581,6 +583,12 @@ def _refuse(
     return response
 
 
-def _not_found() -> HttpResponse:
-    problem = "there is no such session; begin a new one with initialize"
-    return _refuse(404, InvalidRequest(problem, details=problem))
+def _invalid(status: int, problem: str, request_id: bytes = jsonrpc.NULL_ID) -> HttpResponse:
+    return _refuse(status, InvalidRequest(problem, details=problem), request_id=request_id)
+
+
+def _busy(
+    status: int, problem: str, seconds: int = RETRY_SECONDS, *, request_id: bytes = jsonrpc.NULL_ID
+) -> HttpResponse:
+    error = Overloaded(problem, details=problem, retryAfterSeconds=seconds)
+    return _refuse(status, error, request_id=request_id, retry=seconds)

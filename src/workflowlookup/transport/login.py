@@ -17,7 +17,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from workflowlookup.access import Access
-from workflowlookup.transport.guard import ACCESS, COOKIE, Guard, Guarded
+from workflowlookup.transport.guard import COOKIE, Guard, Guarded
+from workflowlookup.transport.views import ACCESS
 
 LOGIN: Final = "/login"
 LOGOUT: Final = "/logout"

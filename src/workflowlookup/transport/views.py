@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 MOST_KEPT: Final = 256
 """How many callers' surfaces are kept ready."""
 
+ACCESS: Final = "access"
+"""Where in the scope of an HTTP request it says who sent it."""
 CURRENT: Final[contextvars.ContextVar[Access]] = contextvars.ContextVar("access")
-"""Who sent the request that is being served."""
+"""The same for those who are not given the scope."""
 
 
 class Views:
