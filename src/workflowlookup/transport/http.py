@@ -7,7 +7,6 @@ Everything happens on the thread of the event loop.
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -15,26 +14,26 @@ from typing import Any, Final
 
 import msgspec
 from mcp.server.lowlevel import Server
-from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, EventStore
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import Response as HttpResponse
 from starlette.types import Message as Event
 from starlette.types import Receive, Scope, Send
 
 from workflowlookup import __version__
-from workflowlookup.errors import InvalidRequest, Overloaded, StorageError, WorkflowLookupError
+from workflowlookup.errors import StorageError
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import LOOK_SECONDS, Connection
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS, META_VERSION
 from workflowlookup.runs.sessions import key_of
 from workflowlookup.transport.bell import Bell
+from workflowlookup.transport.inner import Http, SdkSessions, between, introduce, replaying, session_in
 from workflowlookup.transport.limits import Limits, Rate
 from workflowlookup.transport.link import POST, Bridge, Link, Post
 from workflowlookup.transport.metrics import Family, Metrics
-from workflowlookup.transport.replay import Replay
+from workflowlookup.transport.refusals import RETRY_SECONDS, busy, in_json, invalid, refuse
 from workflowlookup.transport.sharing import (
     ENDED,
     FOLLOWED,
@@ -51,23 +50,9 @@ log = logging.getLogger(__name__)
 
 BODY_SECONDS: Final = 20.0
 """How long a client may take to send a message, once its headers are there."""
-RETRY_SECONDS: Final = 1
 
-Http = tuple[Scope, Receive, Send]
 Connect = Callable[[object], Connection]
 """Makes the connection of a new client, by who it is."""
-
-
-class _Sessions(StreamableHTTPSessionManager):
-    """The SDK's sessions, each with a memory of its own of what was sent."""
-
-    @property
-    def event_store(self) -> EventStore:
-        return Replay()
-
-    @event_store.setter
-    def event_store(self, _: EventStore | None) -> None:
-        """There is none for all."""
 
 
 class Door:
@@ -110,7 +95,7 @@ class Door:
         if not is_traced:
             server.middleware.clear()  # the SDK's own makes spans, also when nobody collects them
         server.middleware.append(Bridge(self.metrics))
-        self._sessions = _Sessions(
+        self._sessions = SdkSessions(
             server,
             max_request_body_size=limits.max_message_bytes,
             max_sessions=limits.max_sessions,
@@ -128,7 +113,7 @@ class Door:
         if wait:
             self.metrics.refuse("rate")
             problem = f"more than {self._limits.requests_per_minute:,} requests in a minute; wait a little"
-            await _busy(429, problem, wait)(scope, receive, send)
+            await busy(429, problem, wait)(scope, receive, send)
             return
         if scope["method"] != "POST":
             await self._pass(scope, receive, send)
@@ -142,17 +127,17 @@ class Door:
         if refused is not None:
             await refused(scope, receive, send)
             return
-        await self._admit(message, access, (scope, _replaying(body, receive), send))
+        await self._admit(message, access, (scope, replaying(body, receive), send))
 
     def _refuse_message(self, message: Message) -> HttpResponse | None:
         """What cannot be served, whoever sends it."""
         if isinstance(message, Malformed):
             self.metrics.refuse("malformed")
-            return _json(400, jsonrpc.failure(message.id, message.problem))
+            return in_json(400, jsonrpc.failure(message.id, message.problem))
         if isinstance(message, Batch):
-            return _invalid(400, "batches are not answered over HTTP; send each message in a request of its own")
+            return invalid(400, "batches are not answered over HTTP; send each message in a request of its own")
         if isinstance(message, Request) and type(msgspec.json.decode(message.id)) not in (int, str):
-            return _invalid(400, "id must be a whole number or a string")
+            return invalid(400, "id must be a whole number or a string")
         if self.is_draining and isinstance(message, Request):
             return self._refuse_last(message.id)
         return None
@@ -160,7 +145,7 @@ class Door:
     def _refuse_last(self, request_id: bytes = jsonrpc.NULL_ID) -> HttpResponse:
         """For what comes while the server stops."""
         self.metrics.refuse("draining")
-        return _busy(503, "the server is stopping; ask again, another one will answer", request_id=request_id)
+        return busy(503, "the server is stopping; ask again, another one will answer", request_id=request_id)
 
     async def _admit(self, message: Message, access: object, http: Http) -> None:
         """Find the client that a message comes from, and pass the message on."""
@@ -175,7 +160,7 @@ class Door:
             await self._open(message, access, http)
         elif isinstance(message, Request) and not _has_envelope(message):
             reply = self._connect(access).answer(message)
-            await _json(400 if _is_refusal(reply) else 200, reply or b"")(scope, receive, send)
+            await in_json(400 if _is_refusal(reply) else 200, reply or b"")(scope, receive, send)
         else:
             await self._sessions.handle_request(scope, receive, send)
 
@@ -197,14 +182,14 @@ class Door:
         link = Link(self._connect(access), access)
         link.opening = link.connection.answer(message)
         if _is_refusal(link.opening):
-            await _json(200, link.opening or b"")(scope, receive, send)
+            await in_json(200, link.opening or b"")(scope, receive, send)
             return
         scope[POST] = Post(link, message)
         opened: list[str] = []
 
         async def note(event: Event) -> None:
             if event["type"] == "http.response.start" and event["status"] < 400:
-                session = MutableHeaders(raw=event["headers"]).get(MCP_SESSION_ID_HEADER)
+                session = session_in(event)
                 if session is not None:
                     opened.append(session)
                     self._enter(session, session, link)
@@ -215,7 +200,7 @@ class Door:
             await send(event)
 
         with link.in_use():
-            await self._sessions.handle_request(scope, _replaying(_for_sdk(message), receive), note)
+            await self._sessions.handle_request(scope, replaying(introduce(message), receive), note)
         if not opened:
             link.close(hands_over=False)
 
@@ -237,16 +222,16 @@ class Door:
             request_id = msgspec.json.decode(message.id)
             if link.has_open(request_id):
                 problem = "a request with this id is waiting for its answer; ids must differ"
-                await _invalid(400, problem, message.id)(scope, receive, send)
+                await invalid(400, problem, message.id)(scope, receive, send)
                 return
             if message.method == "initialize":
-                receive = _replaying(_for_sdk(message), receive)
+                receive = replaying(introduce(message), receive)
         elif self._sharing is not None and is_for_another(link, message):
             await self._pass_on(link, http)
             return
         scope[POST] = Post(link, message)
         with link.in_use():
-            await self._sessions.handle_request(*_between(session, link.inner, (scope, receive, send)))
+            await self._sessions.handle_request(*between(session, link.inner, (scope, receive, send)))
         if link.connection.is_finished:
             await self._end(session)
             self._end_everywhere(session)
@@ -264,7 +249,7 @@ class Door:
         if self._sharing is not None and scope["method"] == "GET":
             link.connection.continues()  # it may have lists from another server
         with link.in_use():
-            await self._sessions.handle_request(*_between(session, link.inner, (scope, receive, send)))
+            await self._sessions.handle_request(*between(session, link.inner, (scope, receive, send)))
         if scope["method"] == "DELETE":
             self._forget(session)
             self._end_everywhere(session)
@@ -281,11 +266,11 @@ class Door:
                 async with self._adopting:
                     link = self._links.get(session) or await self._adopt(self._sharing, session, access)
             except StorageError as problem:
-                return _refuse(503, problem, retry=RETRY_SECONDS)
+                return refuse(503, problem, retry=RETRY_SECONDS)
         if isinstance(link, HttpResponse):
             return link
         if link is None or link.access != access or link.connection.is_finished:
-            return _invalid(404, "there is no such session; begin a new one with initialize")
+            return invalid(404, "there is no such session; begin a new one with initialize")
         return link
 
     async def _adopt(self, sharing: Sharing, session: str, access: object) -> Link | HttpResponse | None:
@@ -298,36 +283,13 @@ class Door:
         link.connection.answer(Notification("notifications/initialized", None))
         link.key = key_of(session)
         sharing.follow(link)
-        inner = await self._post_within(link, opening, _for_sdk(opening))
+        inner = await self._sessions.post(link, opening, introduce(opening))
         if not inner:
             self.metrics.refuse("sessions")
             link.close(hands_over=False)
-            return _busy(503, "too many sessions are open here; try again")
+            return busy(503, "too many sessions are open here; try again")
         self._enter(session, inner, link)
         return link
-
-    async def _post_within(self, link: Link, message: Message, body: bytes) -> str:
-        """Hand the SDK a message that did not come by this door; the SDK's id of its session, or nothing."""
-        headers = [(b"content-type", b"application/json"), (b"accept", b"application/json, text/event-stream")]
-        headers += [(b"host", b"localhost")]
-        if link.inner:
-            headers += [(MCP_SESSION_ID_HEADER.encode(), link.inner.encode())]
-        scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
-        found: list[str] = []
-        done = asyncio.Event()
-
-        async def receive() -> Event:
-            await done.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(event: Event) -> None:
-            if event["type"] == "http.response.start" and event["status"] < 400:
-                found.append(MutableHeaders(raw=event["headers"]).get(MCP_SESSION_ID_HEADER) or link.inner)
-            elif event["type"] == "http.response.body" and not event.get("more_body", False):
-                done.set()
-
-        await self._sessions.handle_request({**scope, POST: Post(link, message)}, _replaying(body, receive), send)
-        return found[0] if found else ""
 
     async def _pass_on(self, link: Link, http: Http) -> None:
         """A message that is about something at another server."""
@@ -337,13 +299,13 @@ class Door:
         try:
             if len(event["body"]) > MOST_PASSED:
                 self.metrics.refuse("size")
-                response = _invalid(
+                response = invalid(
                     413, f"it answers nothing that is open here, and is longer than {MOST_PASSED:,} bytes"
                 )
             elif self._sharing is not None:
                 self._sharing.pass_on(link, event["body"])
         except StorageError as problem:
-            response = _refuse(503, problem, retry=RETRY_SECONDS)
+            response = refuse(503, problem, retry=RETRY_SECONDS)
         await response(scope, receive, send)
 
     def _hear_neighbour(self, topic: str, body: str) -> None:
@@ -366,7 +328,7 @@ class Door:
                 told = passed.message.encode()
                 message = jsonrpc.decode(told)
                 if not is_for_another(link, message):
-                    self._do(self._post_within(link, message, told))
+                    self._do(self._sessions.post(link, message, told))
 
     def _do(self, errand: Coroutine[Any, Any, object]) -> None:
         """Have something done for which nobody waits."""
@@ -392,7 +354,7 @@ class Door:
         declared = Headers(scope=scope).get("content-length", "")
         if declared.isdecimal() and int(declared[:20]) > limit:
             self.metrics.refuse("size")
-            return _json(413, jsonrpc.failure(too_long.id, too_long.problem))
+            return in_json(413, jsonrpc.failure(too_long.id, too_long.problem))
         body = bytearray()
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -403,12 +365,12 @@ class Door:
                     body += event.get("body", b"")
                     if len(body) > limit:
                         self.metrics.refuse("size")
-                        return _json(413, jsonrpc.failure(too_long.id, too_long.problem))
+                        return in_json(413, jsonrpc.failure(too_long.id, too_long.problem))
                     if not event.get("more_body", False):
                         return bytes(body)
         except TimeoutError:
             self.metrics.refuse("slow")
-            return _invalid(408, f"the message did not come within {BODY_SECONDS:g} seconds; send it again")
+            return invalid(408, f"the message did not come within {BODY_SECONDS:g} seconds; send it again")
 
     # ── what goes on behind ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -468,23 +430,8 @@ class Door:
     async def _end(self, session: str) -> None:
         """End a session as its client would, here alone."""
         link = self._forget(session)
-        if link is None:
-            return
-        scope = {
-            "type": "http",
-            "method": "DELETE",
-            "path": "/",
-            "query_string": b"",
-            "headers": [(MCP_SESSION_ID_HEADER.encode(), link.inner.encode()), (b"host", b"localhost")],
-        }
-
-        async def nothing() -> Event:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def nowhere(_: Event) -> None:
-            """Nobody hears it."""
-
-        await self._sessions.handle_request(scope, nothing, nowhere)
+        if link is not None:
+            await self._sessions.end(link)
 
     def _forget(self, session: str) -> Link | None:
         link = self._links.pop(session, None)
@@ -533,62 +480,3 @@ def _is_refusal(reply: bytes | None) -> bool:
 def _has_envelope(request: Request) -> bool:
     meta = request.params.get("_meta") if isinstance(request.params, dict) else None
     return isinstance(meta, dict) and META_VERSION in meta
-
-
-def _for_sdk(message: Request) -> bytes:
-    """`initialize` as the SDK takes it: what the client said of itself is the connection's business alone."""
-    version = message.params.get("protocolVersion") if isinstance(message.params, dict) else None
-    params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "client", "version": ""}}
-    told = {"jsonrpc": "2.0", "id": msgspec.json.decode(message.id), "method": "initialize", "params": params}
-    return json.dumps(told).encode()
-
-
-def _replaying(body: bytes, receive: Receive) -> Receive:
-    """What gives a body that was read already, then goes on as before."""
-    events: list[Event] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Event:
-        return events.pop() if events else await receive()
-
-    return replay
-
-
-def _between(session: str, inner: str, http: Http) -> Http:
-    """A request of a session that the client and the SDK have different ids of."""
-    if session == inner:
-        return http
-    scope, receive, send = http
-    name = MCP_SESSION_ID_HEADER.encode()
-    headers = [(key, inner.encode() if key.lower() == name else value) for key, value in scope["headers"]]
-
-    async def outward(event: Event) -> None:
-        if event["type"] == "http.response.start":
-            told = [(key, session.encode() if key.lower() == name else value) for key, value in event["headers"]]
-            event = {**event, "headers": told}
-        await send(event)
-
-    return {**scope, "headers": headers}, receive, outward
-
-
-def _json(status: int, body: bytes) -> HttpResponse:
-    return HttpResponse(body, status_code=status, media_type="application/json")
-
-
-def _refuse(
-    status: int, error: WorkflowLookupError, *, request_id: bytes = jsonrpc.NULL_ID, retry: int | None = None
-) -> HttpResponse:
-    response = _json(status, jsonrpc.failure(request_id, error))
-    if retry is not None:
-        response.headers["Retry-After"] = str(retry)
-    return response
-
-
-def _invalid(status: int, problem: str, request_id: bytes = jsonrpc.NULL_ID) -> HttpResponse:
-    return _refuse(status, InvalidRequest(problem, details=problem), request_id=request_id)
-
-
-def _busy(
-    status: int, problem: str, seconds: int = RETRY_SECONDS, *, request_id: bytes = jsonrpc.NULL_ID
-) -> HttpResponse:
-    error = Overloaded(problem, details=problem, retryAfterSeconds=seconds)
-    return _refuse(status, error, request_id=request_id, retry=seconds)
