@@ -346,9 +346,7 @@ class Web(msgspec.Struct, frozen=True):
     surface: "SharedSurface"
 
 
-def make_asgi(
-    settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: int = 0, *, is_traced: bool = False
-) -> Web:
+def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", *, is_traced: bool = False) -> Web:
     """The web site of a server that listens at this address."""
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
     from workflowlookup.transport.figures import figures_of  # noqa: PLC0415
@@ -371,7 +369,7 @@ def make_asgi(
         max_sessions=settings.max_sessions,
         idle_seconds=settings.idle_seconds,
         requests_per_minute=settings.requests_per_minute,
-        allowed_hosts=(*names_of(host, port), *settings.allowed_hosts),
+        allowed_hosts=(*names_of(host), *settings.allowed_hosts),
         allowed_origins=settings.allowed_origins,
     )
     figures = figures_of(surface)
@@ -479,7 +477,7 @@ def serve_http(settings: Settings) -> int:
         print(f"workflowlookup: {problem}", file=sys.stderr)  # noqa: T201 - said to whoever starts it
         return 2
     bell = Bell()
-    web = make_asgi(settings, bell, address, listener.getsockname()[1], is_traced=start_traces(os.environ))
+    web = make_asgi(settings, bell, address, is_traced=start_traces(os.environ))
     web.surface.settle()
     try:
         return run(

@@ -10,7 +10,7 @@ import msgspec
 
 MOST_CLIENTS: Final = 10_000
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
-"""The names of this machine for itself."""
+"""The names of this machine for itself, as a `Host` header has them."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +72,8 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def names_of(host: str, port: int) -> tuple[str, ...]:
+def names_of(host: str) -> tuple[str, ...]:
     """What a server that listens here may be called, unless the settings say otherwise."""
-    if host.strip("[]") in ("127.0.0.1", "localhost", "::1"):
-        return LOOPBACK
-    return (*LOOPBACK, host.lower(), f"{host.lower()}:{port}")
+    plain = host.lower().strip("[]")
+    name = f"[{plain}]" if ":" in plain else plain
+    return LOOPBACK if name in LOOPBACK else (*LOOPBACK, name)
