@@ -349,7 +349,7 @@ class Web(msgspec.Struct, frozen=True):
 def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", *, is_traced: bool = False) -> Web:
     """The web site of a server that listens at this address."""
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
-    from workflowlookup.transport.figures import figures_of  # noqa: PLC0415
+    from workflowlookup.transport import figures  # noqa: PLC0415
     from workflowlookup.transport.http import Door  # noqa: PLC0415
     from workflowlookup.transport.limits import Limits, names_of  # noqa: PLC0415
     from workflowlookup.transport.metrics import Metrics  # noqa: PLC0415
@@ -372,21 +372,21 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", *, is_t
         allowed_hosts=(*names_of(host), *settings.allowed_hosts),
         allowed_origins=settings.allowed_origins,
     )
-    figures = figures_of(surface)
     views = Views(surface)
     door = Door(
         lambda access: Connection(views.of(access)),
         limits,
         bell,
-        Metrics([figures.families]),
-        input_schema_of=lambda name: figures_of(views.current).input_schema_of(name),
+        Metrics([functools.partial(figures.families, surface)]),
+        input_schema_of=lambda name: figures.input_schema_of(views.current, name),
         sharing=_make_sharing(settings, neighbours),
         is_traced=is_traced,
     )
     guard = make_guard(settings, host)
     pages, end_streams = _make_pages(settings, views, guard, lambda: door.metrics.refuse("access"))
     door.endings.append(end_streams)
-    site = make_site(door, limits, guard=guard, find_fault=figures.find_fault, routes=pages)
+    find_fault = functools.partial(figures.find_fault, surface)
+    site = make_site(door, limits, guard=guard, find_fault=find_fault, routes=pages)
     return Web(site, door, surface)
 
 
