@@ -1,5 +1,6 @@
 """The composition root: settings in, a server or a catalog out."""
 
+import contextlib
 import functools
 import logging
 import os
@@ -458,6 +459,11 @@ def make_guard(settings: Settings, address: str) -> "Guard":
     return Guard(make_tokens(settings), oauth, is_loopback=is_loopback(address))
 
 
+def _has_tokens(settings: Settings) -> bool:
+    with contextlib.closing(make_tokens(settings)) as tokens:
+        return tokens.any_valid()
+
+
 def serve_http(settings: Settings) -> int:
     """Serve HTTP until told to stop; the exit code."""
     from workflowlookup.transport.bell import Bell  # noqa: PLC0415
@@ -469,9 +475,7 @@ def serve_http(settings: Settings) -> int:
     host, port = split_address(settings.http)
     listener = listen(host, port)
     address = listener.getsockname()[0]
-    problem = why_not_listen(
-        address, has_tokens=lambda: make_tokens(settings).any_valid(), has_issuer=bool(issuer_of(settings))
-    )
+    problem = why_not_listen(address, has_tokens=lambda: _has_tokens(settings), has_issuer=bool(issuer_of(settings)))
     if problem:
         listener.close()
         print(f"workflowlookup: {problem}", file=sys.stderr)  # noqa: T201 - said to whoever starts it
