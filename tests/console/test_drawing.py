@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from make import document, loop, step
 from workflowlookup.console import plots
-from workflowlookup.console.text import ago, iso, now, one_line, plural, seen
+from workflowlookup.console.text import ago, iso, one_line, plural, seen
 from workflowlookup.console.timeline import _unknown, entries
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Moment
@@ -17,6 +17,7 @@ from workflowlookup.core.building import build
 from workflowlookup.core.events import Cancelled
 from workflowlookup.core.graph import draw
 from workflowlookup.core.svg import as_fragment
+from workflowlookup.runs.clock import now
 
 
 @pytest.mark.parametrize(

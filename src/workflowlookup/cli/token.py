@@ -6,9 +6,10 @@ from typing import Final
 
 from workflowlookup.access import SCOPES
 from workflowlookup.app import make_tokens
-from workflowlookup.cli.journal import age, ago, has_journal, now, person
+from workflowlookup.cli.journal import age, ago, has_journal, person
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, plural, write, write_json, write_table
+from workflowlookup.runs.clock import now
 from workflowlookup.runs.tokens import PREFIX, Token, TokenProblem
 from workflowlookup.settings import Settings
 

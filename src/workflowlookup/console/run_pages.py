@@ -12,7 +12,6 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from workflowlookup.console import timeline
 from workflowlookup.console.guard import NotThere, Refused
 from workflowlookup.console.looking import current, find_run, page_of
-from workflowlookup.console.text import now
 from workflowlookup.console.visit import Visit
 from workflowlookup.core import report as reports
 from workflowlookup.core.calls import call_arguments, name_call
@@ -25,6 +24,7 @@ from workflowlookup.core.run import Run, Waiting
 from workflowlookup.core.svg import as_fragment
 from workflowlookup.core.why import Explanation, Fate, Reason, explain_run
 from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Query, Summary
 
 PAGE: Final = 50

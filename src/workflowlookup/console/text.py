@@ -5,7 +5,6 @@ seen, or would make a reader see other text than there is, is shown by a mark.
 """
 
 import re
-import time
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,6 +12,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from workflowlookup.core.report import clock, duration
+from workflowlookup.runs.clock import now
 
 _HIDDEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\ufeff\ud800-\udfff\U000e0000-\U000e007f]")
 _NAMES: Final = {
@@ -72,10 +72,6 @@ def plural(count: int, noun: str, more: str = "") -> str:
 def pretty(value: object) -> str:
     """A value as JSON, laid out."""
     return msgspec.json.format(msgspec.json.encode(value)).decode()
-
-
-def now() -> int:
-    return time.time_ns() // 1_000_000
 
 
 FILTERS: Final = {

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workflowlookup.access import LOCAL, Access
 from workflowlookup.errors import StorageError
+from workflowlookup.runs.clock import now
 from workflowlookup.runs.tokens import PREFIX, Store, Token
 from workflowlookup.transport.oauth import KeysAway, Oauth
 from workflowlookup.transport.views import ACCESS, CURRENT
@@ -114,7 +115,7 @@ class Guard:
             token = self._tokens.find(secret)
             if token is not None and len(self._kept) < MOST_KEPT:
                 self._kept[key] = token
-        return token if token is not None and token.state(time.time_ns() // 1_000_000) == "valid" else None
+        return token if token is not None and token.state(now()) == "valid" else None
 
     def _is_open(self, request: Request, *, is_again: bool) -> bool:
         """Whether it is the local person, who proves nothing.
