@@ -7,9 +7,10 @@ from sites import VIEWERS, token
 from starlette.testclient import TestClient
 
 from workflowlookup.app import make_services
-from workflowlookup.console.guard import MOST_FORM_BYTES, form_token, host_name
+from workflowlookup.console.guard import form_token, host_name
 from workflowlookup.console.local import Local
 from workflowlookup.console.viewer import Viewer
+from workflowlookup.forms import MOST_BYTES
 
 ALL = ["/", "/runs", "/library", "/library/release", "/statistics", "/tools", "/health", "/events", "/nowhere"]
 ACTIONS = ["confirm", "deny", "cancel", "again"]
@@ -127,7 +128,7 @@ def test_a_form_belongs_to_one_visit(furnished, visit, made):
 @pytest.mark.parametrize(
     ("body", "kind", "status"),
     [
-        pytest.param("a=" + "x" * MOST_FORM_BYTES, "application/x-www-form-urlencoded", 413, id="too long"),
+        pytest.param("a=" + "x" * MOST_BYTES, "application/x-www-form-urlencoded", 413, id="too long"),
         pytest.param("&".join(f"a{n}=1" for n in range(30)), "application/x-www-form-urlencoded", 400, id="too many"),
         pytest.param(b"a=\xff\xfe", "application/x-www-form-urlencoded", 400, id="no text"),
         pytest.param('{"token": 1}', "application/json", 415, id="JSON"),
