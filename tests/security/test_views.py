@@ -22,7 +22,7 @@ from workflowlookup.providers.discovery import Discovered
 from workflowlookup.runs.service import Runs, Watch
 from workflowlookup.tools import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.dynamic import DynamicTools
-from workflowlookup.tools.scoped import ScopedCatalog, ScopedRuns, _ScopedWatch
+from workflowlookup.tools.scoped import ScopedCatalog, ScopedRuns, ScopedWatch
 from workflowlookup.tools.scoped_workflows import ScopedWorkflows
 
 EVERY_SCOPE = ("read", "run", "confirm", "admin")
@@ -137,7 +137,7 @@ def test_so_is_every_method():
     asked = {method for method, _ in QUESTIONS}
     silent = {"initialize", "ping", "shutdown", "server/discover"}  # which tell of the server alone
 
-    assert Connection._HANDSHAKE.keys() - asked - {"logging/setLevel"} == silent
+    assert Connection._HANDSHAKE.keys() - asked == silent
 
 
 @pytest.mark.parametrize("access", [caller("run", workflows=("nothing-*",)), caller("run", workflows=())])
@@ -234,7 +234,7 @@ def test_nor_when_another_process_changed_it(make_world, tmp_path):
     [
         (ScopedCatalog, Catalog, set()),
         (ScopedRuns, Runs, {"every", "recent"}),  # which ask `summaries` of the view
-        (_ScopedWatch, Watch, set()),
+        (ScopedWatch, Watch, set()),
         (ScopedWorkflows, DynamicTools, {"apply", "forget_names"}),  # which only the server itself does
     ],
 )

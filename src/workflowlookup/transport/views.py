@@ -59,9 +59,9 @@ class View(Surface):
         return scoped(self._whole.services, self._access, self._whole.registry.refresh)
 
     def watch(self, listener: "Listener") -> "Watch":
-        from workflowlookup.tools.scoped import scoped_watch  # noqa: PLC0415
+        from workflowlookup.tools.scoped import ScopedWatch  # noqa: PLC0415
 
-        return scoped_watch(self._whole.services.runs, self._access, listener, self._whole.watch)
+        return ScopedWatch(self._whole.services.runs, self._access, listener, self._whole.watch)
 
     def settle(self) -> None:
         """Nothing: the server sees to it."""
