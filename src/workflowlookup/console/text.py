@@ -14,7 +14,9 @@ from markupsafe import Markup, escape
 from workflowlookup.core.report import clock, duration
 from workflowlookup.runs.clock import now
 
-_HIDDEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\ufeff\ud800-\udfff\U000e0000-\U000e007f]")
+_HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
 _NAMES: Final = {
     "\u200b": "ZWSP",
     "\u2028": "LS",
@@ -24,6 +26,11 @@ _NAMES: Final = {
     "\u202c": "PDF",
     "\u202d": "LRO",
     "\u202e": "RLO",
+    "\u2060": "WJ",
+    "\u2066": "LRI",
+    "\u2067": "RLI",
+    "\u2068": "FSI",
+    "\u2069": "PDI",
     "\ufeff": "BOM",
     "\x7f": "\u2421",
 }
