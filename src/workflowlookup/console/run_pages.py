@@ -23,7 +23,7 @@ from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.core.svg import as_fragment
 from workflowlookup.core.why import Explanation, Fate, Reason, explain_run
-from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.errors import StorageError
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Query, Summary
 
@@ -283,17 +283,19 @@ async def events(visit: Visit) -> Response:
         find_run(visit, run_id)
     if visit.house.streams.is_full:
         raise Refused(429, "Too many pages are open. Close some.")
-    stream = visit.house.streams.follow(lambda changed: _wants(visit, run_id, changed))
     if visit.request.method == "HEAD":
         return Response(media_type="text/event-stream")
+    stream = visit.house.streams.follow(lambda changed: _wants(visit, run_id, changed))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
 def _wants(visit: Visit, run_id: str, changed: str) -> bool:
-    viewer = visit.house.viewer(visit.request)  # asked anew: what they may see can change while they look
-    if viewer is None or (run_id and changed != run_id):
+    if run_id and changed != run_id:
         return False
     try:
-        return viewer.may("read", visit.house.runs.get(changed).workflow.id)
-    except WorkflowLookupError:
-        return viewer.sees_all  # it is gone, or cannot be read
+        workflow_id = visit.house.runs.workflow_of(changed)
+    except StorageError:
+        workflow_id = None
+    if workflow_id is None:  # it is gone, or nobody can tell whose it was
+        return visit.viewer.sees_all
+    return visit.viewer.may("read", workflow_id)
