@@ -17,19 +17,20 @@ _NEW_ID: Final = re.compile("[0-9a-f]{12}")
 
 
 async def confirm(visit: Visit) -> Response:
-    run = _allowed(visit, "confirm")
-    step, note = visit.form.get("step", ""), _note(visit)
-    if not _is_said(visit, run, step, note, ConfirmationGiven):
-        visit.house.runs.confirm(run.id, step, note=note, by=visit.by)
-    return _back(run.id, "confirmed")
+    return _answer(visit, ConfirmationGiven, "confirmed")
 
 
 async def deny(visit: Visit) -> Response:
+    return _answer(visit, ConfirmationDenied, "denied")
+
+
+def _answer(visit: Visit, kind: type[ConfirmationGiven | ConfirmationDenied], said: str) -> Response:
     run = _allowed(visit, "confirm")
     step, note = visit.form.get("step", ""), _note(visit)
-    if not _is_said(visit, run, step, note, ConfirmationDenied):
-        visit.house.runs.deny(run.id, step, note=note, by=visit.by)
-    return _back(run.id, "denied")
+    if not _is_said(visit, run, step, note, kind):
+        tell = visit.house.runs.confirm if kind is ConfirmationGiven else visit.house.runs.deny
+        tell(run.id, step, note=note, by=visit.by)
+    return _back(run.id, said)
 
 
 async def cancel(visit: Visit) -> Response:
