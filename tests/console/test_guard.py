@@ -160,12 +160,14 @@ def test_odd_bodies_are_refused(furnished, visit, body, kind, status):
         "/runs/%00",
         "/runs/%F0%9F%92%A9",
         "/runs/" + "x" * 5_000,
+        "/runs/{held}/outputs/" + "9" * 5_000,
+        "/runs/{held}/outputs/-1",
         "/.env",
         "/library/release/%3Cscript%3E",
     ],
 )
 def test_nothing_else_can_be_reached(furnished, visit, path):
-    answer = visit(furnished).get(path)
+    answer = visit(furnished).get(path.format(**furnished.named))
 
     assert answer.status_code == 404
     assert "root:" not in answer.text

@@ -15,7 +15,7 @@ HTML = {"accept": "text/html"}
 
 def paths(workflow, run):
     for path, _ in PAGES:
-        yield re.sub(r"\{(\w+)(:int)?\}", lambda found: {"workflow": workflow, "run": run}.get(found[1], "2"), path)
+        yield re.sub(r"\{(\w+)\}", lambda found: {"workflow": workflow, "run": run}.get(found[1], "2"), path)
 
 
 def posts(run):

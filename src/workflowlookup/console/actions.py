@@ -7,6 +7,7 @@ from starlette.responses import RedirectResponse, Response
 
 from workflowlookup.console.guard import Refused
 from workflowlookup.console.looking import find_run
+from workflowlookup.console.text import number_in
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Started
 from workflowlookup.core.run import Run, Waiting
@@ -69,8 +70,7 @@ def _allowed(visit: Visit, scope: str) -> Run:
 
 def _is_said(visit: Visit, run: Run, step: str, note: str, kind: type[ConfirmationGiven | ConfirmationDenied]) -> bool:
     """Whether this very form was sent before. Raises `RunStateError` when the run is not what the viewer saw."""
-    text = visit.form.get("sequence", "")
-    seen = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
+    seen = number_in(visit.form.get("sequence", "")) or 0
     if run.sequence == seen and run.waiting_for is Waiting.CONFIRMATION:
         return False
     sequence, answer = run.answers.get(step, (0, None))

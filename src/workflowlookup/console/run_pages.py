@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from workflowlookup.console import timeline
 from workflowlookup.console.guard import NotThere, Refused
 from workflowlookup.console.looking import current, find_run, page_of
+from workflowlookup.console.text import number_in
 from workflowlookup.console.visit import Visit
 from workflowlookup.core import report as reports
 from workflowlookup.core.calls import call_arguments, name_call
@@ -121,8 +122,9 @@ def _address(chosen: Mapping[str, str], **changed: str) -> str:
 
 def _place(text: str) -> tuple[int, str] | None:
     """Where the page before ended."""
-    started, _, run_id = text.partition(".")
-    return (int(started), run_id) if started.isascii() and started.isdecimal() and len(started) < 16 else None
+    first, _, run_id = text.partition(".")
+    started = number_in(first)
+    return None if started is None else (started, run_id)
 
 
 # ── one run ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -242,7 +244,7 @@ def _notes(reasons: Sequence[Reason], took: Mapping[str, int]) -> list[str]:
 async def output(visit: Visit) -> Response:
     """An output in full: as plain text, or as a part of the page that has its beginning."""
     found = find_run(visit, visit.named("run"))
-    sequence = int(visit.named("sequence"))
+    sequence = number_in(visit.named("sequence"))
     event = next((one.event for one in visit.house.runs.history(found.id) if one.sequence == sequence), None)
     if not isinstance(event, OutputAccepted | OutputRefused):
         raise NotThere("output")

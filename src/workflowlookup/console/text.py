@@ -72,6 +72,11 @@ def ago(milliseconds: int) -> str:
     return "just now"
 
 
+def number_in(text: str) -> int | None:
+    """The number that somebody sent; None when it is none, or longer than any of ours."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
+
+
 def plural(count: int, noun: str, more: str = "") -> str:
     return f"{count:,} {noun if count == 1 else more or noun + 's'}"
 
