@@ -323,11 +323,8 @@ def wait_until_busy(server):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
-def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(serve, connect, tmp_path, is_modern):
-    server, run = serve_slow(serve, tmp_path, "--drain-seconds", "60", seconds=3)
-    client = connect(server)
-    message = run(5)
+def wait_for_run(server, client, message, *, is_modern):
+    """A client that waits for a call: what it will be told, and until when."""
     if is_modern:
         message["params"]["_meta"] = ENVELOPE
     else:
@@ -335,6 +332,13 @@ def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(serve, connect,
     answers = []
     thread = meanwhile(lambda: answers.extend(client.stream(message)))
     wait_until_busy(server)
+    return answers, thread
+
+
+@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
+def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(serve, connect, tmp_path, is_modern):
+    server, run = serve_slow(serve, tmp_path, "--drain-seconds", "60", seconds=3)
+    answers, thread = wait_for_run(server, connect(server), run(5), is_modern=is_modern)
 
     server.terminate()
     time.sleep(0.3)
@@ -352,15 +356,7 @@ def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(serve, connect,
 @pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
 def test_a_call_that_takes_longer_is_told_that_its_run_goes_on(serve, connect, tmp_path, is_modern):
     server, run = serve_slow(serve, tmp_path, "--drain-seconds", "0.5")
-    client = connect(server)
-    message = run(5)
-    if is_modern:
-        message["params"]["_meta"] = ENVELOPE
-    else:
-        client.initialize()
-    answers = []
-    thread = meanwhile(lambda: answers.extend(client.stream(message)))
-    wait_until_busy(server)
+    answers, thread = wait_for_run(server, connect(server), run(5), is_modern=is_modern)
 
     begun = time.monotonic()
     server.terminate()
