@@ -15,7 +15,6 @@ import msgspec
 from workflowlookup.errors import Forbidden
 
 SCOPES: Final = ("read", "run", "confirm", "admin")
-KINDS: Final = ("person", "agent", "local")
 EVERYTHING: Final = ("*",)
 MOST_PATTERN: Final = 64
 MOST_PATTERNS: Final = 100

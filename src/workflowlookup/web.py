@@ -1,13 +1,38 @@
-"""Forms that browsers send: whether a page of ours sent one, and what is in it. Whose it is, is for others to say."""
+"""What is asked of a request that a browser may have sent: whom it is for, which page sent it, what its form holds.
 
+So a page from elsewhere cannot use the browser of somebody who may come in. Who that is, is for others to say.
+"""
+
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import Request
 
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+"""The names of this machine for itself, as a `Host` header has them."""
 KIND: Final = "application/x-www-form-urlencoded"
 MOST_BYTES: Final = 64 << 10
 MOST_FIELDS: Final = 20
+
+
+def is_allowed_host(host: str, allowed: Iterable[str]) -> bool:
+    """Whether a `Host` header names this server; a name without a port stands for every port."""
+    host = host.lower()
+    return any(name in ("*", host) or _without_port(host) == name for name in allowed)
+
+
+def is_allowed_origin(origin: str, host: str, allowed: Iterable[str]) -> bool:
+    """Whether a page of this origin may ask: the server's own pages, and those that the settings name."""
+    origin, host = origin.lower().rstrip("/"), host.lower()
+    if origin in (f"http://{host}", f"https://{host}"):
+        return True
+    return any(name in ("*", origin) or _without_port(origin) == name for name in allowed)
+
+
+def _without_port(name: str) -> str:
+    start, separator, port = name.rpartition(":")
+    return start if separator and port.isdecimal() else name
 
 
 class FormProblem(Exception):

@@ -3,7 +3,8 @@
 import pytest
 
 from workflowlookup.transport import limits
-from workflowlookup.transport.limits import Rate, is_allowed_host, is_allowed_origin, names_of, split_address
+from workflowlookup.transport.limits import Rate, names_of, split_address
+from workflowlookup.web import is_allowed_host, is_allowed_origin
 
 LOCAL = names_of("127.0.0.1")
 

@@ -5,12 +5,11 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
 from workflowlookup.console.viewer import Viewer
-from workflowlookup.forms import FormProblem, is_from_here, read_fields
+from workflowlookup.web import FormProblem, is_from_here, read_fields
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -60,11 +59,3 @@ async def read_form(request: Request, secret: bytes, viewer: Viewer) -> Mapping[
     if not hmac.compare_digest(fields.get("token", "").encode(), form_token(secret, viewer).encode()):
         raise Refused(403, "The form is not of this visit. Load the page again, then try once more.")
     return fields
-
-
-def host_name(header: str) -> str:
-    """The name in a Host header, without the port."""
-    try:
-        return (urlsplit(f"//{header}").hostname or "").rstrip(".")
-    except ValueError:
-        return ""

@@ -17,9 +17,9 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from workflowlookup.access import Access
-from workflowlookup.forms import FormProblem, is_from_here, read_fields
 from workflowlookup.transport.guard import COOKIE, Guard, Guarded
 from workflowlookup.transport.views import ACCESS
+from workflowlookup.web import FormProblem, is_from_here, read_fields
 
 LOGIN: Final = "/login"
 LOGOUT: Final = "/logout"
