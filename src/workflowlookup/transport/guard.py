@@ -251,7 +251,12 @@ class _Watch:
         self._task = self._loop.create_task(self._look())
 
     async def _look(self) -> None:
-        found = await self._ask()
+        try:
+            found = await self._ask()
+        except Exception:  # broad on purpose: whom nobody can ask any more is not let on
+            log.exception("who sent a request could not be asked again")
+            self._life.cancel()
+            return
         nobody_knows = isinstance(found, Response) and found.status_code >= 500
         if found == self._access or nobody_knows:
             self._timer = self._loop.call_later(LOOK_SECONDS, self._begin)
