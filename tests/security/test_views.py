@@ -14,6 +14,7 @@ from secretive import ASKING, HIDDEN, OPEN, World, caller
 
 from make import document, write
 from workflowlookup.access import LOCAL
+from workflowlookup.errors import StorageError
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.providers.config import Plan
@@ -210,6 +211,20 @@ def test_nobody_hears_of_a_hidden_run(make_world):
     assert client.heard() == ["run://of-docs-guide", "runs://recent"]
     world.runs.delete("of-docs-guide")
     assert client.heard() == ["run://of-docs-guide", "runs://recent"]
+
+
+def test_a_change_is_made_though_nobody_can_tell_who_may_hear_of_it(make_world, monkeypatch):
+    def fail(_):
+        raise StorageError("The journal is away.")
+
+    world = make_world()
+    client = world.connect(caller("read"))
+    client.ask("resources/subscribe", {"uri": "run://of-docs-guide"})
+    monkeypatch.setattr(world.runs, "workflow_of", fail)
+
+    run = world.runs.submit("of-docs-guide", "write", "done", {})
+
+    assert run.waiting_for == "confirmation"
 
 
 def test_nor_when_another_process_changed_it(make_world, tmp_path):

@@ -17,7 +17,7 @@ from workflowlookup.core.events import Record
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Context
-from workflowlookup.errors import Forbidden, RunStateError
+from workflowlookup.errors import Forbidden, RunStateError, StorageError
 from workflowlookup.library.catalog import Catalog, Entry, Snapshot, Source
 from workflowlookup.library.directory import Listing
 from workflowlookup.runs.journal import Query, Summary
@@ -299,7 +299,11 @@ class ScopedWatch(Watch):
         self._watch = begin(self._hear)
 
     def _hear(self, run_id: str) -> None:
-        if self._shows(run_id):
+        try:
+            is_shown = self._shows(run_id)
+        except StorageError:  # the change itself is stored, and must not look as if it were not
+            return
+        if is_shown:
             self._listener(run_id)
 
     def _shows(self, run_id: str) -> bool:
