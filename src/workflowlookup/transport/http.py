@@ -7,6 +7,7 @@ Everything happens on the thread of the event loop.
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -87,7 +88,7 @@ class Door:
         self._adopting = asyncio.Lock()
         self._errands: set[asyncio.Task[None]] = set()
         if sharing is not None:
-            sharing.neighbours.listeners.append(self._hear_neighbour)
+            sharing.neighbours.listeners.append(functools.partial(self._hear_neighbour, sharing))
         self._looked = asyncio.Event()
         server: Server[Any] = Server(
             "workflowlookup", version=__version__, get_tool_input_schema=input_schema_of or (lambda _: None)
@@ -308,27 +309,31 @@ class Door:
             response = refuse(503, problem, retry=RETRY_SECONDS)
         await response(scope, receive, send)
 
-    def _hear_neighbour(self, topic: str, body: str) -> None:
+    def _hear_neighbour(self, sharing: Sharing, topic: str, body: str) -> None:
         """What another server says of a session that is open here, too."""
-        if topic == MISSED and self._sharing is not None:
+        if topic == MISSED:
             for session, link in list(self._links.items()):
-                if self._sharing.is_over(session, link):
+                if sharing.is_over(session, link):
                     self._do(self._end(session))
                 else:
-                    self._sharing.follow(link)
-        if topic not in (ENDED, FOLLOWED, MESSAGE):
-            return
-        passed = msgspec.json.decode(body, type=Passed) if topic == MESSAGE else Passed(body, "")
-        for session, link in [each for each in self._links.items() if each[1].key == passed.session]:
-            if topic == ENDED:
-                self._do(self._end(session))
-            elif topic == FOLLOWED and self._sharing is not None:
-                self._sharing.follow(link)
-            elif topic == MESSAGE:
-                told = passed.message.encode()
-                message = jsonrpc.decode(told)
+                    sharing.follow(link)
+        elif topic in (ENDED, FOLLOWED):
+            for session, link in self._links_of(body):
+                if topic == ENDED:
+                    self._do(self._end(session))
+                else:
+                    sharing.follow(link)
+        elif topic == MESSAGE:
+            passed = msgspec.json.decode(body, type=Passed)
+            told = passed.message.encode()
+            message = jsonrpc.decode(told)
+            for _, link in self._links_of(passed.session):
                 if not is_for_another(link, message):
                     self._do(self._sessions.post(link, message, told))
+
+    def _links_of(self, key: str) -> list[tuple[str, Link]]:
+        """The session that servers call by this name among themselves, if it is open here."""
+        return [(session, link) for session, link in self._links.items() if link.key == key]
 
     def _do(self, errand: Coroutine[Any, Any, object]) -> None:
         """Have something done for which nobody waits."""
