@@ -41,6 +41,8 @@ USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
 REFRESH: Final = "refresh"
 NAMED: Final = "tools-named"
 """What servers tell each other: look again what there is; tools have names that they had not."""
+FORM_SECRET: Final = b"the session is the secret"
+"""Forms of the console are bound to the session of their viewer, which nobody else knows and every replica does."""
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
 
 
@@ -438,7 +440,7 @@ def _make_pages(
             registry=surface.registry,
             streams=streams,
             viewer=viewer,
-            secret=b"the session is the secret",
+            secret=FORM_SECRET,
             journal=without_password(settings.journal),
             see=see,
         )

@@ -6,6 +6,7 @@ import re
 import pytest
 from house import House
 
+from workflowlookup.app import FORM_SECRET
 from workflowlookup.console.app import ACTIONS, PAGES
 from workflowlookup.console.guard import form_token
 from workflowlookup.console.viewer import Viewer
@@ -102,7 +103,7 @@ def test_one_who_may_look_may_not_do(house):
     assert "token" not in browser.form("held-docs-guide")  # there is no form for them; they make one up
     session = hashlib.sha256(f"session\0{house.secrets['reader']}".encode()).hexdigest()
     known = Viewer(name="token reader", scopes=frozenset({"read"}), session=session)
-    fields = {"token": form_token(b"the session is the secret", known), "step": "write", "sequence": "99"}
+    fields = {"token": form_token(FORM_SECRET, known), "step": "write", "sequence": "99"}
     for path in posts("held-docs-guide"):
         reply = browser.post(path, **fields, new="0" * 12)
         assert reply.status_code == 403
