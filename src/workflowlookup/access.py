@@ -78,7 +78,8 @@ LOCAL: Final = Access(name="", kind="local", scopes=frozenset({"admin"}))
 
 
 def missing(scope: str) -> Forbidden:
-    return Forbidden(f"This needs the scope '{scope}', which your token does not have.", scope=scope)
+    told = f"This needs the scope '{scope}', which your token does not have. Use one that has it."
+    return Forbidden(told, scope=scope)
 
 
 def admits(patterns: Iterable[str], workflow_id: str) -> bool:

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.action == "list":
         return _list(options, settings)
     if options.which and options.name and options.which != options.name:
-        complain("one name is enough")
+        complain(f"two names are one too many: say either {options.which} or --name {options.name}")
         return 2
     name = options.name or options.which
     if not name:

@@ -39,7 +39,8 @@ class OnlyHere:
         if scope["type"] == "http":
             hosts = Headers(scope=scope).getlist("host")
             if len(hosts) != 1 or not is_allowed_host(hosts[0], LOOPBACK):
-                await PlainTextResponse("This console answers to localhost only.", 403)(scope, receive, send)
+                refusal = PlainTextResponse("This console answers to localhost only. Call it by that name.", 403)
+                await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

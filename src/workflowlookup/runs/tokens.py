@@ -87,7 +87,8 @@ class Tokens:
     ) -> tuple[str, Token]:
         """A new token, good for so many seconds or for ever, and what is known of it. Raises `TokenProblem`."""
         if not _NAME.fullmatch(name) or len(name) > MOST_NAME:
-            raise TokenProblem(f"'{name}' cannot be the name of a token: use letters, digits and . _ @ + -")
+            told = f"'{name}' cannot be the name of a token: use up to {MOST_NAME} letters, digits and . _ @ + -"
+            raise TokenProblem(told)
         try:
             allowed, patterns = checked_scopes(scopes), checked_patterns(workflows)
         except ValueError as problem:
@@ -121,7 +122,8 @@ class Tokens:
         with self._journal.writing() as transaction:
             statement = "UPDATE tokens SET revoked = ? WHERE name = ? AND revoked IS NULL"
             if transaction.execute(statement, (self._clock(), name)).rowcount == 0:
-                raise TokenProblem(f"no token that is not revoked has the name '{name}'.")
+                told = f"no token that is not revoked has the name '{name}'. `workflowlookup token list` shows them."
+                raise TokenProblem(told)
 
     def find(self, secret: str) -> Token | None:
         """The token, as long as it is good."""

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workflowlookup.access import LOCAL, Access
+from workflowlookup.access import LOCAL, SCOPES, Access
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.tokens import PREFIX, Store, Token
@@ -95,11 +95,12 @@ class Guard:
         elif self._is_open(request, is_again=is_again):
             return LOCAL
         else:
-            return self._refuse(request, 401, "", "This server wants to know who you are: send a token.")
+            return self._refuse(request, 401, "", "Say who you are: send Authorization: Bearer TOKEN.")
         if access is None:
-            return self._refuse(request, 401, "invalid_token", "The token is not known, has expired or was revoked.")
+            told = "The token is not known, has expired or was revoked. Ask for another one."
+            return self._refuse(request, 401, "invalid_token", told)
         if not access.may("read"):
-            return self.forbid(request, "The token is good for nothing here: it has none of the scopes.")
+            return self.forbid(request, f"The token has none of the scopes {', '.join(SCOPES)}. Ask for one that has.")
         return access
 
     async def _find(self, secret: str, *, is_again: bool) -> Access | None:

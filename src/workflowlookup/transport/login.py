@@ -93,7 +93,7 @@ class Login:
         if isinstance(access, Response):
             if access.status_code >= 500:
                 return self._page(following, "Nobody can be let in now. Try again in a moment.", 503)
-            told = "This token is not known, has expired or was revoked, or may see nothing here."
+            told = "This token is not known, has expired or was revoked, or may see nothing here. Ask for another one."
             return self._page(following, told, 401)
         response = RedirectResponse(following, 303, {"Cache-Control": "no-store"})
         response.set_cookie(
