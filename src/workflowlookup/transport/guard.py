@@ -90,12 +90,13 @@ class Guard:
             if said is None:
                 return self._refuse(request, 401, "invalid_request", "Send Authorization: Bearer TOKEN.")
             access = await self._find(said[1], is_again=is_again)
-        elif by_cookie and (cookie := request.cookies.get(COOKIE)):
-            access = await self._find(cookie, is_again=is_again)
-        elif self._is_open(request, is_again=is_again):
-            return LOCAL
         else:
-            return self._refuse(request, 401, "", "Say who you are: send Authorization: Bearer TOKEN.")
+            cookie = request.cookies.get(COOKIE) if by_cookie else None
+            access = await self._find(cookie, is_again=is_again) if cookie else None
+            if access is None and self._is_open(request, is_again=is_again):
+                return LOCAL  # with a cookie, too: it may be of another server on this machine
+            if not cookie:
+                return self._refuse(request, 401, "", "Say who you are: send Authorization: Bearer TOKEN.")
         if access is None:
             told = "The token is not known, has expired or was revoked. Ask for another one."
             return self._refuse(request, 401, "invalid_token", told)
