@@ -529,3 +529,6 @@ class Connection:
 _PLAIN: Final = (dict, msgspec.Raw)
 """What most tools give: a result."""
 _ALWAYS_ANSWERED: Final = frozenset({"initialize", "ping", "shutdown", "server/discover"})
+
+METHODS: Final = frozenset({*Connection._HANDSHAKE, *Connection._ENVELOPE})  # noqa: SLF001 - our own
+"""What is answered by a method of its own, in either era; any other name may be that of a tool."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from workflowlookup.core.progress import Progress
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import NotSet, ServerConfig, expanded, hidden, server_secrets
@@ -340,7 +341,7 @@ def _reporter(on_progress: OnProgress | None) -> "ProgressFnT | None":
         return None
 
     async def report(progress: float, total: float | None, message: str | None) -> None:
-        on_progress(progress, total, message or "")
+        on_progress(Progress(progress, total, message or ""))
 
     return report
 
