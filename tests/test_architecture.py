@@ -12,6 +12,7 @@ LAYERS = {
     "errors": 0,
     "core": 1,
     "access": 1,
+    "web": 1,
     "library": 2,
     "runs": 2,
     "providers": 3,
@@ -26,7 +27,7 @@ LAYERS = {
     "cli": 9,
     "__main__": 10,
 }
-"""errors <- core, access <- library, runs <- providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
+"""errors <- core, access, web <- library, runs <- providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
 
 
 def imports_of(path: Path):

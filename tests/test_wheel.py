@@ -38,7 +38,7 @@ def test_the_server_runs_from_the_wheel_in_an_empty_environment(wheel, tmp_path)
     venv.create(tmp_path / "venv", with_pip=True)
     binaries = tmp_path / "venv" / "bin"
     subprocess.run(
-        [binaries / "python", "-m", "pip", "install", "--quiet", str(wheel)],
+        [binaries / "python", "-m", "pip", "install", "--quiet", "--no-compile", str(wheel)],
         check=True,
         cwd=tmp_path,
         capture_output=True,

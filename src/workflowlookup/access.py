@@ -15,7 +15,6 @@ import msgspec
 from workflowlookup.errors import Forbidden
 
 SCOPES: Final = ("read", "run", "confirm", "admin")
-KINDS: Final = ("person", "agent", "local")
 EVERYTHING: Final = ("*",)
 MOST_PATTERN: Final = 64
 MOST_PATTERNS: Final = 100
@@ -51,9 +50,19 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return self.may("read") and "*" in self.workflows
 
     @property
+    def administers_all(self) -> bool:
+        """Whether they look after every workflow, and so after what belongs to none."""
+        return self.may("admin") and self.sees_all
+
+    def need_everything(self) -> None:
+        """Raises `Forbidden` unless they do."""
+        if not self.administers_all:
+            raise missing("admin")
+
+    @property
     def is_unbound(self) -> bool:
         """Whether nothing at all is kept from them."""
-        return self.kind == "local" and "admin" in self.scopes and self.sees_all
+        return self.kind == "local" and self.administers_all
 
     def may_confirm(self, confirmation: str) -> bool:
         """Whether their word on a step counts, where the setting `confirmation` says whose does."""
@@ -69,7 +78,8 @@ LOCAL: Final = Access(name="", kind="local", scopes=frozenset({"admin"}))
 
 
 def missing(scope: str) -> Forbidden:
-    return Forbidden(f"This needs the scope '{scope}', which your token does not have.", scope=scope)
+    told = f"This needs the scope '{scope}', which your token does not have. Use one that has it."
+    return Forbidden(told, scope=scope)
 
 
 def admits(patterns: Iterable[str], workflow_id: str) -> bool:

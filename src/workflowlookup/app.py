@@ -1,5 +1,6 @@
 """The composition root: settings in, a server or a catalog out."""
 
+import contextlib
 import functools
 import logging
 import os
@@ -40,6 +41,8 @@ USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
 REFRESH: Final = "refresh"
 NAMED: Final = "tools-named"
 """What servers tell each other: look again what there is; tools have names that they had not."""
+FORM_SECRET: Final = b"the session is the secret"
+"""Forms of the console are bound to the session of their viewer, which nobody else knows and every replica does."""
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
 
 
@@ -351,12 +354,10 @@ class Web(msgspec.Struct, frozen=True):
     surface: "SharedSurface"
 
 
-def make_asgi(
-    settings: Settings, bell: "Bell", host: str = "127.0.0.1", port: int = 0, *, is_traced: bool = False
-) -> Web:
+def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", *, is_traced: bool = False) -> Web:
     """The web site of a server that listens at this address."""
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
-    from workflowlookup.transport.figures import figures_of  # noqa: PLC0415
+    from workflowlookup.transport import figures  # noqa: PLC0415
     from workflowlookup.transport.http import Door  # noqa: PLC0415
     from workflowlookup.transport.limits import Limits, names_of  # noqa: PLC0415
     from workflowlookup.transport.metrics import Metrics  # noqa: PLC0415
@@ -376,24 +377,24 @@ def make_asgi(
         max_sessions=settings.max_sessions,
         idle_seconds=settings.idle_seconds,
         requests_per_minute=settings.requests_per_minute,
-        allowed_hosts=(*names_of(host, port), *settings.allowed_hosts),
+        allowed_hosts=(*names_of(host), *settings.allowed_hosts),
         allowed_origins=settings.allowed_origins,
     )
-    figures = figures_of(surface)
     views = Views(surface)
     door = Door(
         lambda access: Connection(views.of(access)),
         limits,
         bell,
-        Metrics([figures.families]),
-        input_schema_of=lambda name: figures_of(views.current).input_schema_of(name),
+        Metrics([functools.partial(figures.families, surface)]),
+        input_schema_of=lambda name: figures.input_schema_of(views.current, name),
         sharing=_make_sharing(settings, neighbours),
         is_traced=is_traced,
     )
     guard = make_guard(settings, host)
     pages, end_streams = _make_pages(settings, views, guard, lambda: door.metrics.refuse("access"))
     door.endings.append(end_streams)
-    site = make_site(door, limits, guard=guard, find_fault=figures.find_fault, routes=pages)
+    find_fault = functools.partial(figures.find_fault, surface)
+    site = make_site(door, limits, guard=guard, find_fault=find_fault, routes=pages)
     return Web(site, door, surface)
 
 
@@ -444,7 +445,7 @@ def _make_pages(
             registry=surface.registry,
             streams=streams,
             viewer=viewer,
-            secret=b"the session is the secret",
+            secret=FORM_SECRET,
             journal=without_password(settings.journal),
             see=see,
         )
@@ -467,6 +468,11 @@ def make_guard(settings: Settings, address: str) -> "Guard":
     return Guard(make_tokens(settings), oauth, is_loopback=is_loopback(address), guesses=guesses)
 
 
+def _has_tokens(settings: Settings) -> bool:
+    with contextlib.closing(make_tokens(settings)) as tokens:
+        return tokens.any_valid()
+
+
 def serve_http(settings: Settings) -> int:
     """Serve HTTP until told to stop; the exit code."""
     from workflowlookup.transport.bell import Bell  # noqa: PLC0415
@@ -478,15 +484,13 @@ def serve_http(settings: Settings) -> int:
     host, port = split_address(settings.http)
     listener = listen(host, port)
     address = listener.getsockname()[0]
-    problem = why_not_listen(
-        address, has_tokens=lambda: make_tokens(settings).any_valid(), has_issuer=bool(issuer_of(settings))
-    )
+    problem = why_not_listen(address, has_tokens=lambda: _has_tokens(settings), has_issuer=bool(issuer_of(settings)))
     if problem:
         listener.close()
         print(f"workflowlookup: {problem}", file=sys.stderr)  # noqa: T201 - said to whoever starts it
         return 2
     bell = Bell()
-    web = make_asgi(settings, bell, address, listener.getsockname()[1], is_traced=start_traces(os.environ))
+    web = make_asgi(settings, bell, address, is_traced=start_traces(os.environ))
     web.surface.settle()
     try:
         return run(

@@ -15,6 +15,9 @@ import time
 from pathlib import Path
 
 TIMEOUT = 60.0
+PROGRAM = ("-m", "workflowlookup")
+BOUND = (str(Path(__file__).parent.parent / "bound.py"),)
+"""The same, bound by the permissions of files."""
 _OURS = ("WORKFLOW", "XDG_", "CLAUDE", "CODEX", "GITHUB_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHON")
 
 
@@ -26,9 +29,11 @@ class Cli:
         self.home = directory / "home"
         self.home.mkdir()
 
-    def __call__(self, *words: str, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
+    def __call__(
+        self, *words: str, stdin: bytes = b"", program: tuple[str, ...] = PROGRAM, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            self._command(words),
+            [sys.executable, *program, *words],
             input=stdin,
             capture_output=True,
             cwd=self.directory,
@@ -67,7 +72,7 @@ class Cli:
         return Sitting(self._command(words), self.directory, self._environment() | environment, columns)
 
     def _command(self, words: tuple[str, ...]) -> list[str]:
-        return [sys.executable, "-m", "workflowlookup", *words]
+        return [sys.executable, *PROGRAM, *words]
 
     def _environment(self) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}

@@ -4,9 +4,7 @@ They need Node.js and npm; without them, or without a way to the packages, the t
 pinned in `typescript/package-lock.json` and installed beside it once, and again when the lock file changes.
 """
 
-import hashlib
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -14,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from npm import install
+
 pytest.register_assert_rewrite("promises", "confirming")  # so that their asserts explain themselves
 
 from confirming import NEVER, SAID, WORKFLOW, RunPromises, places_after_a_kill, settle  # noqa: E402 - see above
 from promises import CONVERSATION, LATEST_HANDSHAKE, MODERN, Object, Promises  # noqa: E402 - see above
 
 FOLDER = Path(__file__).parent / "typescript"
-INSTALLED = FOLDER / "node_modules" / ".installed-from"
 OLDEST_NODE = {"v1": 18, "v2-legacy": 20, "v2-auto": 20, "v2-pinned": 20}
 """The clients, and the Node.js that each asks for."""
 VERSIONS = {"v1": LATEST_HANDSHAKE, "v2-legacy": LATEST_HANDSHAKE, "v2-auto": MODERN, "v2-pinned": MODERN}
-OFFLINE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED|ERR_SOCKET_TIMEOUT")
 
 
 @pytest.fixture(scope="session")
@@ -40,18 +38,7 @@ def node() -> tuple[str, int]:
 @pytest.fixture(scope="session")
 def packages(node: tuple[str, int]) -> None:
     """What the lock file names, in `node_modules`."""
-    lock = hashlib.sha256((FOLDER / "package-lock.json").read_bytes()).hexdigest()
-    if INSTALLED.is_file() and INSTALLED.read_text() == lock:
-        return
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not installed (no `npm` on the PATH): the TypeScript clients were not run")
-    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--prefer-offline"]
-    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False, timeout=600)
-    if done.returncode != 0 and OFFLINE.search(done.stderr):
-        pytest.skip("npm could not reach its registry: the TypeScript clients were not run")
-    assert done.returncode == 0, done.stderr
-    INSTALLED.write_text(lock)
+    install(FOLDER, "the TypeScript clients")
 
 
 @pytest.fixture(scope="module", params=list(OLDEST_NODE))

@@ -216,7 +216,7 @@ def main() -> int:
         max_sessions=100,
         idle_seconds=60,
         requests_per_minute=0,
-        allowed_hosts=names_of(host, port),
+        allowed_hosts=names_of(host),
         allowed_origins=(),
     )
     door = Door(lambda _: Fixtures(surface), limits, bell, input_schema_of=schema_of)

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from npm import install, node_for
 
+from npm import LOOSELY, install, node_for
 from web import WebServer
 
 FOLDER = Path(__file__).parent / "inspector"
@@ -24,7 +24,7 @@ ERAS = {"handshake": (), "envelope": ("--protocol-era", "modern")}
 def node() -> str:
     if not PROGRAM.exists() and WANTED not in os.environ:
         pytest.skip("the inspector is not installed: `make conformance` installs and runs it")
-    install(FOLDER, "the inspector")
+    install(FOLDER, "the inspector", how=LOOSELY)
     return node_for(FOLDER, "the inspector")
 
 

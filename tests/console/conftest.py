@@ -1,10 +1,7 @@
 """Fixtures: a furnished library and journal, the console over it in memory, and the same in a real Chromium."""
 
 import contextlib
-import hashlib
-import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +10,7 @@ from sites import Served, Site, Window
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from npm import install
 from workflowlookup.console.app import make_routes
 
 
@@ -67,8 +65,6 @@ ARGUMENTS = (
 ).split()
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FOLDER = Path(__file__).parent / "axe"
-INSTALLED = FOLDER / "node_modules" / ".installed-from"
-OFFLINE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED|ERR_SOCKET_TIMEOUT")
 
 
 @pytest.fixture(scope="module")
@@ -87,17 +83,7 @@ def chromium():
 @pytest.fixture(scope="session")
 def axe() -> str:
     """The source of axe-core, as the lock file pins it."""
-    lock = hashlib.sha256((FOLDER / "package-lock.json").read_bytes()).hexdigest()
-    if not INSTALLED.is_file() or INSTALLED.read_text() != lock:
-        npm = shutil.which("npm")
-        if npm is None:
-            pytest.skip("npm is not installed: the accessibility of the console was not checked")
-        command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--prefer-offline"]
-        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False, timeout=600)
-        if done.returncode != 0 and OFFLINE.search(done.stderr):
-            pytest.skip("npm could not reach its registry: the accessibility of the console was not checked")
-        assert done.returncode == 0, done.stderr
-        INSTALLED.write_text(lock)
+    install(FOLDER, "the check of the console's accessibility")
     return (FOLDER / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
 
 

@@ -174,6 +174,8 @@ def test_the_link_to_a_run_is_copied(furnished, serve, window):
     page.get_by_role("button", name="Copy link").click()
     page.get_by_role("button", name="Copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == f"{served.address}/runs/{furnished.named['held']}"
+    page.get_by_role("button", name="Copied").click()  # again, before it has its own name back
+    page.get_by_role("button", name="Copy link").wait_for()
 
 
 def test_a_run_is_taken_away(furnished, serve, window):

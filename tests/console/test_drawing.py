@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from make import document, loop, step
 from workflowlookup.console import plots
-from workflowlookup.console.text import ago, iso, now, one_line, plural, seen
+from workflowlookup.console.text import ago, iso, one_line, plural, seen
 from workflowlookup.console.timeline import _unknown, entries
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Moment
@@ -17,6 +17,7 @@ from workflowlookup.core.building import build
 from workflowlookup.core.events import Cancelled
 from workflowlookup.core.graph import draw
 from workflowlookup.core.svg import as_fragment
+from workflowlookup.runs.clock import now
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,8 @@ from workflowlookup.core.svg import as_fragment
         ("a\tb\nc\r\nd", "a\tb\nc\nd"),
         ("\x1b[31m", '<span class="mark" title="U+001B">␛</span>[31m'),
         ("\u202eexe", '<span class="mark" title="U+202E">RLO</span>exe'),
+        ("\u2067exe", '<span class="mark" title="U+2067">RLI</span>exe'),
+        ("a\u2063b", 'a<span class="mark" title="U+2063">U+2063</span>b'),
         (
             "\ufeff\x7f\x85",
             "".join(
@@ -36,7 +39,7 @@ from workflowlookup.core.svg import as_fragment
         ("\u05e9\u05dc\u05d5\u05dd \u200f!", "\u05e9\u05dc\u05d5\u05dd \u200f!"),
         ("\U000e0041", '<span class="mark" title="U+E0041">U+E0041</span>'),
     ],
-    ids=["markup", "white space", "escape", "override", "others", "right to left", "tags"],
+    ids=["markup", "white space", "escape", "override", "isolate", "invisible", "others", "right to left", "tags"],
 )
 def test_what_hides_is_marked(text, shown):
     assert str(seen(text)) == shown
@@ -46,7 +49,7 @@ def test_what_hides_is_marked(text, shown):
 def test_any_text_becomes_text_and_marks_of_ours(text):
     shown = str(seen(text))
 
-    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", shown)
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", shown)
     assert "<" not in re.sub(r'<span class="mark" title="U\+[0-9A-F]+">[^<]+</span>', "", shown)
     shown.encode()
 

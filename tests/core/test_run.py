@@ -14,9 +14,9 @@ from workflowlookup.core.run import (
     State,
     Waiting,
     apply,
-    document_of,
     fold,
     hash_of,
+    kept_document,
     submission_key,
     workflow_of,
 )
@@ -92,10 +92,10 @@ def test_until_gives_the_run_at_the_first_rest_from_there():
 
 def test_a_run_shares_its_workflow_with_others_of_the_same_document():
     workflow = build(document())
-    text, digest = document_of(workflow)
+    text, digest = kept_document(workflow)
 
     assert digest == hash_of(bytes(text))
-    assert document_of(workflow)[0] is text
+    assert kept_document(workflow)[0] is text
     assert workflow_of(bytes(text)) is workflow_of(bytes(text))
     assert workflow_of(bytes(text)).document == workflow.document
 

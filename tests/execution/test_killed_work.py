@@ -142,7 +142,7 @@ def test_a_database_that_is_restarted_in_the_middle_loses_nothing(database, post
 
 def test_many_kills_lose_nothing(replicas):
     """A replica is killed at random, and another comes; at the end everything was done."""
-    count, kills = (30, 12) if IS_SOAK else (5, 3)
+    count, kills = (30, 12) if IS_SOAK else (4, 2)
     process, ids = replicas.begin("--start", count, 0.5)
     for _ in range(kills):
         time.sleep(random.uniform(0.5, 3.0))

@@ -11,7 +11,7 @@ from workflowlookup.core.building import build
 from workflowlookup.core.run import State
 from workflowlookup.execution import driver
 from workflowlookup.providers.config import Plan, ProviderConfig
-from workflowlookup.providers.definition import document_of, read_definitions
+from workflowlookup.providers.definition import as_document, read_definitions
 
 
 class Remote:
@@ -29,7 +29,7 @@ class Remote:
             self.servers = {"up": server_config(self.world)}
         self.providers = {"far": ProviderConfig(name="far", kind=kind, options=options)}
         definitions, _ = read_definitions(self.world.workflows(), "far")
-        self.workflow = build(document_of(definitions[0]))
+        self.workflow = build(as_document(definitions[0]))
 
 
 @pytest.fixture(params=["mcp", "http"])

@@ -75,6 +75,13 @@ def test_an_answer_that_cannot_be_read_is_an_error_and_not_a_wait_for_ever(line)
     assert answered(line) == CallResult(text="its answer cannot be read (code -32700)", is_error=True)
 
 
+def test_an_answer_that_is_not_as_the_protocol_has_it_is_told_in_a_sentence():
+    line = '{"jsonrpc": "2.0", "id": ID, "result": {"content": "no list"}}'
+
+    told = "Its answer is not what the protocol says: content: Input should be a valid list"
+    assert answered(line) == CallResult(text=told, is_error=True)
+
+
 def test_a_message_of_which_not_even_the_id_can_be_read_ends_the_session():
     with pytest.raises(ProviderAway, match="it sent a message that is nested too deeply"):
         answered('{"jsonrpc": "2.0", "id": ID, "result": ' + "[" * 50_000 + "]" * 50_000 + "}")

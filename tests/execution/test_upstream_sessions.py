@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from upstream.upstreams import McpUpstream, is_alive
+from workflowlookup.core.progress import Progress
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.upstream import CallResult, Upstreams
@@ -71,11 +72,11 @@ def test_progress_is_heard(tmp_path, way):
     heard = []
 
     async def conversation(upstreams):
-        await upstreams.call("up", "sleep", {"seconds": 0.2, "steps": 2}, on_progress=lambda *how: heard.append(how))
+        await upstreams.call("up", "sleep", {"seconds": 0.2, "steps": 2}, on_progress=heard.append)
 
     with McpUpstream(tmp_path, **way) as upstream:
         talk(upstream, conversation)
-    assert heard[:2] == [(0, 2, "part 1 of 2"), (1, 2, "part 2 of 2")]
+    assert heard[:2] == [Progress(0, 2, "part 1 of 2"), Progress(1, 2, "part 2 of 2")]
 
 
 @EVERY_WAY

@@ -118,6 +118,20 @@ def test_what_is_promised_depends_on_the_version(make_client):
     assert (capabilities["extensions"], "tasks" in capabilities) == ({EXTENSION: {}}, False)
 
 
+@pytest.mark.parametrize(
+    ("task", "problem"),
+    [
+        (7, "task must be an object"),
+        ({"ttl": "long"}, "task.ttl must be a number of milliseconds"),
+        ({"ttl": True}, "task.ttl must be a number of milliseconds"),
+    ],
+)
+def test_a_task_that_is_asked_for_wrongly_is_refused(client, task, problem):
+    refused = client.start(task=task)
+
+    assert (refused["code"], refused["data"]["details"]) == (-32602, problem)
+
+
 def test_a_call_as_a_task_is_answered_at_once_and_its_result_is_waited_for(client):
     task = client.start(task={"ttl": 60_000})["task"]
 

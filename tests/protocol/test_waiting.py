@@ -5,11 +5,12 @@ import json
 import pytest
 
 from client import ENVELOPE
+from workflowlookup.core.progress import Progress
 from workflowlookup.errors import ExecutionFailed
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.waiting import MAX_WAITING
-from workflowlookup.tools.registry import Ask, Later, Progress, Registry, Services, Tool, arguments_schema
+from workflowlookup.tools.registry import Ask, Later, Registry, Services, Tool, arguments_schema
 
 FORM = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
 CAN = {"elicitation": {}}

@@ -4,7 +4,7 @@ import pytest
 
 from workflowlookup.core.building import build
 from workflowlookup.core.document import check
-from workflowlookup.providers.definition import GENERIC_SCHEMA, Definition, document_of, read_definitions
+from workflowlookup.providers.definition import GENERIC_SCHEMA, Definition, as_document, read_definitions
 
 GOOD = {"id": "a", "name": "A", "description": "d"}
 
@@ -89,7 +89,7 @@ def test_a_remote_workflow_is_a_sound_document(workflow_id, document_id):
         id=workflow_id, name="N" * 300, description="d" * 900, provider="p", version="7", category="c" * 99
     )
 
-    document = document_of(definition)
+    document = as_document(definition)
 
     assert [finding.message for finding in check(document) if finding.severity == "error"] == []
     assert document["id"].startswith(document_id)

@@ -3,6 +3,7 @@
 import threading
 import time
 
+import httpx2
 import psycopg
 import pytest
 
@@ -122,6 +123,27 @@ def test_a_session_outlives_the_server_that_began_it(replicas, connect):
     first.wait()
 
     assert at(client, second).request("ping") == {"result": {}}
+
+
+def test_one_that_stops_does_not_say_that_a_session_is_gone(replicas, connect):
+    first, second = replicas.start("--drain-seconds", "30"), replicas.start()
+    client, busy = connect(second), connect(first)
+    client.initialize()
+    busy.initialize()
+    call = {"name": "workflow_start", "arguments": {"workflowId": "takes-a-while", "runId": "slow"}}
+    message = {"jsonrpc": "2.0", "id": 60, "method": "tools/call", "params": call}
+    thread = threading.Thread(target=lambda: list(busy.stream(message)), daemon=True)
+    thread.start()
+    wait_until(lambda: "result" in client.request("resources/read", {"uri": "run://slow"}))
+    first.terminate()
+    wait_until(lambda: httpx2.get(f"{first.base}/readyz").status_code == 503)
+
+    told = at(client, first).post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    assert (told.status_code, told.headers["retry-after"]) == (503, "1")
+    assert at(client, second).request("ping") == {"result": {}}
+    tool(client, "workflow_cancel", runId="slow")
+    thread.join(30)
 
 
 def test_a_session_that_ends_ends_everywhere(pair, connect):

@@ -98,7 +98,7 @@ def test_a_server_that_is_killed_within_every_write_stores_whole_calls_and_loses
 
 # ── at any time ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-SUBMISSIONS, PER_RUN = (1_000, 50) if journey.IS_SOAK else (60, 20)
+SUBMISSIONS, PER_RUN = (1_000, 50) if journey.IS_SOAK else (30, 10)
 
 
 def test_whenever_a_server_is_killed_no_submission_is_lost_and_none_counts_twice(serve, place, library):

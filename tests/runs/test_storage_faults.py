@@ -112,7 +112,7 @@ def test_a_database_that_may_not_grow_is_full(path):
 # ── no right to write ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-BOUND = str(Path(__file__).with_name("bound.py"))
+BOUND = str(Path(__file__).parent.parent / "bound.py")
 as_bound = pytest.mark.skipif(
     os.geteuid() == 0 and sys.platform != "linux", reason="root is not bound by permissions, and cannot be here"
 )

@@ -96,6 +96,13 @@ def test_one_that_has_just_expired_is_refused_though_clocks_may_differ(issuer, f
     assert find(issuer.token(nbf=int(time.time()) + 5)) is not None  # for which they may
 
 
+def test_a_time_may_be_a_text_as_it_may_for_the_library(issuer, find):
+    now = int(time.time())
+
+    assert find(issuer.token(exp=str(now + 60))) is not None
+    assert find(issuer.token(exp=str(now - 1))) is None
+
+
 def test_a_signature_counts(issuer, find):
     head, body, signature = issuer.token().split(".")
     other = part(issuer.claims(scope="admin"))

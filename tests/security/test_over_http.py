@@ -289,6 +289,16 @@ def test_the_first_token_closes_the_door_for_good(open_house):
     assert ask(open_house.client(), call("workflow_list", {})).status_code == 401
 
 
+def test_a_cookie_of_another_server_on_this_machine_keeps_nobody_out(open_house):
+    http = open_house.client(cookie="workflowlookup=wl_" + "A" * 43, accept="text/html").http
+    runs = f"{open_house.server.base}/runs"
+    assert http.get(runs).status_code == 200
+
+    open_house.let_in("first", ["read"])
+
+    assert http.get(runs).status_code == 303  # to the form
+
+
 def test_a_wrong_token_is_refused_where_none_is_needed(open_house):
     client = open_house.client(authorization="Bearer wl_" + "A" * 43)
 

@@ -57,7 +57,9 @@ def test_a_refusal_by_tools_call_is_a_result_that_says_what_it_takes(world):
     result = world.connect(caller("read")).result("tools/call", {"name": method, "arguments": params})
 
     assert result["isError"]
-    assert result["content"][0]["text"] == "Not allowed. This needs the scope 'run', which your token does not have."
+    assert result["content"][0]["text"] == (
+        "Not allowed. This needs the scope 'run', which your token does not have. Use one that has it."
+    )
 
 
 def test_one_without_any_scope_sees_nothing(world):

@@ -14,6 +14,7 @@ from secretive import ASKING, HIDDEN, OPEN, World, caller
 
 from make import document, write
 from workflowlookup.access import LOCAL
+from workflowlookup.errors import StorageError
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.providers.config import Plan
@@ -22,7 +23,7 @@ from workflowlookup.providers.discovery import Discovered
 from workflowlookup.runs.service import Runs, Watch
 from workflowlookup.tools import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.dynamic import DynamicTools
-from workflowlookup.tools.scoped import ScopedCatalog, ScopedRuns, _ScopedWatch
+from workflowlookup.tools.scoped import ScopedCatalog, ScopedRuns, ScopedWatch
 from workflowlookup.tools.scoped_workflows import ScopedWorkflows
 
 EVERY_SCOPE = ("read", "run", "confirm", "admin")
@@ -137,7 +138,7 @@ def test_so_is_every_method():
     asked = {method for method, _ in QUESTIONS}
     silent = {"initialize", "ping", "shutdown", "server/discover"}  # which tell of the server alone
 
-    assert Connection._HANDSHAKE.keys() - asked - {"logging/setLevel"} == silent
+    assert Connection._HANDSHAKE.keys() - asked == silent
 
 
 @pytest.mark.parametrize("access", [caller("run", workflows=("nothing-*",)), caller("run", workflows=())])
@@ -228,6 +229,20 @@ def test_nobody_hears_of_a_hidden_run(make_world):
     assert client.heard() == ["run://of-docs-guide", "runs://recent"]
 
 
+def test_a_change_is_made_though_nobody_can_tell_who_may_hear_of_it(make_world, monkeypatch):
+    def fail(_):
+        raise StorageError("The journal is away.")
+
+    world = make_world()
+    client = world.connect(caller("read"))
+    client.ask("resources/subscribe", {"uri": "run://of-docs-guide"})
+    monkeypatch.setattr(world.runs, "workflow_of", fail)
+
+    run = world.runs.submit("of-docs-guide", "write", "done", {})
+
+    assert run.waiting_for == "confirmation"
+
+
 def test_nor_when_another_process_changed_it(make_world, tmp_path):
     world = make_world()
     client = world.connect(caller("read"))
@@ -250,7 +265,7 @@ def test_nor_when_another_process_changed_it(make_world, tmp_path):
     [
         (ScopedCatalog, Catalog, set()),
         (ScopedRuns, Runs, {"every", "recent"}),  # which ask `summaries` of the view
-        (_ScopedWatch, Watch, set()),
+        (ScopedWatch, Watch, set()),
         (ScopedWorkflows, DynamicTools, {"apply", "forget_names"}),  # which only the server itself does
     ],
 )

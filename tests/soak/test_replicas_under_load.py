@@ -25,8 +25,8 @@ from workflowlookup.core.run import State, fold
 from workflowlookup.runs.postgres import PostgresJournal
 
 CLIENTS = 200 if IS_SOAK else 16
-SECONDS = 180 if IS_SOAK else 20
-FAULT_SECONDS = 8 if IS_SOAK else 4
+SECONDS = 180 if IS_SOAK else 12
+FAULT_SECONDS = 8 if IS_SOAK else 3
 MOST_GROWTH = 24 << 20
 SETTLE_SECONDS = 90
 
@@ -111,7 +111,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(house, capsys):
     asyncio.run(ride(house, ledger))
     took = time.monotonic() - begun
     journal = PostgresJournal(house.place)
-    wait_for_calls(journal, ledger)
+    wait_for_calls(journal)
     found = judge(journal, ledger)
     journal.close()
     with capsys.disabled():
@@ -139,7 +139,7 @@ async def ride(house, ledger):
     await house.proxy.stop()
 
 
-def wait_for_calls(journal, ledger):
+def wait_for_calls(journal):
     """Runs that the servers go on with by themselves are given their time."""
     end = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < end and (journal.at_work(1) or journal.left_running()):

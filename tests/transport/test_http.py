@@ -131,6 +131,18 @@ def test_what_is_always_answered_needs_no_session(plain, connect):
     assert (response.status_code, response.json()["result"]) == (200, {})
 
 
+@pytest.mark.parametrize("identifier", ["error", "result"])
+def test_an_id_says_nothing_of_what_became_of_a_request(plain, connect, identifier):
+    client = connect(plain)
+
+    answered = client.post({"jsonrpc": "2.0", "id": identifier, "method": "ping"})
+    refused = client.post(opening("1999-01-01") | {"id": identifier})
+
+    assert (answered.status_code, answered.json()["result"]) == (200, {})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (200, -32000)
+    assert "mcp-session-id" not in refused.headers
+
+
 def test_a_session_that_is_not_there_is_not_found(plain, connect):
     client = connect(plain)
 
@@ -312,11 +324,8 @@ def wait_until_busy(server):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
-def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(serve, connect, tmp_path, is_modern):
-    server, run = serve_slow(serve, tmp_path, "--drain-seconds", "60", seconds=3)
-    client = connect(server)
-    message = run(5)
+def wait_for_run(server, client, message, *, is_modern):
+    """A client that waits for a call: what it will be told, and until when."""
     if is_modern:
         message["params"]["_meta"] = ENVELOPE
     else:
@@ -324,6 +333,13 @@ def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(serve, connect,
     answers = []
     thread = meanwhile(lambda: answers.extend(client.stream(message)))
     wait_until_busy(server)
+    return answers, thread
+
+
+@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
+def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(serve, connect, tmp_path, is_modern):
+    server, run = serve_slow(serve, tmp_path, "--drain-seconds", "60", seconds=3)
+    answers, thread = wait_for_run(server, connect(server), run(5), is_modern=is_modern)
 
     server.terminate()
     time.sleep(0.3)
@@ -341,15 +357,7 @@ def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(serve, connect,
 @pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
 def test_a_call_that_takes_longer_is_told_that_its_run_goes_on(serve, connect, tmp_path, is_modern):
     server, run = serve_slow(serve, tmp_path, "--drain-seconds", "0.5")
-    client = connect(server)
-    message = run(5)
-    if is_modern:
-        message["params"]["_meta"] = ENVELOPE
-    else:
-        client.initialize()
-    answers = []
-    thread = meanwhile(lambda: answers.extend(client.stream(message)))
-    wait_until_busy(server)
+    answers, thread = wait_for_run(server, connect(server), run(5), is_modern=is_modern)
 
     begun = time.monotonic()
     server.terminate()

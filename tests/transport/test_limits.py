@@ -3,9 +3,10 @@
 import pytest
 
 from workflowlookup.transport import limits
-from workflowlookup.transport.limits import Rate, is_allowed_host, is_allowed_origin, names_of, split_address
+from workflowlookup.transport.limits import Rate, names_of, split_address
+from workflowlookup.web import is_allowed_host, is_allowed_origin
 
-LOCAL = names_of("127.0.0.1", 8787)
+LOCAL = names_of("127.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,11 @@ LOCAL = names_of("127.0.0.1", 8787)
         ("localhost:8787@evil.example", LOCAL, False),
         ("evil.example:8787", LOCAL, False),
         ("", LOCAL, False),
-        ("10.0.0.5:8787", names_of("10.0.0.5", 8787), True),
+        ("10.0.0.5:8787", names_of("10.0.0.5"), True),
+        ("10.0.0.6:8787", names_of("10.0.0.5"), False),
+        ("[fd00::5]:8787", names_of("fd00::5"), True),
+        ("[FD00::5]", names_of("[fd00::5]"), True),
+        ("[fd00::6]:8787", names_of("fd00::5"), False),
         ("flows.example", (*LOCAL, "flows.example"), True),
         ("flows.example:443", (*LOCAL, "flows.example"), True),
         ("flows.example:444", (*LOCAL, "flows.example:443"), False),
@@ -48,6 +53,11 @@ def test_names(host, allowed, expected):
 )
 def test_origins(origin, allowed, expected):
     assert is_allowed_origin(origin, "localhost:8787", allowed) is expected
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]"])
+def test_one_on_loopback_has_the_names_of_this_machine_alone(host):
+    assert names_of(host) == ("127.0.0.1", "localhost", "[::1]")
 
 
 def test_a_client_that_waits_may_ask_again(monkeypatch):

@@ -68,9 +68,7 @@ def _tell(options: argparse.Namespace, about: dict[str, Any]) -> int:
     write(f"journal   {about['journal']}")
     write(f"tables    {_tables(about)}")
     engine = about["engine"]
-    write(
-        f"engine    {f'version {engine}' if engine else 'no tables yet: a server makes them when it has calls to make'}"
-    )
+    write(f"engine    {f'version {engine}' if engine else NO_ENGINE}")
     write(_sentence(about))
     return 0 if is_well else 1
 

@@ -12,7 +12,7 @@ from typing import Final
 from workflowlookup.cli.configuration import NotEditable, NotReadable, json_section, read_text, replace_text, with_added
 from workflowlookup.cli.convert import written
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.new import PROJECT_DIRECTORY, SCHEMA_NAME, branching, document_of
+from workflowlookup.cli.new import PROJECT_DIRECTORY, SCHEMA_NAME, branching, make_document
 from workflowlookup.cli.output import complain, shown_path, write, write_hint
 from workflowlookup.core.model import DEFAULT_CATEGORY
 from workflowlookup.core.schemas import workflow_schema_text
@@ -97,7 +97,7 @@ def _files(*, yaml: bool) -> Iterator[tuple[str, str]]:
     if name not in found and any(is_document_name(other) for other in found):
         write("left out ", (os.path.join(PROJECT_DIRECTORY, name), "bold"), ": there are workflows already")
         return
-    document = document_of(
+    document = make_document(
         EXAMPLE_ID,
         "Example workflow",
         "Shows what a workflow has: prompts, a condition on a variable, and criteria. Make it your own, or remove it.",

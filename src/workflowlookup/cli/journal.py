@@ -9,12 +9,12 @@ import getpass
 import os
 import re
 import shlex
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.app import make_services
 from workflowlookup.errors import RunNotFound
+from workflowlookup.runs.clock import now
 from workflowlookup.settings import Settings, without_password
 
 if TYPE_CHECKING:
@@ -82,10 +82,6 @@ def command_line(settings: Settings, *words: str) -> str:
 
 
 # ── times ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def now() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def age(text: str) -> int:

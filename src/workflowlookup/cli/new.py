@@ -134,7 +134,7 @@ def _asked_for(identifier: str, options: argparse.Namespace, *, is_asking: bool)
         titles = _ask_titles(schema["$defs"]["title"]["maxLength"])
     has_schema = os.path.exists(os.path.join(options.directory, "..", SCHEMA_NAME))
     flow = straight(titles) if titles else branching(_usual_titles(options.steps or _USUAL))
-    return document_of(identifier, name, description, category, flow, has_schema=has_schema)
+    return make_document(identifier, name, description, category, flow, has_schema=has_schema)
 
 
 def _ask_id() -> str:
@@ -174,7 +174,7 @@ def _usual_titles(count: int) -> Sequence[str]:
 # ── the document ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def document_of(  # noqa: PLR0913 - the fields of a document
+def make_document(  # noqa: PLR0913 - the fields of a document
     identifier: str, name: str, description: str, category: str, flow: Mapping[str, Json], *, has_schema: bool
 ) -> Json:
     """A workflow with the steps of `straight` or `branching`."""

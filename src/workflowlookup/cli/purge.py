@@ -5,10 +5,11 @@ from typing import Final
 
 from workflowlookup.app import make_services
 from workflowlookup.cli.entry import ask_yes_or_no, is_typed
-from workflowlookup.cli.journal import age, ago, has_journal, now
+from workflowlookup.cli.journal import age, ago, has_journal
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, plural, write, write_json, write_table
 from workflowlookup.core.run import OVER
+from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Summary
 from workflowlookup.settings import Settings
 

@@ -6,9 +6,10 @@ from typing import Final
 
 from workflowlookup.access import SCOPES
 from workflowlookup.app import make_tokens
-from workflowlookup.cli.journal import age, ago, has_journal, now, person
+from workflowlookup.cli.journal import age, ago, has_journal, person
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, plural, write, write_json, write_table
+from workflowlookup.runs.clock import now
 from workflowlookup.runs.tokens import PREFIX, Token, TokenProblem
 from workflowlookup.settings import Settings
 
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.action == "list":
         return _list(options, settings)
     if options.which and options.name and options.which != options.name:
-        complain("one name is enough")
+        complain(f"two names are one too many: say either {options.which} or --name {options.name}")
         return 2
     name = options.name or options.which
     if not name:

@@ -7,6 +7,7 @@ from starlette.responses import RedirectResponse, Response
 
 from workflowlookup.console.guard import Refused
 from workflowlookup.console.looking import find_run
+from workflowlookup.console.text import number_in
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Started
 from workflowlookup.core.run import Run, Waiting
@@ -17,19 +18,20 @@ _NEW_ID: Final = re.compile("[0-9a-f]{12}")
 
 
 async def confirm(visit: Visit) -> Response:
-    run = _allowed(visit, "confirm")
-    step, note = visit.form.get("step", ""), _note(visit)
-    if not _is_said(visit, run, step, note, ConfirmationGiven):
-        visit.house.runs.confirm(run.id, step, note=note, by=visit.by)
-    return _back(run.id, "confirmed")
+    return _answer(visit, ConfirmationGiven, "confirmed")
 
 
 async def deny(visit: Visit) -> Response:
+    return _answer(visit, ConfirmationDenied, "denied")
+
+
+def _answer(visit: Visit, kind: type[ConfirmationGiven | ConfirmationDenied], said: str) -> Response:
     run = _allowed(visit, "confirm")
     step, note = visit.form.get("step", ""), _note(visit)
-    if not _is_said(visit, run, step, note, ConfirmationDenied):
-        visit.house.runs.deny(run.id, step, note=note, by=visit.by)
-    return _back(run.id, "denied")
+    if not _is_said(visit, run, step, note, kind):
+        tell = visit.house.runs.confirm if kind is ConfirmationGiven else visit.house.runs.deny
+        tell(run.id, step, note=note, by=visit.by)
+    return _back(run.id, said)
 
 
 async def cancel(visit: Visit) -> Response:
@@ -68,8 +70,7 @@ def _allowed(visit: Visit, scope: str) -> Run:
 
 def _is_said(visit: Visit, run: Run, step: str, note: str, kind: type[ConfirmationGiven | ConfirmationDenied]) -> bool:
     """Whether this very form was sent before. Raises `RunStateError` when the run is not what the viewer saw."""
-    text = visit.form.get("sequence", "")
-    seen = int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
+    seen = number_in(visit.form.get("sequence", "")) or 0
     if run.sequence == seen and run.waiting_for is Waiting.CONFIRMATION:
         return False
     sequence, answer = run.answers.get(step, (0, None))

@@ -33,7 +33,7 @@ PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/runs", run_pages.runs),
     ("/runs/{run}", run_pages.run),
     ("/runs/{run}/live", run_pages.live),
-    ("/runs/{run}/outputs/{sequence:int}", run_pages.output),
+    ("/runs/{run}/outputs/{sequence}", run_pages.output),
     ("/runs/{run}/journal.jsonl", run_pages.journal),
     ("/runs/{run}/report.md", run_pages.report),
     ("/statistics", statistics_pages.overview),

@@ -1,18 +1,15 @@
-"""What stands between the pages and the world: headers, forms of our own, and the size of what is sent."""
+"""What stands between the pages and the world: headers, and forms of our own."""
 
 import base64
 import hashlib
 import hmac
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import Request
 
 from workflowlookup.console.viewer import Viewer
-
-MOST_FORM_BYTES: Final = 64 << 10
-MOST_FIELDS: Final = 20
+from workflowlookup.web import FormProblem, is_from_here, read_fields
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -53,33 +50,12 @@ def form_token(secret: bytes, viewer: Viewer) -> str:
 
 async def read_form(request: Request, secret: bytes, viewer: Viewer) -> Mapping[str, str]:
     """The fields of a form that one of our pages sent. Raises `Refused` for any other."""
-    _refuse_other_sites(request)
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
-        raise Refused(415, "Forms are sent as application/x-www-form-urlencoded.")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_FORM_BYTES:
-            raise Refused(413, f"A form may have {MOST_FORM_BYTES:,} bytes at most.")
+    if not is_from_here(request):
+        raise Refused(403, "Forms are taken from pages of this console only.")
     try:
-        fields = dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS))
-    except ValueError:
-        raise Refused(400, "The form cannot be read.") from None
+        fields = await read_fields(request)
+    except FormProblem as problem:
+        raise Refused(problem.status, problem.told) from None
     if not hmac.compare_digest(fields.get("token", "").encode(), form_token(secret, viewer).encode()):
         raise Refused(403, "The form is not of this visit. Load the page again, then try once more.")
     return fields
-
-
-def _refuse_other_sites(request: Request) -> None:
-    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    is_ours = origin is not None and urlsplit(origin).netloc == request.headers.get("host", "")
-    if site not in (None, "same-origin") or (not is_ours and (origin is not None or site is None)):
-        raise Refused(403, "Forms are taken from pages of this console only.")
-
-
-def host_name(header: str) -> str:
-    """The name in a Host header, without the port."""
-    try:
-        return (urlsplit(f"//{header}").hostname or "").rstrip(".")
-    except ValueError:
-        return ""

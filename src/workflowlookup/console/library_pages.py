@@ -10,11 +10,12 @@ from starlette.responses import Response
 
 from workflowlookup.console.guard import NotThere
 from workflowlookup.console.looking import Version, document_of_version, find_workflow, page_of, versions_of
+from workflowlookup.console.text import pretty
 from workflowlookup.console.viewer import Viewer
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.compare import compare
 from workflowlookup.core.graph import Node, draw
-from workflowlookup.core.model import LoopStep, PromptStep, Workflow
+from workflowlookup.core.model import LoopStep, Workflow
 from workflowlookup.core.svg import as_fragment
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.library.catalog import Entry
@@ -114,17 +115,11 @@ def _shown(found: Workflow, node: Node) -> ShownStep:
     return ShownStep(
         node=node,
         depth=depth,
-        prompt=step.prompt or _blocks(step),
+        prompt=step.prompt or (pretty(step.prompt_blocks) if step.prompt_blocks else ""),
         role=step.agent_role,
         criteria=tuple(one.sentence for one in step.requirements),
         guidance=step.guidance,
     )
-
-
-def _blocks(step: PromptStep) -> str:
-    if not step.prompt_blocks:
-        return ""
-    return msgspec.json.format(msgspec.json.encode(step.prompt_blocks)).decode()
 
 
 async def changes(visit: Visit) -> Response:

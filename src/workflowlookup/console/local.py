@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -14,13 +15,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workflowlookup.console.app import make_routes
-from workflowlookup.console.guard import host_name
 from workflowlookup.console.house import make_house
 from workflowlookup.console.streams import Streams
 from workflowlookup.console.viewer import Viewer
 from workflowlookup.tools.registry import Services
+from workflowlookup.web import LOOPBACK, is_allowed_host
 
-LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 WELCOME: Final = (
     "This console belongs to the person who started it. Open the address that `workflowlookup console` printed; "
     "its key works once, so start the command again for another browser."
@@ -36,10 +36,12 @@ class OnlyHere:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        hosts = [value for name, value in scope.get("headers", ()) if name == b"host"]
-        if scope["type"] == "http" and (len(hosts) != 1 or host_name(hosts[0].decode("latin-1")) not in LOOPBACK):
-            await PlainTextResponse("This console answers to localhost only.", 403)(scope, receive, send)
-            return
+        if scope["type"] == "http":
+            hosts = Headers(scope=scope).getlist("host")
+            if len(hosts) != 1 or not is_allowed_host(hosts[0], LOOPBACK):
+                refusal = PlainTextResponse("This console answers to localhost only. Call it by that name.", 403)
+                await refusal(scope, receive, send)
+                return
         await self._app(scope, receive, send)
 
 

@@ -8,7 +8,7 @@ import msgspec
 from workflowlookup.console.guard import NotThere
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.model import Workflow
-from workflowlookup.core.run import Run, document_of
+from workflowlookup.core.run import Run, kept_document
 from workflowlookup.errors import RunStateError, WorkflowLookupError, WorkflowNotFound
 from workflowlookup.runs.journal import Query, Summary
 
@@ -91,7 +91,7 @@ def versions_of(visit: Visit, workflow_id: str) -> list[Version]:
     found: dict[str, Version] = {}
     workflow = current(visit, workflow_id)
     if workflow is not None:
-        _, digest = document_of(workflow)
+        _, digest = kept_document(workflow)
         found[digest] = Version(hash=digest, version=workflow.version, is_current=True)
     for line in scan(visit, Query(workflow_id=workflow_id)):
         one = found.setdefault(line.hash, Version(hash=line.hash, version=line.version))

@@ -1,9 +1,7 @@
 """The way in, the tools and where they come from, and how the server is."""
 
 import platform
-from collections import Counter
 from collections.abc import Mapping
-from typing import Final
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
@@ -11,14 +9,13 @@ from starlette.responses import RedirectResponse, Response
 from workflowlookup.console.guard import NotThere
 from workflowlookup.console.library_pages import issues_of
 from workflowlookup.console.looking import scan
+from workflowlookup.console.text import plural
 from workflowlookup.console.visit import Visit
 from workflowlookup.errors import StorageError
 from workflowlookup.providers.config import LIBRARY
 from workflowlookup.providers.definition import document_id
 from workflowlookup.runs.journal import Query
 from workflowlookup.tools.dynamic import META
-
-MOST_COUNTED: Final = 2_000
 
 
 async def front(visit: Visit) -> Response:
@@ -55,9 +52,9 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 async def health(visit: Visit) -> Response:
     if not visit.viewer.may("admin"):
         raise NotThere
-    states: Counter[str] = Counter()
+    states: Mapping[str, int] = {}
     try:
-        states.update(line.state for line in scan(visit, Query(), MOST_COUNTED))
+        states = visit.house.runs.counts()
         journal = Check(name="Journal", is_well=True, told="It can be read.", where=visit.house.journal)
     except StorageError as refusal:
         journal = Check(name="Journal", is_well=False, told=refusal.explain(), where=visit.house.journal)
@@ -68,8 +65,6 @@ async def health(visit: Visit) -> Response:
         checks=checks,
         are_well=all(check.is_well for check in checks),
         states=sorted(states.items()),
-        most=MOST_COUNTED,
-        counted=states.total(),
         streams=visit.house.streams.count,
         python=platform.python_version(),
     )
@@ -80,14 +75,11 @@ def _sources(visit: Visit) -> list[Check]:
     for source in visit.house.catalog.sources:
         listing = visit.house.catalog.listing(source)
         wrong = sum(file.refusal is not None for file in listing.files.values())
-        told = f"{len(listing.files)} documents" + (f", {wrong} with problems." if wrong else ".")
+        told = f"{plural(len(listing.files), 'document')}{f', {wrong} with problems' if wrong else ''}."
         if listing.refusal:
             told = " ".join(issues_of(listing.refusal))
-        found.append(
-            Check(
-                name=f"Library: {source.name}", is_well=not wrong and not listing.refusal, told=told, where=source.root
-            )
-        )
+        is_well = not wrong and not listing.refusal
+        found.append(Check(name=f"Library: {source.name}", is_well=is_well, told=told, where=source.root))
     return found
 
 

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from workflowlookup.console import timeline
 from workflowlookup.console.guard import NotThere, Refused
 from workflowlookup.console.looking import current, find_run, page_of
-from workflowlookup.console.text import now
+from workflowlookup.console.text import number_in
 from workflowlookup.console.visit import Visit
 from workflowlookup.core import report as reports
 from workflowlookup.core.calls import call_arguments, name_call
@@ -24,7 +24,8 @@ from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.core.svg import as_fragment
 from workflowlookup.core.why import Explanation, Fate, Reason, explain_run
-from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.errors import StorageError
+from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Query, Summary
 
 PAGE: Final = 50
@@ -121,8 +122,9 @@ def _address(chosen: Mapping[str, str], **changed: str) -> str:
 
 def _place(text: str) -> tuple[int, str] | None:
     """Where the page before ended."""
-    started, _, run_id = text.partition(".")
-    return (int(started), run_id) if started.isascii() and started.isdecimal() and len(started) < 16 else None
+    first, _, run_id = text.partition(".")
+    started = number_in(first)
+    return None if started is None else (started, run_id)
 
 
 # ── one run ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -242,7 +244,7 @@ def _notes(reasons: Sequence[Reason], took: Mapping[str, int]) -> list[str]:
 async def output(visit: Visit) -> Response:
     """An output in full: as plain text, or as a part of the page that has its beginning."""
     found = find_run(visit, visit.named("run"))
-    sequence = int(visit.named("sequence"))
+    sequence = number_in(visit.named("sequence"))
     event = next((one.event for one in visit.house.runs.history(found.id) if one.sequence == sequence), None)
     if not isinstance(event, OutputAccepted | OutputRefused):
         raise NotThere("output")
@@ -283,17 +285,19 @@ async def events(visit: Visit) -> Response:
         find_run(visit, run_id)
     if visit.house.streams.is_full:
         raise Refused(429, "Too many pages are open. Close some.")
-    stream = visit.house.streams.follow(lambda changed: _wants(visit, run_id, changed))
     if visit.request.method == "HEAD":
         return Response(media_type="text/event-stream")
+    stream = visit.house.streams.follow(lambda changed: _wants(visit, run_id, changed))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
 def _wants(visit: Visit, run_id: str, changed: str) -> bool:
-    viewer = visit.house.viewer(visit.request)  # asked anew: what they may see can change while they look
-    if viewer is None or (run_id and changed != run_id):
+    if run_id and changed != run_id:
         return False
     try:
-        return viewer.may("read", visit.house.runs.get(changed).workflow.id)
-    except WorkflowLookupError:
-        return viewer.sees_all  # it is gone, or cannot be read
+        workflow_id = visit.house.runs.workflow_of(changed)
+    except StorageError:
+        workflow_id = None
+    if workflow_id is None:  # it is gone, or nobody can tell whose it was
+        return visit.viewer.sees_all
+    return visit.viewer.may("read", workflow_id)

@@ -6,7 +6,7 @@ Two versions of a workflow stand side by side. Nothing leaves the machine.
 import asyncio
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -18,11 +18,12 @@ from workflowlookup.console import plots
 from workflowlookup.console.guard import NotThere, Refused
 from workflowlookup.console.looking import current, scan
 from workflowlookup.console.run_pages import HOUR, TIME_NAMES, TIMES
-from workflowlookup.console.text import now, plural
+from workflowlookup.console.text import plural
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.report import duration
 from workflowlookup.core.statistics import Figures, StepFigures, Tally
 from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Query, Summary
 
 MOST_READ: Final = 1_000
@@ -75,8 +76,15 @@ def _since(visit: Visit) -> tuple[int | None, str]:
 
 
 def _states(lines: Sequence[Summary]) -> list[tuple[str, int]]:
-    counts = Counter(_kind(line.state) for line in lines)
-    return [(state, counts[state]) for state in ORDER]
+    return _in_order(Counter(line.state for line in lines))
+
+
+def _in_order(states: Mapping[str, int]) -> list[tuple[str, int]]:
+    """How many runs there are of each kind."""
+    counts: Counter[str] = Counter()
+    for state, count in states.items():
+        counts[_kind(state)] += count
+    return [(kind, counts[kind]) for kind in ORDER]
 
 
 def _kind(state: str) -> str:
@@ -145,7 +153,7 @@ async def workflow(visit: Visit) -> Response:
         since=name,
         versions=list(known),
         chosen=chosen,
-        counts=[_counts(one) for one in chosen],
+        counts=[_in_order(one.states) for one in chosen],
         order=ORDER,
         read=read,
         is_cut=read >= MOST_READ,
@@ -154,13 +162,6 @@ async def workflow(visit: Visit) -> Response:
         spans=list(_spans(chosen, scale)) if times else [],
         axis=scale.axis(),
     )
-
-
-def _counts(figures: Figures) -> list[tuple[str, int]]:
-    counts: Counter[str] = Counter()
-    for state, count in figures.states.items():
-        counts[_kind(state)] += count
-    return [(state, counts[state]) for state in ORDER]
 
 
 async def _tallied(visit: Visit, query: Query) -> tuple[dict[str, Tally], int]:
@@ -190,22 +191,26 @@ def _chosen(visit: Visit, known: dict[str, Figures]) -> list[Figures]:
     return [known[one] for one in dict.fromkeys((first, beside)) if one]
 
 
-def _steps(chosen: Sequence[Figures]) -> Iterator[tuple[StepFigures, list[StepFigures | None]]]:
-    """Each step of the versions, with its figures in each."""
+Mark = tuple[Markup | None, str]
+"""A plot, if there is one, and its number in words."""
+
+
+def _rows(chosen: Sequence[Figures], mark: Callable[[StepFigures | None], Mark]) -> Iterator[Row]:
+    """Each step of the versions, with its mark in each."""
     found = {step.id: step for one in reversed(chosen) for step in one.steps}
-    order = dict.fromkeys(step.id for one in chosen for step in one.steps)
-    for step_id in order:
-        yield found[step_id], [next((step for step in one.steps if step.id == step_id), None) for one in chosen]
+    sides = [(one.version, {step.id: step for step in one.steps}) for one in chosen]
+    for step_id in dict.fromkeys(step.id for one in chosen for step in one.steps):
+        step = found[step_id]
+        marks = tuple((version, *mark(steps.get(step_id))) for version, steps in sides)
+        yield Row(id=step_id, title=step.title, depth=step.depth, marks=marks)
 
 
 def _stops(chosen: Sequence[Figures]) -> Iterator[Row]:
     most = max((step.reached + step.skipped for one in chosen for step in one.steps), default=0)
-    for step, sides in _steps(chosen):
-        marks = tuple((one.version, *_stop(side, most)) for one, side in zip(chosen, sides, strict=True))
-        yield Row(id=step.id, title=step.title, depth=step.depth, marks=marks)
+    return _rows(chosen, lambda step: _stop(step, most))
 
 
-def _stop(step: StepFigures | None, most: int) -> tuple[Markup | None, str]:
+def _stop(step: StepFigures | None, most: int) -> Mark:
     if step is None:
         return None, "not in this version"
     under_way = max(0, step.reached - step.done - step.waiting - step.stopped)
@@ -238,12 +243,10 @@ def _rules(chosen: Sequence[Figures]) -> Iterator[Row]:
 
 
 def _spans(chosen: Sequence[Figures], scale: plots.Scale) -> Iterator[Row]:
-    for step, sides in _steps(chosen):
-        marks = tuple((one.version, *_span(side, scale)) for one, side in zip(chosen, sides, strict=True))
-        yield Row(id=step.id, title=step.title, depth=step.depth, marks=marks)
+    return _rows(chosen, lambda step: _span(step, scale))
 
 
-def _span(step: StepFigures | None, scale: plots.Scale) -> tuple[Markup | None, str]:
+def _span(step: StepFigures | None, scale: plots.Scale) -> Mark:
     if step is None or step.median_time is None or step.slow_time is None:
         return None, "not in this version" if step is None else "never done"
     told = f"{duration(step.median_time)} to {duration(step.slow_time)}"

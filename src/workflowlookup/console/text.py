@@ -5,7 +5,6 @@ seen, or would make a reader see other text than there is, is shown by a mark.
 """
 
 import re
-import time
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,8 +12,11 @@ import msgspec
 from markupsafe import Markup, escape
 
 from workflowlookup.core.report import clock, duration
+from workflowlookup.runs.clock import now
 
-_HIDDEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\ufeff\ud800-\udfff\U000e0000-\U000e007f]")
+_HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
 _NAMES: Final = {
     "\u200b": "ZWSP",
     "\u2028": "LS",
@@ -24,6 +26,11 @@ _NAMES: Final = {
     "\u202c": "PDF",
     "\u202d": "LRO",
     "\u202e": "RLO",
+    "\u2060": "WJ",
+    "\u2066": "LRI",
+    "\u2067": "RLI",
+    "\u2068": "FSI",
+    "\u2069": "PDI",
     "\ufeff": "BOM",
     "\x7f": "\u2421",
 }
@@ -65,6 +72,11 @@ def ago(milliseconds: int) -> str:
     return "just now"
 
 
+def number_in(text: str) -> int | None:
+    """The number that somebody sent; None when it is none, or longer than any of ours."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
+
+
 def plural(count: int, noun: str, more: str = "") -> str:
     return f"{count:,} {noun if count == 1 else more or noun + 's'}"
 
@@ -72,10 +84,6 @@ def plural(count: int, noun: str, more: str = "") -> str:
 def pretty(value: object) -> str:
     """A value as JSON, laid out."""
     return msgspec.json.format(msgspec.json.encode(value)).decode()
-
-
-def now() -> int:
-    return time.time_ns() // 1_000_000
 
 
 FILTERS: Final = {

@@ -12,7 +12,7 @@ from workflowlookup import __version__
 from workflowlookup.console.guard import NotThere, form_token
 from workflowlookup.console.house import House
 from workflowlookup.console.static import address
-from workflowlookup.console.text import FILTERS
+from workflowlookup.console.text import FILTERS, number_in
 from workflowlookup.console.viewer import FROM_HERE, Viewer
 
 _ENVIRONMENT: Final = jinja2.Environment(
@@ -59,8 +59,8 @@ class Visit:
 
     def number(self, name: str, default: int) -> int:
         """A number of the query."""
-        text = self.asked(name, 16)
-        return int(text) if text.isascii() and text.isdecimal() else default
+        number = number_in(self.asked(name))
+        return default if number is None else number
 
     def need(self, scope: str, workflow_id: str, what: str) -> None:
         """Raises `NotThere` unless this exists for the viewer."""

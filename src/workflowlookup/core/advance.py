@@ -41,7 +41,7 @@ from workflowlookup.core.events import (
 from workflowlookup.core.guidance import requires_confirmation
 from workflowlookup.core.model import Issue, Loop, Verdict, Workflow
 from workflowlookup.core.navigation import Next, find_step, join_instance, next_step, scope_of, split_instance
-from workflowlookup.core.run import CallState, Run, State, Waiting, apply, document_of, fold, submission_key
+from workflowlookup.core.run import CallState, Run, State, Waiting, apply, fold, kept_document, submission_key
 from workflowlookup.core.schemas import compile_schema_text, misfits, suggest
 from workflowlookup.core.validation import judge
 from workflowlookup.core.values import MAX_CONTEXT_BYTES, Context, Json, lookup
@@ -86,7 +86,7 @@ def begin(  # noqa: PLR0913 - all that a run begins with
     _refuse_input(workflow, given)
     variables = {**given, **context}
     _refuse_context(workflow, {}, variables)
-    document, digest = document_of(workflow)
+    document, digest = kept_document(workflow)
     started = Started(hash=digest, document=document, input=given, context=variables, timeout=timeout)
     record = Record(sequence=1, time=at.time, by=at.by, event=started)
     draft = Draft(fold(run_id, [record]), at)

@@ -450,12 +450,12 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
 # ── the document of a run ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def document_of(workflow: Workflow) -> tuple[msgspec.Raw, str]:
+def kept_document(workflow: Workflow) -> tuple[msgspec.Raw, str]:
     """The document of a workflow as a run keeps it, and its hash."""
-    kept: tuple[msgspec.Raw, str] | None = workflow.memo.get(document_of)
+    kept: tuple[msgspec.Raw, str] | None = workflow.memo.get(kept_document)
     if kept is None:
         text = msgspec.json.encode(workflow.document)
-        kept = workflow.memo[document_of] = msgspec.Raw(text), hash_of(text)
+        kept = workflow.memo[kept_document] = msgspec.Raw(text), hash_of(text)
     return kept
 
 

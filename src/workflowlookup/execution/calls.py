@@ -170,7 +170,7 @@ class Calls:
                 raise Failure(problem.remedy, is_final=True) from problem
             is_away = False
             if status.progress is not None:
-                on_progress(*status.progress)
+                on_progress(status.progress)
             if status.state != "running":
                 return _end(status, call)
 

@@ -13,9 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import msgspec
-
 from workflowlookup.core.advance import MOST_SAID
+from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.errors import RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.books import Books
@@ -38,19 +37,6 @@ _FEW: Final = 8
 """Up to so many runs are looked at each time; more, only when the journal says that somebody else has written."""
 _SHORT_WHILE: Final = 0.01
 _BY: Final = "server"
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """How far the call of a run is, as it tells itself."""
-
-    done: float
-    total: float | None
-    message: str
-
-    def __str__(self) -> str:
-        """`3 of 10, uploading`."""
-        amount = f"{self.done:g}" if self.total is None else f"{self.done:g} of {self.total:g}"
-        return f"{amount}, {self.message}" if self.message else amount
 
 
 class _Driven:
@@ -182,8 +168,8 @@ class Driver:
             with contextlib.suppress(RunStateError):  # it was ended just now: what was begun is stopped by its id
                 await self._books.surely(lambda runs: runs.acknowledge_call(run.id, run.current, remote_id, by=_BY))
 
-        def note(done: float, total: float | None, message: str) -> None:
-            self._note(driven, run, done, total, message)
+        def note(told: Progress) -> None:
+            self._note(driven, run, told)
 
         seconds = run.step.call.timeout_seconds if run.step.call else None
         work = asyncio.create_task(self._calls.carry_out(run, note, acknowledge, is_repeated=is_repeated))
@@ -255,13 +241,12 @@ class Driver:
 
     # ── progress ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _note(self, driven: _Driven, run: Run, done: float, total: float | None, message: str) -> None:
+    def _note(self, driven: _Driven, run: Run, told: Progress) -> None:
         """Tell how far a call is: live at once, and in the journal now and then."""
-        if not math.isfinite(done):
+        if not math.isfinite(told.done):
             return
-        total = total if total is not None and math.isfinite(total) else None
-        message = message[:MOST_SAID]
-        progress = Progress(done, total, message)
+        total = told.total if told.total is not None and math.isfinite(told.total) else None
+        progress = Progress(told.done, total, told.message[:MOST_SAID])
         if progress == self.progress.get(run.id):
             return
         self.progress[run.id] = progress
@@ -270,10 +255,12 @@ class Driver:
         now = time.monotonic()
         if now - driven.stored >= STORE_SECONDS:
             driven.stored = now
-            self._keep(self._store_progress(run, done, total, message))
+            self._keep(self._store_progress(run, progress))
 
-    async def _store_progress(self, run: Run, done: float, total: float | None, message: str) -> None:
-        await self._books.ask(lambda runs: runs.report_call(run.id, run.current, done, total, message, by=_BY))
+    async def _store_progress(self, run: Run, told: Progress) -> None:
+        await self._books.ask(
+            lambda runs: runs.report_call(run.id, run.current, told.done, told.total, told.message, by=_BY)
+        )
 
     # ── what others do ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Waiting
 from workflowlookup.errors import RunNotFound, StorageError
 from workflowlookup.execution.books import Books
 from workflowlookup.execution.calls import STOP_SECONDS, Calls
-from workflowlookup.execution.driver import Driver, Progress
+from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.engine import REAP_SECONDS, Engine
 from workflowlookup.execution.turns import Turns
 from workflowlookup.providers.config import Plan

@@ -16,8 +16,8 @@ from workflowlookup.providers.config import Plan
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from workflowlookup.core.progress import Progress
     from workflowlookup.core.run import Run
-    from workflowlookup.execution.driver import Progress
     from workflowlookup.execution.office import Office
     from workflowlookup.providers.discovery import Discovered
     from workflowlookup.runs.service import Runs

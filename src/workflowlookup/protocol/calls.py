@@ -63,6 +63,13 @@ class Call(msgspec.Struct):
             raise InvalidParams(f"{name} must be {words}")
         return value
 
+    def wants_task(self) -> bool:
+        """Whether its client wants it as a task. How long that is kept is ours to say: for ever."""
+        task = self.optional("task", dict, "an object")
+        if task and type(task.get("ttl")) not in (int, float, type(None)):
+            raise InvalidParams("task.ttl must be a number of milliseconds")
+        return task is not None
+
 
 def without_questions(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:
     """What a client can do where its person cannot be asked."""

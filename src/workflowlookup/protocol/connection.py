@@ -311,7 +311,7 @@ class Connection:
         if tool is None:
             raise registry.unknown(name)
         arguments = call.optional("arguments", dict, "an object")
-        is_task = call.rules.tasks and call.optional("task", dict, "an object") is not None
+        is_task = call.rules.tasks and call.wants_task()
         if is_task and not tool.can_be_task:
             raise MethodNotFound(f"The tool '{name}' cannot be called as a task.", method=call.method)
         try:
@@ -529,3 +529,6 @@ class Connection:
 _PLAIN: Final = (dict, msgspec.Raw)
 """What most tools give: a result."""
 _ALWAYS_ANSWERED: Final = frozenset({"initialize", "ping", "shutdown", "server/discover"})
+
+METHODS: Final = frozenset({*Connection._HANDSHAKE, *Connection._ENVELOPE})  # noqa: SLF001 - our own
+"""What is answered by a method of its own, in either era; any other name may be that of a tool."""

@@ -10,7 +10,7 @@ from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.calls import Call
 
 if TYPE_CHECKING:
-    from workflowlookup.tools.registry import Progress
+    from workflowlookup.core.progress import Progress
 
 Token: TypeAlias = str | int | None
 """What a client wants to know the news by; None when it wants none."""

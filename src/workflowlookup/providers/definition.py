@@ -175,7 +175,7 @@ def usable_schema(schema: Json) -> tuple[Mapping[str, Json], str]:
 _VERSION: Final = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 
 
-def document_of(definition: Definition) -> dict[str, Json]:
+def as_document(definition: Definition) -> dict[str, Json]:
     """A workflow of one step, which the provider carries out."""
     seconds = definition.metadata.get("timeoutSeconds")
     timed = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_TIMEOUT_SECONDS

@@ -31,7 +31,7 @@ from workflowlookup.providers.provider import (
     RemoteState,
     RemoteStatus,
     error_of,
-    progress_of,
+    read_progress,
     state_of,
 )
 
@@ -209,7 +209,7 @@ class HttpProvider:
             state=state,
             output=_at(answer, self._fields["output"]),
             error=hidden(error_of(_at(answer, self._fields["error"])), self._secrets),
-            progress=progress_of(_at(answer, self._fields["progress"])),
+            progress=read_progress(_at(answer, self._fields["progress"])),
             said=said if isinstance(said, str) else "",
         )
 

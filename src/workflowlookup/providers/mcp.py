@@ -18,7 +18,7 @@ from workflowlookup.providers.provider import (
     RemoteRun,
     RemoteStatus,
     error_of,
-    progress_of,
+    read_progress,
     state_of,
 )
 
@@ -152,7 +152,7 @@ def _status(said: Mapping[str, Json]) -> RemoteStatus:
         state=state,
         output=next((said[name] for name in OUTPUTS if name in said), None),
         error=error if state != "running" else "",
-        progress=progress_of(said.get("progress")),
+        progress=read_progress(said.get("progress")),
         said=word if isinstance(word, str) else "",
     )
 

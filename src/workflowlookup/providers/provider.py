@@ -9,12 +9,11 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from workflowlookup.core.progress import Progress
 from workflowlookup.core.values import Json
 
 RemoteState: TypeAlias = Literal["running", "completed", "failed", "cancelled"]
-Progress: TypeAlias = tuple[float, float | None, str]
-"""Done, of how many, and a word on it."""
-OnProgress: TypeAlias = Callable[[float, float | None, str], None]
+OnProgress: TypeAlias = Callable[[Progress], None]
 
 STATES: Final[Mapping[str, RemoteState]] = {
     "completed": "completed",
@@ -115,10 +114,10 @@ def state_of(said: Json) -> RemoteState:
     )
 
 
-def progress_of(raw: Json) -> Progress | None:
+def read_progress(raw: Json) -> Progress | None:
     """Progress in any of the forms in which it comes: a number, or an object with done, total and message."""
     if isinstance(raw, int | float) and not isinstance(raw, bool):
-        return float(raw), (1.0 if isinstance(raw, float) and raw <= 1 else 100.0), ""
+        return Progress(float(raw), 1.0 if isinstance(raw, float) and raw <= 1 else 100.0, "")
     if not isinstance(raw, Mapping):
         return None
     done = next((raw[name] for name in ("done", "current", "completed", "progress", "percent") if name in raw), None)
@@ -127,7 +126,8 @@ def progress_of(raw: Json) -> Progress | None:
     total = raw.get("total", 100 if "percent" in raw else None)
     message = raw.get("message")
     is_number = isinstance(total, int | float) and not isinstance(total, bool)
-    return float(done), float(total) if is_number else None, message if isinstance(message, str) else ""
+    told = message if isinstance(message, str) else ""
+    return Progress(float(done), float(total) if is_number else None, told)
 
 
 def error_of(raw: Json) -> str:

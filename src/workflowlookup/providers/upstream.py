@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from workflowlookup.core.progress import Progress
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import NotSet, ServerConfig, expanded, hidden, server_secrets
@@ -99,7 +100,7 @@ class Upstreams:
                     raise
                 return link.refusal(f"{problem.message} (code {problem.code})")
             except (ValueError, RuntimeError) as problem:  # what it sent is not what the protocol or its schema says
-                return link.refusal(str(problem))
+                return link.refusal(_misfit(problem))
             result = _result(answer)
             return link.refusal(result.text, result.structured) if result.is_error else result
 
@@ -340,7 +341,7 @@ def _reporter(on_progress: OnProgress | None) -> "ProgressFnT | None":
         return None
 
     async def report(progress: float, total: float | None, message: str | None) -> None:
-        on_progress(progress, total, message or "")
+        on_progress(Progress(progress, total, message or ""))
 
     return report
 
@@ -364,6 +365,15 @@ def _text(block: "ContentBlock") -> str:
             return f"[{block.uri}]"
         case kind:
             return f"[{kind}, {block.mime_type}]"
+
+
+def _misfit(problem: Exception) -> str:
+    """What is wrong with an answer, in a sentence; where the SDK's models refused it, by its first error."""
+    errors = getattr(problem, "errors", None)
+    if errors is None:
+        return str(problem)
+    first = errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"Its answer is not what the protocol says: {'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _cause(problem: BaseException) -> str:

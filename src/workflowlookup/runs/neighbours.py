@@ -16,6 +16,7 @@ from typing import Final
 import psycopg
 
 from workflowlookup.errors import StorageError
+from workflowlookup.runs.clock import now
 from workflowlookup.runs.postgres import PostgresJournal
 
 log = logging.getLogger(__name__)
@@ -63,27 +64,27 @@ class Neighbours:
 
     def announce(self, topic: str, body: str = "") -> None:
         """Tell the others. Raises `StorageError` when they cannot be told."""
-        now = _now()
+        written = now()
         self._journal.write(
             ("SELECT pg_advisory_xact_lock(?)", (_IN_TURN,)),
-            (_ADD, (now, self._origin, topic, body)),
-            (_FORGET, (now - KEEP_SECONDS * 1000,)),
+            (_ADD, (written, self._origin, topic, body)),
+            (_FORGET, (written - KEEP_SECONDS * 1000,)),
             (f"NOTIFY {CHANNEL}", ()),
         )
 
     def look(self) -> None:
         """Read what others said since the last time, and tell the listeners; costs nothing when there is nothing."""
-        now = time.monotonic()
-        if self._thread is None or now < self._not_before or (not self._is_due and now < self._next_look):
+        moment = time.monotonic()
+        if self._thread is None or moment < self._not_before or (not self._is_due and moment < self._next_look):
             return
         self._is_due = False  # before it is read: what comes now is read the next time
-        self._next_look = now + LOOK_SECONDS
+        self._next_look = moment + LOOK_SECONDS
         try:
             lines = self._read()
         except StorageError as problem:
             log.debug("what other servers say cannot be read: %s", problem)
             self._is_due = True
-            self._not_before = now + RETRY_SECONDS
+            self._not_before = moment + RETRY_SECONDS
             return
         if lines and self._last is not None and lines[0][0] > self._last + 1:
             self._tell(MISSED, "")
@@ -129,7 +130,3 @@ class Neighbours:
     def _say(self) -> None:
         self._is_due = True
         self._ring()
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -6,7 +6,6 @@ somebody was faster, and the call is decided anew. An answer is given only after
 
 import contextlib
 import secrets
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
@@ -20,6 +19,7 @@ from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, State, Waiting, apply, fold, submission_key
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError, WorkflowLookupError
+from workflowlookup.runs.clock import now
 from workflowlookup.runs.foreign import refuse_foreign
 from workflowlookup.runs.journal import Conflict, Journal, Mark, Query, Summary, summarise
 
@@ -35,10 +35,6 @@ CLOCK_SKEW: Final = 60_000
 """By how many milliseconds the clocks of those who share a journal may differ."""
 
 
-def _now() -> int:
-    return time.time_ns() // 1_000_000
-
-
 def _new_id() -> str:
     return secrets.token_hex(6)
 
@@ -47,7 +43,7 @@ class Runs:
     """The runs of one journal."""
 
     def __init__(
-        self, journal: Journal, *, clock: Callable[[], int] = _now, new_id: Callable[[], str] = _new_id
+        self, journal: Journal, *, clock: Callable[[], int] = now, new_id: Callable[[], str] = _new_id
     ) -> None:
         self.journal = journal
         self._clock = clock

@@ -6,10 +6,10 @@ id alone opens nothing.
 """
 
 import hashlib
-import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from workflowlookup.runs.clock import now
 from workflowlookup.runs.sql import SqlJournal
 
 _OPEN: Final = "INSERT INTO sessions (id, owner, opening, used) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -20,14 +20,10 @@ _FOLLOW: Final = """
 _LOST: Final = "DELETE FROM session_addresses WHERE session IN (SELECT id FROM sessions WHERE used < ?)"
 
 
-def _now() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class Sessions:
     """The sessions of one journal. Whoever asks has found out whose request it is: `owner`."""
 
-    def __init__(self, journal: SqlJournal, idle_seconds: float, *, clock: Callable[[], int] = _now) -> None:
+    def __init__(self, journal: SqlJournal, idle_seconds: float, *, clock: Callable[[], int] = now) -> None:
         self._journal = journal
         self._idle = int(idle_seconds * 1000)
         self._clock = clock

@@ -8,13 +8,13 @@ import hashlib
 import hmac
 import re
 import secrets
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from workflowlookup.access import Access, checked_patterns, checked_scopes
+from workflowlookup.runs.clock import now
 from workflowlookup.runs.sql import SqlJournal
 
 PREFIX: Final = "wl_"
@@ -25,8 +25,6 @@ MOST_NAME: Final = 64
 
 _TOKEN: Final = re.compile(r"wl_[A-Za-z0-9_-]{43}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
-_COLUMNS: Final = "id, name, kind, scopes, workflows, created, expires, revoked, maker"
-_NEW: Final = f"INSERT INTO tokens ({_COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
 
 
 class TokenProblem(Exception):
@@ -58,6 +56,11 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
 
+_COLUMNS: Final = ", ".join(Token.__struct_fields__)
+_VALUES: Final = ", ".join("?" for _ in (*Token.__struct_fields__, "hash"))
+_NEW: Final = f"INSERT INTO tokens ({_COLUMNS}, hash) VALUES ({_VALUES}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
+
+
 class Store(Protocol):
     """Where tokens can be asked for; the guard needs no more."""
 
@@ -65,14 +68,10 @@ class Store(Protocol):
     def version(self) -> tuple[int, int]: ...
 
 
-def _now() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class Tokens:
     """The tokens of one journal."""
 
-    def __init__(self, journal: SqlJournal, *, clock: Callable[[], int] = _now) -> None:
+    def __init__(self, journal: SqlJournal, *, clock: Callable[[], int] = now) -> None:
         self._journal = journal
         self._clock = clock
 
@@ -88,27 +87,27 @@ class Tokens:
     ) -> tuple[str, Token]:
         """A new token, good for so many seconds or for ever, and what is known of it. Raises `TokenProblem`."""
         if not _NAME.fullmatch(name) or len(name) > MOST_NAME:
-            raise TokenProblem(f"'{name}' cannot be the name of a token: use letters, digits and . _ @ + -")
+            told = f"'{name}' cannot be the name of a token: use up to {MOST_NAME} letters, digits and . _ @ + -"
+            raise TokenProblem(told)
         try:
             allowed, patterns = checked_scopes(scopes), checked_patterns(workflows)
         except ValueError as problem:
             raise TokenProblem(f"a token needs {problem}") from None
         secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-        now = self._clock()
+        made = self._clock()
         token = Token(
             id=_id(secret),
             name=name,
             kind="person" if is_person else "agent",
             scopes=tuple(sorted(allowed)),
             workflows=patterns,
-            created=now,
-            expires=None if seconds is None else now + int(seconds * 1000),
+            created=made,
+            expires=None if seconds is None else made + int(seconds * 1000),
             revoked=None,
             maker=by,
         )
-        row = (*msgspec.structs.astuple(_as_row(token)), _hash(secret))
         with self._journal.writing() as transaction:
-            is_new = transaction.execute(_NEW, row).rowcount == 1
+            is_new = transaction.execute(_NEW, (*_as_row(token), _hash(secret))).rowcount == 1
         if not is_new:
             raise TokenProblem(f"there is a token '{name}' already. Revoke it first, or take another name.")
         return secret, token
@@ -123,7 +122,8 @@ class Tokens:
         with self._journal.writing() as transaction:
             statement = "UPDATE tokens SET revoked = ? WHERE name = ? AND revoked IS NULL"
             if transaction.execute(statement, (self._clock(), name)).rowcount == 0:
-                raise TokenProblem(f"no token that is not revoked has the name '{name}'.")
+                told = f"no token that is not revoked has the name '{name}'. `workflowlookup token list` shows them."
+                raise TokenProblem(told)
 
     def find(self, secret: str) -> Token | None:
         """The token, as long as it is good."""
@@ -143,37 +143,23 @@ class Tokens:
         return int(made), int(revoked)
 
     def any_valid(self) -> bool:
-        now = self._clock()
-        return any(token.state(now) == "valid" for token in self.every())
+        """Whether anybody could come in with one of them now."""
+        time = self._clock()
+        return any(token.state(time) == "valid" for token in self.every())
 
     def close(self) -> None:
         self._journal.close()
 
 
-class _Row(msgspec.Struct):
-    """A token as the table has it."""
-
-    id: str
-    name: str
-    kind: str
-    scopes: str
-    workflows: str
-    created: int
-    expires: int | None
-    revoked: int | None
-    maker: str
-
-
-def _as_row(token: Token) -> _Row:
-    fields = msgspec.structs.asdict(token)
-    return _Row(**{**fields, "scopes": " ".join(token.scopes), "workflows": " ".join(token.workflows)})
+def _as_row(token: Token) -> list[Any]:
+    """A token as the table has it: lists as words."""
+    return [" ".join(value) if isinstance(value, tuple) else value for value in msgspec.structs.astuple(token)]
 
 
 def _token(row: Sequence[Any]) -> Token:
-    fields = msgspec.structs.asdict(_Row(*row))
-    return Token(
-        **{**fields, "scopes": tuple(fields["scopes"].split()), "workflows": tuple(fields["workflows"].split())}
-    )
+    fields = dict(zip(Token.__struct_fields__, row, strict=True))
+    lists = {name: tuple(fields[name].split()) for name in ("scopes", "workflows")}
+    return Token(**{**fields, **lists})
 
 
 def _id(secret: str) -> str:

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.core.events import Failed
+from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.errors import ExecutionFailed, StorageError, WorkflowLookupError
-from workflowlookup.tools.registry import Ask, Caller, Later, Progress, Result, Services
+from workflowlookup.tools.registry import Ask, Caller, Later, Result, Services
 from workflowlookup.tools.run_answers import stopped_in, title_of
 
 if TYPE_CHECKING:
     from workflowlookup.core.events import CallProgressed
     from workflowlookup.core.values import Json
-    from workflowlookup.execution.driver import Progress as Told
 
 STOP_SECONDS: Final = 5.0
 """How long it is waited for the word on what became of a call beneath a run that is over."""
@@ -113,7 +113,7 @@ def progress_of(services: Services, run: Run) -> Progress:
     return Progress(steps + min(max(within, 0), 0.999), total, message)
 
 
-def _told_by_call(services: Services, run: Run) -> "Told | CallProgressed | None":
+def _told_by_call(services: Services, run: Run) -> "Progress | CallProgressed | None":
     """The newest that is known: here at once, in the journal about every second."""
     try:
         live = services.execution.progress(run.id)

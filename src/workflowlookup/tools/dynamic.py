@@ -14,7 +14,7 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import LIBRARY, Plan
-from workflowlookup.providers.definition import Definition, document_id, document_of, usable_schema
+from workflowlookup.providers.definition import Definition, as_document, document_id, usable_schema
 from workflowlookup.providers.filters import Sieve
 from workflowlookup.tools import workflow_refresh, workflow_search
 from workflowlookup.tools.kept_names import KeptNames
@@ -256,7 +256,7 @@ class DynamicTools:
         if before is None or before[0] is not definition:
             from workflowlookup.core.building import build  # noqa: PLC0415
 
-            self._built[key] = before = (definition, build(document_of(definition)))
+            self._built[key] = before = (definition, build(as_document(definition)))
         return before[1]
 
 

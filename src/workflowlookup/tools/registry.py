@@ -13,6 +13,7 @@ import msgspec
 from workflowlookup.access import LOCAL, Access
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.progress import Progress
 from workflowlookup.core.schemas import Misfit, compile_schema, first_misfit, misfits, suggest
 from workflowlookup.core.values import MAX_CONTEXT_BYTES, Json
 from workflowlookup.errors import InvalidParams, MissingClientCapability, StorageError, WorkflowNotFound
@@ -162,14 +163,6 @@ Result = Mapping[str, Json] | msgspec.Raw
 """A JSON object; or one that is encoded already, because it is asked for often and changes seldom."""
 
 
-class Progress(msgspec.Struct, frozen=True):
-    """How far a run is, for the one who waits for it. `done` never goes back."""
-
-    done: float
-    total: float | None
-    message: str
-
-
 class Later(msgspec.Struct, frozen=True, kw_only=True):
     """An answer that is not there yet: what a handler gives in place of a result when the server works on it.
 
@@ -181,7 +174,7 @@ class Later(msgspec.Struct, frozen=True, kw_only=True):
     look: Callable[[], "Result | Ask | None"]
     """The answer as soon as there is one. Cheap; raises what the handler would raise."""
     progress: Callable[[], Progress | None]
-    """How far it is; None when nothing is known."""
+    """How far it is, which never goes back; None when nothing is known."""
     abandon: Callable[[str], None]
     """Nobody waits any more, for this reason: the client cancelled the call, or went away."""
 

@@ -2,7 +2,7 @@
 
 A handler is given a view and cannot tell. What the caller may not see is not there: it is not found, not listed, not
 counted and not suggested, in the very words used for what never was. What they see and may not do raises `Forbidden`.
-A method that `Catalog` or `Runs` gains must be given its rule here; `tests/tools/test_scoped.py` holds that.
+A method that `Catalog` or `Runs` gains must be given its rule here; `tests/security/test_views.py` holds that.
 """
 
 import collections
@@ -18,7 +18,7 @@ from workflowlookup.core.events import Record
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Context
-from workflowlookup.errors import Forbidden, RunStateError, WorkflowLookupError
+from workflowlookup.errors import Forbidden, RunStateError, StorageError, WorkflowLookupError
 from workflowlookup.library.catalog import Catalog, Entry, Snapshot, Source
 from workflowlookup.library.directory import Listing
 from workflowlookup.runs.journal import Query, Summary
@@ -78,7 +78,7 @@ class ScopedCatalog(Catalog):
     @property
     def sources(self) -> tuple[Source, ...]:  # type: ignore[override]
         """Where documents lie is for administrators of everything."""
-        return self._catalog.sources if self._access.may("admin") and self._access.sees_all else ()
+        return self._catalog.sources if self._access.administers_all else ()
 
     def snapshot(self) -> Snapshot:
         whole = self._catalog.snapshot()
@@ -100,16 +100,12 @@ class ScopedCatalog(Catalog):
 
     def listing(self, source: Source) -> Listing:
         """What one source holds, for administrators of everything."""
-        self._access.need("admin")
-        if not self._access.sees_all:
-            raise missing("admin")
+        self._access.need_everything()
         return self._catalog.listing(source)
 
     def get(self, workflow_id: str) -> Workflow:
-        if not self._sees(workflow_id):
-            raise self._not_found(workflow_id)  # which suggests from the view
         if workflow_id not in self.snapshot().entries:
-            raise self._not_found(workflow_id)
+            raise self._not_found(workflow_id)  # which suggests from the view
         try:
             return self._catalog.get(workflow_id)
         except WorkflowLookupError as refusal:
@@ -266,20 +262,16 @@ class ScopedRuns(Runs):
         return {key: head for key, head in self._runs.heads().items() if self._sees(self._runs.workflow_of(key))}
 
     def watch(self, listener: Callable[[str], None]) -> Watch:
-        return scoped_watch(self._runs, self._access, listener, self._runs.watch)
+        return ScopedWatch(self._runs, self._access, listener, self._runs.watch)
 
     # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _need_everything(self) -> None:
-        if not (self._access.may("admin") and self._access.sees_all):
-            raise missing("admin")
-
     def take_in(self, run_id: str, records: Sequence[Record]) -> bool:
-        self._need_everything()
+        self._access.need_everything()
         return self._runs.take_in(run_id, records)
 
     def adopt(self, run_id: str, records: Sequence[Record]) -> Run:
-        self._need_everything()
+        self._access.need_everything()
         return self._runs.adopt(run_id, records)
 
     def delete(self, run_id: str) -> None:
@@ -287,7 +279,7 @@ class ScopedRuns(Runs):
         self._runs.delete(run_id)
 
     def purge(self, before: int) -> int:
-        self._need_everything()
+        self._access.need_everything()
         return self._runs.purge(before)
 
     def close(self) -> None:
@@ -301,15 +293,8 @@ class Following(Protocol):
     def close(self) -> None: ...
 
 
-def scoped_watch(
-    runs: Runs, access: Access, listener: Callable[[str], None], begin: Callable[[Callable[[str], None]], Following]
-) -> Watch:
-    """Follow the runs that a caller sees, until closed; `begin` follows all of them."""
-    return _ScopedWatch(runs, access, listener, begin)
-
-
-class _ScopedWatch(Watch):
-    """Follows the runs that a caller sees, until closed."""
+class ScopedWatch(Watch):
+    """Follows the runs that a caller sees, until closed; `begin` follows all of them."""
 
     def __init__(
         self,
@@ -326,7 +311,11 @@ class _ScopedWatch(Watch):
         self._watch = begin(self._hear)
 
     def _hear(self, run_id: str) -> None:
-        if self._shows(run_id):
+        try:
+            is_shown = self._shows(run_id)
+        except StorageError:  # the change itself is stored, and must not look as if it were not
+            return
+        if is_shown:
             self._listener(run_id)
 
     def _shows(self, run_id: str) -> bool:

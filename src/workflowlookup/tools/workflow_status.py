@@ -68,13 +68,13 @@ def _remote(services: Services, run: "Run") -> dict[str, Json]:
 
 def _newer(services: Services, run: "Run") -> dict[str, Json]:
     """The version in the library, when it is another document than the one that the run keeps."""
-    from workflowlookup.core.run import document_of  # noqa: PLC0415
+    from workflowlookup.core.run import kept_document  # noqa: PLC0415
 
     try:
         workflow = services.catalog.get(run.workflow.id)
     except WorkflowLookupError:  # gone or broken: nothing that the run could be started anew with
         return {}
-    return {} if document_of(workflow)[1] == run.hash else {"newerVersion": workflow.version}
+    return {} if kept_document(workflow)[1] == run.hash else {"newerVersion": workflow.version}
 
 
 def _in_brief(record: "Record") -> dict[str, Json]:

@@ -20,17 +20,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workflowlookup.access import LOCAL, Access
+from workflowlookup.access import LOCAL, SCOPES, Access
 from workflowlookup.errors import StorageError
+from workflowlookup.runs.clock import now
 from workflowlookup.runs.tokens import PREFIX, Store, Token
 from workflowlookup.transport.guesses import Guesses
 from workflowlookup.transport.oauth import KeysAway, Oauth
-from workflowlookup.transport.views import CURRENT
+from workflowlookup.transport.views import ACCESS, CURRENT
 
 log = logging.getLogger(__name__)
 
-ACCESS: Final = "access"
-"""Where in the scope of a request it says who sent it."""
 COOKIE: Final = "workflowlookup"
 METADATA: Final = "/.well-known/oauth-protected-resource"
 LOOK_SECONDS: Final = 0.5
@@ -112,12 +111,12 @@ class Guard:
             if said is None:
                 return self._refuse(request, 401, "invalid_request", "Send Authorization: Bearer TOKEN.")
             secret = said[1]
-        elif by_cookie and (cookie := request.cookies.get(COOKIE)):
-            secret = cookie
         elif self._is_open(request, is_again=is_again):
-            return LOCAL
+            return LOCAL  # with a cookie, too: it may be of another server on this machine
         else:
-            return self._refuse(request, 401, "", "This server wants to know who you are: send a token.")
+            secret = request.cookies.get(COOKIE, "") if by_cookie else ""
+            if not secret:
+                return self._refuse(request, 401, "", "Say who you are: send Authorization: Bearer TOKEN.")
         if is_again:
             access = await self._find(secret, is_again=True)
         else:
@@ -127,9 +126,10 @@ class Guard:
             access = await self._find(secret, is_again=False)
             self._guesses.note(place, secret, is_good=access is not None)
         if access is None:
-            return self._refuse(request, 401, "invalid_token", "The token is not known, has expired or was revoked.")
+            told = "The token is not known, has expired or was revoked. Ask for another one."
+            return self._refuse(request, 401, "invalid_token", told)
         if not access.may("read"):
-            return self.forbid(request, "The token is good for nothing here: it has none of the scopes.")
+            return self.forbid(request, f"The token has none of the scopes {', '.join(SCOPES)}. Ask for one that has.")
         return access
 
     async def _find(self, secret: str, *, is_again: bool) -> Access | None:
@@ -145,7 +145,7 @@ class Guard:
             token = self._tokens.find(secret)
             if token is not None and len(self._kept) < MOST_KEPT:
                 self._kept[key] = token
-        return token if token is not None and token.state(time.time_ns() // 1_000_000) == "valid" else None
+        return token if token is not None and token.state(now()) == "valid" else None
 
     def _is_open(self, request: Request, *, is_again: bool) -> bool:
         """Whether it is the local person, who proves nothing.
@@ -281,7 +281,12 @@ class _Watch:
         self._task = self._loop.create_task(self._look())
 
     async def _look(self) -> None:
-        found = await self._ask()
+        try:
+            found = await self._ask()
+        except Exception:  # broad on purpose: whom nobody can ask any more is not let on
+            log.exception("who sent a request could not be asked again")
+            self._life.cancel()
+            return
         nobody_knows = isinstance(found, Response) and found.status_code >= 500
         if found == self._access or nobody_knows:
             self._timer = self._loop.call_later(LOOK_SECONDS, self._begin)

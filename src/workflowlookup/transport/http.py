@@ -7,7 +7,7 @@ Everything happens on the thread of the event loop.
 
 import asyncio
 import contextlib
-import json
+import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -15,26 +15,26 @@ from typing import Any, Final
 
 import msgspec
 from mcp.server.lowlevel import Server
-from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, EventStore
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import Response as HttpResponse
 from starlette.types import Message as Event
 from starlette.types import Receive, Scope, Send
 
 from workflowlookup import __version__
-from workflowlookup.errors import InvalidRequest, Overloaded, StorageError, WorkflowLookupError
+from workflowlookup.errors import StorageError
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import LOOK_SECONDS, Connection
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS, META_VERSION
 from workflowlookup.runs.sessions import key_of
 from workflowlookup.transport.bell import Bell
+from workflowlookup.transport.inner import Http, SdkSessions, between, introduce, replaying, session_in
 from workflowlookup.transport.limits import Limits, Rate
 from workflowlookup.transport.link import POST, Bridge, Link, Post
 from workflowlookup.transport.metrics import Family, Metrics
-from workflowlookup.transport.replay import Replay
+from workflowlookup.transport.refusals import RETRY_SECONDS, busy, in_json, invalid, refuse
 from workflowlookup.transport.sharing import (
     ENDED,
     FOLLOWED,
@@ -45,28 +45,15 @@ from workflowlookup.transport.sharing import (
     Sharing,
     is_for_another,
 )
+from workflowlookup.transport.views import ACCESS
 
 log = logging.getLogger(__name__)
 
 BODY_SECONDS: Final = 20.0
 """How long a client may take to send a message, once its headers are there."""
-RETRY_SECONDS: Final = 1
 
-Http = tuple[Scope, Receive, Send]
 Connect = Callable[[object], Connection]
 """Makes the connection of a new client, by who it is."""
-
-
-class _Sessions(StreamableHTTPSessionManager):
-    """The SDK's sessions, each with a memory of its own of what was sent."""
-
-    @property
-    def event_store(self) -> EventStore:
-        return Replay()
-
-    @event_store.setter
-    def event_store(self, _: EventStore | None) -> None:
-        """There is none for all."""
 
 
 class Door:
@@ -101,7 +88,7 @@ class Door:
         self._adopting = asyncio.Lock()
         self._errands: set[asyncio.Task[None]] = set()
         if sharing is not None:
-            sharing.neighbours.listeners.append(self._hear_neighbour)
+            sharing.neighbours.listeners.append(functools.partial(self._hear_neighbour, sharing))
         self._looked = asyncio.Event()
         server: Server[Any] = Server(
             "workflowlookup", version=__version__, get_tool_input_schema=input_schema_of or (lambda _: None)
@@ -109,7 +96,7 @@ class Door:
         if not is_traced:
             server.middleware.clear()  # the SDK's own makes spans, also when nobody collects them
         server.middleware.append(Bridge(self.metrics))
-        self._sessions = _Sessions(
+        self._sessions = SdkSessions(
             server,
             max_request_body_size=limits.max_message_bytes,
             max_sessions=limits.max_sessions,
@@ -120,16 +107,14 @@ class Door:
     # ── one request ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request; who it comes from is in `scope["access"]`, if anybody was told apart."""
-        access = scope.get("access")
+        """Serve one HTTP request; who it comes from is in `scope[ACCESS]`, if anybody was told apart."""
+        access = scope.get(ACCESS)
         client = str(getattr(access, "name", "") or (scope.get("client") or ("",))[0])
         wait = self._rate.take(client)
         if wait:
             self.metrics.refuse("rate")
             problem = f"more than {self._limits.requests_per_minute:,} requests in a minute; wait a little"
-            await _refuse(429, Overloaded(problem, details=problem, retryAfterSeconds=wait), retry=wait)(
-                scope, receive, send
-            )
+            await busy(429, problem, wait)(scope, receive, send)
             return
         if scope["method"] != "POST":
             await self._pass(scope, receive, send)
@@ -143,25 +128,25 @@ class Door:
         if refused is not None:
             await refused(scope, receive, send)
             return
-        await self._admit(message, access, (scope, _replaying(body, receive), send))
+        await self._admit(message, access, (scope, replaying(body, receive), send))
 
     def _refuse_message(self, message: Message) -> HttpResponse | None:
         """What cannot be served, whoever sends it."""
         if isinstance(message, Malformed):
             self.metrics.refuse("malformed")
-            return _json(400, jsonrpc.failure(message.id, message.problem))
+            return in_json(400, jsonrpc.failure(message.id, message.problem))
         if isinstance(message, Batch):
-            problem = "batches are not answered over HTTP; send each message in a request of its own"
-            return _refuse(400, InvalidRequest(problem, details=problem))
+            return invalid(400, "batches are not answered over HTTP; send each message in a request of its own")
         if isinstance(message, Request) and type(msgspec.json.decode(message.id)) not in (int, str):
-            problem = "id must be a whole number or a string"
-            return _refuse(400, InvalidRequest(problem, details=problem))
+            return invalid(400, "id must be a whole number or a string")
         if self.is_draining and isinstance(message, Request):
-            self.metrics.refuse("draining")
-            problem = "the server is stopping; ask again, another one will answer"
-            error = Overloaded(problem, details=problem, retryAfterSeconds=RETRY_SECONDS)
-            return _refuse(503, error, request_id=message.id, retry=RETRY_SECONDS)
+            return self._refuse_last(message.id)
         return None
+
+    def _refuse_last(self, request_id: bytes = jsonrpc.NULL_ID) -> HttpResponse:
+        """For what comes while the server stops."""
+        self.metrics.refuse("draining")
+        return busy(503, "the server is stopping; ask again, another one will answer", request_id=request_id)
 
     async def _admit(self, message: Message, access: object, http: Http) -> None:
         """Find the client that a message comes from, and pass the message on."""
@@ -175,8 +160,8 @@ class Door:
         elif isinstance(message, Request) and message.method == "initialize":
             await self._open(message, access, http)
         elif isinstance(message, Request) and not _has_envelope(message):
-            reply = self._connect(access).answer(message) or b""
-            await _json(400 if b'"error"' in reply[:200] else 200, reply)(scope, receive, send)
+            reply = self._connect(access).answer(message)
+            await in_json(400 if _is_refusal(reply) else 200, reply or b"")(scope, receive, send)
         else:
             await self._sessions.handle_request(scope, receive, send)
 
@@ -197,15 +182,15 @@ class Door:
         scope, receive, send = http
         link = Link(self._connect(access), access)
         link.opening = link.connection.answer(message)
-        if link.opening is None or b'"result"' not in link.opening[: len(message.id) + 40]:
-            await _json(200, link.opening or b"")(scope, receive, send)
+        if _is_refusal(link.opening):
+            await in_json(200, link.opening or b"")(scope, receive, send)
             return
         scope[POST] = Post(link, message)
         opened: list[str] = []
 
         async def note(event: Event) -> None:
             if event["type"] == "http.response.start" and event["status"] < 400:
-                session = MutableHeaders(raw=event["headers"]).get(MCP_SESSION_ID_HEADER)
+                session = session_in(event)
                 if session is not None:
                     opened.append(session)
                     self._enter(session, session, link)
@@ -216,7 +201,7 @@ class Door:
             await send(event)
 
         with link.in_use():
-            await self._sessions.handle_request(scope, _replaying(_for_sdk(message), receive), note)
+            await self._sessions.handle_request(scope, replaying(introduce(message), receive), note)
         if not opened:
             link.close(hands_over=False)
 
@@ -238,17 +223,16 @@ class Door:
             request_id = msgspec.json.decode(message.id)
             if link.has_open(request_id):
                 problem = "a request with this id is waiting for its answer; ids must differ"
-                error = InvalidRequest(problem, details=problem)
-                await _refuse(400, error, request_id=message.id)(scope, receive, send)
+                await invalid(400, problem, message.id)(scope, receive, send)
                 return
             if message.method == "initialize":
-                receive = _replaying(_for_sdk(message), receive)
+                receive = replaying(introduce(message), receive)
         elif self._sharing is not None and is_for_another(link, message):
             await self._pass_on(link, http)
             return
         scope[POST] = Post(link, message)
         with link.in_use():
-            await self._sessions.handle_request(*_between(session, link.inner, (scope, receive, send)))
+            await self._sessions.handle_request(*between(session, link.inner, (scope, receive, send)))
         if link.connection.is_finished:
             await self._end(session)
             self._end_everywhere(session)
@@ -259,14 +243,14 @@ class Door:
         if session is None:
             await self._sessions.handle_request(scope, receive, send)
             return
-        link = await self._link_of(session, scope.get("access"))
+        link = await self._link_of(session, scope.get(ACCESS))
         if isinstance(link, HttpResponse):
             await link(scope, receive, send)
             return
         if self._sharing is not None and scope["method"] == "GET":
             link.connection.continues()  # it may have lists from another server
         with link.in_use():
-            await self._sessions.handle_request(*_between(session, link.inner, (scope, receive, send)))
+            await self._sessions.handle_request(*between(session, link.inner, (scope, receive, send)))
         if scope["method"] == "DELETE":
             self._forget(session)
             self._end_everywhere(session)
@@ -277,58 +261,36 @@ class Door:
         """The client of a session, or why there is none."""
         link: Link | HttpResponse | None = self._links.get(session)
         if link is None and self._sharing is not None:
+            if self.is_draining:
+                return self._refuse_last()  # not that it is gone: another server goes on with it
             try:
                 async with self._adopting:
                     link = self._links.get(session) or await self._adopt(self._sharing, session, access)
             except StorageError as problem:
-                return _refuse(503, problem, retry=RETRY_SECONDS)
+                return refuse(503, problem, retry=RETRY_SECONDS)
         if isinstance(link, HttpResponse):
             return link
         if link is None or link.access != access or link.connection.is_finished:
-            return _not_found()
+            return invalid(404, "there is no such session; begin a new one with initialize")
         return link
 
     async def _adopt(self, sharing: Sharing, session: str, access: object) -> Link | HttpResponse | None:
         """Go on with a session of another server: its client is not asked again who it is. Raises `StorageError`."""
         opening = sharing.find(session, access)
-        if opening is None or self.is_draining:
+        if opening is None:
             return None
         link = Link(self._connect(access), access)
         link.opening = link.connection.answer(opening)
         link.connection.answer(Notification("notifications/initialized", None))
         link.key = key_of(session)
         sharing.follow(link)
-        inner = await self._post_within(link, opening, _for_sdk(opening))
+        inner = await self._sessions.post(link, opening, introduce(opening))
         if not inner:
             self.metrics.refuse("sessions")
             link.close(hands_over=False)
-            problem = "too many sessions are open here; try again"
-            return _refuse(503, Overloaded(problem, details=problem, retryAfterSeconds=1), retry=RETRY_SECONDS)
+            return busy(503, "too many sessions are open here; try again")
         self._enter(session, inner, link)
         return link
-
-    async def _post_within(self, link: Link, message: Message, body: bytes) -> str:
-        """Hand the SDK a message that did not come by this door; the SDK's id of its session, or nothing."""
-        headers = [(b"content-type", b"application/json"), (b"accept", b"application/json, text/event-stream")]
-        headers += [(b"host", b"localhost")]
-        if link.inner:
-            headers += [(MCP_SESSION_ID_HEADER.encode(), link.inner.encode())]
-        scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
-        found: list[str] = []
-        done = asyncio.Event()
-
-        async def receive() -> Event:
-            await done.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(event: Event) -> None:
-            if event["type"] == "http.response.start" and event["status"] < 400:
-                found.append(MutableHeaders(raw=event["headers"]).get(MCP_SESSION_ID_HEADER) or link.inner)
-            elif event["type"] == "http.response.body" and not event.get("more_body", False):
-                done.set()
-
-        await self._sessions.handle_request({**scope, POST: Post(link, message)}, _replaying(body, receive), send)
-        return found[0] if found else ""
 
     async def _pass_on(self, link: Link, http: Http) -> None:
         """A message that is about something at another server."""
@@ -338,42 +300,49 @@ class Door:
         try:
             if len(event["body"]) > MOST_PASSED:
                 self.metrics.refuse("size")
-                problem = f"it answers nothing that is open here, and is longer than {MOST_PASSED:,} bytes"
-                response = _refuse(413, InvalidRequest(problem, details=problem))
+                response = invalid(
+                    413, f"it answers nothing that is open here, and is longer than {MOST_PASSED:,} bytes"
+                )
             elif self._sharing is not None:
                 self._sharing.pass_on(link, event["body"])
         except StorageError as problem:
-            response = _refuse(503, problem, retry=RETRY_SECONDS)
+            response = refuse(503, problem, retry=RETRY_SECONDS)
         await response(scope, receive, send)
 
-    def _hear_neighbour(self, topic: str, body: str) -> None:
+    def _hear_neighbour(self, sharing: Sharing, topic: str, body: str) -> None:
         """What another server says of a session that is open here, too."""
-        if topic == MISSED and self._sharing is not None:
+        if topic == MISSED:
             for session, link in list(self._links.items()):
-                if self._sharing.is_over(session, link):
+                if sharing.is_over(session, link):
                     self._do(self._end(session))
                 else:
-                    self._sharing.follow(link)
-        if topic not in (ENDED, FOLLOWED, MESSAGE):
-            return
-        passed = msgspec.json.decode(body, type=Passed) if topic == MESSAGE else Passed(body, "")
-        for session, link in [each for each in self._links.items() if each[1].key == passed.session]:
-            if topic == ENDED:
-                self._do(self._end(session))
-            elif topic == FOLLOWED and self._sharing is not None:
-                self._sharing.follow(link)
-            elif topic == MESSAGE:
-                told = passed.message.encode()
-                message = jsonrpc.decode(told)
+                    sharing.follow(link)
+        elif topic in (ENDED, FOLLOWED):
+            for session, link in self._links_of(body):
+                if topic == ENDED:
+                    self._do(self._end(session))
+                else:
+                    sharing.follow(link)
+        elif topic == MESSAGE:
+            passed = msgspec.json.decode(body, type=Passed)
+            told = passed.message.encode()
+            message = jsonrpc.decode(told)
+            for _, link in self._links_of(passed.session):
                 if not is_for_another(link, message):
-                    self._do(self._post_within(link, message, told))
+                    self._do(self._sessions.post(link, message, told))
+
+    def _links_of(self, key: str) -> list[tuple[str, Link]]:
+        """The session that servers call by this name among themselves, if it is open here."""
+        return [(session, link) for session, link in self._links.items() if link.key == key]
 
     def _do(self, errand: Coroutine[Any, Any, object]) -> None:
+        """Have something done for which nobody waits."""
+
         async def run() -> None:
             try:
                 await errand
-            except Exception:  # broad on purpose: nobody waits for it
-                log.exception("what another server asked for could not be done")
+            except Exception:  # broad on purpose: others must not suffer from it
+                log.exception("a session could not be ended, or what came for it by another server not be told")
 
         task = asyncio.create_task(run())
         self._errands.add(task)
@@ -390,7 +359,7 @@ class Door:
         declared = Headers(scope=scope).get("content-length", "")
         if declared.isdecimal() and int(declared[:20]) > limit:
             self.metrics.refuse("size")
-            return _json(413, jsonrpc.failure(too_long.id, too_long.problem))
+            return in_json(413, jsonrpc.failure(too_long.id, too_long.problem))
         body = bytearray()
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -401,12 +370,12 @@ class Door:
                     body += event.get("body", b"")
                     if len(body) > limit:
                         self.metrics.refuse("size")
-                        return _json(413, jsonrpc.failure(too_long.id, too_long.problem))
+                        return in_json(413, jsonrpc.failure(too_long.id, too_long.problem))
                     if not event.get("more_body", False):
                         return bytes(body)
         except TimeoutError:
             self.metrics.refuse("slow")
-            return _refuse(408, InvalidRequest("the message did not come", details="the message did not come"))
+            return invalid(408, f"the message did not come within {BODY_SECONDS:g} seconds; send it again")
 
     # ── what goes on behind ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -445,10 +414,10 @@ class Door:
             self._looked.set()
             self._looked.clear()
             if time.monotonic() >= next_sweep:
-                await self._sweep()
+                self._sweep()
                 next_sweep = time.monotonic() + min(self._limits.idle_seconds / 4, 5.0)
 
-    async def _sweep(self) -> None:
+    def _sweep(self) -> None:
         """End the sessions that nobody uses; where servers share them, say which are used here."""
         now = time.monotonic()
         oldest, late = now - self._limits.idle_seconds, now - self._limits.idle_seconds / 8
@@ -461,28 +430,13 @@ class Door:
             session for session, link in self._links.items() if not link.in_flight and link.used_at < oldest
         ]:
             log.info("a session was not used for %g seconds and is ended", self._limits.idle_seconds)
-            await self._end(session)
+            self._do(self._end(session))
 
     async def _end(self, session: str) -> None:
         """End a session as its client would, here alone."""
         link = self._forget(session)
-        if link is None:
-            return
-        scope = {
-            "type": "http",
-            "method": "DELETE",
-            "path": "/",
-            "query_string": b"",
-            "headers": [(MCP_SESSION_ID_HEADER.encode(), link.inner.encode()), (b"host", b"localhost")],
-        }
-
-        async def nothing() -> Event:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def nowhere(_: Event) -> None:
-            """Nobody hears it."""
-
-        await self._sessions.handle_request(scope, nothing, nowhere)
+        if link is not None:
+            await self._sessions.end(link)
 
     def _forget(self, session: str) -> Link | None:
         link = self._links.pop(session, None)
@@ -524,59 +478,10 @@ class Door:
         ]
 
 
+def _is_refusal(reply: bytes | None) -> bool:
+    return reply is None or "error" in msgspec.json.decode(reply)
+
+
 def _has_envelope(request: Request) -> bool:
     meta = request.params.get("_meta") if isinstance(request.params, dict) else None
     return isinstance(meta, dict) and META_VERSION in meta
-
-
-def _for_sdk(message: Request) -> bytes:
-    """`initialize` as the SDK takes it: what the client said of itself is the connection's business alone."""
-    version = message.params.get("protocolVersion") if isinstance(message.params, dict) else None
-    params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "client", "version": ""}}
-    told = {"jsonrpc": "2.0", "id": msgspec.json.decode(message.id), "method": "initialize", "params": params}
-    return json.dumps(told).encode()
-
-
-def _replaying(body: bytes, receive: Receive) -> Receive:
-    """What gives a body that was read already, then goes on as before."""
-    events: list[Event] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Event:
-        return events.pop() if events else await receive()
-
-    return replay
-
-
-def _between(session: str, inner: str, http: Http) -> Http:
-    """A request of a session that the client and the SDK have different ids of."""
-    if session == inner:
-        return http
-    scope, receive, send = http
-    name = MCP_SESSION_ID_HEADER.encode()
-    headers = [(key, inner.encode() if key.lower() == name else value) for key, value in scope["headers"]]
-
-    async def outward(event: Event) -> None:
-        if event["type"] == "http.response.start":
-            told = [(key, session.encode() if key.lower() == name else value) for key, value in event["headers"]]
-            event = {**event, "headers": told}
-        await send(event)
-
-    return {**scope, "headers": headers}, receive, outward
-
-
-def _json(status: int, body: bytes) -> HttpResponse:
-    return HttpResponse(body, status_code=status, media_type="application/json")
-
-
-def _refuse(
-    status: int, error: WorkflowLookupError, *, request_id: bytes = jsonrpc.NULL_ID, retry: int | None = None
-) -> HttpResponse:
-    response = _json(status, jsonrpc.failure(request_id, error))
-    if retry is not None:
-        response.headers["Retry-After"] = str(retry)
-    return response
-
-
-def _not_found() -> HttpResponse:
-    problem = "there is no such session; begin a new one with initialize"
-    return _refuse(404, InvalidRequest(problem, details=problem))

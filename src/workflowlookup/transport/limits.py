@@ -1,16 +1,15 @@
-"""How much is taken over HTTP: from whom, for which names of this server, how often."""
+"""How much is taken over HTTP: how long, how often, and for which names of this server."""
 
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
+from workflowlookup.web import LOOPBACK
+
 MOST_CLIENTS: Final = 10_000
-LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
-"""The names of this machine for itself."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,25 +51,6 @@ class Rate:
         return min(float(self._most), left + (now - at) * self._most / 60)
 
 
-def is_allowed_host(host: str, allowed: Iterable[str]) -> bool:
-    """Whether a `Host` header names this server; a name without a port stands for every port."""
-    host = host.lower()
-    return any(name in ("*", host) or _without_port(host) == name for name in allowed)
-
-
-def is_allowed_origin(origin: str, host: str, allowed: Iterable[str]) -> bool:
-    """Whether a page of this origin may ask: the server's own pages, and those that the settings name."""
-    origin, host = origin.lower().rstrip("/"), host.lower()
-    if origin in (f"http://{host}", f"https://{host}"):
-        return True
-    return any(name in ("*", origin) or _without_port(origin) == name for name in allowed)
-
-
-def _without_port(name: str) -> str:
-    start, separator, port = name.rpartition(":")
-    return start if separator and port.isdecimal() else name
-
-
 def split_address(address: str) -> tuple[str, int]:
     """HOST:PORT, apart. Raises `ValueError`."""
     host, _, port = address.rpartition(":")
@@ -79,8 +59,8 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def names_of(host: str, port: int) -> tuple[str, ...]:
+def names_of(host: str) -> tuple[str, ...]:
     """What a server that listens here may be called, unless the settings say otherwise."""
-    if host.strip("[]") in ("127.0.0.1", "localhost", "::1"):
-        return LOOPBACK
-    return (*LOOPBACK, host.lower(), f"{host.lower()}:{port}")
+    plain = host.lower().strip("[]")
+    name = f"[{plain}]" if ":" in plain else plain
+    return LOOPBACK if name in LOOPBACK else (*LOOPBACK, name)

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -20,7 +20,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
-from workflowlookup.errors import InvalidRequest
+from workflowlookup.errors import InvalidRequest, StorageError
+from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.jsonrpc import Message, Notification, Request, Response
 from workflowlookup.protocol.versions import META_SUBSCRIPTION
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 POST: Final = "workflowlookup.post"
 """Where a request's `Post` is, in the scope of its ASGI request."""
 MOST_UNREAD: Final = 256
-"""How many messages are kept for a client that does not read them."""
+"""How much news is kept for a client that does not read it."""
 
 Context = ServerRequestContext[Any, Any]
 Item = Mapping[str, Any]
@@ -53,16 +54,14 @@ class Box:
     def __init__(self, request_id: int | str, token: object) -> None:
         self.id = request_id
         self.token = token
-        self._items: asyncio.Queue[Item] = asyncio.Queue(MOST_UNREAD)
+        self._items: asyncio.Queue[Item] = asyncio.Queue()
 
     def put(self, item: Item) -> None:
-        """Keep a message. Progress that nobody reads is passed over; the rest of the box is for what counts."""
-        if self._items.qsize() >= MOST_UNREAD - 8 and item.get("method") == "notifications/progress":
-            return
-        try:
+        """Keep a message. News that nobody reads is passed over; replies and questions, which are few, never are."""
+        if "id" in item or self._items.qsize() < MOST_UNREAD:
             self._items.put_nowait(item)
-        except asyncio.QueueFull:
-            log.warning("a client does not read: a message about its request %r was dropped", self.id)
+        else:
+            log.debug("a client does not read: %s about its request %r was dropped", item["method"], self.id)
 
     async def take(self) -> Item:
         return await self._items.get()
@@ -86,7 +85,9 @@ class Link:
         self.key = ""
         """What servers call the session among themselves."""
         self.note: Callable[[Link, Request], None] = _nothing
-        """Called with each request of the session that was answered at once, before the answer is sent."""
+        """Called with each request of the session that was answered at once, before the answer is sent; may raise
+        `StorageError`.
+        """
         self.told_used_at = 0.0
         self.in_flight = 0
         self.used_at = time.monotonic()
@@ -98,7 +99,7 @@ class Link:
         self._sender: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
-    def in_use(self) -> Any:
+    def in_use(self) -> Iterator[None]:
         """While something of it is under way it does not grow old."""
         self.in_flight += 1
         try:
@@ -134,8 +135,7 @@ class Link:
         try:
             if is_modern and request.method == "subscriptions/listen":
                 self.connection.continues()
-            reply_now = self.connection.answer(request)
-            self.note(self, request)
+            reply_now = self._answer(request)
             if reply_now is not None and not self.connection.outbox:
                 return _result(msgspec.json.decode(reply_now))
             self.deliver(box)
@@ -154,6 +154,14 @@ class Link:
         finally:
             if self._boxes.get(request_id) is box:
                 del self._boxes[request_id]
+
+    def _answer(self, request: Request) -> bytes | None:
+        reply = self.connection.answer(request)
+        try:
+            self.note(self, request)
+        except StorageError as problem:  # others would not know of it: the client asks again
+            return jsonrpc.failure(request.id, problem)
+        return reply
 
     async def _ask(self, context: Context, box: Box, question: Item) -> None:
         """Put a question to the person at the client, and the answer to the connection."""

@@ -106,9 +106,7 @@ class _Patience:
 def listen(host: str, port: int) -> socket.socket:
     """A socket that clients can reach from now on. Raises `OSError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(
-        family, socket.SOCK_STREAM, socket.IPPROTO_TCP
-    )  # said outright: else asyncio leaves Nagle on
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio leaves Nagle on
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host.strip("[]"), port))
@@ -143,6 +141,7 @@ def run(  # noqa: PLR0913 - what a server is told when it begins
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=LAST_SECONDS,  # type: ignore[arg-type]  # it takes parts of one
         limit_concurrency=CONNECTIONS_A_SESSION * max_sessions,
@@ -176,7 +175,6 @@ async def _serve(
         loop.add_signal_handler(number, stop)
     patience.hear()
     loop.add_signal_handler(signal.SIGHUP, reload)
-    listener.listen(server.config.backlog)  # now, not a moment after clients are told that they may come
     where, port = listener.getsockname()[:2]
     shown = f"[{where}]" if ":" in where else where
     print(f"workflowlookup serves MCP at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201 - said to whoever started it

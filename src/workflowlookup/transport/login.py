@@ -9,7 +9,7 @@ import html
 import secrets
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -17,12 +17,13 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from workflowlookup.access import Access
-from workflowlookup.transport.guard import ACCESS, COOKIE, Guard, Guarded
+from workflowlookup.transport.guard import COOKIE, Guard, Guarded
+from workflowlookup.transport.views import ACCESS
+from workflowlookup.web import FormProblem, is_from_here, read_fields
 
 LOGIN: Final = "/login"
 LOGOUT: Final = "/logout"
 COOKIE_SECONDS: Final = 12 * 3_600
-MOST_FORM_BYTES: Final = 32_768
 MOST_NEXT: Final = 2_000
 
 _HEADERS: Final = {
@@ -83,9 +84,10 @@ class Login:
     async def _take(self, request: Request) -> Response:
         if not is_from_here(request):
             return self._page("/", "The form was sent by another site. Fill in this one.", 403)
-        form = await _read_form(request)
-        if form is None:
-            return self._page("/", "The form cannot be read. Try again.", 400)
+        try:
+            form = await read_fields(request)
+        except FormProblem as problem:
+            return self._page("/", problem.told, problem.status)
         following, token = _local(form.get("next", "")), form.get("token", "").strip()
         access = await self._guard.authenticate(_with_token(request, token))
         if isinstance(access, Response):
@@ -97,7 +99,7 @@ class Login:
                 page = self._page(following, told, 429)
                 page.headers["Retry-After"] = wait
                 return page
-            told = "This token is not known, has expired or was revoked, or may see nothing here."
+            told = "This token is not known, has expired or was revoked, or may see nothing here. Ask for another one."
             return self._page(following, told, 401)
         response = RedirectResponse(following, 303, {"Cache-Control": "no-store"})
         response.set_cookie(
@@ -135,35 +137,10 @@ def session_of(request: Request) -> str:
     return hashlib.sha256(f"session\0{said}".encode()).hexdigest()
 
 
-def is_from_here(request: Request) -> bool:
-    """Whether a form was sent by one of our own pages; browsers say so."""
-    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-    if site not in (None, "same-origin"):
-        return False
-    if origin is None:
-        return site == "same-origin"
-    return urlsplit(origin).netloc == request.headers.get("host", "")
-
-
 def _local(address: str) -> str:
     """An address of ours to go on to: whatever could lead elsewhere leads to the front page."""
     is_plain = address.startswith("/") and not address.startswith("//") and len(address) <= MOST_NEXT
     return address if is_plain and address.isprintable() and "\\" not in address else "/"
-
-
-async def _read_form(request: Request) -> dict[str, str] | None:
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-        return None
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_FORM_BYTES:
-            return None
-    try:
-        fields = parse_qs(body.decode("ascii"), errors="strict", max_num_fields=10)
-    except ValueError:
-        return None
-    return {name: values[0] for name, values in fields.items() if len(values) == 1}
 
 
 def _with_token(request: Request, token: str) -> Request:

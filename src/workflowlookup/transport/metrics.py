@@ -13,34 +13,11 @@ from typing import Final
 
 from mcp.shared.exceptions import MCPError
 
+from workflowlookup.protocol.connection import METHODS
+
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds: the upper ends of the classes of latency."""
-METHODS: Final = frozenset(
-    {
-        "initialize",
-        "ping",
-        "server/discover",
-        "subscriptions/listen",
-        "shutdown",
-        "tools/list",
-        "tools/call",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        "resources/subscribe",
-        "resources/unsubscribe",
-        "prompts/list",
-        "prompts/get",
-        "completion/complete",
-        "tasks/get",
-        "tasks/list",
-        "tasks/result",
-        "tasks/update",
-        "tasks/cancel",
-    }
-)
-"""What is told apart; a client cannot make up more."""
 
 
 class Family:
@@ -82,7 +59,7 @@ class Metrics:
     @contextlib.contextmanager
     def request(self, method: str) -> Iterator[Outcome]:
         """Count a request, by what becomes of it."""
-        named = method if method in METHODS else "other"
+        named = method if method in METHODS else "other"  # a client cannot make up more
         outcome, begun, word = Outcome(), time.perf_counter(), "cancelled"
         try:
             yield outcome

@@ -97,13 +97,14 @@ class Oauth:
         except jwt.PyJWTError as problem:
             log.info("a token of %s was refused: %s", self.issuer.issuer, type(problem).__name__)
             return None
-        if claims is None or time.time() >= claims["exp"]:
+        until = float(claims["exp"]) if claims is not None else 0.0
+        if claims is None or time.time() >= until:
             log.info("a token was refused: no key of %s has signed it, or it has expired", self.issuer.issuer)
             return None
         access = self._access(claims)
         if len(self._known) >= MOST_KEPT:
             del self._known[next(iter(self._known))]
-        self._known[digest] = (access, float(claims["exp"]))
+        self._known[digest] = (access, until)
         return access
 
     def _checked(self, token: str, key: _Key) -> dict[str, Any]:

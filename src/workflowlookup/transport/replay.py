@@ -30,10 +30,10 @@ class Replay(EventStore):
         return str(number)
 
     async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
-        last = int(last_event_id) if last_event_id.isdecimal() else 0
-        stream = next((stream for number, stream, _, _ in self._events if number == last), None)
-        if stream is None:
+        found = next(((number, stream) for number, stream, _, _ in self._events if str(number) == last_event_id), None)
+        if found is None:
             return None
+        last, stream = found
         for number, stream_id, message, _ in list(self._events):
             if number > last and stream_id == stream and message is not None:
                 await send_callback(EventMessage(message, str(number)))

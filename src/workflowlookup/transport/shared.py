@@ -65,9 +65,9 @@ class _Following:
     def look(self) -> None:
         """Give everybody what others changed since the last time."""
         changed = self._watch.changed() if self._watch is not None else ()
-        if changed:
-            for share in self._shares:
-                share.news.update(changed)
+        for share in self._shares:
+            share.news.update(changed)
+            share.is_given = True
 
     def _tell(self, run_id: str) -> None:
         for share in list(self._shares):
@@ -82,9 +82,13 @@ class _Share:
         self._following = following
         self.listener = listener
         self.news: set[str] = set()
+        self.is_given = False
+        """Whether another one looked for all since this one did."""
 
     def changed(self) -> Collection[str]:
-        self._following.look()
+        if not self.is_given:
+            self._following.look()
+        self.is_given = False
         news, self.news = self.news, set()
         return news
 

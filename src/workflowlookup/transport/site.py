@@ -16,8 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from workflowlookup.access import Access
 from workflowlookup.transport.guard import Guard, Guarded, needs_everything
 from workflowlookup.transport.http import Door
-from workflowlookup.transport.limits import Limits, is_allowed_host, is_allowed_origin
+from workflowlookup.transport.limits import Limits
 from workflowlookup.transport.metrics import CONTENT_TYPE, Metrics
+from workflowlookup.web import is_allowed_host, is_allowed_origin
 
 log = logging.getLogger(__name__)
 

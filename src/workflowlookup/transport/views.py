@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 MOST_KEPT: Final = 256
 """How many callers' surfaces are kept ready."""
 
+ACCESS: Final = "access"
+"""Where in the scope of an HTTP request it says who sent it."""
 CURRENT: Final[contextvars.ContextVar[Access]] = contextvars.ContextVar("access")
-"""Who sent the request that is being served."""
+"""The same for those who are not given the scope."""
 
 
 class Views:
@@ -57,9 +59,9 @@ class View(Surface):
         return scoped(self._whole.services, self._access, self._whole.registry.refresh)
 
     def watch(self, listener: "Listener") -> "Watch":
-        from workflowlookup.tools.scoped import scoped_watch  # noqa: PLC0415
+        from workflowlookup.tools.scoped import ScopedWatch  # noqa: PLC0415
 
-        return scoped_watch(self._whole.services.runs, self._access, listener, self._whole.watch)
+        return ScopedWatch(self._whole.services.runs, self._access, listener, self._whole.watch)
 
     def settle(self) -> None:
         """Nothing: the server sees to it."""

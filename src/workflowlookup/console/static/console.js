@@ -86,15 +86,16 @@
     const button = event.target.closest?.("[data-copy]");
     if (!button) return;
     const address = new URL(button.dataset.copy, location.href).href;
-    const name = button.textContent;
+    button.dataset.name ??= button.textContent;
     try {
       await navigator.clipboard.writeText(address);
-      button.textContent = "Copied";
     } catch {
       prompt("The link to this run", address);
+      return;
     }
+    button.textContent = "Copied";
     byId("news").textContent = "The link is copied.";
-    setTimeout(() => (button.textContent = name), seconds(2));
+    setTimeout(() => (button.textContent = button.dataset.name), seconds(2));
   });
 
   // ── shortcuts ──

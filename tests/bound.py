@@ -1,4 +1,4 @@
-"""The server, bound by the permissions of files even when root starts it: without the capability to pass them over."""
+"""The program, bound by the permissions of files even when root starts it: without the capability to pass them over."""
 
 import ctypes
 import os

@@ -12,22 +12,26 @@ OFFLINE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENE
 OLDEST_NODE = 22
 
 
-def install(folder: Path, what: str) -> None:
-    """Install what the lock file names; the test is skipped, and says so, where that cannot be done."""
+def install(folder: Path, what: str, *, how: tuple[str, ...] = ("ci",)) -> None:
+    """Install what the lock file names; where that cannot be done, the test is skipped and says what was not run."""
     marker = folder / "node_modules" / ".installed-from"
     lock = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
     if marker.is_file() and marker.read_text() == lock:
         return
     npm = shutil.which("npm")
     if npm is None:
-        pytest.skip(f"npm is not installed (no `npm` on the PATH): {what} was not run")
+        pytest.skip(f"npm is not installed (no `npm` on the PATH), so nobody ran {what}")
     quiet = ("--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--prefer-offline")
-    command = [npm, "install", "--no-save", *quiet]  # `ci` wants the lock to name what is for other systems alone
+    command = [npm, *how, *quiet]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=900)
     if done.returncode != 0 and OFFLINE.search(done.stderr):
-        pytest.skip(f"npm could not reach its registry: {what} was not run")
+        pytest.skip(f"npm could not reach its registry, so nobody ran {what}")
     assert done.returncode == 0, done.stderr
     marker.write_text(lock)
+
+
+LOOSELY = ("install", "--no-save")
+"""For a lock file that does not name what is for other systems alone, which `ci` wants."""
 
 
 def node_for(folder: Path, what: str) -> str:
@@ -41,4 +45,4 @@ def node_for(folder: Path, what: str) -> str:
         said = subprocess.run([found, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
         if int(said.strip().removeprefix("v").partition(".")[0]) >= OLDEST_NODE:
             return found
-    pytest.skip(f"Node.js {OLDEST_NODE} or newer is not there: {what} was not run")
+    pytest.skip(f"Node.js {OLDEST_NODE} or newer is not there, so nobody ran {what}")

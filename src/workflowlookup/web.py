@@ -1,0 +1,69 @@
+"""What is asked of a request that a browser may have sent: whom it is for, which page sent it, what its form holds.
+
+So a page from elsewhere cannot use the browser of somebody who may come in. Who that is, is for others to say.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import Request
+
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+"""The names of this machine for itself, as a `Host` header has them."""
+KIND: Final = "application/x-www-form-urlencoded"
+MOST_BYTES: Final = 64 << 10
+MOST_FIELDS: Final = 20
+
+
+def is_allowed_host(host: str, allowed: Iterable[str]) -> bool:
+    """Whether a `Host` header names this server; a name without a port stands for every port."""
+    host = host.lower()
+    return any(name in ("*", host) or _without_port(host) == name for name in allowed)
+
+
+def is_allowed_origin(origin: str, host: str, allowed: Iterable[str]) -> bool:
+    """Whether a page of this origin may ask: the server's own pages, and those that the settings name."""
+    origin, host = origin.lower().rstrip("/"), host.lower()
+    if origin in (f"http://{host}", f"https://{host}"):
+        return True
+    return any(name in ("*", origin) or _without_port(origin) == name for name in allowed)
+
+
+def _without_port(name: str) -> str:
+    start, separator, port = name.rpartition(":")
+    return start if separator and port.isdecimal() else name
+
+
+class FormProblem(Exception):
+    """A form that is not taken: the status that says so, and why."""
+
+    def __init__(self, status: int, told: str) -> None:
+        super().__init__(told)
+        self.status = status
+        self.told = told
+
+
+def is_from_here(request: Request) -> bool:
+    """Whether a form was sent by one of our own pages; browsers say so."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site not in (None, "same-origin"):
+        return False
+    if origin is None:
+        return site == "same-origin"
+    return urlsplit(origin).netloc == request.headers.get("host", "")
+
+
+async def read_fields(request: Request) -> dict[str, str]:
+    """The fields by their names. Raises `FormProblem`."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != KIND:
+        raise FormProblem(415, f"Forms are sent as {KIND}.")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_BYTES:
+            raise FormProblem(413, f"A form may have {MOST_BYTES:,} bytes at most.")
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS))
+    except ValueError:
+        raise FormProblem(400, "The form cannot be read. Load the page again, then try once more.") from None

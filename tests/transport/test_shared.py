@@ -1,0 +1,74 @@
+"""What all clients of one server share: the journal is looked at once for those who follow it."""
+
+import pytest
+
+from make import document, step
+from workflowlookup.core.building import build
+from workflowlookup.runs.service import Runs
+from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.tools.registry import Services
+from workflowlookup.transport.shared import SharedSurface
+
+FLOW = build(document(step("one"), step("two")))
+
+
+class Counting(SqliteJournal):
+    """A journal that counts how often it is asked whether anything is new."""
+
+    asked = 0
+
+    def version(self):
+        self.asked += 1
+        return super().version()
+
+
+@pytest.fixture
+def journal(tmp_path):
+    journal = Counting(str(tmp_path / "runs.sqlite"))
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+def other(tmp_path):
+    """The runs as another process has them."""
+    runs = Runs(SqliteJournal(str(tmp_path / "runs.sqlite")))
+    yield runs
+    runs.close()
+
+
+@pytest.fixture
+def surface(journal):
+    runs = Runs(journal)
+    return SharedSurface(lambda: Services(catalog=None, open_runs=lambda: runs), lambda: None)
+
+
+def test_one_question_serves_all_who_follow(surface, journal, other):
+    shares = [surface.watch(lambda _: None) for _ in range(5)]
+    journal.asked = 0
+
+    assert [set(share.changed()) for _ in range(3) for share in shares] == [set()] * 15
+    assert journal.asked == 3
+    run = other.start(FLOW, {}, {})
+    assert [set(share.changed()) for share in shares] == [{run.id}] * 5
+    assert [set(share.changed()) for share in shares] == [set()] * 5
+
+
+def test_one_who_looks_often_waits_for_nobody(surface, other):
+    often, seldom = (surface.watch(lambda _: None) for _ in range(2))
+    first = other.start(FLOW, {}, {})
+    assert set(often.changed()) == {first.id}
+    second = other.start(FLOW, {}, {})
+
+    assert set(often.changed()) == {second.id}
+    assert set(seldom.changed()) == {first.id, second.id}
+
+
+def test_nothing_is_looked_at_for_nobody(surface):
+    share = surface.watch(lambda _: None)
+    runs = surface.services.runs
+    assert len(runs.listeners) == 1
+
+    share.close()
+
+    assert runs.listeners == []
