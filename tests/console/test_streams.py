@@ -7,8 +7,9 @@ import pytest
 from sites import VIEWERS
 
 from make import document, step
+from workflowlookup.console.guard import Refused
 from workflowlookup.console.run_pages import events
-from workflowlookup.console.streams import BEAT, RETRY, Streams
+from workflowlookup.console.streams import BEAT, MOST_EACH, RETRY, Streams
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.building import build
 
@@ -74,7 +75,7 @@ def test_a_stream_beats_while_nothing_happens_and_ends_when_the_server_does(empt
         streams.close()
         with pytest.raises(StopAsyncIteration):
             await told(stream)
-        assert streams.is_full
+        assert streams.is_full("ada")
 
     asyncio.run(follow())
 
@@ -159,6 +160,23 @@ def test_there_are_only_so_many_streams(furnished, visit):
 
     assert answer.status_code == 429
     assert client.head("/events").status_code == 429
+
+
+def test_one_viewer_with_many_pages_does_not_keep_the_others_from_theirs(site):
+    async def follow():
+        house = site.house(pause=0.05)
+        streams = [await open_stream(house, "mira") for _ in range(MOST_EACH)]
+        for stream in streams:
+            await told(stream)
+        with pytest.raises(Refused, match="Too many pages are open"):
+            await open_stream(house, "mira")
+        streams.append(await open_stream(house, "reader"))
+        assert await told(streams[-1]) == RETRY
+        for stream in streams:
+            await stream.aclose()
+        house.runs.close()
+
+    asyncio.run(follow())
 
 
 def test_looking_at_the_head_of_a_stream_opens_none(furnished, visit):

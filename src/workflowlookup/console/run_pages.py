@@ -283,11 +283,11 @@ async def events(visit: Visit) -> Response:
     run_id = visit.asked("run")
     if run_id:
         find_run(visit, run_id)
-    if visit.house.streams.is_full:
+    if visit.house.streams.is_full(visit.viewer.name):
         raise Refused(429, "Too many pages are open. Close some.")
     if visit.request.method == "HEAD":
         return Response(media_type="text/event-stream")
-    stream = visit.house.streams.follow(lambda changed: _wants(visit, run_id, changed))
+    stream = visit.house.streams.follow(lambda changed: _wants(visit, run_id, changed), visit.viewer.name)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 

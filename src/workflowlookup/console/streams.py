@@ -18,7 +18,9 @@ from workflowlookup.runs.service import Runs, Watch
 
 log = logging.getLogger(__name__)
 
-MOST_STREAMS: Final = 64
+MOST_STREAMS: Final = 256
+MOST_EACH: Final = 32
+"""How many of them one viewer may have: nobody's pages keep those of others from being live."""
 SECONDS_BETWEEN_LOOKS: Final = 0.5
 LOOKS_BETWEEN_DEADLINES: Final = 10
 """A run past its deadline fails when somebody looks at it; this is how many looks are between two such looks."""
@@ -33,8 +35,9 @@ BEAT: Final = b": still here\n\n"
 class Listener:
     """One page that is open: the runs that changed since it was last told."""
 
-    def __init__(self, wants: Callable[[str], bool]) -> None:
+    def __init__(self, wants: Callable[[str], bool], who: str) -> None:
         self.wants = wants
+        self.who = who
         self.changed: dict[str, None] = {}
         self.news = asyncio.Event()
 
@@ -62,9 +65,10 @@ class Streams:
     def count(self) -> int:
         return len(self._listeners)
 
-    @property
-    def is_full(self) -> bool:
-        return self._is_closed or len(self._listeners) >= self._most
+    def is_full(self, who: str) -> bool:
+        """Whether a viewer may open no other page that is live."""
+        theirs = sum(listener.who == who for listener in self._listeners)
+        return self._is_closed or len(self._listeners) >= self._most or theirs >= MOST_EACH
 
     def close(self) -> None:
         """End every stream, so that the server can stop; no new one is begun."""
@@ -72,9 +76,9 @@ class Streams:
         for listener in self._listeners:
             listener.news.set()
 
-    async def follow(self, wants: Callable[[str], bool]) -> AsyncIterator[bytes]:
-        """What one page is sent, from now until it leaves or the server stops."""
-        listener = Listener(wants)
+    async def follow(self, wants: Callable[[str], bool], who: str = "") -> AsyncIterator[bytes]:
+        """What one page of a viewer is sent, from now until it leaves or the server stops."""
+        listener = Listener(wants, who)
         self._listeners.add(listener)
         if self._task is None:
             self._task = asyncio.create_task(self._look())
