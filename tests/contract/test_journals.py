@@ -55,6 +55,13 @@ def test_a_run_that_is_not_there_has_no_head_and_no_records(journal):
     assert journal.read("r1") == []
 
 
+def test_what_no_id_can_hold_is_asked_for_and_not_found(journal):
+    begin(journal)
+
+    assert (journal.head("r1\0"), journal.workflow_of("\0"), journal.read("r\x001")) == (None, None, [])
+    assert journal.summaries(Query(workflow_id="\0")) == []
+
+
 def test_a_document_is_stored_once_for_all_its_runs(journal):
     for run_id in ("r1", "r2", "r3"):
         begin(journal, run_id)

@@ -194,7 +194,7 @@ class _Statements:
         self._connection = connection
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
-        return self._connection.execute(_translated(statement), values)
+        return self._connection.execute(_translated(statement), [_storable(value) for value in values])
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
         with self._connection.cursor() as cursor:
@@ -204,6 +204,11 @@ class _Statements:
 @functools.lru_cache(maxsize=64)
 def _translated(statement: str) -> bytes:
     return statement.replace("?", "%s").encode()
+
+
+def _storable(value: Any) -> Any:
+    """The value as PostgreSQL can have it: its texts have no NUL, so whoever asks for one finds nothing."""
+    return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
 
 
 def _is_split(url: str) -> bool:
