@@ -64,6 +64,9 @@ def test_it_is_revoked_by_its_name(cli: Cli) -> None:
         (("create", "a", "--scope", "everything"), 1),
         (("create", "a b"), 1),
         (("create", "a", "--workflows", "[a]"), 1),
+        (("create", "a", "--workflows", ""), 1),
+        (("create", "a", "--scope", ""), 1),
+        (("create", "a", "--expires", "0d"), 1),
     ],
 )
 def test_what_cannot_be_meant_is_refused(cli: Cli, words: tuple[str, ...], code: int) -> None:

@@ -160,6 +160,7 @@ def test_of_many_who_make_the_same_one_is_the_first(make):
         ({"scopes": ("all",)}, "one or more of read, run, confirm, admin"),
         ({"workflows": ()}, "patterns of workflow ids"),
         ({"workflows": ("a b",)}, "patterns of workflow ids"),
+        ({"seconds": 0.0}, "some time to be good for"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tokens, wrong, told):

@@ -2,9 +2,10 @@
 
 import argparse
 import re
+from collections.abc import Iterable
 from typing import Final
 
-from workflowlookup.access import SCOPES
+from workflowlookup.access import EVERYTHING, SCOPES
 from workflowlookup.app import make_tokens
 from workflowlookup.cli.journal import age, ago, has_journal, person
 from workflowlookup.cli.main import Command
@@ -70,8 +71,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 def _create(name: str, options: argparse.Namespace, settings: Settings) -> int:
     secret, token = make_tokens(settings).create(
         name,
-        _words(options.scope) or ["read"],
-        _words(options.workflows) or ["*"],
+        _words(options.scope or ["read"]),
+        _words(
+            options.workflows or EVERYTHING
+        ),  # what is given and empty, as of a variable that is not set, is not all
         seconds=options.expires,
         is_person=options.person,
         by=person(),
@@ -138,7 +141,7 @@ def _view(token: Token) -> dict[str, object]:
     }
 
 
-def _words(values: list[str]) -> list[str]:
+def _words(values: Iterable[str]) -> list[str]:
     return [word for value in values for word in re.split(r"[,\s]+", value) if word]
 
 

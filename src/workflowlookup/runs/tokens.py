@@ -89,6 +89,8 @@ class Tokens:
         if not _NAME.fullmatch(name) or len(name) > MOST_NAME:
             told = f"'{name}' cannot be the name of a token: use up to {MOST_NAME} letters, digits and . _ @ + -"
             raise TokenProblem(told)
+        if seconds is not None and seconds <= 0:
+            raise TokenProblem("a token needs some time to be good for, such as 30d")
         try:
             allowed, patterns = checked_scopes(scopes), checked_patterns(workflows)
         except ValueError as problem:
