@@ -211,6 +211,19 @@ def test_only_so_many_sessions_are_open_at_once(serve, connect):
     assert third.post(opening()).status_code == 200
 
 
+def test_those_that_were_left_make_room_and_those_that_are_in_use_do_not(serve, connect):
+    server = serve("--max-sessions", "2", "--idle-seconds", "30")
+    left, listening, new = (connect(server) for _ in range(3))
+    listening.initialize()
+    listening.hearken()
+    left.initialize()
+    time.sleep(1.2)  # a thirtieth, and a little
+
+    assert new.post(opening()).status_code == 200
+    assert left.post({"jsonrpc": "2.0", "id": 9, "method": "ping"}).status_code == 404
+    assert listening.request("ping") == {"result": {}}
+
+
 def test_a_session_that_nobody_uses_is_ended(serve, connect):
     client = connect(serve("--idle-seconds", "1"))
     client.initialize()

@@ -49,6 +49,8 @@ from workflowlookup.transport.views import ACCESS
 
 log = logging.getLogger(__name__)
 
+SPARE_PART: Final = 1 / 30
+"""Of `idle_seconds`: a session that is not used for so long makes room for a new one, where there is none left."""
 BODY_SECONDS: Final = 20.0
 """How long a client may take to send a message, once its headers are there."""
 
@@ -200,10 +202,20 @@ class Door:
                 self.metrics.refuse("sessions")
             await send(event)
 
+        await self._make_room()
         with link.in_use():
             await self._sessions.handle_request(scope, replaying(introduce(message), receive), note)
         if not opened:
             link.close(hands_over=False)
+
+    async def _make_room(self) -> None:
+        """Where all sessions are taken, end the one that was not used for longest: many leave without a word."""
+        if len(self._links) < self._limits.max_sessions:
+            return
+        idle = ((link.used_at, session) for session, link in self._links.items() if not link.in_flight)
+        used_at, session = min(idle, default=(float("inf"), ""))
+        if used_at < time.monotonic() - self._limits.idle_seconds * SPARE_PART:
+            await self._end(session)
 
     def _enter(self, session: str, inner: str, link: Link) -> None:
         """A session is open here from now on; `inner`: as the SDK calls it."""
@@ -284,6 +296,7 @@ class Door:
         link.connection.answer(Notification("notifications/initialized", None))
         link.key = key_of(session)
         sharing.follow(link)
+        await self._make_room()
         inner = await self._sessions.post(link, opening, introduce(opening))
         if not inner:
             self.metrics.refuse("sessions")
