@@ -114,6 +114,8 @@ def test_compose_has_a_database_three_replicas_and_the_proxy_that_knows_them():
         assert services[name]["depends_on"]["upgrade"]["condition"] == "service_completed_successfully"
         assert services[name]["environment"]["WORKFLOWLOOKUP_JOURNAL"].endswith("@postgres/workflowlookup")
     assert services["upgrade"]["command"] == ["db", "upgrade"]
+    address = services["proxy"]["networks"]["default"]["ipv4_address"]
+    assert {services[name]["environment"]["WORKFLOWLOOKUP_TRUSTED_PROXIES"] for name in upstreams} == {address}
 
 
 def test_the_container_file_copies_what_is_there_and_is_not_root():
