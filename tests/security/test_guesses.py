@@ -153,6 +153,7 @@ def test_nobody_else_is_believed_about_where_they_come_from(ask):
         (PROXY, ["198.51.100.7, somewhere"], PROXY),
         (PROXY, [""], PROXY),
         ("::ffff:10.0.0.9", ["198.51.100.7"], "198.51.100.7"),
+        ("::ffff:192.0.2.1", [], "192.0.2.1"),
         ("fe80::1%eth0", [], "fe80::/64"),
     ],
 )

@@ -72,9 +72,7 @@ def _create(name: str, options: argparse.Namespace, settings: Settings) -> int:
     secret, token = make_tokens(settings).create(
         name,
         _words(options.scope or ["read"]),
-        _words(
-            options.workflows or EVERYTHING
-        ),  # what is given and empty, as of a variable that is not set, is not all
+        _words(options.workflows or EVERYTHING),  # given and empty, as by a variable that is not set, is not all
         seconds=options.expires,
         is_person=options.person,
         by=person(),

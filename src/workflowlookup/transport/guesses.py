@@ -46,7 +46,7 @@ class Guesses:
         found = _parsed(place)
         if isinstance(found, ipaddress.IPv6Address):
             return str(ipaddress.ip_network((found, _NETWORK_BITS), strict=False))
-        return place
+        return str(found or place)
 
     def _is_proxy(self, place: str) -> bool:
         address = _parsed(place)

@@ -95,9 +95,10 @@ class _Patience:
 
     def _wait(self) -> None:
         self._told.get()
+        end = time.monotonic() + self.drain_seconds + END_SECONDS
         with contextlib.suppress(queue.Empty):
             self._told.get(timeout=self.drain_seconds + END_SECONDS)
-            time.sleep(END_SECONDS)  # told twice: not even calls are waited for
+            time.sleep(min(END_SECONDS, max(0.0, end - time.monotonic())))  # told twice: calls are not waited for
         log.warning("the end took too long and was cut short; runs go on with the next server")
         self._forsake()
         os._exit(0)
