@@ -70,10 +70,12 @@ def test_starting_twice_is_starting_once(place):
 
 def test_the_file_is_safe_quick_and_private(tmp_path):
     path = tmp_path / "engine.sqlite"
-    with sqlite_engine(str(path)).connect() as connection:
+    engine = sqlite_engine(str(path))
+    with engine.connect() as connection:
         asked = ("journal_mode", "synchronous", "busy_timeout", "foreign_keys")
         said = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in asked]
         now = connection.exec_driver_sql("SELECT unixepoch('subsec')").scalar()
+    engine.dispose()
 
     assert said == ["wal", 2, 30_000, 1]
     assert now is not None  # also where SQLite is older than 3.42

@@ -248,7 +248,9 @@ class Engine:
                 task.cancel()
             if drivers:
                 await asyncio.wait(drivers, timeout=_LAY_DOWN_SECONDS)
+            pool = self._dbos._sys_db.engine.pool  # noqa: SLF001 - DBOS leaves connections to the collector
             await self._apart(self._dbos.destroy)
+            await self._apart(pool.dispose)
             self._dbos = None
         await self._apart(self._lease.release)
         if _current is self:
