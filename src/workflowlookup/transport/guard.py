@@ -6,6 +6,7 @@ issuer is named, everybody is the local person: whoever can reach it has the fil
 """
 
 import asyncio
+import functools
 import hashlib
 import ipaddress
 import logging
@@ -299,6 +300,7 @@ class _Watch:
             self._task.cancel()
 
 
+@functools.lru_cache(1024)
 def is_loopback(address: str) -> bool:
     """Whether an address, as sockets have it, is one that only this machine reaches."""
     try:
