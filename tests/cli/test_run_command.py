@@ -230,7 +230,7 @@ def test_input_is_checked_against_the_schema_of_the_workflow(cli: Cli, project: 
 
     assert (without.returncode, without.stdout) == (1, "")
     assert "ticket" in without.stderr
-    assert "--input NAME=VALUE" in without.stderr
+    assert "Give it with --input NAME=VALUE." in without.stderr
     assert "See BUG-7." in given.stdout
 
 

@@ -91,7 +91,8 @@ def _started(services: Services, options: argparse.Namespace, settings: Settings
     try:
         return services.runs.start(workflow, dict(options.input), dict(options.context), by=person())
     except InvalidParams as refusal:
-        told = f"{refusal.remedy}. Give it with --input NAME=VALUE or --context NAME=VALUE."
+        flag = "--input" if refusal.remedy.startswith("input") else "--context"
+        told = f"{refusal.remedy}. Give it with {flag} NAME=VALUE."
         raise InvalidParams(told, **{k: v for k, v in refusal.data.items() if k != "details"}) from refusal
 
 
