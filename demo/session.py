@@ -139,7 +139,8 @@ def show_news(message: dict[str, Any], line: str) -> None:
     """What the server says by itself; of progress what a client would show."""
     if message.get("method") == "notifications/progress":
         told = message["params"]
-        line = f"{message['method']} {told['progress']:g} of {told.get('total', '?')}: {told.get('message', '')}"
+        total = f"{told['total']:g}" if "total" in told else "?"
+        line = f"{message['method']} {told['progress']:g} of {total}: {told.get('message', '')}"
     show_line("←", line.strip(), "yellow")
 
 

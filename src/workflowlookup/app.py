@@ -421,7 +421,8 @@ def _make_pages(
     from workflowlookup.console.static import address  # noqa: PLC0415
     from workflowlookup.console.streams import Streams  # noqa: PLC0415
     from workflowlookup.console.viewer import FROM_HERE, Viewer  # noqa: PLC0415
-    from workflowlookup.transport.login import Login, access_of, session_of  # noqa: PLC0415
+    from workflowlookup.transport.guard import COOKIE  # noqa: PLC0415
+    from workflowlookup.transport.login import LOGOUT, Login, access_of, session_of  # noqa: PLC0415
 
     streams = Streams(views.of(LOCAL).services.runs)
 
@@ -435,6 +436,7 @@ def _make_pages(
             scopes=access.scopes,
             workflows=access.workflows,
             session=session_of(request),
+            sign_out=LOGOUT if COOKIE in request.cookies and access.kind != LOCAL.kind else "",
         )
 
     def see(one: Viewer) -> House:

@@ -54,6 +54,7 @@ def test_a_call_that_fails_is_an_exit_code_and_a_reason(cli, upstream):
     assert done.returncode == 1
     assert "It failed, and is tried again: no luck" in done.stdout
     assert "failed 2 times: no luck." in done.stdout
+    assert "start a new one with `workflowlookup run`" in done.stdout
 
 
 def test_progress_is_shown_on_a_terminal(cli, upstream):

@@ -230,8 +230,25 @@ def test_input_is_checked_against_the_schema_of_the_workflow(cli: Cli, project: 
 
     assert (without.returncode, without.stdout) == (1, "")
     assert "ticket" in without.stderr
-    assert "--input NAME=VALUE" in without.stderr
+    assert "Give it with --input NAME=VALUE." in without.stderr
     assert "See BUG-7." in given.stdout
+
+
+def test_a_run_or_a_workflow_of_another_system_in_place_of_a_workflow_is_told_where_to_go(
+    cli: Cli, tmp_path: Path
+) -> None:
+    run_id = start(cli)["runId"]
+    config = tmp_path / "mine.toml"
+    config.write_text('[providers.shop]\nkind = "http"\nbase_url = "http://127.0.0.1:9"\n')
+
+    old = cli("run", str(run_id))
+    far = cli("run", "shop.restock", "--config", str(config))
+    unknown = cli("run", "shop.restock")
+
+    assert f"It is a run: `workflowlookup run --resume {run_id}`" in old.stderr
+    assert "provider 'shop' are called by MCP clients; `workflowlookup tools` lists them." in far.stderr
+    assert "Run `workflowlookup list` to see every id." in unknown.stderr
+    assert [done.returncode for done in (old, far, unknown)] == [1, 1, 1]
 
 
 # ── the editor ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -29,6 +29,7 @@ def test_a_token_is_shown_once(cli: Cli) -> None:
     shown = cli("token", "list").stdout
     assert made.stdout.strip() not in shown + json.dumps(token)
     assert f"wl_{made.stdout[3:11]}…" in shown
+    assert "valid for 30 days" in shown
     for file in cli.home.rglob("*"):
         assert not file.is_file() or made.stdout.strip().encode() not in file.read_bytes()
 

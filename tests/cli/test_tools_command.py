@@ -36,7 +36,8 @@ def test_a_provider_that_is_away_is_told(cli, service, tmp_path):
 
     assert done.returncode == 1
     assert "bug_investigation" in done.stdout
-    assert "the provider 'svc' is away: the provider 'svc' cannot be reached" in done.stderr
+    assert "the provider 'svc' is away: the provider 'svc' cannot be reached at 127.0.0.1:" in done.stderr
+    assert "See that it runs, and what the settings say of it." in done.stderr
 
 
 def test_switched_off_there_are_none(cli):

@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from importlib.resources import files
 
 import pytest
 from hypothesis import given
@@ -138,6 +139,20 @@ def test_a_fragment_leads_to_its_steps_and_says_more():
     assert root.attrib["aria-label"] == 'Flow of A & "B"'
     assert [link.attrib["href"] for link in root.iter("a")] == ["#why-one", "#why-again", "#why-in<ner"]
     assert next(text.text for text in root.iter("text") if "more" in text.attrib["class"]) == "took 3 s"
+
+
+def test_what_a_flow_draws_is_coloured_and_takes_no_size_from_other_parts_of_the_console():
+    """In a page a rule for a bar of a plot would stretch a mark of that name, and one without a fill would be black."""
+    call = {"id": "call", "title": "Call", "call": {"server": "a", "tool": "b"}}
+    body = loop("again", [step("in")], type="for", count=2)
+    graph = draw(build(document(call, step("asks", runCondition={"var": "x"}), body)))
+    drawn = {mark.attrib["class"].split()[0] for mark in ET.fromstring(as_fragment(graph, "why")).iter("rect")}
+    rules = (files("workflowlookup.console") / "static" / "console.css").read_text()
+
+    assert drawn == {"card", "own", "disc", "question", "frame"}
+    for name in drawn:
+        assert f".flow .{name} {{ fill:" in rules
+        assert not re.search(rf"^\.{name} \{{[^}}]*(width|height):", rules, re.MULTILINE)
 
 
 # ── plots ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -103,7 +103,7 @@ def test_pictures_mark_calls():
     assert [node.kind for node in graph.nodes()] == [Kind.CALL, Kind.CALL, Kind.STEP]
     assert list(next(graph.nodes()).facts()) == [f"the server calls {NAME}"]
     assert '[/"1 Call it<br/>the server calls tool' in as_mermaid(graph)
-    assert as_svg(graph).count('class="bar"') == 2
+    assert as_svg(graph).count('class="own"') == 2
 
 
 # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -166,3 +166,12 @@ def test_news_end_with_the_token(house):
         for _ in stream.iter_lines():
             assert time.monotonic() - before < 10
     assert brief.get("/runs").status_code == 303
+
+
+def test_who_signed_in_by_the_form_can_sign_out_on_every_page(house):
+    browser = Browser(house, "ada")
+    form = '<form method="post" action="/logout"><button class="link">Sign out</button></form>'
+
+    pages = [browser.get(path).text for path in ("/runs", "/library", "/no-such-page")]
+
+    assert [form in page for page in pages] == [True, True, True]

@@ -191,6 +191,7 @@ _AS_COMMANDS: Final = {
     "Call workflow_list": "Run `workflowlookup list`",
     "Call workflow_runs to see them": "`workflowlookup runs` lists them",
     "Start a new run with workflow_start": "Start a new one with `workflowlookup run`",
+    "start a new run with workflow_start": "start a new one with `workflowlookup run`",
     "Look at it with workflow_status": "Look at it with `workflowlookup run show`",
 }
 

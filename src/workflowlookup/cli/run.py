@@ -87,12 +87,24 @@ def _started(services: Services, options: argparse.Namespace, settings: Settings
     try:
         workflow = open_workflow(options.id, settings)
     except WorkflowNotFound as refusal:
-        raise WorkflowNotFound(f"{refusal.remedy} Call workflow_list to see every id.", **refusal.data) from refusal
+        told = f"{refusal.remedy} {_instead(services, options.id, settings)}"
+        raise WorkflowNotFound(told, **refusal.data) from refusal
     try:
         return services.runs.start(workflow, dict(options.input), dict(options.context), by=person())
     except InvalidParams as refusal:
-        told = f"{refusal.remedy}. Give it with --input NAME=VALUE or --context NAME=VALUE."
+        flag = "--input" if refusal.remedy.startswith("input") else "--context"
+        told = f"{refusal.remedy}. Give it with {flag} NAME=VALUE."
         raise InvalidParams(told, **{k: v for k, v in refusal.data.items() if k != "details"}) from refusal
+
+
+def _instead(services: Services, name: str, settings: Settings) -> str:
+    """What to do with a name that is no workflow of the library."""
+    if services.runs.journal.head(name) is not None:
+        return f"It is a run: `workflowlookup run --resume {name}` goes on with it, `run show {name}` tells of it."
+    provider = name.partition(".")[0]
+    if provider != name and provider in settings.providers:
+        return f"Workflows of the provider '{provider}' are called by MCP clients; `workflowlookup tools` lists them."
+    return "Call workflow_list to see every id."
 
 
 def _resumed(services: Services, options: argparse.Namespace) -> Run:

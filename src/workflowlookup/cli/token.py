@@ -21,7 +21,7 @@ NEVER: Final = "never"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["create", "list", "revoke"], help="what to do")
     parser.add_argument("which", metavar="NAME", nargs="?", help="which token, for create and revoke")
-    parser.add_argument("--name", metavar="NAME", help="the same")
+    parser.add_argument("--name", metavar="NAME", help="the same as NAME without the flag")
     parser.add_argument(
         "--scope",
         metavar="SCOPE",
@@ -120,7 +120,7 @@ def _state(token: Token) -> str:
     state = token.state(now())
     if state != "valid" or token.expires is None:
         return state
-    days = (token.expires - now()) // 86_400_000
+    days = round((token.expires - now()) / 86_400_000)
     return f"valid for {plural(days, 'day')}" if days else "valid for less than a day"
 
 

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     for remark in asked.remarks:
         complain(remark)
     for name, cause in away.items():
-        complain(f"the provider '{name}' is away: {cause}")
+        complain(f"the provider '{name}' is away: {cause}. See that it runs, and what the settings say of it.")
     return int(bool(away))
 
 

@@ -12,3 +12,5 @@ class Viewer(Access, frozen=True, kw_only=True):
     kind: str = "person"
     session: str = ""
     """What tells one visit from another; forms are bound to it."""
+    sign_out: str = ""
+    """Where a form is sent that ends the visit; empty where nobody signed in."""

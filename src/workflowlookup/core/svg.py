@@ -37,7 +37,7 @@ fill:#6c7684;text-anchor:middle}
 .asks{font-size:12px;fill:#6b5312;text-anchor:middle}.aside{font-size:11px;fill:#8b7430}
 .frame{fill:#4d6bfe;fill-opacity:.045;stroke:#b9c4ee}.loop{font-size:12px;fill:#3c50b5}.icon{fill:none;\
 stroke:#3c50b5;stroke-width:1.6;stroke-linecap:round;stroke-linejoin:round}
-.bar{fill:#4d6bfe}.line{fill:none;stroke:#9aa3af;stroke-width:1.5;stroke-linejoin:round}.head{fill:#9aa3af}.end{fill:none;\
+.own{fill:#4d6bfe}.line{fill:none;stroke:#9aa3af;stroke-width:1.5;stroke-linejoin:round}.head{fill:#9aa3af}.end{fill:none;\
 stroke:#9aa3af;stroke-width:1.5}
 .taken.card,.taken.frame{stroke:#1f8a55;stroke-width:1.5}.taken .disc{fill:#1f8a55}.taken .number{fill:#fff}
 .line.taken{stroke:#1f8a55;stroke-width:2}.head.taken{fill:#1f8a55}.end.taken{stroke:#1f8a55}
@@ -193,7 +193,7 @@ class _Picture:
             self._cards.append(_rect(f"sheet {style}", left + offset, y + offset, CARD - 2 * offset, height, 10))
         self._cards.append(_rect(style, left, y, CARD, height, 10))
         if node.kind is Kind.CALL:  # the server's own
-            self._cards.append(_rect("bar", left, y + 10, 4, height - 20, 2))
+            self._cards.append(_rect("own", left, y + 10, 4, height - 20, 2))
         self._cards.append(_rect("disc", left + 12, y + 10, disc, 24, 12))
         self._text("number", left + 12 + disc / 2, y + 15, [node.number])
         below = self._text("title", text, y + 12, title, room)

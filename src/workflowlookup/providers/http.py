@@ -244,6 +244,10 @@ class HttpProvider:
     def _base(self) -> str:
         return filled(self._options.base_url, f"the provider '{self.name}'").rstrip("/") + "/"
 
+    def _place(self) -> str:
+        """The host as the settings name it, without a password, and without what variables stand for."""
+        return urlsplit(self._options.base_url).netloc.rpartition("@")[2] or "its base_url"
+
     def _whole(self, path: str) -> str:
         return path if "://" in path else self._base() + path.lstrip("/")
 
@@ -289,7 +293,7 @@ class HttpProvider:
         except NotSet as problem:
             raise ProviderError(str(problem), is_lasting=True) from None
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as problem:
-            raise ProviderError(f"{who} cannot be reached: {_cause(problem)}") from None
+            raise ProviderError(f"{who} cannot be reached at {self._place()}: {_cause(problem)}") from None
         except (httpx2.TimeoutException, TimeoutError):
             told = f"{who} did not answer within {self._options.timeout:g} seconds"
             raise ProviderError(told, maybe_started=True) from None

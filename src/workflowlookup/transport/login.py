@@ -38,11 +38,11 @@ _PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Sign in · workflowlookup</title>{style}</head>
 <body><main><h1>Who are you?</h1>{told}
-<form method="post" action="/login"><input type="hidden" name="next" value="{next}">
-<p><label for="token">Token</label></p>
-<p><input id="token" name="token" type="password" required autocomplete="current-password" spellcheck="false"></p>
-<p><button>Sign in</button></p></form>
-<p>An administrator makes one with <code>workflowlookup token create --name NAME --person</code>.</p>
+<form class="signing-in" method="post" action="/login"><input type="hidden" name="next" value="{next}">
+<p class="field"><label for="token">Token</label>
+<input id="token" name="token" type="password" required autocomplete="current-password" spellcheck="false"></p>
+<p><button class="button strong">Sign in</button></p></form>
+<p class="note">An administrator makes one with <code>workflowlookup token create --name NAME --person</code>.</p>
 </main></body></html>
 """
 
