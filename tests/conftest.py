@@ -15,7 +15,18 @@ Start = Callable[..., Server]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: so would be all that tests start
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONGEST = ("execution", "test_wheel.py", "console", "transport", "runs", "spec", "contract", "clients", "soak", "replicas")
+LONGEST = (
+    "execution",
+    "test_wheel.py",
+    "console",
+    "transport",
+    "runs",
+    "spec",
+    "contract",
+    "clients",
+    "soak",
+    "replicas",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -129,7 +129,7 @@ def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
 
 
 def _hold(directories: Collection[str], held: contextlib.ExitStack) -> dict[str, tuple[int, int] | None]:
-    """Which directories there are, and which ones they are: one that is held open shares its number with no later one."""
+    """Which directories there are, and which they are: one that is held open shares its number with no later one."""
     standing: dict[str, tuple[int, int] | None] = {}
     for directory in directories:
         with contextlib.suppress(OSError):
