@@ -20,6 +20,7 @@ from workflowlookup.core.run import Run, Waiting
 from workflowlookup.errors import RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.books import Books
 from workflowlookup.execution.calls import Calls, Failure, Outcome
+from workflowlookup.execution.spans import span_of
 from workflowlookup.execution.turns import Ticket, Turns
 from workflowlookup.providers.upstream import Stopped
 from workflowlookup.runs.service import Runs
@@ -185,8 +186,12 @@ class Driver:
         def note(done: float, total: float | None, message: str) -> None:
             self._note(driven, run, done, total, message)
 
+        async def carry_out() -> Outcome:
+            with span_of(run):
+                return await self._calls.carry_out(run, note, acknowledge, is_repeated=is_repeated)
+
         seconds = run.step.call.timeout_seconds if run.step.call else None
-        work = asyncio.create_task(self._calls.carry_out(run, note, acknowledge, is_repeated=is_repeated))
+        work = asyncio.create_task(carry_out())
         moved = asyncio.create_task(driven.moved.wait())
         try:
             await asyncio.wait({work, moved}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

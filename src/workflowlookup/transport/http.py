@@ -45,6 +45,7 @@ from workflowlookup.transport.sharing import (
     Sharing,
     is_for_another,
 )
+from workflowlookup.transport.traces import under_caller
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,9 @@ class Door:
         server: Server[Any] = Server(
             "workflowlookup", version=__version__, get_tool_input_schema=input_schema_of or (lambda _: None)
         )
-        if not is_traced:
+        if is_traced:
+            server.middleware.insert(0, under_caller)
+        else:
             server.middleware.clear()  # the SDK's own makes spans, also when nobody collects them
         server.middleware.append(Bridge(self.metrics))
         self._sessions = _Sessions(
