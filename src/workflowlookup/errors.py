@@ -86,6 +86,12 @@ class UnsupportedEnvelopeVersion(WorkflowLookupError):
     code, message = -32022, "Unsupported protocol version"
 
 
+class HeaderMismatch(WorkflowLookupError):
+    """The headers of a request over HTTP say something else than the request."""
+
+    code, message = -32020, "Header mismatch"
+
+
 class MissingClientCapability(WorkflowLookupError):
     """The tool needs something that the client did not say it can do."""
 

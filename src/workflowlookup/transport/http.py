@@ -24,7 +24,7 @@ from starlette.types import Message as Event
 from starlette.types import Receive, Scope, Send
 
 from workflowlookup import __version__
-from workflowlookup.errors import InvalidRequest, Overloaded, StorageError, WorkflowLookupError
+from workflowlookup.errors import HeaderMismatch, InvalidRequest, Overloaded, StorageError, WorkflowLookupError
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import LOOK_SECONDS, Connection
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request
@@ -35,6 +35,7 @@ from workflowlookup.transport.limits import Limits, Rate
 from workflowlookup.transport.link import POST, Bridge, Link, Post
 from workflowlookup.transport.metrics import Family, Metrics
 from workflowlookup.transport.replay import Replay
+from workflowlookup.transport.routing import names_another
 from workflowlookup.transport.sharing import (
     ENDED,
     FOLLOWED,
@@ -186,6 +187,11 @@ class Door:
     async def _serve_once(self, message: Message, access: object, http: Http) -> None:
         """A request of the envelope era: a client of its own."""
         scope, receive, send = http
+        if isinstance(message, Request) and names_another(message, Headers(scope=scope)):
+            problem = "the header Mcp-Name is not the taskId of the request"
+            refused = _refuse(400, HeaderMismatch(problem, details=problem), request_id=message.id)
+            await refused(scope, receive, send)
+            return
         link = Link(self._connect(access), access)
         self._passing.add(link)
         scope[POST] = Post(link, message)
