@@ -149,6 +149,10 @@ class StorageError(WorkflowLookupError):
     code, message = -32006, "Storage error"
 
 
+class RunDamaged(StorageError):
+    """What the journal has of one run cannot be read, now or later; that of the others can."""
+
+
 class SecurityError(WorkflowLookupError):
     """A document is refused because reading it would be unsafe."""
 

@@ -17,7 +17,7 @@ import msgspec
 
 from workflowlookup.core.advance import MOST_SAID
 from workflowlookup.core.run import Run, Waiting
-from workflowlookup.errors import RunNotFound, RunStateError, WorkflowLookupError
+from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.books import Books
 from workflowlookup.execution.calls import Calls, Failure, Outcome
 from workflowlookup.execution.spans import span_of
@@ -125,7 +125,8 @@ class Driver:
             run = await self._books.get(run_id)
             while _is_at(run, step_id):
                 run = await self._attempt(driven, run)
-        except RunNotFound:
+        except (RunNotFound, RunDamaged) as problem:
+            log.warning("run %s cannot be gone on with: %s", run_id, problem.remedy)
             driven.is_done = True
             return ""
         finally:
@@ -306,7 +307,7 @@ class Driver:
         at = driven.at
         try:
             run = await self._books.ask(lambda runs: runs.get(driven.run_id))
-        except RunNotFound:
+        except (RunNotFound, RunDamaged):
             driven.moved.set()
             return
         driven.deadline = run.deadline
