@@ -18,7 +18,12 @@ import httpx2
 
 TIMEOUT = 60.0
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
+}
 
 
 class WebServer:

@@ -86,6 +86,12 @@ class UnsupportedEnvelopeVersion(WorkflowLookupError):
     code, message = -32022, "Unsupported protocol version"
 
 
+class HeaderMismatch(WorkflowLookupError):
+    """The headers of a request over HTTP say something else than the request."""
+
+    code, message = -32020, "Header mismatch"
+
+
 class MissingClientCapability(WorkflowLookupError):
     """The tool needs something that the client did not say it can do."""
 
@@ -141,6 +147,10 @@ class StorageError(WorkflowLookupError):
     """A document is there but cannot be read, or the journal of runs can be neither read nor written."""
 
     code, message = -32006, "Storage error"
+
+
+class RunDamaged(StorageError):
+    """What the journal has of one run cannot be read, now or later; that of the others can."""
 
 
 class SecurityError(WorkflowLookupError):

@@ -154,6 +154,7 @@ ROUNDS: dict[str, tuple[bool, list[dict[str, dict[str, Any]]]]] = {
         [{"word": sample("Say a word."), "user_name": NAME}],
     ),
     "test_streaming_elicitation": (False, [{"user_name": NAME}]),
+    "test_tool_with_task": (False, [{"user_name": NAME}]),
     "test_input_required_result_prompt": (
         False,
         [{"user_context": ask("What context should the prompt use?", form(context=WORD))}],
@@ -193,7 +194,7 @@ OTHERS = (
     "test_missing_capability",
     "test_trigger_tool_change",
 )
-TOOLS = (*ANSWERS, *QUESTIONS, *(name for name in ROUNDS if not name.endswith("prompt")), *OTHERS)
+TOOLS = (*ANSWERS, *QUESTIONS, *(name for name in ROUNDS if not name.endswith(("prompt", "_with_task"))), *OTHERS)
 
 RESOURCES: dict[str, dict[str, Any]] = {
     "test://static-text": {"mimeType": "text/plain", "text": "This is the content of the static text resource."},

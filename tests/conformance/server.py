@@ -4,19 +4,22 @@
 
 The fixtures stand in for our tools, resources and prompts, and ask the client on their own account; so what passes here
 is the transport, the eras and the lifecycle. How our own tools ask is proven in `tests/transport/test_same_everywhere.py`.
+Tasks are those of our own runs (`tasks.py`); the workflows and what they call are found by the settings, as ever.
 """
 
 import hashlib
 import hmac
 import json
+import os
 import re
 import sys
 from typing import Any, ClassVar
 
 import msgspec
+import tasks
 from fixtures import ANSWERS, NEEDS, PROMPTS, QUESTIONS, RESOURCES, ROUNDS, SCHEMAS, TEMPLATE, TOOLS, text
 
-from workflowlookup.app import make_services
+from workflowlookup.app import Live, make_services
 from workflowlookup.errors import InvalidParams, MissingClientCapability, ResourceNotFound
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.calls import Call
@@ -56,6 +59,9 @@ def seal(state: str) -> str:
     return f"{state}.{hmac.new(SECRET, state.encode(), hashlib.sha256).hexdigest()}"
 
 
+PLAYED = tasks.Played()
+
+
 class Fixtures(Connection):
     """A connection whose tools, resources and prompts are those of the suite."""
 
@@ -67,7 +73,8 @@ class Fixtures(Connection):
 
     def list_tools(self, call: Call) -> Any:
         tools = [
-            {"name": name, "description": f"The fixture {name}.", "inputSchema": schema_of(name)} for name in TOOLS
+            {"name": name, "description": f"The fixture {name}.", "inputSchema": schema_of(name)}
+            for name in (*TOOLS, *tasks.TOOLS)
         ]
         return cacheable_in(call, {"tools": tools})
 
@@ -76,6 +83,8 @@ class Fixtures(Connection):
         given = call.object_params().get("arguments") or {}
         if name in ANSWERS:
             return ANSWERS[name]
+        if name in tasks.TOOLS:
+            return self.call_with_task(call, name, given)
         if name in QUESTIONS:
             question = QUESTIONS[name][1](given)
             identifier = f"fixture-{len(self.open)}-{call.id.decode()}"
@@ -98,6 +107,40 @@ class Fixtures(Connection):
         elif name != "test_trigger_tool_change":
             raise InvalidParams(f"there is no tool '{name}'")
         return {"content": [text(f"{name} is done.")]}
+
+    # ── tasks ──
+
+    def call_with_task(self, call: Call, name: str, given: dict[str, Any]) -> Any:
+        if name == "greet":
+            return {"content": [text(f"Hello, {given.get('name')}!")]}
+        extensions = ((call.meta or {}).get(CAPABILITIES) or {}).get("extensions") or {}
+        if name in tasks.REQUIRED and tasks.EXTENSION not in extensions:
+            needed = {"extensions": {tasks.EXTENSION: {}}}
+            raise MissingClientCapability("This needs tasks.", requiredCapabilities=needed)
+        if name in tasks.PLAYED:
+            return PLAYED.start(name)
+        params: Any = call.params
+        if name == "test_tool_with_task":
+            if questions := self.ask_in_rounds(call, name):
+                return questions
+            told = params.pop("inputResponses")
+            params.pop("requestState", None)
+            params["arguments"] = {"name": told["user_name"]["content"]["name"]}
+        return self._call_tool(call)
+
+    def get_task(self, call: Call) -> Any:
+        task = call.text("taskId")
+        found: Any = PLAYED.get(task) if PLAYED.has(task) else self._get_task(call)
+        if "inputRequests" in found:
+            found["inputRequests"] = tasks.renamed(found["inputRequests"], "confirmed", "confirm")
+        return found
+
+    def update_task(self, call: Call) -> Any:
+        task, params = call.text("taskId"), call.object_params()
+        if PLAYED.has(task):
+            return PLAYED.update(task, params["inputResponses"])
+        params["inputResponses"] = tasks.renamed(params["inputResponses"], "confirm", "confirmed")
+        return self._update_task(call)
 
     def said(self, call: Call) -> str:
         return json.dumps(call.object_params().get("inputResponses"))
@@ -203,14 +246,19 @@ class Fixtures(Connection):
         "resources/unsubscribe": subscribe,
         "logging/setLevel": set_level,
     }
-    _ENVELOPE: ClassVar[Any] = {**Connection._ENVELOPE, **_FIXTURES}
+    _ENVELOPE: ClassVar[Any] = {
+        **Connection._ENVELOPE,
+        **_FIXTURES,
+        "tasks/get": get_task,
+        "tasks/update": update_task,
+    }
 
 
 def main() -> int:
     host, port = split_address(sys.argv[sys.argv.index("--http") + 1])
-    settings = read_settings({}, {}, directory="/")
+    settings = read_settings({}, os.environ, directory=os.getcwd())
     bell = Bell()
-    surface = SharedSurface(lambda: make_services(settings, bell.ring), bell.ring)
+    surface = SharedSurface(lambda: make_services(settings, bell.ring, Live(settings)), bell.ring)
     limits = Limits(
         max_message_bytes=1 << 20,
         max_sessions=100,
@@ -221,7 +269,11 @@ def main() -> int:
     )
     door = Door(lambda _: Fixtures(surface), limits, bell, input_schema_of=schema_of)
     site = make_site(door, limits, guard=Guard(NoTokens(), None, is_loopback=True), find_fault=lambda: "")
-    return run(site, door, listen(host, port), max_sessions=100, drain_seconds=1, reload=lambda: None)
+    surface.settle()
+    try:
+        return run(site, door, listen(host, port), max_sessions=100, drain_seconds=1, reload=lambda: None)
+    finally:
+        surface.end()
 
 
 if __name__ == "__main__":

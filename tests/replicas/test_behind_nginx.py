@@ -118,6 +118,17 @@ def test_compose_has_a_database_three_replicas_and_the_proxy_that_knows_them():
     assert {services[name]["environment"]["WORKFLOWLOOKUP_TRUSTED_PROXIES"] for name in upstreams} == {address}
 
 
+def test_any_password_is_the_same_for_the_database_and_for_those_who_use_it():
+    """In a URL it would have to be written otherwise than where the database is made."""
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    given = services["postgres"]["environment"]["POSTGRES_PASSWORD"]
+
+    for name in ("upgrade", "cli", "replica-1", "replica-2", "replica-3"):
+        environment = services[name]["environment"]
+        assert environment["PGPASSWORD"] == given
+        assert given not in environment["WORKFLOWLOOKUP_JOURNAL"]
+
+
 def test_the_container_file_copies_what_is_there_and_is_not_root():
     lines = (DEPLOY / "Containerfile").read_text().splitlines()
     copied = [line.split()[1:-1] for line in lines if line.startswith("COPY") and "--from" not in line]
@@ -125,6 +136,7 @@ def test_the_container_file_copies_what_is_there_and_is_not_root():
     assert all((DEPLOY.parent / name).exists() for names in copied for name in names)
     assert any(re.fullmatch(r"USER \d+:\d+", line) for line in lines)
     assert any(line.startswith("HEALTHCHECK") for line in lines)
+    assert any("'.[otel]'" in line for line in lines)  # else traces could not be had without another image
 
 
 def test_the_unit_is_one(tmp_path):

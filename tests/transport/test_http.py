@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "upstream"))
 from upstreams import McpUpstream
 
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 MODERN = {"mcp-protocol-version": "2026-07-28"}
 
 
@@ -253,6 +254,28 @@ def test_a_session_ends_when_its_client_says_so(plain, connect):
         else:
             assert client.request("shutdown") == {"result": {}}  # null, but for the SDK
         assert client.post(LIST).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("no-such-task", -32602),
+        ("=?base64?bm8tc3VjaC10YXNr?=", -32602),
+        ("another", -32020),
+        (None, -32020),
+    ],
+    ids=["the same", "the same, encoded", "another", "none"],
+)
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+def test_a_request_about_a_task_is_routed_by_the_task(plain, connect, method, name, code):
+    """Where it says another in its header than in its body, whoever routes it would be deceived."""
+    message = modern(method, {"taskId": "no-such-task", "inputResponses": {}})
+    message["params"]["_meta"] = {**ENVELOPE, CAPABILITIES: {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+    headers = {**MODERN, "mcp-method": method, **({"mcp-name": name} if name else {})}
+
+    response = connect(plain).post(message, **headers)
+
+    assert (response.status_code, response.json()["error"]["code"]) == (400, code)
 
 
 def test_a_client_that_does_not_finish_its_headers_is_let_go(plain):

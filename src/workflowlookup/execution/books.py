@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from workflowlookup.core.run import Run
-from workflowlookup.errors import StorageError
+from workflowlookup.errors import RunDamaged, StorageError
 from workflowlookup.runs.service import Runs
 
 log = logging.getLogger(__name__)
@@ -32,11 +32,13 @@ class Books:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._answer, question)
 
     async def surely(self, question: Callable[[Runs], T]) -> T:
-        """The answer to a question, however long the journal cannot be used."""
+        """The answer to a question, however long the journal cannot be used. Raises `RunDamaged`: that mends not."""
         pause = FIRST_PAUSE
         while True:
             try:
                 return await self.ask(question)
+            except RunDamaged:
+                raise
             except StorageError as problem:
                 if pause == FIRST_PAUSE:
                     log.warning("%s", problem.remedy)

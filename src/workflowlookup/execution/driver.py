@@ -16,9 +16,10 @@ from typing import Final
 from workflowlookup.core.advance import MOST_SAID
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run, Waiting
-from workflowlookup.errors import RunNotFound, RunStateError, WorkflowLookupError
+from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.books import Books
 from workflowlookup.execution.calls import Calls, Failure, Outcome
+from workflowlookup.execution.spans import span_of
 from workflowlookup.execution.turns import Ticket, Turns
 from workflowlookup.providers.upstream import Stopped
 from workflowlookup.runs.service import Runs
@@ -110,7 +111,8 @@ class Driver:
             run = await self._books.get(run_id)
             while _is_at(run, step_id):
                 run = await self._attempt(driven, run)
-        except RunNotFound:
+        except (RunNotFound, RunDamaged) as problem:
+            log.warning("run %s cannot be gone on with: %s", run_id, problem.remedy)
             driven.is_done = True
             return ""
         finally:
@@ -171,8 +173,12 @@ class Driver:
         def note(told: Progress) -> None:
             self._note(driven, run, told)
 
+        async def carry_out() -> Outcome:
+            with span_of(run):
+                return await self._calls.carry_out(run, note, acknowledge, is_repeated=is_repeated)
+
         seconds = run.step.call.timeout_seconds if run.step.call else None
-        work = asyncio.create_task(self._calls.carry_out(run, note, acknowledge, is_repeated=is_repeated))
+        work = asyncio.create_task(carry_out())
         moved = asyncio.create_task(driven.moved.wait())
         try:
             await asyncio.wait({work, moved}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -288,7 +294,7 @@ class Driver:
         at = driven.at
         try:
             run = await self._books.ask(lambda runs: runs.get(driven.run_id))
-        except RunNotFound:
+        except (RunNotFound, RunDamaged):
             driven.moved.set()
             return
         driven.deadline = run.deadline

@@ -32,6 +32,8 @@ APPLICATION: Final = "workflowlookup"
 VERSION: Final = "interp-1"
 """Of how runs are driven, never of the package: drivers of another version are not taken over."""
 REAP_SECONDS: Final = 2.0
+HOLD_SECONDS: Final = 1.0
+"""How often it is seen to that the own sign of life is there; others look for it every `REAP_SECONDS`."""
 KEEP_SECONDS: Final = 24 * 3600
 """How long drivers that are done are kept."""
 _SWEEP_SECONDS: Final = 3600.0
@@ -64,7 +66,7 @@ class Engine:
         self._lease: Lease = PostgresLease(place) if "://" in place else FileLease(f"{beside(place)}.locks")
         self._threads = concurrent.futures.ThreadPoolExecutor(1, "workflowlookup-engine")
         """For what blocks; one, because a lease is for one thread at a time."""
-        self._reaper: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
         self._dbos: DBOS | None = None
         self._look_after = look_after
 
@@ -87,7 +89,7 @@ class Engine:
         except Exception as problem:  # broad on purpose: DBOS, SQLAlchemy and drivers raise what they like
             await self.close()
             raise self._unusable(problem) from problem
-        self._reaper = asyncio.create_task(self._reap_for_ever())
+        self._chores = [asyncio.create_task(self._hold_for_ever()), asyncio.create_task(self._reap_for_ever())]
 
     def _unusable(self, problem: Exception) -> StorageError:
         where = beside(self._place) if "://" not in self._place else "in the journal's database"
@@ -189,19 +191,22 @@ class Engine:
 
     # ── looking after others ────────────────────────────────────────────────────────────────────────────────────
 
+    async def _hold_for_ever(self) -> None:
+        """Keep the sign of life, whatever else takes how long: without it others take over what is being done here."""
+        while True:
+            await _tried("keeping the sign of life", self._apart(self._lease.hold))
+            await asyncio.sleep(HOLD_SECONDS)
+
     async def _reap_for_ever(self) -> None:
+        """None of what is to be done keeps the rest of it from being done."""
         swept = 0.0
         while True:
-            try:
-                await self._apart(self._lease.hold)
-                if self._look_after is not None:
-                    await self._reap()
-                    await self._look_after()
-                if time.monotonic() - swept > _SWEEP_SECONDS:
-                    swept = time.monotonic()
-                    await self.sweep()
-            except Exception as problem:  # noqa: BLE001 - the database may be away; it is tried again
-                log.debug("looking after other engines failed: %s", problem)
+            if self._look_after is not None:
+                await _tried("taking over from other engines", self._reap())
+                await _tried("taking up runs", self._look_after())
+            if time.monotonic() - swept > _SWEEP_SECONDS:
+                swept = time.monotonic()
+                await _tried("forgetting drivers", self.sweep())
             await asyncio.sleep(REAP_SECONDS)
 
     async def _reap(self) -> None:
@@ -210,7 +215,10 @@ class Engine:
 
         for other in {str(status.executor_id) for status in await self._active(["PENDING"])} - {self.id}:
             if await self._apart(self._lease.is_dead, other):
-                taken = await self._apart(DBOS._recover_pending_workflows, [other])  # noqa: SLF001 - there is no other way
+                recover = DBOS._recover_pending_workflows  # noqa: SLF001 - there is no other way
+                taken = await asyncio.to_thread(
+                    recover, [other]
+                )  # not on the lease's thread: it waits for the database
                 await self._apart(self._lease.bury, other)
                 log.info("took over %d runs from a process that ended", len(taken))
 
@@ -237,9 +245,10 @@ class Engine:
     async def close(self, grace_seconds: float = 0.0) -> None:
         """Let go of everything; what was being driven can be taken over at once."""
         global _current  # noqa: PLW0603 - as above
-        if self._reaper is not None:
-            self._reaper.cancel()
-            await asyncio.wait([self._reaper])
+        for chore in self._chores:
+            chore.cancel()
+        if self._chores:
+            await asyncio.wait(self._chores)
         if self._dbos is not None:
             drivers = [*self._dbos._workflow_tasks]  # noqa: SLF001 - DBOS has no way to lay work down
             if drivers and grace_seconds:
@@ -260,6 +269,14 @@ class Engine:
     async def _apart(self, work: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
         """What blocks, done on a thread of its own."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+
+async def _tried(what: str, work: Awaitable[object]) -> None:
+    """Do something that is done again soon: the database may be away."""
+    try:
+        await work
+    except Exception as problem:  # noqa: BLE001 - as above
+        log.debug("%s failed: %r", what, problem)
 
 
 async def _drive(run_id: str, step_id: str) -> None:

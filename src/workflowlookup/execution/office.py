@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from workflowlookup.core.progress import Progress
@@ -61,6 +61,8 @@ class Office:
         self._starting: set[str] = set()
         self._forsaken: dict[str, int] = {}
         """By run: how often in a row it was found without the driver that the engine believes it to have."""
+        self._hopeless: set[str] = set()
+        """The runs that could not be taken up, of which it was said."""
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -144,17 +146,30 @@ class Office:
         work = await self._books.ask(lambda runs: [*runs.at_work()])
         left = await self._books.ask(lambda runs: runs.left_running())
         if not work and not left:
+            self._forsaken.clear()
             return
         await self._end_forsaken(engine, {summary.id for summary in work})
         driven = await engine.driven()
         now = time.time() * 1000
         for summary in work:
             if summary.id not in driven and summary.updated < now - ORPHAN_MS:
-                await self.drive(summary.id)
+                await self._take_up(summary.id, self.drive)
         for run_id in left:
             if run_id not in driven:
-                with contextlib.suppress(RunNotFound):
-                    await self._driver.stop_orphan(run_id)
+                await self._take_up(run_id, self._driver.stop_orphan)
+
+    async def _take_up(self, run_id: str, do: Callable[[str], Awaitable[None]]) -> None:
+        """Do what a run needs; one that cannot be gone on with keeps nobody from the others."""
+        try:
+            await do(run_id)
+        except RunNotFound:
+            pass  # it was forgotten meanwhile
+        except Exception as problem:  # noqa: BLE001 - DBOS and drivers raise what they like
+            if run_id not in self._hopeless:
+                self._hopeless.add(run_id)
+                log.warning("run %s cannot be taken up: %s", run_id, getattr(problem, "remedy", "") or repr(problem))
+        else:
+            self._hopeless.discard(run_id)
 
     async def _end_forsaken(self, engine: Engine, at_work: set[str]) -> None:
         """Where the engine takes a run for driven here, time and again, and nobody drives it: it is driven anew."""

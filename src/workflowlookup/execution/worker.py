@@ -4,6 +4,7 @@ DBOS changes the event loop that it is used on, so it gets none that anybody els
 on the thread: whoever asks for work does not wait for that.
 """
 
+import contextvars
 import logging
 import threading
 from collections import deque
@@ -34,7 +35,7 @@ class Worker(Generic[H]):
     def __init__(self, make: Callable[[], H]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._waiting: deque[Callable[[H], Coroutine[Any, Any, Any]]] = deque()
+        self._waiting: deque[tuple[Callable[[H], Coroutine[Any, Any, Any]], contextvars.Context]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._house: H | None = None
         self._thread: threading.Thread | None = None
@@ -50,7 +51,7 @@ class Worker(Generic[H]):
         with self._lock:
             if self._is_closed:
                 return
-            self._waiting.append(order)
+            self._waiting.append((order, contextvars.copy_context()))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="workflowlookup-worker", daemon=True)
                 self._thread.start()
@@ -116,7 +117,8 @@ class Worker(Generic[H]):
 
     def _take(self) -> None:
         while self._waiting and self._house is not None and self._loop is not None:
-            task = self._loop.create_task(self._waiting.popleft()(self._house))
+            order, context = self._waiting.popleft()  # what is traced belongs to who asked for it
+            task = self._loop.create_task(order(self._house), context=context)
             self._tasks.add(task)
             task.add_done_callback(self._done)
 

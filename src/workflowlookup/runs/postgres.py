@@ -118,6 +118,11 @@ class PostgresJournal(SqlJournal):
             )
         except psycopg.Error as problem:
             raise self._refusal(problem) from problem
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":  # others cannot hold every text, or give bytes for texts
+            connection.close()
+            told = f"its encoding is {encoding}; make one with `createdb --encoding=UTF8 --template=template0 NAME`"
+            raise self._storage_error(told)
         return connection
 
     def _connect(self) -> _Connection:

@@ -13,7 +13,7 @@ import msgspec
 
 from workflowlookup.core.events import NO_DOCUMENT, Event, Record, Started, kind_of
 from workflowlookup.core.run import OVER, hash_of
-from workflowlookup.errors import StorageError
+from workflowlookup.errors import RunDamaged
 from workflowlookup.runs.journal import STOP, Conflict, Mark, Query, Summary
 from workflowlookup.runs.levels import Level
 
@@ -258,8 +258,8 @@ def _as_like(pattern: str) -> str:
     return plain.replace("*", "%").replace("?", "_")
 
 
-def _damaged(run_id: str, told: str) -> StorageError:
-    return StorageError(told, runId=run_id, details=told)
+def _damaged(run_id: str, told: str) -> RunDamaged:
+    return RunDamaged(told, runId=run_id, details=told)
 
 
 def _body(event: Event) -> str:

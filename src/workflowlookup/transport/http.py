@@ -23,7 +23,7 @@ from starlette.types import Message as Event
 from starlette.types import Receive, Scope, Send
 
 from workflowlookup import __version__
-from workflowlookup.errors import StorageError
+from workflowlookup.errors import HeaderMismatch, StorageError
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import LOOK_SECONDS, Connection
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request
@@ -35,6 +35,7 @@ from workflowlookup.transport.limits import Limits, Rate
 from workflowlookup.transport.link import POST, Bridge, Link, Post
 from workflowlookup.transport.metrics import Family, Metrics
 from workflowlookup.transport.refusals import RETRY_SECONDS, busy, in_json, invalid, refuse
+from workflowlookup.transport.routing import names_another
 from workflowlookup.transport.sharing import (
     ENDED,
     FOLLOWED,
@@ -45,6 +46,7 @@ from workflowlookup.transport.sharing import (
     Sharing,
     is_for_another,
 )
+from workflowlookup.transport.traces import under_caller
 from workflowlookup.transport.views import ACCESS
 
 log = logging.getLogger(__name__)
@@ -95,7 +97,9 @@ class Door:
         server: Server[Any] = Server(
             "workflowlookup", version=__version__, get_tool_input_schema=input_schema_of or (lambda _: None)
         )
-        if not is_traced:
+        if is_traced:
+            server.middleware.insert(0, under_caller)
+        else:
             server.middleware.clear()  # the SDK's own makes spans, also when nobody collects them
         server.middleware.append(Bridge(self.metrics))
         self._sessions = SdkSessions(
@@ -170,6 +174,11 @@ class Door:
     async def _serve_once(self, message: Message, access: object, http: Http) -> None:
         """A request of the envelope era: a client of its own."""
         scope, receive, send = http
+        if isinstance(message, Request) and names_another(message, Headers(scope=scope)):
+            problem = "the header Mcp-Name is not the taskId of the request"
+            refused = refuse(400, HeaderMismatch(problem, details=problem), request_id=message.id)
+            await refused(scope, receive, send)
+            return
         link = Link(self._connect(access), access)
         self._passing.add(link)
         scope[POST] = Post(link, message)

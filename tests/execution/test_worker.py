@@ -1,0 +1,39 @@
+"""The worker's thread: what is asked of it, and for whom."""
+
+import contextvars
+import threading
+
+from workflowlookup.execution.worker import Worker
+
+WHO = contextvars.ContextVar("who", default="nobody")
+
+
+class House:
+    """Lives on the loop, and does nothing there."""
+
+    async def aclose(self):
+        """Nothing is open."""
+
+
+def test_what_is_done_is_done_for_who_asked_for_it():
+    """Also where several asked before the loop took anything up."""
+    is_ready = threading.Event()
+    heard, is_heard = [], threading.Event()
+
+    def make():
+        is_ready.wait()
+        return House()
+
+    async def tell(_):
+        heard.append(WHO.get())
+        if len(heard) == 3:
+            is_heard.set()
+
+    worker = Worker(make)
+    for who in ("a", "b", "c"):
+        contextvars.copy_context().run(lambda who=who: (WHO.set(who), worker.post(tell)))
+    is_ready.set()
+
+    assert is_heard.wait(20)
+    assert heard == ["a", "b", "c"]
+    worker.close(5)
