@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 CORPUS ?= ../shared/corpus/workflows
 CASES ?= ../shared/oracle/cases.json
 
+unexport PYTHONDONTWRITEBYTECODE  # what is started a thousand times is compiled once
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench compat oracle conformance soak docs pictures chromium clean
 

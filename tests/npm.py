@@ -1,5 +1,6 @@
 """Packages of npm that tests use: pinned by a lock file, installed beside it once, and again when it changes."""
 
+import fcntl
 import hashlib
 import re
 import shutil
@@ -14,9 +15,14 @@ OLDEST_NODE = 22
 
 def install(folder: Path, what: str, *, how: tuple[str, ...] = ("ci",)) -> None:
     """Install what the lock file names; where that cannot be done, the test is skipped and says what was not run."""
+    with (folder / "package-lock.json").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be at it
+        _install(folder, what, how, hashlib.sha256(lock.read()).hexdigest())
+
+
+def _install(folder: Path, what: str, how: tuple[str, ...], pinned: str) -> None:
     marker = folder / "node_modules" / ".installed-from"
-    lock = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
-    if marker.is_file() and marker.read_text() == lock:
+    if marker.is_file() and marker.read_text() == pinned:
         return
     npm = shutil.which("npm")
     if npm is None:
@@ -27,7 +33,7 @@ def install(folder: Path, what: str, *, how: tuple[str, ...] = ("ci",)) -> None:
     if done.returncode != 0 and OFFLINE.search(done.stderr):
         pytest.skip(f"npm could not reach its registry, so nobody ran {what}")
     assert done.returncode == 0, done.stderr
-    marker.write_text(lock)
+    marker.write_text(pinned)
 
 
 LOOSELY = ("install", "--no-save")
