@@ -16,9 +16,9 @@ help:  ## what there is
 demo: $(VENV)/.installed  ## install into .venv and show a real session
 	@$(BIN)/python demo/session.py
 
-test: $(VENV)/.dev chromium  ## install what the tests need and run them, with the checks; make conformance has the rest
+test: $(VENV)/.dev chromium  ## install what the tests need and run them, with the checks; make conformance and make soak have the rest
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/conformance
+	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/conformance --ignore=tests/soak
 
 check: $(VENV)/.dev  ## ruff, ruff format, mypy --strict, import direction
 	@$(BIN)/ruff check .

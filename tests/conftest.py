@@ -2,6 +2,7 @@
 
 import os
 import signal
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -16,24 +17,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = (
-    "execution",
+    "execution/test_killed_work.py",
+    "transport/test_http.py",
+    "console/test_browser.py",
     "test_wheel.py",
-    "console",
-    "transport",
-    "runs",
-    "spec",
-    "contract",
-    "clients",
-    "soak",
-    "replicas",
+    "execution/test_driving.py",
+    "execution/test_remote.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long modules first: begun last, they would keep one worker busy while the others have nothing left."""
-    rank = {name: place for place, name in enumerate(LONGEST)}
+    """The longest modules first, or one worker would be left alone with them; the others mixed, for some wait while
+    others compute.
+    """
     root = Path(__file__).parent
-    items.sort(key=lambda item: rank.get(item.path.relative_to(root).parts[0], len(rank)))
+    rank = {root / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (rank.get(item.path, len(rank)), zlib.crc32(bytes(item.path.relative_to(root)))))
 
 
 def pytest_xdist_auto_num_workers() -> int:

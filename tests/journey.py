@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import msgspec
+import pytest
 
 from client import Server
 from make import document, loop, step
@@ -16,6 +17,13 @@ from workflowlookup.core.run import Run, fold
 from workflowlookup.runs.journal import Journal, Query, Summary, summarise
 
 IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+
+
+def mostly_on(store):
+    """Where a test has its journal, by the fixture `place`: at both kinds of place where there is time for it."""
+    return pytest.mark.parametrize("place", ["sqlite", "postgres"] if IS_SOAK else [store], indirect=True)
+
+
 """Whether there is time for the full figures; else a few of each kind must do."""
 
 RUN = "the-run"

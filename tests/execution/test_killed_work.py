@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from execution.working import effects, open_runs
+from journey import IS_SOAK, mostly_on
 from workflowlookup.core.run import State
 
 REPLICA = Path(__file__).with_name("replica.py")
-IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 PATIENCE = 90.0
 
 
@@ -101,6 +101,7 @@ def test_a_second_replica_takes_over(replicas):
     assert_all_done(replicas, replicas.finish(ids))
 
 
+@mostly_on("postgres")
 def test_a_process_that_was_frozen_and_taken_over_does_no_harm_when_it_wakes(replicas):
     first, ids = replicas.begin("--start", 2, 1.0)
     replicas.upstream.wait_for("call", 2, PATIENCE)
@@ -140,6 +141,7 @@ def test_a_database_that_is_restarted_in_the_middle_loses_nothing(database, post
         replicas.close()
 
 
+@mostly_on("sqlite")
 def test_many_kills_lose_nothing(replicas):
     """A replica is killed at random, and another comes; at the end everything was done."""
     count, kills = (30, 12) if IS_SOAK else (4, 2)
@@ -152,6 +154,7 @@ def test_many_kills_lose_nothing(replicas):
     assert_all_done(replicas, replicas.finish(ids, 3 * PATIENCE))
 
 
+@mostly_on("sqlite")
 def test_a_run_cancelled_while_nobody_drove_it_tells_what_may_still_run(replicas):
     first, (run_id,) = replicas.begin("--start", 1, 30)
     replicas.upstream.wait_for("call", 1, PATIENCE)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import journey
-from journey import RUN, TWO_WAYS, calls, folded, open_journal, read, refuse_half, without_times
+from journey import RUN, TWO_WAYS, calls, folded, mostly_on, open_journal, read, refuse_half, without_times
 from make import document, loop, step, write
 from workflowlookup.core.events import kind_of
 from workflowlookup.core.run import fold
@@ -71,6 +71,7 @@ def rests(records):
     return [n for n in range(1, len(records) + 1) if fold(RUN, records[:n]).state != "running"]
 
 
+@mostly_on("sqlite")
 @pytest.mark.parametrize("end", TWO_WAYS if journey.IS_SOAK else ["completed"])
 def test_a_server_that_is_killed_within_every_write_stores_whole_calls_and_loses_none(serve, place, unbroken, end):
     expected, records = unbroken(end)
@@ -101,6 +102,7 @@ def test_a_server_that_is_killed_within_every_write_stores_whole_calls_and_loses
 SUBMISSIONS, PER_RUN = (1_000, 50) if journey.IS_SOAK else (30, 10)
 
 
+@mostly_on("postgres")
 def test_whenever_a_server_is_killed_no_submission_is_lost_and_none_counts_twice(serve, place, library):
     write(library, document(loop("rounds", [step("turn")], type="for", count=PER_RUN, maxIterations=PER_RUN)))
     chance = random.Random(4)
