@@ -82,6 +82,36 @@ def test_the_file_is_safe_quick_and_private(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+MAKE_AND_DIE = """
+import asyncio, os, sys
+import sqlalchemy
+from workflowlookup.execution.engine import Engine
+
+left = int(sys.argv[2])
+
+@sqlalchemy.event.listens_for(sqlalchemy.Engine, "after_cursor_execute")
+def die(*_):
+    global left
+    left -= 1
+    if not left:
+        os._exit(9)
+
+asyncio.run(Engine(sys.argv[1], None, None, None).open())
+"""
+
+
+def test_a_process_that_is_killed_while_it_makes_the_tables_keeps_nobody_from_making_them(place):
+    for statements in (4, 6, 9, 14, 30):
+        died = subprocess.run([sys.executable, "-c", MAKE_AND_DIE, place, str(statements)], check=False, timeout=60)
+        assert died.returncode == 9
+
+    async def conversation(engine, ends):
+        await engine.start("run", 7, "1")
+        await ends.wait("run")
+
+    with_engine(place, conversation)
+
+
 def test_nothing_in_the_database_is_pickled_and_the_version_is_fixed(sqlite_place):
     async def conversation(engine, ends):
         await engine.start("run", 1, "1")

@@ -12,7 +12,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 from workflowlookup.errors import StorageError
@@ -119,7 +119,8 @@ class Engine:
         self._dbos = dbos.DBOS(config=config)
         if not _registered:
             _registered.append(dbos.DBOS.workflow(name="drive", max_recovery_attempts=None)(_drive))
-        dbos.DBOS.launch()  # here, so that DBOS takes this loop for its own
+        with _whole_transactions(config.get("system_database_engine")):
+            dbos.DBOS.launch()  # here, so that DBOS takes this loop for its own
 
     # ── driving ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -332,6 +333,27 @@ def sqlite_engine(path: str) -> "sqlalchemy.Engine":
 
     sqlalchemy.event.listen(engine, "connect", prepare)
     return engine
+
+
+@contextlib.contextmanager
+def _whole_transactions(engine: "sqlalchemy.Engine | None") -> Iterator[None]:
+    """Have all of a transaction of SQLite stored, or none: Python's driver stores each table as it is made.
+
+    A process that is killed between two tables of DBOS would leave a database that no other can use.
+    """
+    if engine is None:
+        yield
+        return
+    from sqlalchemy import event  # noqa: PLC0415 - loaded with DBOS
+
+    def begin(connection: "sqlalchemy.Connection") -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    event.listen(engine, "begin", begin)
+    try:
+        yield
+    finally:
+        event.remove(engine, "begin", begin)
 
 
 def _unixepoch(*_: object) -> float:
