@@ -17,7 +17,7 @@ from workflowlookup.core.advance import MOST_SAID
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
-from workflowlookup.execution.books import Books
+from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.calls import Calls, Failure, Outcome
 from workflowlookup.execution.spans import span_of
 from workflowlookup.execution.turns import Ticket, Turns
@@ -59,8 +59,8 @@ class _Driven:
 class Driver:
     """All that is driven in this process. For the worker's loop."""
 
-    def __init__(self, books: Books, calls: Calls, turns: Turns, ring: Callable[[], None]) -> None:
-        self._books = books
+    def __init__(self, runs: AsyncRuns, calls: Calls, turns: Turns, ring: Callable[[], None]) -> None:
+        self._runs = runs
         self._calls = calls
         self._turns = turns
         self._ring = ring
@@ -108,7 +108,7 @@ class Driver:
         """Carry out the call of a step, unless the journal is further; the step whose call is due then, or nothing."""
         driven = self._driven.get(run_id) or _Driven(run_id)
         try:
-            run = await self._books.get(run_id)
+            run = await self._runs.get(run_id)
             while _is_at(run, step_id):
                 run = await self._attempt(driven, run)
         except (RunNotFound, RunDamaged) as problem:
@@ -136,7 +136,7 @@ class Driver:
 
     async def stop_orphan(self, run_id: str) -> None:
         """A run is over, and nobody sees to the call that it had begun: do that."""
-        run = await self._books.get(run_id)
+        run = await self._runs.get(run_id)
         if run.needs_stop and not self.is_driving(run_id):
             await self._store_stop(run, await self._calls.stop_orphan(run))
 
@@ -147,9 +147,9 @@ class Driver:
         step_id, before = run.current, run.calling
         is_repeated = before is not None and before.begun
         try:
-            run = await self._books.surely(lambda runs: runs.begin_call(run.id, step_id, by=_BY))
+            run = await self._runs.surely(lambda runs: runs.begin_call(run.id, step_id, by=_BY))
         except RunStateError:
-            return await self._books.get(run.id)
+            return await self._runs.get(run.id)
         driven.at = (step_id, run.calling.due if run.calling else 0)
         driven.remote_id = run.calling.remote_id if run.calling else ""
         driven.deadline = run.deadline
@@ -159,7 +159,7 @@ class Driver:
             pause = min(FIRST_RETRY * 2 ** (run.calling.attempt - 1), LONGEST_RETRY) * random.uniform(0.75, 1.25)  # noqa: S311
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(driven.moved.wait(), pause)
-            run = await self._books.get(run.id)
+            run = await self._runs.get(run.id)
         return run
 
     async def _make_call(self, driven: _Driven, run: Run, *, is_repeated: bool) -> Run:
@@ -168,7 +168,7 @@ class Driver:
         async def acknowledge(remote_id: str) -> None:
             driven.remote_id = remote_id
             with contextlib.suppress(RunStateError):  # it was ended just now: what was begun is stopped by its id
-                await self._books.surely(lambda runs: runs.acknowledge_call(run.id, run.current, remote_id, by=_BY))
+                await self._runs.surely(lambda runs: runs.acknowledge_call(run.id, run.current, remote_id, by=_BY))
 
         def note(told: Progress) -> None:
             self._note(driven, run, told)
@@ -189,7 +189,7 @@ class Driver:
             await asyncio.wait({work}, timeout=CANCEL_SECONDS)
             if not moved.done():
                 return await self._store_timeout(driven, run, seconds or 0.0)
-            now = await self._books.get(run.id)
+            now = await self._runs.get(run.id)
             if now.needs_stop:
                 return await self._store_stop(now, await self._calls.stop(now, driven.remote_id))
             return now
@@ -229,9 +229,9 @@ class Driver:
     async def _store(self, run: Run, change: Callable[[Runs], Run]) -> Run:
         """The run after a change; as it is when somebody else moved it meanwhile."""
         try:
-            return await self._books.surely(change)
+            return await self._runs.surely(change)
         except RunStateError:
-            now = await self._books.get(run.id)
+            now = await self._runs.get(run.id)
         if now.needs_stop and now.current == run.current:
             now = await self._store_stop(now, Stopped(stopped=True, told="the call had ended just before"))
         return now
@@ -239,11 +239,11 @@ class Driver:
     async def _store_stop(self, run: Run, stopped: Stopped) -> Run:
         log.info("run %s: %s", run.id, stopped.told)
         try:
-            return await self._books.surely(
+            return await self._runs.surely(
                 lambda runs: runs.stop_call(run.id, run.current, stopped.stopped, stopped.told, by=_BY)
             )
         except RunStateError:
-            return await self._books.get(run.id)
+            return await self._runs.get(run.id)
 
     # ── progress ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -264,7 +264,7 @@ class Driver:
             self._keep(self._store_progress(run, progress))
 
     async def _store_progress(self, run: Run, told: Progress) -> None:
-        await self._books.ask(
+        await self._runs.ask(
             lambda runs: runs.report_call(run.id, run.current, told.done, told.total, told.message, by=_BY)
         )
 
@@ -277,7 +277,7 @@ class Driver:
             try:
                 now = version
                 if len(self._driven) > _FEW:
-                    now = await self._books.ask(lambda runs: runs.journal.version())
+                    now = await self._runs.ask(lambda runs: runs.journal.version())
                 overdue = time.time() * 1000
                 for driven in [*self._driven.values()]:
                     is_late = driven.deadline is not None and driven.deadline < overdue
@@ -293,7 +293,7 @@ class Driver:
         """See whether the run is where it is thought to be; one that is out of time is ended by this."""
         at = driven.at
         try:
-            run = await self._books.ask(lambda runs: runs.get(driven.run_id))
+            run = await self._runs.ask(lambda runs: runs.get(driven.run_id))
         except (RunNotFound, RunDamaged):
             driven.moved.set()
             return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from workflowlookup.core.progress import Progress
     from workflowlookup.core.run import Run
-    from workflowlookup.execution.office import Office
+    from workflowlookup.execution.loop_services import LoopServices
     from workflowlookup.providers.discovery import Discovered
     from workflowlookup.runs.service import Runs
 
@@ -49,22 +49,22 @@ class Execution:
         self._place = place
         self._ring = ring
         self._progress: dict[str, Progress] = {}
-        self._office: Office | None = None
+        self._services: LoopServices | None = None
         """Once it is there; only what is said to be for any thread may be asked of it here."""
         self._looks_after = False
-        self.worker: Worker[Office] = Worker(self._make_office)
+        self.worker: Worker[LoopServices] = Worker(self._make_services)
 
-    def _make_office(self) -> "Office":
-        from workflowlookup.execution.office import Office  # noqa: PLC0415 - on the worker's thread
+    def _make_services(self) -> "LoopServices":
+        from workflowlookup.execution.loop_services import LoopServices  # noqa: PLC0415 - on the worker's thread
 
-        office = Office(self._plan, self._make_runs, self._place, self._ring, is_guest=self._is_guest)
-        self._progress = office.progress
-        self._office = office
-        return office
+        services = LoopServices(self._plan, self._make_runs, self._place, self._ring, is_guest=self._is_guest)
+        self._progress = services.progress
+        self._services = services
+        return services
 
     def discovered(self) -> "Mapping[str, Discovered]":
         """What the providers have, by name; the same object for as long as nothing of it changed."""
-        return self._office.discovered() if self._office is not None else NOTHING_YET
+        return self._services.discovered() if self._services is not None else NOTHING_YET
 
     def follow(self, run: "Run") -> None:
         """A run has changed: what it needs the server for now is done."""
@@ -75,12 +75,12 @@ class Execution:
 
     def drive(self, run_id: str) -> None:
         """A call of this run is due: see to it."""
-        self.worker.post(lambda office: office.drive(run_id))
+        self.worker.post(lambda services: services.drive(run_id))
 
     def stop(self, run_id: str) -> None:
         """This run is over, and a call runs beneath: stop that, and store what came of it."""
         if self.worker.is_started:  # else nothing runs beneath anything here
-            self.worker.post(lambda office: office.stop(run_id))
+            self.worker.post(lambda services: services.stop(run_id))
 
     def progress(self, run_id: str) -> "Progress | None":
         """How far a run is that is driven here, as of now; None when nothing is known."""
@@ -95,11 +95,11 @@ class Execution:
             return
         if self._plan.servers or self._plan.providers or "://" in self._place:
             self._looks_after = True
-            self.worker.post(lambda office: office.discover())
-            self.worker.post(lambda office: office.look_after())
-            self.worker.post(lambda office: office.warm(WARM_SECONDS))
+            self.worker.post(lambda services: services.discover())
+            self.worker.post(lambda services: services.look_after())
+            self.worker.post(lambda services: services.warm(WARM_SECONDS))
         elif self._has_work():
-            self.worker.post(lambda office: office.look_after())
+            self.worker.post(lambda services: services.look_after())
 
     def _has_work(self) -> bool:
         if not os.path.exists(os.path.expanduser(self._place)):
@@ -115,13 +115,13 @@ class Execution:
 
     def refresh(self) -> "Future[None]":
         """Ask all providers now what they have; done when each has answered or failed."""
-        return self.worker.ask(lambda office: office.refresh())
+        return self.worker.ask(lambda services: services.refresh())
 
     def apply(self, plan: Plan) -> None:
         """Other settings from now on."""
         self._plan = plan
         if self.worker.is_started or (plan.is_on and plan.providers):
-            self.worker.post(lambda office: office.apply(plan))
+            self.worker.post(lambda services: services.apply(plan))
         if plan.servers or plan.providers:
             self.recover()
 

@@ -20,24 +20,24 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Household(Protocol):
+class Resident(Protocol):
     """What lives on the loop."""
 
     async def aclose(self) -> None: ...
 
 
-H = TypeVar("H", bound=Household)
+R = TypeVar("R", bound=Resident)
 
 
-class Worker(Generic[H]):
+class Worker(Generic[R]):
     """A loop on a thread of its own, and what `make` makes there. May be used from any other thread."""
 
-    def __init__(self, make: Callable[[], H]) -> None:
+    def __init__(self, make: Callable[[], R]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Callable[[H], Coroutine[Any, Any, Any]], contextvars.Context]] = deque()
+        self._waiting: deque[tuple[Callable[[R], Coroutine[Any, Any, Any]], contextvars.Context]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._house: H | None = None
+        self._resident: R | None = None
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -46,7 +46,7 @@ class Worker(Generic[H]):
     def is_started(self) -> bool:
         return self._thread is not None
 
-    def post(self, order: Callable[[H], Coroutine[Any, Any, Any]]) -> None:
+    def post(self, order: Callable[[R], Coroutine[Any, Any, Any]]) -> None:
         """Have something done on the loop, which is started if need be. Once it is closed, nothing is."""
         with self._lock:
             if self._is_closed:
@@ -58,15 +58,15 @@ class Worker(Generic[H]):
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._take)
 
-    def ask(self, question: Callable[[H], Coroutine[Any, Any, T]]) -> "Future[T]":
+    def ask(self, question: Callable[[R], Coroutine[Any, Any, T]]) -> "Future[T]":
         """Like `post`, for who wants to know what came of it."""
         from concurrent.futures import Future  # noqa: PLC0415 - seldom needed
 
         answer: Future[T] = Future()
 
-        async def settle(house: H) -> None:
+        async def settle(resident: R) -> None:
             try:
-                answer.set_result(await question(house))
+                answer.set_result(await question(resident))
             except BaseException as problem:  # also that it was cancelled: who asked must not wait for ever
                 answer.set_exception(problem)
                 raise
@@ -96,7 +96,7 @@ class Worker(Generic[H]):
 
             loop = asyncio.new_event_loop()
             asyncio.set_event_loop(loop)
-            self._house = self._make()
+            self._resident = self._make()
         except Exception:  # broad on purpose: a thread has nobody to raise to
             log.exception("the worker could not be started")
             return
@@ -116,9 +116,9 @@ class Worker(Generic[H]):
             loop.close()
 
     def _take(self) -> None:
-        while self._waiting and self._house is not None and self._loop is not None:
+        while self._waiting and self._resident is not None and self._loop is not None:
             order, context = self._waiting.popleft()  # what is traced belongs to who asked for it
-            task = self._loop.create_task(order(self._house), context=context)
+            task = self._loop.create_task(order(self._resident), context=context)
             self._tasks.add(task)
             task.add_done_callback(self._done)
 
@@ -132,9 +132,9 @@ class Worker(Generic[H]):
 
         for task in self._tasks:
             task.cancel()
-        if self._house is not None:
+        if self._resident is not None:
             try:
-                await self._house.aclose()
+                await self._resident.aclose()
             except Exception:  # broad on purpose: this is the end, whatever it was
                 log.exception("work could not be laid down")
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

@@ -10,7 +10,7 @@ from typing import Final
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Waiting
 from workflowlookup.errors import RunNotFound, StorageError
-from workflowlookup.execution.books import Books
+from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.calls import STOP_SECONDS, Calls
 from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.engine import REAP_SECONDS, Engine
@@ -34,7 +34,7 @@ FORSAKEN_LOOKS: Final = 4
 """How often a driver must be missed before it is given up: one that is taken over begins a moment later."""
 
 
-class Office:
+class LoopServices:
     """For one loop, on which it is made."""
 
     def __init__(
@@ -50,11 +50,11 @@ class Office:
         self._is_guest = is_guest
         self._place = place
         self._ring = ring
-        self._books = Books(make_runs, ring)
+        self._runs = AsyncRuns(make_runs, ring)
         self.upstreams = Upstreams(plan.servers)
         self._providers: dict[str, Provider] = {}
         self._turns = Turns(plan.max_concurrent)
-        self._driver = Driver(self._books, Calls(self.upstreams, self.provider), self._turns, ring)
+        self._driver = Driver(self._runs, Calls(self.upstreams, self.provider), self._turns, ring)
         self._discovery = Discovery(ring)
         self._engine: Engine | None = None
         self._opening = asyncio.Lock()
@@ -93,7 +93,7 @@ class Office:
         is_here = False
         try:
             engine = await self._opened()
-            run = await self._books.get(run_id)
+            run = await self._runs.get(run_id)
             if run.waiting_for is Waiting.CALL and run.calling is not None:
                 is_here = await engine.start(run_id, run.calling.due, run.current)
         except RunNotFound:
@@ -114,7 +114,7 @@ class Office:
         """
         while self._engine is None:
             with contextlib.suppress(StorageError):
-                if await self._books.ask(lambda runs: bool(runs.at_work(1) or runs.left_running())):
+                if await self._runs.ask(lambda runs: bool(runs.at_work(1) or runs.left_running())):
                     await self._opened()
                     return
             await asyncio.sleep(REAP_SECONDS)
@@ -143,8 +143,8 @@ class Office:
         engine = self._engine
         if engine is None:
             return
-        work = await self._books.ask(lambda runs: [*runs.at_work()])
-        left = await self._books.ask(lambda runs: runs.left_running())
+        work = await self._runs.ask(lambda runs: [*runs.at_work()])
+        left = await self._runs.ask(lambda runs: runs.left_running())
         if not work and not left:
             self._forsaken.clear()
             return
@@ -215,7 +215,7 @@ class Office:
         for provider in self._providers.values():
             await provider.aclose()
         await self.upstreams.aclose()
-        await self._books.aclose()
+        await self._runs.aclose()
 
 
 def _said_of(name: str, plan: Plan) -> object:

@@ -18,7 +18,7 @@ FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 5.0
 
 
-class Books:
+class AsyncRuns:
     """The runs of a journal, for the worker's loop."""
 
     def __init__(self, make_runs: Callable[[], Runs], ring: Callable[[], None]) -> None:
