@@ -35,10 +35,20 @@ def test_the_wheel_carries_the_schema_the_workflows_and_the_types(wheel):
 
 
 def test_the_server_runs_from_the_wheel_in_an_empty_environment(wheel, tmp_path):
-    venv.create(tmp_path / "venv", with_pip=True)
+    venv.create(tmp_path / "venv")
     binaries = tmp_path / "venv" / "bin"
     subprocess.run(
-        [binaries / "python", "-m", "pip", "install", "--quiet", "--no-compile", str(wheel)],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            binaries / "python",
+            "install",
+            "--quiet",
+            "--no-compile",
+            str(wheel),
+        ],
         check=True,
         cwd=tmp_path,
         capture_output=True,

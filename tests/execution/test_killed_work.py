@@ -92,6 +92,7 @@ def test_a_process_that_is_killed_in_the_middle_of_a_call_goes_on_where_it_was(r
     assert effects(replicas.upstream).count(f"{ids[0]}:s0") == 1  # what was done stays done
 
 
+@mostly_on("postgres")
 def test_a_second_replica_takes_over(replicas):
     replicas.begin()
     first, ids = replicas.begin("--start", 3, 1.5)

@@ -15,6 +15,7 @@ from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.upstream import CallResult, Upstreams
 
 EVERY_WAY = pytest.mark.parametrize("way", [{}, {"sdk": True}, {"http": True}], ids=["stdio", "stdio-sdk", "http"])
+PIPES_AND_HTTP = pytest.mark.parametrize("way", [{}, {"http": True}], ids=["stdio", "http"])
 
 
 def config_of(upstream: McpUpstream) -> ServerConfig:
@@ -67,7 +68,7 @@ def test_errors_of_tools_are_answers(tmp_path, way):
         assert last.text == "still here"
 
 
-@EVERY_WAY
+@PIPES_AND_HTTP
 def test_progress_is_heard(tmp_path, way):
     heard = []
 
@@ -79,7 +80,7 @@ def test_progress_is_heard(tmp_path, way):
     assert heard[:2] == [Progress(0, 2, "part 1 of 2"), Progress(1, 2, "part 2 of 2")]
 
 
-@EVERY_WAY
+@PIPES_AND_HTTP
 def test_a_cancelled_call_is_cancelled_upstream(tmp_path, way):
     async def conversation(upstreams):
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 30}, key="k"))
@@ -95,7 +96,7 @@ def test_a_cancelled_call_is_cancelled_upstream(tmp_path, way):
         assert len(upstream.seen("began")) == 1
 
 
-@EVERY_WAY
+@PIPES_AND_HTTP
 def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path, way):
     async def conversation(upstreams):
         await upstreams.call("up", "say", {})

@@ -14,7 +14,7 @@ from make import document, loop, step, write
 from workflowlookup.core.events import kind_of
 from workflowlookup.runs.journal import Query
 
-RUNS, CLIENTS = (200, 8) if journey.IS_SOAK else (40, 4)
+RUNS, CLIENTS = (200, 8) if journey.IS_SOAK else (20, 3)
 FLOW = document(
     step("begin"),
     loop("rounds", [step("turn")], type="for", count=2),
@@ -155,7 +155,7 @@ def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients, pl
 
 def test_of_all_answers_to_one_step_one_wins_and_the_others_are_told_where_the_run_is(clients, place):
     first = clients[0].server
-    rounds = 20
+    rounds = 20 if journey.IS_SOAK else 8
     for number in range(rounds):
         first.result(*journey.start(f"run-{number}", "sample-workflow"))
     replies = collections.defaultdict(dict)

@@ -51,6 +51,7 @@ def unbroken(serve, tmp_path):
     return journey_of
 
 
+@mostly_on("postgres")
 @pytest.mark.parametrize("end", TWO_WAYS)
 def test_a_server_that_is_killed_after_every_answer_leads_the_run_to_the_same_end(serve, place, unbroken, end):
     expected, records = unbroken(end)
