@@ -62,10 +62,10 @@ $(BIN)/python:
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@echo "installing workflowlookup into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "installing workflowlookup and what the tests need into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.installed
