@@ -1,7 +1,10 @@
-"""Fixtures: houses."""
+"""Fixtures: houses, and tokens."""
 
 import pytest
 from house import House
+
+from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.runs.tokens import Tokens
 
 
 @pytest.fixture(scope="module")
@@ -26,3 +29,10 @@ def own_house(tmp_path):
     house = House(tmp_path)
     yield house
     house.close()
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
+    yield tokens
+    tokens.close()

@@ -11,8 +11,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from workflowlookup.runs.sqlite import SqliteJournal
-from workflowlookup.runs.tokens import Tokens
 from workflowlookup.transport import guesses, limits
 from workflowlookup.transport.guard import Guard
 from workflowlookup.transport.guesses import GUESSES_PER_MINUTE, Guesses
@@ -28,13 +26,6 @@ def now(monkeypatch):
     now = [1_000.0]
     monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
     return now
-
-
-@pytest.fixture
-def tokens(tmp_path):
-    tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
-    yield tokens
-    tokens.close()
 
 
 @pytest.fixture

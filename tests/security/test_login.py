@@ -8,8 +8,6 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from workflowlookup.runs.sqlite import SqliteJournal
-from workflowlookup.runs.tokens import Tokens
 from workflowlookup.transport.guard import Guard
 from workflowlookup.transport.login import Login, access_of, session_of
 
@@ -34,13 +32,6 @@ class Browser:
 
     def close(self):
         self._run(self._client.aclose())
-
-
-@pytest.fixture
-def tokens(tmp_path):
-    tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
-    yield tokens
-    tokens.close()
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ class Work:
         runs = self._services.runs
         self._services.execution.drive(run.id)
         failed = 0
-        while run.waiting_for is Waiting.CALL and run.calling is not None:
+        while True:
             before, run = run, runs.after(run)  # each time it rested in turn: a call that was short is told as well
             if run.sequence == before.sequence:
                 self._draw(run)
