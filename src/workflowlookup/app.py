@@ -1,11 +1,13 @@
 """The composition root: settings in, a server or a catalog out."""
 
+import _thread
 import contextlib
 import functools
 import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -315,9 +317,31 @@ def _tell_children() -> None:
 
 def _end_with_children(number: int, _: FrameType | None) -> None:
     """The handler of SIGTERM: this process ends as it would by itself, and tells those that it started to."""
+    signal.signal(number, signal.SIG_IGN)
     _tell_children()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+
+
+def _end_when_terminated() -> None:
+    """From now on SIGTERM ends this process and those that it started, whichever thread the system hands it to.
+
+    Python's handlers run on the main thread, which would not know of it while it waits for input: so another one waits
+    for signals and wakes it.
+    """
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, _end_with_children)
+    _thread.start_new_thread(_wake_when_terminated, (heard, _thread.get_ident()))
+
+
+def _wake_when_terminated(heard: int, main: int) -> None:
+    while signal.SIGTERM not in os.read(heard, 64):
+        pass
+    while True:  # one that comes just before a read is missed
+        signal.pthread_kill(main, signal.SIGTERM)
+        time.sleep(0.05)
 
 
 def make_console(settings: Settings, *, person: str, port: int) -> "Local":
@@ -339,7 +363,7 @@ def serve_stdio(settings: Settings) -> int:
     connection = make_connection(settings, bell.ring)
     server = Stdio(connection, wire, settings.max_message_bytes, bell, drain_seconds=settings.drain_seconds)
     signal.signal(signal.SIGHUP, server.hang_up)
-    signal.signal(signal.SIGTERM, _end_with_children)
+    _end_when_terminated()
     return server.run()
 
 

@@ -1,5 +1,6 @@
 """The wire: what the real process does with the bytes, pipes, files and terminals that it is given."""
 
+import ctypes
 import json
 import os
 import pty
@@ -233,6 +234,19 @@ def test_a_signal_ends_it_without_a_traceback(which, start):
     server.process.send_signal(which)
 
     assert (server.wait(), server.log()) == (-which, "")
+
+
+def test_a_termination_ends_it_whichever_thread_the_system_hands_it_to(start):
+    tgkill = getattr(ctypes.CDLL(None), "tgkill", None)
+    if tgkill is None:
+        pytest.skip("this C library cannot address a thread of another process")
+    server = start()
+    process = server.process.pid
+    others = [int(name) for name in os.listdir(f"/proc/{process}/task") if int(name) != process]
+
+    tgkill(process, others[-1], signal.SIGTERM)
+
+    assert (server.wait(), server.log()) == (-signal.SIGTERM, "")
 
 
 def test_idling_costs_no_work(start):

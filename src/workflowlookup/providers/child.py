@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +37,8 @@ _LAST_SECONDS: Final = 0.3
 
 _groups: Final[set[int]] = set()
 """The groups of the processes that run."""
+_starting: Final[set["Child"]] = set()
+"""Those whose process may run already, in a group that is not known yet."""
 
 
 class Child:
@@ -59,18 +62,7 @@ class Child:
     @contextlib.asynccontextmanager
     async def streams(self) -> AsyncIterator["TransportStreams"]:
         """Start the process, speak with it, end it. Raises `OSError` when it cannot be started."""
-        config = self._config
-        self._process = process = await asyncio.create_subprocess_exec(
-            config.command,
-            *config.args,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=get_default_environment() | dict(config.env),
-            cwd=config.cwd,
-            start_new_session=True,
-        )
-        _groups.add(process.pid)
+        self._process = process = await self._start()
         to_session, from_child = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         to_child, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         tasks = [
@@ -84,6 +76,25 @@ class Child:
             from_child.close()
             to_child.close()
             await asyncio.shield(self._end(process, tasks))
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        config = self._config
+        _starting.add(self)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                config.command,
+                *config.args,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=get_default_environment() | dict(config.env),
+                cwd=config.cwd,
+                start_new_session=True,
+            )
+            _groups.add(process.pid)
+        finally:
+            _starting.discard(self)
+        return process
 
     async def _read(
         self, process: asyncio.subprocess.Process, to_session: "anyio.abc.ObjectSendStream[SessionMessage | Exception]"
@@ -174,7 +185,13 @@ class Child:
 
 
 def ask_all_to_end() -> None:
-    """Ask every process that was started to end, and wait for none: ours ends before it could take it for a failure."""
+    """Ask every process that was started to end, and wait for none: ours ends before it could take it for a failure.
+
+    Not on the thread of the loop, which has to tell of those that are just being started.
+    """
+    deadline = time.monotonic() + KILL_SECONDS
+    while _starting and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
     for group in tuple(_groups):
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGTERM)
