@@ -39,7 +39,7 @@ conformance: $(VENV)/.dev  ## the official conformance suites and the inspector;
 	@WORKFLOWLOOKUP_TEST_INSPECTOR=1 $(BIN)/python -m pytest -q tests/conformance
 
 soak: $(VENV)/.dev  ## the long runs: fuzz, crashes, many at once, replicas under load
-	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution tests/soak
+	@HYPOTHESIS_PROFILE=soak WORKFLOWLOOKUP_TEST_COLD=1 $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution tests/soak
 
 docs: $(VENV)/.installed  ## write the lists in docs/ anew from the code
 	@$(BIN)/python docs/generate.py

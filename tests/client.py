@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from warm import Popen
+
 TIMEOUT = 20.0
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -34,7 +36,7 @@ class Server:
         clean |= {"HOME": str(home)}
         if directory is not None:
             clean |= {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
-        self.process = subprocess.Popen(
+        self.process = Popen(
             [sys.executable, *program, "serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -16,6 +16,8 @@ from typing import Any
 
 import httpx2
 
+from warm import Popen
+
 TIMEOUT = 60.0
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 NAMED = {
@@ -41,7 +43,7 @@ class WebServer:
         clean |= {"HOME": str(home)}
         if directory is not None:
             clean |= {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
-        self.process = subprocess.Popen(
+        self.process = Popen(
             [sys.executable, *program, "--http", "127.0.0.1:0", *flags],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

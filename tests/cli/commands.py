@@ -14,6 +14,8 @@ import termios
 import time
 from pathlib import Path
 
+from warm import Popen, run
+
 TIMEOUT = 60.0
 PROGRAM = ("-m", "workflowlookup")
 BOUND = (str(Path(__file__).parent.parent / "bound.py"),)
@@ -32,14 +34,12 @@ class Cli:
     def __call__(
         self, *words: str, stdin: bytes = b"", program: tuple[str, ...] = PROGRAM, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
+        done = run(
             [sys.executable, *program, *words],
-            input=stdin,
-            capture_output=True,
+            stdin=stdin,
+            timeout=TIMEOUT,
             cwd=self.directory,
             env=self._environment() | environment,
-            timeout=TIMEOUT,
-            check=False,
         )
         assert b"Traceback" not in done.stderr, done.stderr.decode()
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -48,7 +48,7 @@ class Cli:
         """The exit code and all that a person would see who types this."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        process = subprocess.Popen(
+        process = Popen(
             self._command(words),
             stdin=theirs,
             stdout=theirs,
@@ -85,7 +85,7 @@ class Sitting:
     def __init__(self, command: list[str], directory: Path, environment: dict[str, str], columns: int) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        self._process = subprocess.Popen(
+        self._process = Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=directory, env=environment, start_new_session=True
         )
         os.close(theirs)

@@ -13,6 +13,8 @@ import sys
 import pytest
 from commands import Cli
 
+from warm import Popen
+
 
 @pytest.fixture
 def start(cli: Cli):
@@ -22,7 +24,7 @@ def start(cli: Cli):
     def start_console(*words: str) -> tuple[subprocess.Popen[str], int, str]:
         command = [sys.executable, "-m", "workflowlookup", "console", "--no-open", *words]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("WORKFLOW", "XDG_"))}
-        process = subprocess.Popen(
+        process = Popen(
             command,
             cwd=cli.directory,
             env=environment | {"HOME": str(cli.home)},

@@ -11,6 +11,7 @@ import pytest
 from execution.working import call, effects
 from make import document, step, write
 from upstream.upstreams import McpUpstream
+from warm import Popen
 
 
 @pytest.fixture
@@ -114,4 +115,4 @@ def test_a_run_that_was_killed_is_resumed(cli, upstream):
 def begin(cli, *words):
     command = [sys.executable, "-m", "workflowlookup", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-    return subprocess.Popen(command, cwd=cli.directory, env=cli._environment(), **pipes)
+    return Popen(command, cwd=cli.directory, env=cli._environment(), **pipes)

@@ -13,6 +13,7 @@ import pytest
 from commands import TIMEOUT, Cli
 
 from make import document, step, write
+from warm import Popen
 from workflowlookup.cli.validate import Checked
 from workflowlookup.cli.watch import _redraw
 
@@ -23,7 +24,7 @@ class Watch:
     """A watch that runs, and its lines."""
 
     def __init__(self, cli: Cli, *words: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = Popen(
             cli._command(("watch", *words)),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

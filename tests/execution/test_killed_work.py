@@ -12,6 +12,7 @@ import pytest
 
 from execution.working import effects, open_runs
 from journey import IS_SOAK, mostly_on
+from warm import Popen
 from workflowlookup.core.run import State
 
 REPLICA = Path(__file__).with_name("replica.py")
@@ -28,7 +29,7 @@ class Replicas:
 
     def begin(self, *arguments):
         command = [sys.executable, str(REPLICA), self.place, str(self.upstream.directory), *map(str, arguments)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.processes.append(process)
         said = process.stdout.readline().split()
         assert said, process.stderr.read()

@@ -23,6 +23,8 @@ sys.path.insert(0, str(HERE))
 
 from world import ONE, World  # noqa: E402
 
+from warm import Popen  # noqa: E402
+
 __all__ = ["ONE", "HttpUpstream", "McpUpstream", "World"]
 
 
@@ -44,7 +46,7 @@ class _Process(World):
         raise NotImplementedError
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, cwd=self.directory)
+        self.process = Popen(self.command(), stdin=subprocess.DEVNULL, cwd=self.directory)
         end = time.monotonic() + 20
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
