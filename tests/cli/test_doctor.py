@@ -50,6 +50,18 @@ def test_a_workflow_that_a_later_source_hides_is_shown_and_is_no_problem(cli: Cl
     assert "Hidden workflows" in cli("doctor").stdout
 
 
+def test_a_call_to_a_server_that_nobody_configured_is_a_problem(cli: Cli, project: Path) -> None:
+    calls = [{"id": f"ask-{number}", "title": "t", "call": {"server": "nobody", "tool": "x"}} for number in range(2)]
+    write(project, document(steps=calls))
+
+    assert report_of(cli)["problems"] == [
+        {
+            "problem": "The workflow 'sample-workflow' calls the MCP server 'nobody', which the settings do not have.",
+            "remedy": "Add [mcpServers.nobody] to the settings, or mend 'server' in the workflow.",
+        }
+    ]
+
+
 def test_the_same_id_twice_in_one_directory_is_a_problem(cli: Cli, project: Path) -> None:
     write(project, document(), "a.json")
     write(project, document(), "b.json")
