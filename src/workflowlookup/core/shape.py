@@ -54,11 +54,11 @@ class _Logic(_Operators, kw_only=True):
     var: Variable | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        if self.var is UNSET and any(getattr(self, name) is not UNSET for name in _OPERATORS):
+        if self.var is UNSET and not (
+            UNSET is self.equals is self.not_equals is self.gt is self.gte is self.lt is self.lte
+            and UNSET is self.in_ is self.contains is self.exists
+        ):
             raise ValueError("an operator without a variable")
-
-
-_OPERATORS: Final = _Operators.__struct_fields__
 
 
 class InnerCondition(_Logic, kw_only=True, forbid_unknown_fields=True):

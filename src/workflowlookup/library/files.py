@@ -14,7 +14,7 @@ import msgspec
 
 from workflowlookup.core.document import Severity, check, is_sound
 from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
-from workflowlookup.core.shape import quick_yes
+from workflowlookup.core.shape import Document, quick_yes
 from workflowlookup.core.syntax import MAX_NESTING, SyntaxProblem, TooDeep, parse_json, parse_yaml
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidWorkflow, SecurityError, StorageError, WorkflowLookupError
@@ -122,16 +122,6 @@ def summarise(document: Json, path: str) -> Summary:
     raise InvalidWorkflow(f"{path}: {'; '.join(issues[:3])}.", file=path, issues=issues)
 
 
-def _quick_summary(data: bytes, path: str) -> Summary | None:
-    """The summary of a JSON document that is sound beyond doubt."""
-    found = quick_yes(data) if path.endswith(".json") else None
-    if found is None:
-        return None
-    return Summary(
-        id=found.id, name=found.name, description=found.description, category=found.category, version=found.version
-    )
-
-
 _ID_IN_TEXT: Final = re.compile(rb"""["']?\bid["']?\s*:\s*["']?(?P<id>[a-z0-9-][a-z0-9._-]{2,63})\b""")
 
 
@@ -152,7 +142,6 @@ class Details(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 NO_DETAILS: Final = Details()
-_DETAILS: Final = (b'"inputSchema"', b'"executionType"', b'"metadata"')
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,16 +162,22 @@ def load(path: str, root: str) -> Loaded:
     signature: Signature | None = None
     try:
         data, signature = read_bytes(path, root)
-        summary = _quick_summary(data, path)
-        if summary is None:
-            document = parse_document(data, path)
-            summary = summarise(document, path)
-        details = _details(data if document is None else msgspec.json.encode(document))
+        found = quick_yes(data) if path.endswith(".json") else None
+        if found is not None:
+            return _loaded_quickly(path, signature, found, data)
+        document = parse_document(data, path)
+        summary = summarise(document, path)
+        details = msgspec.json.decode(msgspec.json.encode(document), type=Details)
         return Loaded(path=path, id=summary.id, signature=signature, summary=summary, details=details)
     except WorkflowLookupError as refusal:
         return Loaded(path=path, id=claimed_id(document, data, path), signature=signature, refusal=refusal)
 
 
-def _details(data: bytes) -> Details:
-    """What a sound document, as JSON, says of itself as a tool; most say nothing."""
-    return msgspec.json.decode(data, type=Details) if any(name in data for name in _DETAILS) else NO_DETAILS
+def _loaded_quickly(path: str, signature: Signature, found: Document, data: bytes) -> Loaded:
+    """A JSON document that is sound beyond doubt; most say nothing of themselves as a tool."""
+    summary = Summary(
+        id=found.id, name=found.name, description=found.description, category=found.category, version=found.version
+    )
+    is_told = found.execution_type is not msgspec.UNSET or found.metadata is not msgspec.UNSET
+    details = msgspec.json.decode(data, type=Details) if is_told else NO_DETAILS
+    return Loaded(path=path, id=summary.id, signature=signature, summary=summary, details=details)
