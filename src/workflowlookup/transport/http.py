@@ -17,6 +17,8 @@ import msgspec
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types import DEFAULT_NEGOTIATED_VERSION
+from mcp_types.version import is_version_at_least
 from starlette.datastructures import Headers
 from starlette.responses import Response as HttpResponse
 from starlette.types import Message as Event
@@ -30,11 +32,21 @@ from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notificat
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS, META_VERSION
 from workflowlookup.runs.sessions import key_of
 from workflowlookup.transport.bell import Bell
-from workflowlookup.transport.inner import Http, SdkSessions, between, introduce, replaying, session_in
+from workflowlookup.transport.inner import (
+    Http,
+    SdkSessions,
+    between,
+    introduce,
+    is_plain,
+    outline,
+    replaying,
+    session_in,
+)
 from workflowlookup.transport.limits import Limits, Rate
 from workflowlookup.transport.link import POST, Bridge, Link, Post
 from workflowlookup.transport.metrics import Family, Metrics
 from workflowlookup.transport.refusals import RETRY_SECONDS, busy, in_json, invalid, refuse
+from workflowlookup.transport.replay import Replay
 from workflowlookup.transport.routing import names_another
 from workflowlookup.transport.sharing import (
     ENDED,
@@ -89,6 +101,7 @@ class Door:
         self._links: dict[str, Link] = {}
         self._passing: set[Link] = set()
         self._sharing = sharing
+        self._is_traced = is_traced
         self._adopting = asyncio.Lock()
         self._errands: set[asyncio.Task[None]] = set()
         if sharing is not None:
@@ -213,7 +226,7 @@ class Door:
 
         await self._make_room()
         with link.in_use():
-            await self._sessions.handle_request(scope, replaying(introduce(message), receive), note)
+            await self._sessions.open(link, scope, replaying(introduce(message), receive), note)
         if not opened:
             link.close(hands_over=False)
 
@@ -246,17 +259,35 @@ class Door:
                 problem = "a request with this id is waiting for its answer; ids must differ"
                 await invalid(400, problem, message.id)(scope, receive, send)
                 return
-            if message.method == "initialize":
-                receive = replaying(introduce(message), receive)
         elif self._sharing is not None and is_for_another(link, message):
             await self._pass_on(link, http)
             return
-        scope[POST] = Post(link, message)
+        scope[POST] = post = Post(link, message)
         with link.in_use():
+            if isinstance(message, Request) and message.method == "initialize":
+                receive = replaying(introduce(message), receive)
+            elif isinstance(message, Request) and self._may_begin(message, scope):
+                reply = link.begin(message)
+                if reply is not None:
+                    self.metrics.replied(message.method, reply, post.came_at)
+                    await _write_stream(session, link.replay, message, reply, http)
+                    return
+                receive = replaying(outline(message), receive)
             await self._sessions.handle_request(*between(session, link.inner, (scope, receive, send)))
         if link.connection.is_finished:
             await self._end(session)
             self._end_everywhere(session)
+
+    def _may_begin(self, request: Request, scope: Scope) -> bool:
+        """Whether a request of a session is answered by its connection before the SDK hears of it: what is answered at
+        once needs no task and no stream, which are most of the work. Spans, and results that are null, are the SDK's.
+        """
+        return (
+            not self._is_traced
+            and request.method != "shutdown"
+            and not isinstance(request.params, list)
+            and is_plain(scope)
+        )
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """GET opens the stream of a session, DELETE ends it: the SDK's alone."""
@@ -498,6 +529,22 @@ class Door:
             Family("sessions", "gauge", "Open sessions of the handshake era.", [({}, len(self._links))]),
             Family("clients_waiting", "gauge", "Clients with a call that waits for a run.", [({}, waiting)]),
         ]
+
+
+async def _write_stream(session: str, replay: Replay, request: Request, reply: bytes, http: Http) -> None:
+    """Answer a request of a session with all of its stream, which begins and ends with the reply."""
+    scope, _, send = http
+    version = Headers(scope=scope).get(MCP_PROTOCOL_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
+    stream = str(msgspec.json.decode(request.id))  # what the SDK calls it
+    body = replay.write(stream, reply, is_resumable=is_version_at_least(version, "2025-11-25"))
+    headers = [
+        (b"content-type", b"text/event-stream"),
+        (b"cache-control", b"no-cache, no-transform"),
+        (b"content-length", b"%d" % len(body)),
+        (MCP_SESSION_ID_HEADER.encode(), session.encode()),
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _is_refusal(reply: bytes | None) -> bool:
