@@ -5,8 +5,9 @@ import json
 
 import pytest
 
+from client import ENVELOPE
 from make import document, step, write
-from web import HEADERS, events
+from web import HEADERS, events, routing
 from workflowlookup.app import make_connection
 from workflowlookup.settings import read_settings
 from workflowlookup.transport.bell import Bell
@@ -22,7 +23,11 @@ LIMITS = Limits(
     allowed_origins=(),
 )
 GET = ("tools/call", {"name": "workflow_get", "arguments": {"id": "by-hand"}})
+START = ("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "by-hand"}})
+MISFIT = ("tools/call", {"name": "workflow_get", "arguments": {}})
 LATEST = "2025-11-25"
+MODERN = "2026-07-28"
+MIRRORED = {"type": "object", "properties": {"workflowId": {"type": "string", "x-mcp-header": "Workflow"}}}
 
 
 class Answer:
@@ -36,15 +41,16 @@ class Answer:
 
     @property
     def messages(self):
-        return list(events(self))
+        is_whole = self.headers["content-type"] == "application/json"
+        return [json.loads(self.lines[0])] if is_whole else list(events(self))
 
     def iter_lines(self):
         return self.lines
 
     @property
     def form(self):
-        """All but the numbers of events."""
-        return [line.partition(" ")[0] if line.startswith("id: ") else line for line in self.lines]
+        """All but the numbers of events, and the messages themselves."""
+        return ["id: " if line.startswith("id: ") else line for line in self.lines if '"jsonrpc"' not in line]
 
 
 class Caller:
@@ -52,18 +58,23 @@ class Caller:
 
     def __init__(self, door):
         self._door = door
+        self._version = ""
         self._headers = dict(HEADERS)
 
     async def open(self, version=LATEST):
+        """Begin with a version of MCP."""
+        self._version = version
+        if version == MODERN:
+            return
         params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
         opened = await self.post("initialize", params)
         self._headers |= {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": version}
-        return opened
 
     async def post(self, method, params, **headers):
-        message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+        envelope = {"_meta": ENVELOPE} if self._version == MODERN else {}
+        message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params | envelope}
         body = [{"type": "http.request", "body": json.dumps(message).encode(), "more_body": False}]
-        raw = [(name.encode(), value.encode()) for name, value in (self._headers | headers).items()]
+        raw = [(name.encode(), value.encode()) for name, value in (self._headers | routing(message) | headers).items()]
         scope = {"type": "http", "method": "POST", "path": "/mcp", "query_string": b"", "headers": raw}
         sent, ended = [], asyncio.Event()
 
@@ -113,16 +124,9 @@ def talk(tmp_path):
     return hold
 
 
-def test_what_is_answered_at_once_has_no_task_of_its_own(talk):
-    async def conversation(caller):
-        return [(await caller.open()).tasks > 0, (await caller.post(*GET)).tasks]
-
-    assert talk(conversation)[0] == [True, 0]
-
-
-@pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", LATEST])
-@pytest.mark.parametrize("asked", [GET, ("no/such", {}), ("tools/call", {"name": "workflow_get", "arguments": {}})])
-def test_it_looks_as_if_the_sdk_had_written_it(talk, version, asked):
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", LATEST, MODERN])
+@pytest.mark.parametrize("asked", [GET, MISFIT, ("no/such", {})], ids=["answered", "refused", "unknown"])
+def test_it_takes_no_task_and_looks_as_if_the_sdk_had_written_it(talk, version, asked):
     async def conversation(caller):
         await caller.open(version)
         return await caller.post(*asked)
@@ -131,46 +135,65 @@ def test_it_looks_as_if_the_sdk_had_written_it(talk, version, asked):
     traced, _ = talk(conversation, is_traced=True)  # spans are the SDK's, and so is what they are about
 
     assert (at_once.tasks, traced.tasks > 0) == (0, True)
-    assert at_once.messages == traced.messages
-    assert [line for line in at_once.form if not line.startswith("data: {")] == [
-        line for line in traced.form if not line.startswith("data: {")
-    ]
+    assert (at_once.status, at_once.messages, at_once.form) == (traced.status, traced.messages, traced.form)
     for name in ("content-type", "cache-control"):
-        assert at_once.headers[name] == traced.headers[name]
-    assert "mcp-session-id" in at_once.headers
+        assert at_once.headers.get(name) == traced.headers.get(name)
+    assert ("mcp-session-id" in at_once.headers) == (version != MODERN)
 
 
 @pytest.mark.parametrize(
-    ("headers", "status"),
-    [({"accept": "application/json"}, 406), ({"content-type": "text/plain"}, 400)],
-    ids=["no streams", "no json"],
+    ("version", "headers", "status"),
+    [
+        (LATEST, {"accept": "application/json"}, 406),
+        (LATEST, {"content-type": "text/plain"}, 400),
+        (MODERN, {"accept": "application/json"}, 406),
+        (MODERN, {"content-type": "text/plain"}, 400),
+        (MODERN, {"mcp-method": "tools/list"}, 400),
+        (MODERN, {"mcp-name": "workflow_list"}, 400),
+        (MODERN, {"mcp-param-workflow": "another"}, 400),
+    ],
 )
-def test_what_the_sdk_refuses_is_not_done(talk, headers, status):
+def test_what_the_sdk_refuses_is_not_done(talk, version, headers, status):
     async def conversation(caller):
-        await caller.open()
-        start = {"name": "workflow_start", "arguments": {"workflowId": "by-hand"}}
-        refused = await caller.post("tools/call", start, **headers)
+        await caller.open(version)
+        refused = await caller.post(*START, **headers)
         runs = await caller.post("tools/call", {"name": "workflow_runs", "arguments": {}})
         return refused.status, runs.messages[-1]["result"]["structuredContent"]["runs"]
 
-    assert talk(conversation)[0] == (status, [])
+    assert talk(conversation, input_schema_of={"workflow_start": MIRRORED}.get)[0] == (status, [])
 
 
-def test_it_is_counted_by_what_became_of_it(talk):
+def test_what_headers_repeat_is_answered_at_once(talk):
     async def conversation(caller):
-        await caller.open()
-        for method, params in (
-            GET,
-            ("no/such", {}),
-            ("tools/call", {"name": "workflow_get", "arguments": {"id": "x"}}),
-        ):
-            await caller.post(method, params)
+        await caller.open(MODERN)
+        answer = await caller.post(*START, **{"mcp-param-workflow": "by-hand"})
+        return answer.status, answer.tasks
+
+    assert talk(conversation, input_schema_of={"workflow_start": MIRRORED}.get)[0] == (200, 0)
+
+
+def test_a_tool_whose_schema_cannot_be_had_is_served(talk):
+    def fail(_):
+        raise RuntimeError("a fault of ours")
+
+    async def conversation(caller):
+        await caller.open(MODERN)
+        return (await caller.post(*GET)).status
+
+    assert talk(conversation, input_schema_of=fail)[0] == 200
+
+
+@pytest.mark.parametrize("version", [LATEST, MODERN])
+def test_it_is_counted_by_what_became_of_it(talk, version):
+    async def conversation(caller):
+        await caller.open(version)
+        for asked in (GET, ("no/such", {}), MISFIT):
+            await caller.post(*asked)
 
     _, door = talk(conversation)
 
     figures = [line for line in door.metrics.text().splitlines() if line.startswith("workflowlookup_requests_total")]
-    assert figures == [
-        'workflowlookup_requests_total{method="initialize",outcome="ok"} 1',
+    assert figures[-3:] == [
         'workflowlookup_requests_total{method="tools/call",outcome="ok"} 1',
         'workflowlookup_requests_total{method="other",outcome="-32601"} 1',
         'workflowlookup_requests_total{method="tools/call",outcome="refused"} 1',

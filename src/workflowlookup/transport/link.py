@@ -1,8 +1,8 @@
 """A client over HTTP: one `Connection`, and which of the SDK's streams each of its messages leaves by.
 
-The SDK frames messages and keeps their streams; what a message means is decided by the connection alone. A request is
-answered in the task that the SDK gives it. What it waits for comes into its box: the reply, how far it is, a question
-to the person. What belongs to no request leaves by the stream that the client keeps open for it.
+The SDK frames messages and keeps their streams; what a message means is decided by the connection alone. A request that
+cannot be answered at once has a task of the SDK's. What it waits for comes into its box: the reply, how far it is, a
+question to the person. What belongs to no request leaves by the stream that the client keeps open for it.
 """
 
 import asyncio

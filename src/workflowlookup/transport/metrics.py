@@ -91,13 +91,14 @@ class Metrics:
         finally:
             self._count(method, word, begun)
 
-    def replied(self, method: str, reply: bytes, begun: float) -> None:
-        """Count a request that has this reply."""
+    def replied(self, method: str, reply: bytes, begun: float) -> int | None:
+        """Count a request that has this reply; the code of the error that it tells, if it does."""
         told = _decode_reply(reply)
         if told.error is not None:
             self._count(method, str(told.error.code), begun)
-        else:
-            self._count(method, "refused" if told.result is not None and told.result.isError else "ok", begun)
+            return told.error.code
+        self._count(method, "refused" if told.result is not None and told.result.isError else "ok", begun)
+        return None
 
     def _count(self, method: str, word: str, begun: float) -> None:
         named = method if method in METHODS else "other"  # a client cannot make up more
