@@ -1,6 +1,7 @@
 """The real server over HTTP: what is refused and how, sessions and how they end, what is asked of it when it stops."""
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -308,6 +309,21 @@ def test_what_was_sent_while_a_stream_was_broken_is_sent_again_to_its_own_sessio
 
     assert f"id: {answer}" in resume(client)
     assert "workflow_list" not in resume(other)
+
+
+def test_a_question_is_put_though_the_sdk_could_not_read_the_request(serve, connect, tmp_path):
+    write(tmp_path / "library", document(step("one", requireConfirmation=True), identifier="asks-a-person"))
+    client = connect(serve(directory=tmp_path / "library"))
+    client.initialize(capabilities={"elicitation": {}})
+    client.on_question = lambda _: {"result": {"action": "accept", "content": {"confirmed": True}}}
+    start = {"name": "workflow_start", "arguments": {"workflowId": "asks-a-person"}}
+    run = client.request("tools/call", start)["result"]["structuredContent"]["runId"]
+    deep = functools.reduce(lambda inner, _: [inner], range(300), [])
+
+    submission = {"runId": run, "stepId": "one", "output": "done"}
+    reply = client.request("tools/call", {"name": "workflow_submit", "arguments": submission, "_meta": {"deep": deep}})
+
+    assert reply["result"]["structuredContent"]["state"] == "completed"
 
 
 def test_an_id_that_is_in_use_is_refused(serve, connect, tmp_path):

@@ -1,6 +1,7 @@
 """What is kept of what was sent: enough to go on with, and no more."""
 
 import asyncio
+import re
 
 import pytest
 from mcp_types import JSONRPCNotification
@@ -38,6 +39,32 @@ def test_a_stream_goes_on_after_the_last_event_that_came(replay):
     first, *_ = store(replay, ("a", "1"), ("b", "2"), ("a", "3"))
 
     assert replayed(replay, first) == ("a", ["3"])
+
+
+@pytest.mark.parametrize("is_resumable", [True, False])
+def test_a_stream_that_is_a_reply_and_nothing_else_can_be_gone_on_with(replay, is_resumable):
+    (before,) = store(replay, ("a", "1"))
+    reply = b'{"jsonrpc":"2.0","id":1,"result":{"n":1}}'
+    sent = []
+
+    async def send(event):
+        sent.append((event.event_id, event.message.model_dump(exclude_unset=True)))
+
+    written = replay.write("a", reply, is_resumable=is_resumable)
+    asyncio.run(replay.replay_events_after(before, send))
+
+    *begun, number = re.findall(rb"id: (\d+)", written)
+    assert len(begun) == is_resumable
+    assert written.endswith(b"id: %b\r\nevent: message\r\ndata: %b\r\n\r\n" % (number, reply))
+    assert sent == [(number.decode(), {"jsonrpc": "2.0", "id": 1, "result": {"n": 1}})]
+
+
+def test_replies_are_forgotten_like_all_else(replay):
+    (first,) = store(replay, ("a", "1"))
+    for _ in range(5):
+        replay.write("a", b"x" * (MOST_BYTES // 4), is_resumable=True)
+
+    assert replayed(replay, first) == (None, [])
 
 
 @pytest.mark.parametrize("last", ["", "0", "x", "-1", "9" * 5_000, "\u0665"])

@@ -1,13 +1,15 @@
 """The SDK's side of the door: its sessions, and requests in the form in which it takes them."""
 
 import asyncio
+import contextvars
 import json
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, EventStore
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, EventStore, check_accept_headers
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.datastructures import MutableHeaders
+from starlette.requests import Request as HttpRequest
 from starlette.types import Message as Event
 from starlette.types import Receive, Scope, Send
 
@@ -19,18 +21,25 @@ Http = tuple[Scope, Receive, Send]
 Headers = list[tuple[bytes, bytes]]
 
 _SESSION: Final = MCP_SESSION_ID_HEADER.encode()
+_REPLAY: Final[contextvars.ContextVar[Replay]] = contextvars.ContextVar("replay")
+"""The memory of the session that is being opened: the SDK asks for one without saying whose."""
 
 
 class SdkSessions(StreamableHTTPSessionManager):
-    """The SDK's sessions, each with a memory of its own of what was sent."""
+    """The SDK's sessions, each with the memory of its link of what was sent."""
 
     @property
     def event_store(self) -> EventStore:
-        return Replay()
+        return _REPLAY.get(None) or Replay()  # what opens no session has no link
 
     @event_store.setter
     def event_store(self, _: EventStore | None) -> None:
         """There is none for all."""
+
+    async def open(self, link: Link, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that may open the session of a link."""
+        _REPLAY.set(link.replay)
+        await self.handle_request(scope, receive, send)
 
     async def post(self, link: Link, message: Message, body: bytes) -> str:
         """Hand over a message that did not come by the door; the SDK's id of its session, or nothing."""
@@ -51,7 +60,7 @@ class SdkSessions(StreamableHTTPSessionManager):
                 done.set()
 
         scope = {**_scope("POST", headers), POST: Post(link, message)}
-        await self.handle_request(scope, replaying(body, receive), send)
+        await self.open(link, scope, replaying(body, receive), send)
         return found[0] if found else ""
 
     async def end(self, link: Link) -> None:
@@ -77,12 +86,28 @@ def session_in(start: Event) -> str | None:
     return MutableHeaders(raw=start["headers"]).get(MCP_SESSION_ID_HEADER)
 
 
+def is_plain(scope: Scope) -> bool:
+    """Whether the SDK would take a message of a session with these headers, beyond doubt."""
+    request = HttpRequest(scope)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    return kind == "application/json" and all(check_accept_headers(request))
+
+
 def introduce(message: Request) -> bytes:
     """`initialize` as the SDK takes it: what the client said of itself is the connection's business alone."""
     version = message.params.get("protocolVersion") if isinstance(message.params, dict) else None
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "client", "version": ""}}
-    told = {"jsonrpc": "2.0", "id": msgspec.json.decode(message.id), "method": "initialize", "params": params}
-    return json.dumps(told).encode()
+    return _told(message, {"params": params})
+
+
+def outline(message: Request) -> bytes:
+    """A request that the connection is at, as the SDK takes it: it keeps the stream, and need not know what for."""
+    return _told(message, {})
+
+
+def _told(message: Request, rest: dict[str, Any]) -> bytes:
+    told = {"jsonrpc": "2.0", "id": msgspec.json.decode(message.id), "method": message.method}
+    return json.dumps(told | rest).encode()
 
 
 def replaying(body: bytes, receive: Receive) -> Receive:

@@ -1,12 +1,13 @@
 """A client over HTTP: one `Connection`, and which of the SDK's streams each of its messages leaves by.
 
-The SDK frames messages and keeps their streams; what a message means is decided by the connection alone. A request is
-answered in the task that the SDK gives it. What it waits for comes into its box: the reply, how far it is, a question
-to the person. What belongs to no request leaves by the stream that the client keeps open for it.
+The SDK frames messages and keeps their streams; what a message means is decided by the connection alone. A request that
+cannot be answered at once has a task of the SDK's. What it waits for comes into its box: the reply, how far it is, a
+question to the person. What belongs to no request leaves by the stream that the client keeps open for it.
 """
 
 import asyncio
 import contextlib
+import functools
 import logging
 import secrets
 import time
@@ -26,6 +27,7 @@ from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.jsonrpc import Message, Notification, Request, Response
 from workflowlookup.protocol.versions import META_SUBSCRIPTION
 from workflowlookup.transport.metrics import Metrics
+from workflowlookup.transport.replay import Replay
 
 if TYPE_CHECKING:
     from mcp_types import ServerNotification
@@ -98,6 +100,11 @@ class Link:
         self._unread: asyncio.Queue[Item] = asyncio.Queue(MOST_UNREAD)
         self._sender: asyncio.Task[None] | None = None
 
+    @functools.cached_property
+    def replay(self) -> Replay:
+        """What was sent in the session."""
+        return Replay()
+
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
         """While something of it is under way it does not grow old."""
@@ -122,25 +129,38 @@ class Link:
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def begin(self, request: Request) -> bytes | None:
+        """The reply to a request, when it is there at once and is all that there is to say.
+
+        If not, `answer` goes on with the request, in the task that the SDK gives it.
+        """
+        reply = self._answer(request)
+        if reply is not None and not self.connection.outbox:
+            return reply
+        request_id = msgspec.json.decode(request.id)
+        box = self._boxes[request_id] = Box(request_id, _token(request))
+        self.deliver(box)
+        if reply is not None:
+            box.put(msgspec.json.decode(reply))
+        return None
+
     async def answer(self, context: Context, request: Request) -> dict[str, Any]:
         """The result of a request, as soon as there is one. Raises `MCPError` with what it is refused with."""
         is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         if not is_modern:
             self._session = context.session
         if self.opening is not None and request.method == "initialize":
-            reply, self.opening = self.opening, None
-            return _result(msgspec.json.decode(reply))
+            opening, self.opening = self.opening, None
+            return _result(msgspec.json.decode(opening))
         request_id = msgspec.json.decode(request.id)
-        box = self._boxes[request_id] = Box(request_id, _token(request))
-        try:
+        if request_id not in self._boxes:
             if is_modern and request.method == "subscriptions/listen":
                 self.connection.continues()
-            reply_now = self._answer(request)
-            if reply_now is not None and not self.connection.outbox:
-                return _result(msgspec.json.decode(reply_now))
-            self.deliver(box)
-            if reply_now is not None:
-                box.put(msgspec.json.decode(reply_now))
+            reply = self.begin(request)
+            if reply is not None:
+                return _result(msgspec.json.decode(reply))
+        box = self._boxes[request_id]
+        try:
             while "method" in (item := await box.take()):
                 if "id" in item:
                     await self._ask(context, box, item)
@@ -276,6 +296,7 @@ class Post(msgspec.Struct, frozen=True):
 
     link: Link
     message: Message
+    came_at: float = msgspec.field(default_factory=time.perf_counter)
 
 
 class Bridge:
@@ -294,7 +315,7 @@ class Bridge:
             return await call_next(ctx)  # the SDK notes for itself that the client is ready
         if not isinstance(post.message, Request):
             raise MCPError(InvalidRequest.code, InvalidRequest.message)
-        with self._metrics.request(post.message.method) as outcome:
+        with self._metrics.request(post.message.method, post.came_at) as outcome:
             result = await post.link.answer(ctx, post.message)
             outcome.is_refusal = bool(result.get("isError"))
             return result

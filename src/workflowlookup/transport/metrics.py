@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
 from mcp.shared.exceptions import MCPError
 
 from workflowlookup.protocol.connection import METHODS
@@ -35,6 +36,24 @@ class Outcome:
     """Whether it was answered with a tool's refusal."""
 
 
+class _Result(msgspec.Struct):
+    isError: object = False  # noqa: N815 - as it is sent
+
+
+class _Error(msgspec.Struct):
+    code: int
+
+
+class _Reply(msgspec.Struct):
+    """What tells the outcome, of a reply."""
+
+    result: _Result | None = None
+    error: _Error | None = None
+
+
+_decode_reply: Final = msgspec.json.Decoder(_Reply).decode
+
+
 class _Latency:
     """How long requests of one method took."""
 
@@ -57,10 +76,9 @@ class Metrics:
         self._refusals: defaultdict[str, int] = defaultdict(int)
 
     @contextlib.contextmanager
-    def request(self, method: str) -> Iterator[Outcome]:
-        """Count a request, by what becomes of it."""
-        named = method if method in METHODS else "other"  # a client cannot make up more
-        outcome, begun, word = Outcome(), time.perf_counter(), "cancelled"
+    def request(self, method: str, begun: float) -> Iterator[Outcome]:
+        """Count a request, by what becomes of it; `begun`: when it came, by `time.perf_counter`."""
+        outcome, word = Outcome(), "cancelled"
         try:
             yield outcome
             word = "refused" if outcome.is_refusal else "ok"
@@ -71,9 +89,22 @@ class Metrics:
             word = "failed"
             raise
         finally:
-            self._requests[named, word] += 1
-            if named != "subscriptions/listen":  # which takes as long as the client likes
-                self._latencies[named].add(time.perf_counter() - begun)
+            self._count(method, word, begun)
+
+    def replied(self, method: str, reply: bytes, begun: float) -> int | None:
+        """Count a request that has this reply; the code of the error that it tells, if it does."""
+        told = _decode_reply(reply)
+        if told.error is not None:
+            self._count(method, str(told.error.code), begun)
+            return told.error.code
+        self._count(method, "refused" if told.result is not None and told.result.isError else "ok", begun)
+        return None
+
+    def _count(self, method: str, word: str, begun: float) -> None:
+        named = method if method in METHODS else "other"  # a client cannot make up more
+        self._requests[named, word] += 1
+        if named != "subscriptions/listen":  # which takes as long as the client likes
+            self._latencies[named].add(time.perf_counter() - begun)
 
     def refuse(self, reason: str) -> None:
         """Count what was turned away before it was a request: `reason` is one of few words."""
