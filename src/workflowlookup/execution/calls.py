@@ -155,9 +155,12 @@ class Calls:
         self, provider: Provider, call: WorkflowCall, remote_id: str, on_progress: OnProgress
     ) -> Outcome:
         """Ask how the run is until it is over: soon at first, then at the provider's pace; patient when it is away."""
-        began, is_away = time.monotonic(), False
+        began = asked = time.monotonic()
+        is_away = False
         while True:
-            await asyncio.sleep(pause_before_asking(time.monotonic() - began, provider.interval))
+            answered_in = time.monotonic() - asked
+            await asyncio.sleep(pause_before_asking(asked - began, answered_in, provider.interval))
+            asked = time.monotonic()
             try:
                 status = await provider.status(call.workflow, remote_id)
             except ProviderError as problem:
@@ -197,12 +200,15 @@ class Calls:
         return provider
 
 
-def pause_before_asking(waited: float, interval: float) -> float:
-    """How many seconds until a run is asked about that has been waited for so long, by a provider with this pace.
+def pause_before_asking(waited: float, answered_in: float, interval: float) -> float:
+    """How many seconds to leave a provider in peace that was asked about a run, and answered in so many.
 
-    In proportion, so that no run takes much longer through us than it takes, and a long one is not asked about often.
+    Questions come in proportion to how long the run had been waited for, so that none takes much longer through us than
+    it takes, and a long one is not asked about often. What an answer takes is not added to that, up to a half: who is
+    slow to answer is not asked without a rest.
     """
-    return max(LEAST_PAUSE, min(waited * LATENESS, interval))
+    pace = max(LEAST_PAUSE, min(waited * LATENESS, interval))
+    return pace - min(answered_in, pace / 2)
 
 
 async def _hear_late(starting: "asyncio.Future[RemoteStatus | str]", acknowledge: Acknowledge | None) -> None:
