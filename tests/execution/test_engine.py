@@ -1,6 +1,7 @@
 """What the engine counts on in DBOS, and what it does about the rest: each is a promise that an update may break."""
 
 import asyncio
+import gc
 import os
 import sqlite3
 import subprocess
@@ -66,6 +67,17 @@ def test_starting_twice_is_starting_once(place):
 
     assert with_engine(place, conversation, act).count(True) == 1
     assert acted == ["1", "2", "3"]
+
+
+def test_the_collector_passes_over_what_was_loaded_for_the_engine(tmp_path):
+    async def conversation(engine, ends):
+        del engine, ends
+        return [one is dbos.DBOS for one in gc.get_objects()], gc.get_freeze_count()
+
+    looked_through, spared = with_engine(str(tmp_path / "runs.sqlite"), conversation)
+
+    assert not any(looked_through)
+    assert spared > 10_000
 
 
 def test_the_file_is_safe_quick_and_private(tmp_path):

@@ -6,6 +6,7 @@ with the same key. A workflow is never started twice blindly.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -21,8 +22,9 @@ from workflowlookup.providers.upstream import Stopped, Upstreams
 
 log = logging.getLogger(__name__)
 
-FIRST_POLL: Final = 0.025
-POLL_GROWTH: Final = 1.5
+LEAST_PAUSE: Final = 0.025
+LATENESS: Final = 0.25
+"""By how much of its own time a run may be over before it is asked about."""
 STOP_SECONDS: Final = 5.0
 """How long another system may take to stop something."""
 LATE_SECONDS: Final = 3.0
@@ -153,10 +155,12 @@ class Calls:
         self, provider: Provider, call: WorkflowCall, remote_id: str, on_progress: OnProgress
     ) -> Outcome:
         """Ask how the run is until it is over: soon at first, then at the provider's pace; patient when it is away."""
-        pause, is_away = FIRST_POLL, False
+        began = asked = time.monotonic()
+        is_away = False
         while True:
-            await asyncio.sleep(pause)
-            pause = min(pause * POLL_GROWTH, max(provider.interval, FIRST_POLL))
+            answered_in = time.monotonic() - asked
+            await asyncio.sleep(pause_before_asking(asked - began, answered_in, provider.interval))
+            asked = time.monotonic()
             try:
                 status = await provider.status(call.workflow, remote_id)
             except ProviderError as problem:
@@ -194,6 +198,17 @@ class Calls:
         if provider is None:
             raise Failure(f"the settings name no provider '{call.provider}'", is_final=True)
         return provider
+
+
+def pause_before_asking(waited: float, answered_in: float, interval: float) -> float:
+    """How many seconds to leave a provider in peace that was asked about a run, and answered in so many.
+
+    Questions come in proportion to how long the run had been waited for, so that none takes much longer through us than
+    it takes, and a long one is not asked about often. What an answer takes is not added to that, up to a half: who is
+    slow to answer is not asked without a rest.
+    """
+    pace = max(LEAST_PAUSE, min(waited * LATENESS, interval))
+    return pace - min(answered_in, pace / 2)
 
 
 async def _hear_late(starting: "asyncio.Future[RemoteStatus | str]", acknowledge: Acknowledge | None) -> None:

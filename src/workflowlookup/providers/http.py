@@ -13,6 +13,7 @@ import msgspec
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import NotSupported
+from workflowlookup.providers.acknowledging import acknowledge_at_once
 from workflowlookup.providers.config import (
     HttpOptions,
     NotSet,
@@ -259,7 +260,12 @@ class HttpProvider:
 
             join_log("httpx2", "httpcore2")
             headers = filled_headers(self._options.headers, f"the provider '{self.name}'")
-            self._client = httpx2.AsyncClient(headers=headers, timeout=self._options.timeout, follow_redirects=False)
+            self._client = httpx2.AsyncClient(
+                headers=headers,
+                timeout=self._options.timeout,
+                follow_redirects=False,
+                event_hooks={"response": [acknowledge_at_once]},
+            )
         return self._client
 
     async def _ask(

@@ -18,6 +18,7 @@ import msgspec
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ProviderAway
+from workflowlookup.providers.acknowledging import acknowledge_at_once
 from workflowlookup.providers.config import NotSet, ServerConfig, expanded, hidden, server_secrets
 from workflowlookup.providers.foreign_logs import join_log
 from workflowlookup.providers.provider import OnProgress
@@ -322,7 +323,7 @@ class _Link:
         return httpx2.AsyncClient(
             headers=dict(self.config.headers),
             timeout=httpx2.Timeout(OPEN_SECONDS, read=None),  # how long a call may take, the caller knows
-            event_hooks={"response": [note]},
+            event_hooks={"response": [acknowledge_at_once, note]},
         )
 
 
