@@ -2,9 +2,9 @@
 
 The patterns come from documents and are hostile until checked: their length is bounded, and a search that takes too
 long raises `TooSlow` instead of hanging the server. All the searches of one request share `SECONDS_PER_REQUEST`, so
-that many slow patterns cost no more than a few. A search that cannot take long, by the form of its pattern and the
-length of its text, runs without a limit, and a very short one without looking at the clock. The `regex` package is
-imported with the first pattern.
+that many slow patterns cost no more than a few. Most patterns are plain, and most texts are ASCII: those are searched
+by an engine that takes no longer than the text is long, that of the JSON Schema validator. All else is for the `regex`
+package, which backtracks, knows every form, and is imported when it is needed.
 """
 
 import functools
@@ -18,8 +18,8 @@ MAX_PATTERN_LENGTH: Final = 4096
 SECONDS_PER_SEARCH: Final = 0.25
 SECONDS_PER_REQUEST: Final = 0.5
 WORTH_COUNTING: Final = 0.0005
-MOST_STEPS_WITHOUT_LIMIT: Final = 3_000_000
-MOST_STEPS_WITHOUT_CLOCK: Final = 100_000
+MOST_STEPS: Final = 3_000_000
+"""That a search may take which cannot be given up."""
 FLAGS: Final = "gimsuy"
 
 Search = Callable[[str], bool]
@@ -48,39 +48,25 @@ def compile_pattern(pattern: str, flags: str = "") -> Search:
 
     Raises `BadPattern` here, and `TooSlow` from the function that it returns.
     """
-    import regex  # noqa: PLC0415 - costs 10 ms, and many workflows have no pattern
-
     unknown = sorted(set(flags) - set(FLAGS))
     if unknown:
         raise BadPattern(f"unknown flag '{unknown[0]}' (known: {' '.join(FLAGS)})")
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise BadPattern(f"longer than {MAX_PATTERN_LENGTH} characters")
-    if re.search(r"(?:[*+?]|\{\d+(?:,\d*)?\})\+", _without_escapes(pattern)):
-        raise BadPattern("nothing to repeat before '+'")
-    options = regex.VERSION0
-    for flag, option in (("i", regex.IGNORECASE), ("m", regex.MULTILINE), ("s", regex.DOTALL)):
-        if flag in flags:
-            options |= option
-    try:
-        compiled = regex.compile(_from_ecmascript(pattern, multiline="m" in flags), options)
-    except (regex.error, RecursionError, OverflowError, ValueError) as problem:
-        raise BadPattern(str(problem) or type(problem).__name__) from problem
-    find = compiled.match if "y" in flags else compiled.search
-    limit = SECONDS_PER_SEARCH
-    longest_without_clock = _longest_harmless_text(pattern, MOST_STEPS_WITHOUT_CLOCK)
-    longest_without_limit = _longest_harmless_text(pattern, MOST_STEPS_WITHOUT_LIMIT)
+    find_in_linear_time = _in_linear_time(pattern, flags)
+    longest = MOST_STEPS // _most_states(pattern) if find_in_linear_time is not None else -1
+    if find_in_linear_time is None:
+        _backtracking(pattern, flags)
 
     def search(text: str) -> bool:
-        if len(text) <= longest_without_clock:
-            return find(text) is not None
         remaining = _remaining.get()
         if remaining <= 0:
             raise TooSlow
         started = perf_counter()
         try:
-            if len(text) <= longest_without_limit:
-                return find(text) is not None
-            return find(text, timeout=limit if remaining > limit else remaining) is not None
+            if len(text) <= longest and text.isascii():
+                return find_in_linear_time(text)  # type: ignore[misc]
+            return _backtracking(pattern, flags)(text, timeout=min(SECONDS_PER_SEARCH, remaining)) is not None
         except TimeoutError as problem:
             raise TooSlow from problem
         finally:
@@ -91,20 +77,69 @@ def compile_pattern(pattern: str, flags: str = "") -> Search:
     return search
 
 
-def _longest_harmless_text(pattern: str, most_steps: int) -> int:
-    """How long a text may be for any search to end within so many steps; 0 when that cannot be told.
+# ── in linear time ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    A quantifier on a single character or class can stop at any place of the text, an alternative doubles the ways to
-    match, each way is as long as the pattern, and a search begins anywhere; so there are at the most
-    length of pattern * 2 ** alternatives * length of text ** (quantifiers + 1) steps. Quantified groups, references and
-    assertions multiply in ways that are not worth following.
+_ESCAPED: Final = r"\\[dwsnrt!-/:-@\[-`{-~]"
+_IN_CLASS: Final = rf"(?!--)(?:{_ESCAPED}|[^\\\[\]&~])"
+_PLAIN: Final = re.compile(
+    rf"""(?:
+        (?: {_ESCAPED} | \\[DWS] | \[\^?(?:{_IN_CLASS})+\] | [^\\\[\](){{}}*+?|^$] )  # a character or a class,
+        (?: (?: [*+?] | \{{\d+(?:,\d*)?\}} ) \?? )?                                 # perhaps repeated
+      | \\[bB] | [\^$|]
+      | \((?:\?:)? | \)\??                                                         # a group, at most once
+    )*""",
+    re.VERBOSE,
+)
+_FOLDED_APART: Final = frozenset("ıİſ\N{KELVIN SIGN}")
+"""Letters whose other case is ASCII, or not, depending on whom one asks."""
+
+
+def _in_linear_time(pattern: str, flags: str) -> Search | None:
+    """A search of ASCII texts that takes no more steps than the text is long, for each place of the pattern.
+
+    None for a pattern that may mean something else there. Where groups are repeated the other engine may give up, and
+    authors are told so: that is left to it.
     """
-    plain = _without_escapes(pattern)
-    if "(?" in plain or "\\" in plain or re.search(r"\)[*+?{]", plain):
-        return 0
-    quantifiers = sum(map(plain.count, "*+?{"))
-    steps = (most_steps // (len(plain) + 1)) >> min(plain.count("|"), 64)
-    return int(steps ** (1 / (quantifiers + 1)))
+    if "y" in flags or not _PLAIN.fullmatch(pattern) or ("i" in flags and _FOLDED_APART & set(pattern)):
+        return None
+    import jsonschema_rs  # noqa: PLC0415 - with the first pattern
+
+    options = "".join(flag for flag in "ims" if flag in flags)
+    schema = {"pattern": f"(?{options}){pattern}" if options else pattern}
+    try:
+        validator = jsonschema_rs.Draft202012Validator(schema, pattern_options=jsonschema_rs.RegexOptions())
+    except ValueError:  # the other engine says what is wrong with it, if anything is
+        return None
+    return validator.is_valid
+
+
+def _most_states(pattern: str) -> int:
+    """How many places a plain pattern has, each repetition written out."""
+    return 1 + len(pattern) + sum(int(most or least) for least, most in _COUNTS.findall(pattern))
+
+
+_COUNTS: Final = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+
+
+# ── by backtracking ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@functools.lru_cache(maxsize=512)
+def _backtracking(pattern: str, flags: str) -> Callable[..., object]:
+    """A search that knows every form, and ends with `TimeoutError` when it takes too long."""
+    import regex  # noqa: PLC0415 - costs 10 ms, and few searches need it
+
+    if re.search(r"(?:[*+?]|\{\d+(?:,\d*)?\})\+", _without_escapes(pattern)):
+        raise BadPattern("nothing to repeat before '+'")
+    options = regex.VERSION0
+    for flag, option in (("i", regex.IGNORECASE), ("m", regex.MULTILINE), ("s", regex.DOTALL)):
+        if flag in flags:
+            options |= option
+    try:
+        compiled = regex.compile(_from_ecmascript(pattern, multiline="m" in flags), options)
+    except (regex.error, RecursionError, OverflowError, ValueError) as problem:
+        raise BadPattern(str(problem) or type(problem).__name__) from problem
+    return compiled.match if "y" in flags else compiled.search  # type: ignore[no-any-return]
 
 
 def _without_escapes(pattern: str) -> str:

@@ -1,0 +1,83 @@
+"""Patterns: plain ones are searched in linear time, and mean there what they mean everywhere."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workflowlookup.core.patterns import _backtracking, _in_linear_time
+
+PLACES = st.one_of(
+    st.sampled_from("abAB 0_-.,:/#'\"\n\r\t\x0b\x1c\x1f\x7fé“ẞ"),
+    st.sampled_from([rf"\{letter}" for letter in "dDwWsSnrt./-^$[]{}()*+?|\\ &~#"]),
+    st.builds(
+        "[{}{}]".format,
+        st.sampled_from(["", "^"]),
+        st.lists(
+            st.sampled_from([*"abAB09_ .,^$|(){}*+?:-#é", "a-c", "A-z", *r"\d \w \s \W \n \] \[ \- \\".split()])
+        ).map("".join),
+    ),
+)
+REPEATS = st.sampled_from(["", "", "", "*", "+", "?", "{2}", "{1,}", "{0,2}", "*?", "+?", "??", "{1,3}?"])
+PATTERNS = st.recursive(
+    st.one_of(st.builds("{}{}".format, PLACES, REPEATS), st.sampled_from(["^", "$", r"\b", r"\B", "|"])),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4).map("".join),
+        st.builds("{}{}){}".format, st.sampled_from(["(", "(?:"]), inner, st.sampled_from(["", "?", "??"])),
+    ),
+    max_leaves=8,
+)
+TEXTS = st.text(alphabet="abABzZ 09_-.,:/#'\"\n\r\t\x0b\x0c\x1c\x1f\x7f[]{}()^$*+?|\\&~", max_size=12)
+
+
+@given(pattern=PATTERNS, flags=st.sampled_from(["", "i", "m", "s", "ims"]), text=TEXTS)
+def test_both_engines_say_the_same(pattern, flags, text):
+    search = _in_linear_time(pattern, flags)
+    if search is not None:
+        assert search(text) == (_backtracking(pattern, flags)(text) is not None)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "flags"),
+    [
+        (r"\bdone in \d+(?:\.\d+)? ?m?s\b", "i"),
+        (r"^#{1,6} .*(?:plan|steps?)$", "im"),
+        (r"[\w.-]+\.(?:py|ts):\d+", ""),
+    ],
+)
+def test_a_plain_pattern_is_searched_in_linear_time(pattern, flags):
+    assert _in_linear_time(pattern, flags) is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "flags"),
+    [
+        ("(a+)+$", ""),
+        (r"(a)\1", ""),
+        ("(?=a)b", ""),
+        ("a", "y"),
+        ("[a[b]c]", ""),
+        ("[a&&b]", ""),
+        ("[+--]", ""),
+        ("[]a]", ""),
+        (r"\a\q", ""),
+        ("a{,2}", ""),
+        ("\N{LATIN SMALL LETTER DOTLESS I}", "i"),
+    ],
+)
+def test_what_might_mean_something_else_is_left_to_the_other_engine(pattern, flags):
+    assert _in_linear_time(pattern, flags) is None
+
+
+def test_the_other_engine_is_imported_only_when_it_is_needed():
+    program = """
+import sys
+from workflowlookup.core.patterns import compile_pattern
+search = compile_pattern("[a-z]+ done", "i")
+print(search("All done"), "regex" in sys.modules, search("é: all done"), "regex" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+
+    assert done.stdout == "True False True True\n"
