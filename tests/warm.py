@@ -6,7 +6,8 @@ descriptors, directory, environment and arguments and then runs the program by n
 `python FILE` would; a `Popen` of it can be read, waited for and killed like any other.
 
 A test about starting itself (its time, its memory, what it imports) takes `subprocess.Popen`. So does everything here
-where this cannot be (not on Linux, other locales or settings of the interpreter), and with WORKFLOWLOOKUP_TEST_COLD=1.
+where this cannot be (not on Linux, other locales or settings of the interpreter, more descriptors), and with
+WORKFLOWLOOKUP_TEST_COLD=1.
 """
 
 import atexit
@@ -14,6 +15,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import inspect
 import json
 import os
 import pkgutil
@@ -47,10 +49,9 @@ class Popen(subprocess.Popen[Any]):
     """Readable once the process is over; None for one that is an ordinary child."""
 
     def _execute_child(self, args: Any, *rest: Any) -> None:
-        names = subprocess.Popen._execute_child.__code__.co_varnames[2 : 2 + len(rest)]
-        options = dict(zip(names, rest, strict=True))
+        options = inspect.signature(super()._execute_child).bind(args, *rest).arguments
         environment = dict(os.environ if options["env"] is None else options["env"])
-        if not _is_warm(args, environment):
+        if options["pass_fds"] or options["preexec_fn"] or not _is_warm(args, environment):
             super()._execute_child(args, *rest)
             return
         theirs = options["p2cread"], options["c2pwrite"], options["errwrite"]

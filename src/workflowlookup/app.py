@@ -1,12 +1,12 @@
 """The composition root: settings in, a server or a catalog out."""
 
-import _thread
 import contextlib
 import functools
 import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
@@ -333,7 +333,8 @@ def _end_when_terminated() -> None:
     os.set_blocking(told, False)
     signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, _end_with_children)
-    _thread.start_new_thread(_wake_when_terminated, (heard, _thread.get_ident()))
+    waiting = (heard, threading.get_ident())
+    threading.Thread(target=_wake_when_terminated, args=waiting, name="workflowlookup-signals", daemon=True).start()
 
 
 def _wake_when_terminated(heard: int, main: int) -> None:

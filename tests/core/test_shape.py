@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import workflowlookup
 from make import document, loop, step
+from workflowlookup.core.conditions import OPERATORS
 from workflowlookup.core.document import is_sound
 from workflowlookup.core.shape import quick_yes
 from workflowlookup.core.syntax import MAX_NESTING
@@ -144,6 +145,15 @@ def test_the_usual_documents_get_a_quick_yes(content):
 )
 def test_what_is_no_document_gets_no_answer(text):
     assert quick_yes(text) is None
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_an_operator_without_a_variable_gets_no_quick_yes(operator):
+    value = {"in": [1], "exists": True}.get(operator, 1)
+    lone = {operator: value, "and": [{"var": "a"}]}
+
+    for condition in (lone, {"not": lone}):
+        assert quick_yes(json.dumps(document(step(runCondition=condition))).encode()) is None
 
 
 def test_deep_logic_takes_the_longer_look():

@@ -28,7 +28,7 @@ def test_a_long_run_is_asked_about_at_the_pace_of_its_provider(answered_in):
     assert asked[-1] - asked[-101] == pytest.approx(100 * 0.5)
 
 
-def test_a_run_of_two_seconds_is_asked_about_some_twenty_times():
+def test_a_run_of_two_seconds_is_asked_about_at_most_twenty_times():
     assert len(questions(2.0)) <= 20
 
 

@@ -5,6 +5,7 @@ may be narrower than `workflow.schema.json`, never wider; a property test holds 
 yes is never given to what nests deep: two levels of logic and one of loops fit, the rest takes the longer look.
 """
 
+import operator
 import re
 from typing import Annotated, Final, Literal
 
@@ -54,11 +55,12 @@ class _Logic(_Operators, kw_only=True):
     var: Variable | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        if self.var is UNSET and not (
-            UNSET is self.equals is self.not_equals is self.gt is self.gte is self.lt is self.lte
-            and UNSET is self.in_ is self.contains is self.exists
-        ):
+        if self.var is UNSET and _operators(self) != _NO_OPERATORS:
             raise ValueError("an operator without a variable")
+
+
+_operators: Final = operator.attrgetter(*_Operators.__struct_fields__)
+_NO_OPERATORS: Final = (UNSET,) * len(_Operators.__struct_fields__)
 
 
 class InnerCondition(_Logic, kw_only=True, forbid_unknown_fields=True):

@@ -174,7 +174,10 @@ def load(path: str, root: str) -> Loaded:
 
 
 def _loaded_quickly(path: str, signature: Signature, found: Document, data: bytes) -> Loaded:
-    """A JSON document that is sound beyond doubt; most say nothing of themselves as a tool."""
+    """A JSON document that is sound beyond doubt; most say nothing of themselves as a tool.
+
+    Those with an `inputSchema` get no quick yes, so that two fields tell whether there is anything to read.
+    """
     summary = Summary(
         id=found.id, name=found.name, description=found.description, category=found.category, version=found.version
     )

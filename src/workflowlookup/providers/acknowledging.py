@@ -1,6 +1,6 @@
 """Answers over HTTP that come in two pieces, the head and then the body, as many services write them.
 
-Such a service sends the second piece when the first one is acknowledged (Nagle's algorithm, RFC 896), and our system
+Such a service sends the second piece when the first one is acknowledged (Nagle's algorithm, RFC 896), and Linux
 acknowledges what is not a whole segment only after 40 ms, or with the next thing to send (RFC 1122, 4.2.3.2). Each
 question on a connection that is kept would so take 40 ms more than the service needs to answer it.
 """

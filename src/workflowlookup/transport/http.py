@@ -17,9 +17,7 @@ from typing import Any, Final
 import msgspec
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
-from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, MCP_PROTOCOL_VERSION_HEADER
-from mcp_types import DEFAULT_NEGOTIATED_VERSION
-from mcp_types.version import is_version_at_least
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from starlette.datastructures import Headers
 from starlette.responses import Response as HttpResponse
 from starlette.types import Message as Event
@@ -32,23 +30,15 @@ from workflowlookup.protocol.connection import LOOK_SECONDS, Connection
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS, META_VERSION
 from workflowlookup.runs.sessions import key_of
+from workflowlookup.transport.at_once import may_begin, may_begin_single, write_single, write_stream
 from workflowlookup.transport.bell import Bell
-from workflowlookup.transport.inner import (
-    Http,
-    SdkSessions,
-    between,
-    introduce,
-    is_plain,
-    outline,
-    replaying,
-    session_in,
-)
+from workflowlookup.transport.bodies import read_body
+from workflowlookup.transport.inner import Http, SdkSessions, between, introduce, outline, replaying, session_in
 from workflowlookup.transport.limits import Limits, Rate
 from workflowlookup.transport.link import POST, Bridge, Link, Post
 from workflowlookup.transport.metrics import Family, Metrics
 from workflowlookup.transport.refusals import RETRY_SECONDS, busy, in_json, invalid, refuse
-from workflowlookup.transport.replay import Replay
-from workflowlookup.transport.routing import InputSchemaOf, agrees, names_another
+from workflowlookup.transport.routing import InputSchemaOf, names_another
 from workflowlookup.transport.sharing import (
     ENDED,
     FOLLOWED,
@@ -66,10 +56,6 @@ log = logging.getLogger(__name__)
 
 SPARE_PART: Final = 1 / 30
 """Of `idle_seconds`: a session that is not used for so long makes room for a new one, where there is none left."""
-BODY_SECONDS: Final = 20.0
-"""How long a client may take to send a message, once its headers are there."""
-_SDK_FIRST: Final = frozenset({"initialize", "shutdown", "subscriptions/listen"})
-"""What the SDK has to hear of first: it has a part in these, or knows no result that is null."""
 
 Connect = Callable[[object], Connection]
 """Makes the connection of a new client, by who it is."""
@@ -140,7 +126,7 @@ class Door:
         if scope["method"] != "POST":
             await self._pass(scope, receive, send)
             return
-        body = await self._read(scope, receive)
+        body = await read_body(scope, receive, self._limits.max_message_bytes, self.metrics)
         if isinstance(body, HttpResponse):
             await body(scope, receive, send)
             return
@@ -198,12 +184,15 @@ class Door:
         self._passing.add(link)
         scope[POST] = post = Post(link, message)
         try:
-            if isinstance(message, Request) and self._may_begin(message, scope, is_modern=True):
+            if (
+                isinstance(message, Request)
+                and not self._is_traced
+                and may_begin_single(message, scope, self._input_schema_of)
+            ):
                 reply = link.begin(message)
                 if reply is not None:
                     code = self.metrics.replied(message.method, reply, post.came_at)
-                    status = ERROR_CODE_HTTP_STATUS.get(code, 200) if code is not None else 200
-                    await in_json(status, reply)(scope, receive, send)
+                    await write_single(reply, code, http)
                     return
             await self._sessions.handle_request(scope, receive, send)
         finally:
@@ -275,28 +264,17 @@ class Door:
         with link.in_use():
             if isinstance(message, Request) and message.method == "initialize":
                 receive = replaying(introduce(message), receive)
-            elif isinstance(message, Request) and self._may_begin(message, scope, is_modern=False):
+            elif isinstance(message, Request) and not self._is_traced and may_begin(message, scope):
                 reply = link.begin(message)
                 if reply is not None:
                     self.metrics.replied(message.method, reply, post.came_at)
-                    await _write_stream(session, link.replay, message, reply, http)
+                    await write_stream(session, link.replay, message, reply, http)
                     return
                 receive = replaying(outline(message), receive)
             await self._sessions.handle_request(*between(session, link.inner, (scope, receive, send)))
         if link.connection.is_finished:
             await self._end(session)
             self._end_everywhere(session)
-
-    def _may_begin(self, request: Request, scope: Scope, *, is_modern: bool) -> bool:
-        """Whether a request is answered by its connection before the SDK hears of it: what is answered at once needs no
-        task and no stream, which are most of the work. What the SDK may refuse must not be done, so it must be plain.
-        """
-        if self._is_traced or request.method in _SDK_FIRST or isinstance(request.params, list) or not is_plain(scope):
-            return False
-        try:
-            return not is_modern or agrees(request, Headers(scope=scope), self._input_schema_of)
-        except Exception:  # noqa: BLE001 - broad on purpose: the SDK serves a tool without its schema, and logs why
-            return False
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """GET opens the stream of a session, DELETE ends it: the SDK's alone."""
@@ -414,33 +392,6 @@ class Door:
         if self._sharing is not None:
             self._sharing.end(session)
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes | HttpResponse:
-        """The body of a request, or why it is not taken."""
-        limit = self._limits.max_message_bytes
-        declared = Headers(scope=scope).get("content-length", "")
-        if declared.isdecimal() and int(declared[:20]) > limit:
-            return self._refuse_long()
-        body = bytearray()
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                while True:
-                    event = await receive()
-                    if event["type"] != "http.request":
-                        return HttpResponse(status_code=400)  # the client left
-                    body += event.get("body", b"")
-                    if len(body) > limit:
-                        return self._refuse_long()
-                    if not event.get("more_body", False):
-                        return bytes(body)
-        except TimeoutError:
-            self.metrics.refuse("slow")
-            return invalid(408, f"the message did not come within {BODY_SECONDS:g} seconds; send it again")
-
-    def _refuse_long(self) -> HttpResponse:
-        self.metrics.refuse("size")
-        too_long = jsonrpc.too_long(self._limits.max_message_bytes)
-        return in_json(413, jsonrpc.failure(too_long.id, too_long.problem))
-
     # ── what goes on behind ─────────────────────────────────────────────────────────────────────────────────────
 
     @contextlib.asynccontextmanager
@@ -540,22 +491,6 @@ class Door:
             Family("sessions", "gauge", "Open sessions of the handshake era.", [({}, len(self._links))]),
             Family("clients_waiting", "gauge", "Clients with a call that waits for a run.", [({}, waiting)]),
         ]
-
-
-async def _write_stream(session: str, replay: Replay, request: Request, reply: bytes, http: Http) -> None:
-    """Answer a request of a session with all of its stream, which begins and ends with the reply."""
-    scope, _, send = http
-    version = Headers(scope=scope).get(MCP_PROTOCOL_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
-    stream = str(msgspec.json.decode(request.id))  # what the SDK calls it
-    body = replay.write(stream, reply, is_resumable=is_version_at_least(version, "2025-11-25"))
-    headers = [
-        (b"content-type", b"text/event-stream"),
-        (b"cache-control", b"no-cache, no-transform"),
-        (b"content-length", b"%d" % len(body)),
-        (MCP_SESSION_ID_HEADER.encode(), session.encode()),
-    ]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def _is_refusal(reply: bytes | None) -> bool:

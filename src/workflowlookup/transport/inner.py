@@ -6,10 +6,9 @@ import json
 from typing import Any, Final
 
 import msgspec
-from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, EventStore, check_accept_headers
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request as HttpRequest
 from starlette.types import Message as Event
 from starlette.types import Receive, Scope, Send
 
@@ -84,13 +83,6 @@ def _scope(method: str, headers: Headers) -> Scope:
 def session_in(start: Event) -> str | None:
     """The id of the session that the beginning of a response names."""
     return MutableHeaders(raw=start["headers"]).get(MCP_SESSION_ID_HEADER)
-
-
-def is_plain(scope: Scope) -> bool:
-    """Whether the SDK would take a message of a session with these headers, beyond doubt."""
-    request = HttpRequest(scope)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip()
-    return kind == "application/json" and all(check_accept_headers(request))
 
 
 def introduce(message: Request) -> bytes:

@@ -18,7 +18,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from workflowlookup.transport.http import BODY_SECONDS, Door
+from workflowlookup.transport.bodies import BODY_SECONDS
+from workflowlookup.transport.http import Door
 
 log = logging.getLogger(__name__)
 

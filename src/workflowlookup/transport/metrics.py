@@ -36,8 +36,8 @@ class Outcome:
     """Whether it was answered with a tool's refusal."""
 
 
-class _Result(msgspec.Struct):
-    isError: object = False  # noqa: N815 - as it is sent
+class _Result(msgspec.Struct, rename="camel"):
+    is_error: object = False
 
 
 class _Error(msgspec.Struct):
@@ -97,7 +97,7 @@ class Metrics:
         if told.error is not None:
             self._count(method, str(told.error.code), begun)
             return told.error.code
-        self._count(method, "refused" if told.result is not None and told.result.isError else "ok", begun)
+        self._count(method, "refused" if told.result is not None and told.result.is_error else "ok", begun)
         return None
 
     def _count(self, method: str, word: str, begun: float) -> None:

@@ -38,8 +38,10 @@ def agrees(request: Request, headers: Headers, input_schema_of: InputSchemaOf) -
     if not isinstance(params, dict) or find_duplicated_routing_header(headers.items()) is not None:
         return False
     route = classify_inbound_request({"method": request.method, "params": params}, headers=headers)
-    if request.method != "tools/call" or not isinstance(route, InboundModernRoute):
-        return isinstance(route, InboundModernRoute)
+    if not isinstance(route, InboundModernRoute):
+        return False
+    if request.method != "tools/call":
+        return True
     name, arguments = params.get("name"), params.get("arguments")
     schema = input_schema_of(name) if isinstance(name, str) else None
     given = arguments if isinstance(arguments, dict) else {}
