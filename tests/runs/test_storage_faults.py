@@ -15,7 +15,8 @@ import journey
 from journey import RUN, calls, folded, read
 from make import document, step
 from workflowlookup.core.building import build
-from workflowlookup.errors import RunStateError, StorageError
+from workflowlookup.core.run import fold
+from workflowlookup.errors import RunDamaged, RunStateError, StorageError
 from workflowlookup.runs.journal import Query
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.sqlite import SqliteJournal
@@ -305,6 +306,22 @@ def damage(content, chance):
         case "end":
             del data[at:]
     return bytes(data)
+
+
+def test_a_run_whose_records_end_in_the_middle_of_a_call_is_refused(tmp_path, stored):
+    path = tmp_path / "runs.sqlite"
+    path.write_bytes(stored)
+    journal = SqliteJournal(str(path))
+    records = journal.read(RUN)
+    cut = next(count for count in range(1, len(records)) if not fold(RUN, records[:count]).rests)
+    with journal.writing() as transaction:
+        transaction.execute("DELETE FROM events WHERE run = ? AND sequence > ?", (RUN, cut))
+    runs = Runs(journal)
+
+    with pytest.raises(RunDamaged, match=f"The records of run '{RUN}' end in the middle of a call"):
+        runs.submit(RUN, "review@2", "looks bad", {})
+
+    runs.close()
 
 
 def test_whatever_is_damaged_every_call_is_answered_or_refused_by_name(tmp_path, stored):

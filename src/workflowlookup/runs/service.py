@@ -18,7 +18,7 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, State, Waiting, apply, fold, submission_key
 from workflowlookup.core.values import Context, Json
-from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError, WorkflowLookupError
+from workflowlookup.errors import InvalidParams, RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.foreign import refuse_foreign
 from workflowlookup.runs.journal import Conflict, Journal, Mark, Query, Summary, summarise
@@ -376,6 +376,9 @@ class Runs:
         elif kept.sequence < mark.sequence:
             for record in self.journal.read(run_id, after=kept.sequence):
                 kept = apply(kept, record)
+        if not kept.rests:  # what belongs together is stored together: the rest is lost
+            told = f"The records of run '{run_id}' end in the middle of a call."
+            raise RunDamaged(told, runId=run_id, details=told)
         self._keep(kept)
         return kept
 
