@@ -271,12 +271,14 @@ class Door:
         elif self._sharing is not None and is_for_another(link, message):
             await self._pass_on(link, http)
             return
-        scope[POST] = post = Post(link, message)
+        else:
+            link.passed += 1
+        scope[POST] = post = Post(link, message, link.passed)
         with link.in_use():
             if isinstance(message, Request) and message.method == "initialize":
                 receive = replaying(introduce(message), receive)
             elif isinstance(message, Request) and self._may_begin(message, scope, is_modern=False):
-                reply = link.begin(message)
+                reply = link.begin(message) if link.reached == link.passed else None  # else it would overtake them
                 if reply is not None:
                     self.metrics.replied(message.method, reply, post.came_at)
                     await _write_stream(session, link.replay, message, reply, http)
