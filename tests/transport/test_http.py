@@ -628,3 +628,18 @@ def test_a_request_does_not_overtake_a_persons_answer(serve, connect, tmp_path):
     answered = {"jsonrpc": "2.0", "id": question["id"], "result": answer}
     assert pipelined(server, client, answered, status_of("run-1"))["state"] == "completed"
     assert next(stream)["result"]["state"] == "completed"
+
+
+def test_what_is_nested_too_deeply_for_the_sdk_alone_is_done(serve, connect, tmp_path):
+    server, run = serve_slow(serve, tmp_path, seconds=0)
+    client = connect(server)
+    statuses = set()
+    for depth in range(900, 1000, 4):  # from what both can read to what nobody can
+        message = run(depth)
+        message["params"]["_meta"] = ENVELOPE | {"deep": "DEEP"}
+        body = json.dumps(message).replace('"DEEP"', "[" * depth + "]" * depth).encode()
+        headers = MODERN | {"mcp-method": "tools/call", "mcp-name": "workflow_start"}
+        statuses.add(client.post(body, **headers).status_code)
+
+    assert statuses == {200, 400}
+    assert 'runs{state="cancelled"}' not in httpx2.get(f"{server.base}/metrics").text

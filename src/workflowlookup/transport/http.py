@@ -40,6 +40,7 @@ from workflowlookup.transport.inner import (
     introduce,
     is_plain,
     outline,
+    outline_once,
     replaying,
     session_in,
 )
@@ -205,7 +206,8 @@ class Door:
                     status = ERROR_CODE_HTTP_STATUS.get(code, 200) if code is not None else 200
                     await in_json(status, reply)(scope, receive, send)
                     return
-            await self._sessions.handle_request(scope, receive, send)
+                http = outline_once(message, http)
+            await self._sessions.handle_request(*http)
         finally:
             self._passing.discard(link)
             link.close(hands_over=self.is_draining)
