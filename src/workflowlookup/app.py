@@ -317,10 +317,14 @@ def _tell_children() -> None:
 
 def _end_with_children(number: int, _: FrameType | None) -> None:
     """The handler of SIGTERM: this process ends as it would by itself, and tells those that it started to."""
-    signal.signal(number, signal.SIG_IGN)
+    signal.signal(number, _hear_no_more)  # not SIG_IGN, which a process that is just being started would inherit
     _tell_children()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+
+
+def _hear_no_more(_: int, __: FrameType | None) -> None:
+    """The handler of a signal that was heard already."""
 
 
 def _end_when_terminated() -> None:

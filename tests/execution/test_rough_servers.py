@@ -176,3 +176,59 @@ def test_a_terminated_server_takes_its_processes_with_it_and_leaves_the_run(tmp_
         again = stage.serve()
         status = again.call("workflow_status", {"runId": started["runId"]})["structuredContent"]
         assert status["state"] == "running"
+
+
+LATE = """
+import asyncio, os, signal, sys, threading
+from workflowlookup import app
+from workflowlookup.providers import child
+from workflowlookup.providers.config import ServerConfig
+
+start, ask, starting, ending = asyncio.create_subprocess_exec, child.ask_all_to_end, threading.Event(), threading.Event()
+
+async def start_late(*words, **options):
+    starting.set()
+    await asyncio.to_thread(ending.wait)
+    process = await start(*words, **options)
+    print(process.pid, flush=True)
+    return process
+
+async def speak():
+    deaf = ServerConfig(name="deaf", command=sys.executable, args=("-c", "import time; time.sleep(600)"))
+    async with child.Child(deaf).streams():
+        await asyncio.sleep(60)
+
+asyncio.create_subprocess_exec, child.ask_all_to_end = start_late, lambda: (ending.set(), ask())
+app._end_when_terminated()
+threading.Thread(target=asyncio.run, args=(speak(),), daemon=True).start()
+starting.wait()
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_what_is_started_while_a_termination_is_heard_ends_too():
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=30, check=False)
+
+    assert (done.returncode, done.stderr) == (-15, "")
+    assert is_gone(int(done.stdout))
+
+
+def test_nothing_is_started_once_all_were_asked_to_end():
+    program = """
+import asyncio, sys
+from workflowlookup.providers import child
+from workflowlookup.providers.config import ServerConfig
+
+async def speak():
+    async with child.Child(ServerConfig(name="late", command=sys.executable)).streams():
+        print("started")
+
+child.ask_all_to_end()
+try:
+    asyncio.run(asyncio.wait_for(speak(), 0.5))
+except TimeoutError:
+    print("waits")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+
+    assert (done.stdout, done.stderr) == ("waits\n", "")

@@ -580,3 +580,66 @@ def test_a_call_that_is_cancelled_by_a_message_is_answered_as_the_sdk_does(serve
     assert answers[-1]["error"]["code"] == -32800
     runs = client.request("tools/call", {"name": "workflow_runs", "arguments": {}})["result"]["structuredContent"]
     assert [run["state"] for run in runs["runs"]] == ["cancelled"]
+
+
+def pipelined(server, client, *messages):
+    """The last of several messages that are sent without waiting, as the server answers it."""
+    host, port = server.base.removeprefix("http://").split(":")
+    headers = HEADERS | client.session | {"host": f"{host}:{port}"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with socket.create_connection((host, int(port)), timeout=30) as wire:
+        for message in messages:
+            body = json.dumps(message)
+            closing = "connection: close\r\n" if message is messages[-1] else ""
+            wire.sendall(f"POST /mcp HTTP/1.1\r\n{lines}{closing}content-length: {len(body)}\r\n\r\n{body}".encode())
+        said = b"".join(iter(functools.partial(wire.recv, 1 << 16), b""))
+    return json.loads(re.findall(rb"^data: (\{.*\})\r$", said, re.MULTILINE)[-1])["result"]["structuredContent"]
+
+
+def status_of(run):
+    params = {"name": "workflow_status", "arguments": {"runId": run}}
+    return {"jsonrpc": "2.0", "id": "status", "method": "tools/call", "params": params}
+
+
+def test_a_request_does_not_overtake_that_another_one_is_cancelled(serve, connect, tmp_path):
+    server, run = serve_slow(serve, tmp_path)
+    client = connect(server)
+    client.initialize()
+    message = run(5)
+    message["params"]["arguments"]["runId"] = "run-5"
+    meanwhile(lambda: client.post(message))
+    wait_until_busy(server)
+
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}
+    assert pipelined(server, client, cancelled, status_of("run-5"))["state"] == "cancelled"
+
+
+def test_a_request_does_not_overtake_a_persons_answer(serve, connect, tmp_path):
+    write(tmp_path / "library", document(step("one", requireConfirmation=True), identifier="asks-a-person"))
+    server = serve(directory=tmp_path / "library")
+    client = connect(server)
+    client.initialize(capabilities={"elicitation": {}})
+    client.request("workflow_start", {"workflowId": "asks-a-person", "runId": "run-1"})
+    submission = {"runId": "run-1", "stepId": "one", "output": "done"}
+    stream = client.stream({"jsonrpc": "2.0", "id": "s", "method": "workflow_submit", "params": submission})
+    question = next(stream)
+
+    answer = {"action": "accept", "content": {"confirmed": True}}
+    answered = {"jsonrpc": "2.0", "id": question["id"], "result": answer}
+    assert pipelined(server, client, answered, status_of("run-1"))["state"] == "completed"
+    assert next(stream)["result"]["state"] == "completed"
+
+
+def test_what_is_nested_too_deeply_for_the_sdk_alone_is_done(serve, connect, tmp_path):
+    server, run = serve_slow(serve, tmp_path, seconds=0)
+    client = connect(server)
+    statuses = set()
+    for depth in range(900, 1000, 4):  # from what both can read to what nobody can
+        message = run(depth)
+        message["params"]["_meta"] = ENVELOPE | {"deep": "DEEP"}
+        body = json.dumps(message).replace('"DEEP"', "[" * depth + "]" * depth).encode()
+        headers = MODERN | {"mcp-method": "tools/call", "mcp-name": "workflow_start"}
+        statuses.add(client.post(body, **headers).status_code)
+
+    assert statuses == {200, 400}
+    assert 'runs{state="cancelled"}' not in httpx2.get(f"{server.base}/metrics").text

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
@@ -39,6 +40,8 @@ _groups: Final[set[int]] = set()
 """The groups of the processes that run."""
 _starting: Final[set["Child"]] = set()
 """Those whose process may run already, in a group that is not known yet."""
+_is_ending: Final = threading.Event()
+"""Set when our own process ends: nothing more is started."""
 
 
 class Child:
@@ -81,6 +84,9 @@ class Child:
         config = self._config
         _starting.add(self)
         try:
+            if _is_ending.is_set():
+                _starting.discard(self)
+                await asyncio.get_running_loop().create_future()  # not refused: that would be a failure of the run
             process = await asyncio.create_subprocess_exec(
                 config.command,
                 *config.args,
@@ -189,6 +195,7 @@ def ask_all_to_end() -> None:
 
     Not on the thread of the loop, which has to tell of those that are just being started.
     """
+    _is_ending.set()
     deadline = time.monotonic() + KILL_SECONDS
     while _starting and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)

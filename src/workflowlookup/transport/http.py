@@ -33,7 +33,16 @@ from workflowlookup.runs.sessions import key_of
 from workflowlookup.transport.at_once import may_begin, may_begin_single, write_single, write_stream
 from workflowlookup.transport.bell import Bell
 from workflowlookup.transport.bodies import read_body
-from workflowlookup.transport.inner import Http, SdkSessions, between, introduce, outline, replaying, session_in
+from workflowlookup.transport.inner import (
+    Http,
+    SdkSessions,
+    between,
+    introduce,
+    outline,
+    outline_once,
+    replaying,
+    session_in,
+)
 from workflowlookup.transport.limits import Limits, Rate
 from workflowlookup.transport.link import POST, Bridge, Link, Post
 from workflowlookup.transport.metrics import Family, Metrics
@@ -194,7 +203,8 @@ class Door:
                     code = self.metrics.replied(message.method, reply, post.came_at)
                     await write_single(reply, code, http)
                     return
-            await self._sessions.handle_request(scope, receive, send)
+                http = outline_once(message, http)
+            await self._sessions.handle_request(*http)
         finally:
             self._passing.discard(link)
             link.close(hands_over=self.is_draining)
@@ -260,12 +270,14 @@ class Door:
         elif self._sharing is not None and is_for_another(link, message):
             await self._pass_on(link, http)
             return
-        scope[POST] = post = Post(link, message)
+        else:
+            link.passed += 1
+        scope[POST] = post = Post(link, message, link.passed)
         with link.in_use():
             if isinstance(message, Request) and message.method == "initialize":
                 receive = replaying(introduce(message), receive)
             elif isinstance(message, Request) and not self._is_traced and may_begin(message, scope):
-                reply = link.begin(message)
+                reply = link.begin(message) if link.reached == link.passed else None  # else it would overtake them
                 if reply is not None:
                     self.metrics.replied(message.method, reply, post.came_at)
                     await write_stream(session, link.replay, message, reply, http)

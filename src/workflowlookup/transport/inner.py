@@ -8,11 +8,13 @@ from typing import Any, Final
 import msgspec
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.inbound import MCP_PARAM_HEADER_PREFIX, MCP_PROTOCOL_VERSION_HEADER, NAME_BEARING_METHODS
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message as Event
 from starlette.types import Receive, Scope, Send
 
 from workflowlookup.protocol.jsonrpc import Message, Request
+from workflowlookup.protocol.versions import META_CAPABILITIES, META_VERSION
 from workflowlookup.transport.link import POST, Link, Post
 from workflowlookup.transport.replay import Replay
 
@@ -20,6 +22,7 @@ Http = tuple[Scope, Receive, Send]
 Headers = list[tuple[bytes, bytes]]
 
 _SESSION: Final = MCP_SESSION_ID_HEADER.encode()
+_ARGUMENT: Final = MCP_PARAM_HEADER_PREFIX.lower().encode()
 _REPLAY: Final[contextvars.ContextVar[Replay]] = contextvars.ContextVar("replay")
 """The memory of the session that is being opened: the SDK asks for one without saying whose."""
 
@@ -95,6 +98,18 @@ def introduce(message: Request) -> bytes:
 def outline(message: Request) -> bytes:
     """A request that the connection is at, as the SDK takes it: it keeps the stream, and need not know what for."""
     return _told(message, {})
+
+
+def outline_once(message: Request, http: Http) -> Http:
+    """The same in the envelope era, with what the SDK compares with headers; arguments it need not compare again."""
+    scope, receive, send = http
+    params = message.params if isinstance(message.params, dict) else {}
+    named = NAME_BEARING_METHODS.get(message.method)
+    kept = {named: params.get(named)} if named is not None else {}
+    version = MutableHeaders(scope=scope).get(MCP_PROTOCOL_VERSION_HEADER)
+    headers = [(name, value) for name, value in scope["headers"] if not name.startswith(_ARGUMENT)]
+    told = _told(message, {"params": {**kept, "_meta": {META_VERSION: version, META_CAPABILITIES: {}}}})
+    return {**scope, "headers": headers}, replaying(told, receive), send
 
 
 def _told(message: Request, rest: dict[str, Any]) -> bytes:

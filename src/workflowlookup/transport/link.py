@@ -90,6 +90,10 @@ class Link:
         """Called with each request of the session that was answered at once, before the answer is sent; may raise
         `StorageError`.
         """
+        self.passed = 0
+        """How many messages that want no answer were given to the SDK, which hears them a little later."""
+        self.reached = 0
+        """Up to which of them it has come."""
         self.told_used_at = 0.0
         self.in_flight = 0
         self.used_at = time.monotonic()
@@ -296,6 +300,8 @@ class Post(msgspec.Struct, frozen=True):
 
     link: Link
     message: Message
+    after: int = 0
+    """What `passed` was of its link, itself included."""
     came_at: float = msgspec.field(default_factory=time.perf_counter)
 
 
@@ -310,6 +316,7 @@ class Bridge:
         if ctx.request is None:
             raise RuntimeError("a message that did not come by HTTP")
         post: Post = ctx.request.scope[POST]
+        post.link.reached = max(post.link.reached, post.after)
         if ctx.request_id is None:
             post.link.hear(post.message)
             return await call_next(ctx)  # the SDK notes for itself that the client is ready
