@@ -2,8 +2,10 @@
 
 import asyncio
 import sys
+import threading
 import time
 
+from workflowlookup.providers import child as children
 from workflowlookup.providers.child import Child, ask_all_to_end
 from workflowlookup.providers.config import ServerConfig
 
@@ -35,6 +37,7 @@ def test_a_process_that_is_just_being_started_is_asked_to_end_as_well(monkeypatc
         using = asyncio.create_task(use())
         await runs.wait()
         monkeypatch.setattr(time, "sleep", wait)
+        monkeypatch.setattr(children, "_is_ending", threading.Event())  # our own goes on
         await asyncio.to_thread(ask_all_to_end)
         is_waited_for.set()
         return await using

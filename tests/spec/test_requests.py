@@ -293,14 +293,15 @@ def test_a_state_that_does_not_add_up_is_no_error_but_named_in_warnings(server: 
 
 @pytest.fixture
 def broken(start: Start, tmp_path: Any) -> Server:
-    """A server in whose process the package that matches patterns cannot be imported."""
+    """A server in whose process the package for patterns that are not plain cannot be imported."""
     sabotage = tmp_path / "sabotage"
     sabotage.mkdir()
     (sabotage / "regex.py").write_text("raise RuntimeError('the secret of the house')", encoding="utf-8")
     return start(PYTHONPATH=str(sabotage))
 
 
-WITH_PATTERN = json.dumps(document(step(validationCriteria=[{"type": "regex", "pattern": "a+", "message": "Say a."}])))
+RULE = {"type": "regex", "pattern": "(?=a)", "message": "Say a."}
+WITH_PATTERN = json.dumps(document(step(validationCriteria=[RULE])))
 
 
 @pytest.mark.spec("001/codes/-32603", "004/errors/-32603", "001/workflow_validate_json/internal-error")
