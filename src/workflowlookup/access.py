@@ -19,8 +19,8 @@ EVERYTHING: Final = ("*",)
 MOST_PATTERN: Final = 64
 MOST_PATTERNS: Final = 100
 
-_PATTERN: Final = re.compile(r"[a-z0-9._*?-]+")
-_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_PATTERN: Final = r"[a-z0-9._*?-]+"
+_UNPRINTABLE: Final = "[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ def checked_patterns(patterns: Iterable[str]) -> tuple[str, ...]:
     """The patterns, each once. Raises `ValueError` for what cannot be one."""
     found = tuple(dict.fromkeys(patterns))
     for pattern in found:
-        if not _PATTERN.fullmatch(pattern) or len(pattern) > MOST_PATTERN:
+        if not re.fullmatch(_PATTERN, pattern) or len(pattern) > MOST_PATTERN:
             raise ValueError(f"patterns of workflow ids, such as 'docs-*' or 'release-?'; found {pattern!r}")
     if not found or len(found) > MOST_PATTERNS:
         raise ValueError(f"one to {MOST_PATTERNS} patterns of workflow ids")
@@ -118,4 +118,4 @@ def checked_scopes(scopes: Iterable[str]) -> frozenset[str]:
 
 def printable(text: str, most: int) -> str:
     """A name from elsewhere, as it may stand in a journal or a log."""
-    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)[:most]
+    return re.sub(_UNPRINTABLE, "\N{REPLACEMENT CHARACTER}", text)[:most]

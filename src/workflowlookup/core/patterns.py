@@ -81,15 +81,13 @@ def compile_pattern(pattern: str, flags: str = "") -> Search:
 
 _ESCAPED: Final = r"\\[dwsnrt!-/:-@\[-`{-~]"
 _IN_CLASS: Final = rf"(?!--)(?:{_ESCAPED}|[^\\\[\]&~])"
-_PLAIN: Final = re.compile(
-    rf"""(?:
+_PLAIN: Final = rf"""(?x)(?:
         (?: {_ESCAPED} | \\[DWS] | \[\^?(?:{_IN_CLASS})+\] | [^\\\[\](){{}}*+?|^$] )  # a character or a class,
         (?: (?: [*+?] | \{{\d+(?:,\d*)?\}} ) \?? )?                                 # perhaps repeated
       | \\[bB] | [\^$|]
       | \((?:\?:)? | \)\??                                                         # a group, at most once
-    )*""",
-    re.VERBOSE,
-)
+    )*"""
+"""As text, and compiled by the first pattern: a list of workflows need not wait for it."""
 _FOLDED_APART: Final = frozenset("ıİſ\N{KELVIN SIGN}")
 """Letters whose other case is ASCII, or not, depending on whom one asks."""
 
@@ -100,7 +98,7 @@ def _in_linear_time(pattern: str, flags: str) -> Search | None:
     None for a pattern that may mean something else there. Where groups are repeated the other engine may give up, and
     authors are told so: that is left to it.
     """
-    if "y" in flags or not _PLAIN.fullmatch(pattern) or ("i" in flags and _FOLDED_APART & set(pattern)):
+    if "y" in flags or not re.fullmatch(_PLAIN, pattern) or ("i" in flags and _FOLDED_APART & set(pattern)):
         return None
     import jsonschema_rs  # noqa: PLC0415 - with the first pattern
 
@@ -115,10 +113,10 @@ def _in_linear_time(pattern: str, flags: str) -> Search | None:
 
 def _most_states(pattern: str) -> int:
     """How many places a plain pattern has, each repetition written out."""
-    return 1 + len(pattern) + sum(int(most or least) for least, most in _COUNTS.findall(pattern))
+    return 1 + len(pattern) + sum(int(most or least) for least, most in re.findall(_COUNTS, pattern))
 
 
-_COUNTS: Final = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+_COUNTS: Final = r"\{(\d+)(?:,(\d*))?\}"
 
 
 # ── by backtracking ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -150,8 +148,8 @@ def _without_escapes(pattern: str) -> str:
     return re.sub(r"\(\?(?::|P?<\w+>)", "(", plain)
 
 
-_TOKEN: Final = re.compile(
-    r"""\\u\{(?P<code>[0-9A-Fa-f]{1,6})\}   # \u{1F600}
+_REWRITTEN: Final = r"""(?xs)
+        \\u\{(?P<code>[0-9A-Fa-f]{1,6})\}   # \u{1F600}
       | \\k<(?P<name>\w+)>                  # a reference to a named group
       | \\[pP]\{[^}]*\}                       # a property of characters
       | (?P<letter>\\g)                     # no escape in ECMAScript, a reference here
@@ -160,9 +158,7 @@ _TOKEN: Final = re.compile(
       | \[\^\]                              # any character at all
       | \[\]                                # no character
       | (?P<open>\[) | (?P<close>\])
-      | (?P<end>\$)""",
-    re.VERBOSE | re.DOTALL,
-)
+      | (?P<end>\$)"""
 
 
 def _from_ecmascript(pattern: str, *, multiline: bool) -> str:
@@ -192,4 +188,4 @@ def _from_ecmascript(pattern: str, *, multiline: bool) -> str:
             return "$" if multiline else r"\Z"
         return {"[^]": r"[\s\S]", "[]": "(?!)"}.get(text, text)
 
-    return _TOKEN.sub(rewrite, pattern)
+    return re.sub(_REWRITTEN, rewrite, pattern)

@@ -14,7 +14,6 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core.values import Json, deeper_than
-from workflowlookup.core.yaml_hints import hint
 
 MAX_NESTING: Final = 64
 MAX_YAML_NODES: Final = 100_000
@@ -189,6 +188,8 @@ _NO_CONTENT: Final = re.compile(rb"#.*|^---|^\.\.\.|\xef\xbb\xbf", re.MULTILINE)
 
 
 def _yaml_problem(text: bytes, error: Any) -> SyntaxProblem:
+    from workflowlookup.core.yaml_hints import hint  # noqa: PLC0415 - most documents need none
+
     words, mark, opened = error.problem or error.context, error.problem_mark or error.context_mark, error.context_mark
     if "end of stream" in words and "quoted" in (error.context or ""):
         words, mark = "the quote is never closed", opened  # where the text ends tells nothing

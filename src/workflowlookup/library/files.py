@@ -122,13 +122,13 @@ def summarise(document: Json, path: str) -> Summary:
     raise InvalidWorkflow(f"{path}: {'; '.join(issues[:3])}.", file=path, issues=issues)
 
 
-_ID_IN_TEXT: Final = re.compile(rb"""["']?\bid["']?\s*:\s*["']?(?P<id>[a-z0-9-][a-z0-9._-]{2,63})\b""")
+_ID_IN_TEXT: Final = rb"""["']?\bid["']?\s*:\s*["']?(?P<id>[a-z0-9-][a-z0-9._-]{2,63})\b"""
 
 
 def claimed_id(document: Json, data: bytes, path: str) -> str:
     """The id that a document wants to be known by; its file name when it says nothing sensible."""
     wanted = document.get("id") if isinstance(document, dict) else None
-    if document is None and (said := _ID_IN_TEXT.search(data[:4096])):  # not even parsed: what it seems to say
+    if document is None and (said := re.search(_ID_IN_TEXT, data[:4096])):  # not even parsed: what it seems to say
         return said["id"].decode()
     return wanted if isinstance(wanted, str) and wanted else os.path.splitext(os.path.basename(path))[0]
 

@@ -15,7 +15,7 @@ YAML_REMEDY: Final = (
     "This looks like YAML, and this tool takes only JSON: send the document as JSON, "
     "or save it and run `workflowlookup validate FILE`"
 )
-_YAML: Final = re.compile(r"(?:#.*\n|---\s|%YAML.*\n|\s)*[\w$-]+[ \t]*:(?:\s|$)")
+_YAML: Final = r"(?:#.*\n|---\s|%YAML.*\n|\s)*[\w$-]+[ \t]*:(?:\s|$)"
 """How a YAML document begins, after comments and markers: with a name and a colon, without a bracket."""
 
 
@@ -29,7 +29,7 @@ def handle(_: Services, arguments: Mapping[str, Any], __: Caller) -> Mapping[str
     try:
         document = parse_json(data)
     except SyntaxProblem as problem:
-        remedies = [YAML_REMEDY] if _YAML.match(text) else list(problem.suggestions)
+        remedies = [YAML_REMEDY] if re.match(_YAML, text) else list(problem.suggestions)
         return _verdict([problem.message], remedies)
     return verdict(check(document))
 
