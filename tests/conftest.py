@@ -16,7 +16,12 @@ Start = Callable[..., Server]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: so would be all that tests start
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONGEST = ("execution/test_killed_work.py", "transport/test_http.py", "console/test_browser.py")
+LONGEST = (
+    "execution/test_killed_work.py",
+    "transport/test_slow_calls.py",
+    "transport/test_http.py",
+    "console/test_browser.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

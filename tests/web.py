@@ -16,9 +16,11 @@ from typing import Any
 
 import httpx2
 
+from client import ENVELOPE
 from warm import Popen
 
 TIMEOUT = 60.0
+MODERN = {"mcp-protocol-version": "2026-07-28"}
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 NAMED = {
     "tools/call": "name",
@@ -26,6 +28,18 @@ NAMED = {
     "resources/read": "uri",
     **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
 }
+
+
+def opening(version: str = "2025-11-25", **params: Any) -> dict[str, Any]:
+    """The message that begins a session."""
+    params = {"protocolVersion": version, "capabilities": {}} | params
+    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+
+
+def modern(method: str, params: dict[str, Any] | None = None, identifier: Any = 1) -> dict[str, Any]:
+    """A request of the envelope era."""
+    meta = {"_meta": ENVELOPE}
+    return {"jsonrpc": "2.0", "id": identifier, "method": method, "params": {**(params or {}), **meta}}
 
 
 class WebServer:

@@ -1,0 +1,227 @@
+"""Calls over HTTP that take their time: what may be said meanwhile, and what becomes of them when the server stops."""
+
+import contextlib
+import functools
+import json
+import re
+import socket
+import threading
+import time
+
+import httpx2
+import pytest
+
+from client import ENVELOPE
+from make import document, step, write
+from upstream.upstreams import McpUpstream
+from web import HEADERS, MODERN, WebClient, modern, opening
+
+
+def serve_slow(serve, tmp_path, *flags, seconds=20):
+    """A server with a workflow that takes a while, and the call that starts it."""
+    arguments = {"seconds": seconds, "steps": 4}
+    work = {"id": "work", "title": "Work", "call": {"server": "up", "tool": "sleep", "arguments": arguments}}
+    write(tmp_path / "library", document(work, identifier="takes-a-while"))
+    write(tmp_path / "library", document(step(), identifier="by-hand"))
+    (tmp_path / "workflowlookup.toml").write_text(McpUpstream(tmp_path / "up").toml())
+    server = serve(*flags, directory=tmp_path / "library")
+
+    def run(identifier):
+        params = {"name": "workflow_start", "arguments": {"workflowId": "takes-a-while"}}
+        return {"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params}
+
+    return server, run
+
+
+def meanwhile(act):
+    """Do something while the test goes on; the server may end before it has an answer."""
+
+    def quietly():
+        with contextlib.suppress(httpx2.HTTPError, httpx2.StreamError):
+            act()
+
+    thread = threading.Thread(target=quietly, daemon=True)
+    thread.start()
+    return thread
+
+
+def wait_until_busy(server):
+    end = time.monotonic() + 20
+    while "clients_waiting 1" not in httpx2.get(f"{server.base}/metrics").text:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def wait_for_run(server, client, message, *, is_modern):
+    """A client that waits for a call: what it will be told, and until when."""
+    if is_modern:
+        message["params"]["_meta"] = ENVELOPE
+    else:
+        client.initialize()
+    answers = []
+    thread = meanwhile(lambda: answers.extend(client.stream(message)))
+    wait_until_busy(server)
+    return answers, thread
+
+
+# ── meanwhile ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_id_that_is_in_use_is_refused(serve, connect, tmp_path):
+    server, run = serve_slow(serve, tmp_path)
+    client = connect(server)
+    client.initialize()
+    meanwhile(lambda: client.post(run(5)))
+    wait_until_busy(server)
+
+    for same in (5, "5"):
+        assert client.post({"jsonrpc": "2.0", "id": same, "method": "tools/list"}).status_code == 400
+    assert client.request("ping") == {"result": {}}
+
+
+def test_a_call_that_is_cancelled_by_a_message_is_answered_as_the_sdk_does(serve, connect, tmp_path):
+    server, run = serve_slow(serve, tmp_path)
+    client = connect(server)
+    client.initialize()
+    answers = []
+    thread = meanwhile(lambda: answers.extend(client.stream(run(5))))
+    wait_until_busy(server)
+
+    cancelled = {"requestId": 5, "reason": "changed my mind"}
+    client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
+
+    thread.join(30)
+    assert answers[-1]["error"]["code"] == -32800
+    runs = client.request("tools/call", {"name": "workflow_runs", "arguments": {}})["result"]["structuredContent"]
+    assert [run["state"] for run in runs["runs"]] == ["cancelled"]
+
+
+def pipelined(server, client, *messages):
+    """The last of several messages that are sent without waiting, as the server answers it."""
+    host, port = server.base.removeprefix("http://").split(":")
+    headers = HEADERS | client.session | {"host": f"{host}:{port}"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with socket.create_connection((host, int(port)), timeout=30) as wire:
+        for message in messages:
+            body = json.dumps(message)
+            closing = "connection: close\r\n" if message is messages[-1] else ""
+            wire.sendall(f"POST /mcp HTTP/1.1\r\n{lines}{closing}content-length: {len(body)}\r\n\r\n{body}".encode())
+        said = b"".join(iter(functools.partial(wire.recv, 1 << 16), b""))
+    return json.loads(re.findall(rb"^data: (\{.*\})\r$", said, re.MULTILINE)[-1])["result"]["structuredContent"]
+
+
+def status_of(run):
+    params = {"name": "workflow_status", "arguments": {"runId": run}}
+    return {"jsonrpc": "2.0", "id": "status", "method": "tools/call", "params": params}
+
+
+def test_a_request_does_not_overtake_that_another_one_is_cancelled(serve, connect, tmp_path):
+    server, run = serve_slow(serve, tmp_path)
+    client = connect(server)
+    client.initialize()
+    message = run(5)
+    message["params"]["arguments"]["runId"] = "run-5"
+    meanwhile(lambda: client.post(message))
+    wait_until_busy(server)
+
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}}
+    assert pipelined(server, client, cancelled, status_of("run-5"))["state"] == "cancelled"
+
+
+def test_a_request_does_not_overtake_a_persons_answer(serve, connect, tmp_path):
+    write(tmp_path / "library", document(step("one", requireConfirmation=True), identifier="asks-a-person"))
+    server = serve(directory=tmp_path / "library")
+    client = connect(server)
+    client.initialize(capabilities={"elicitation": {}})
+    client.request("workflow_start", {"workflowId": "asks-a-person", "runId": "run-1"})
+    submission = {"runId": "run-1", "stepId": "one", "output": "done"}
+    stream = client.stream({"jsonrpc": "2.0", "id": "s", "method": "workflow_submit", "params": submission})
+    question = next(stream)
+
+    answer = {"action": "accept", "content": {"confirmed": True}}
+    answered = {"jsonrpc": "2.0", "id": question["id"], "result": answer}
+    assert pipelined(server, client, answered, status_of("run-1"))["state"] == "completed"
+    assert next(stream)["result"]["state"] == "completed"
+
+
+def test_what_is_nested_too_deeply_for_the_sdk_alone_is_done(serve, connect, tmp_path):
+    server, run = serve_slow(serve, tmp_path, seconds=0)
+    client = connect(server)
+    statuses = set()
+    for depth in range(900, 1000, 4):  # from what both can read to what nobody can
+        message = run(depth)
+        message["params"]["_meta"] = ENVELOPE | {"deep": "DEEP"}
+        body = json.dumps(message).replace('"DEEP"', "[" * depth + "]" * depth).encode()
+        headers = MODERN | {"mcp-method": "tools/call", "mcp-name": "workflow_start"}
+        statuses.add(client.post(body, **headers).status_code)
+
+    assert statuses == {200, 400}
+    assert 'runs{state="cancelled"}' not in httpx2.get(f"{server.base}/metrics").text
+
+
+# ── stopping ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
+def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(serve, connect, tmp_path, is_modern):
+    server, run = serve_slow(serve, tmp_path, "--drain-seconds", "60", seconds=3)
+    answers, thread = wait_for_run(server, connect(server), run(5), is_modern=is_modern)
+
+    server.terminate()
+    time.sleep(0.3)
+
+    assert httpx2.get(f"{server.base}/readyz").status_code == 503
+    assert httpx2.get(f"{server.base}/healthz").status_code == 200
+    refused = httpx2.post(server.url, content=json.dumps(opening()).encode(), headers=HEADERS)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, -32012)
+    assert refused.headers["retry-after"] == "1"
+    thread.join(60)
+    assert answers[-1]["result"]["structuredContent"].get("state") == "completed", answers
+    assert server.wait(15) == 0
+
+
+@pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
+def test_a_call_that_takes_longer_is_told_that_its_run_goes_on(serve, connect, tmp_path, is_modern):
+    server, run = serve_slow(serve, tmp_path, "--drain-seconds", "0.5")
+    answers, thread = wait_for_run(server, connect(server), run(5), is_modern=is_modern)
+
+    begun = time.monotonic()
+    server.terminate()
+
+    assert server.wait(10) == 0
+    assert time.monotonic() - begun < 8
+    thread.join(10)
+    told = answers[-1]["result"]
+    assert told["isError"]
+    assert "the run goes on without it" in told["content"][0]["text"]
+    again = WebClient(serve(directory=tmp_path / "library").url)
+    status = again.request("workflow_status", {"runId": told["structuredContent"]["data"]["runId"], "_meta": ENVELOPE})
+    again.close()
+    assert status["result"]["state"] in ("queued", "running")
+
+
+def test_a_subscription_ends_with_its_result_when_the_server_stops(serve, connect):
+    server = serve()
+    stream = connect(server).stream(
+        modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["runs://recent"]}})
+    )
+    assert next(stream)["method"] == "notifications/subscriptions/acknowledged"
+
+    server.terminate()
+
+    assert next(stream)["result"]["resultType"] == "complete"
+    assert server.wait(10) == 0
+
+
+def test_a_second_signal_ends_it_at_once(serve, connect, tmp_path):
+    server, run = serve_slow(serve, tmp_path, "--drain-seconds", "60")
+    client = connect(server)
+    client.initialize()
+    meanwhile(lambda: client.post(run(5)))
+    wait_until_busy(server)
+
+    server.terminate()
+    time.sleep(0.3)
+    server.terminate()
+
+    server.wait(15)
