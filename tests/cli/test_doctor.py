@@ -111,6 +111,16 @@ def test_each_setting_comes_with_its_origin(cli: Cli) -> None:
     )
 
 
+def test_lists_are_shown_as_a_flag_would_have_them(cli: Cli) -> None:
+    done = cli("doctor", "--directories", "one:two", "--allowed-origins", "https://one,https://two")
+
+    shown = dict(words for line in done.stdout.splitlines() if len(words := line.split()[::2]) == 2)
+    assert shown["directories"] == "one:two"
+    assert shown["allowed_origins"] == "https://one,https://two"
+    assert shown["trusted_proxies"] == "127.0.0.1/32,::1/128"
+    assert "(default: 127.0.0.1/32,::1/128)" in " ".join(cli("serve", "--help").stdout.split())
+
+
 def test_the_password_of_a_journal_is_not_shown(cli: Cli) -> None:
     report = report_of(cli, WORKFLOWLOOKUP_JOURNAL="postgresql://me:secret@host/db?password=secret&port=1")
 
