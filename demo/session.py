@@ -149,6 +149,11 @@ def title(number: int, text: str) -> None:
     out.rule(f"[bold]{number}. {text}[/]", align="left", style="dim")
 
 
+def say(text: str) -> None:
+    """A remark between the messages."""
+    out.print(Padding(text, (1, 2, 0, 2)))
+
+
 def show_list(workflows: list[dict[str, str]]) -> None:
     table = Table(box=None, padding=(0, 2), header_style="bold")
     for column in ("id", "category", "description"):
@@ -209,7 +214,7 @@ def hold(client: Client, directory: str) -> Client:
     context, outputs = story()
     run = client.call("workflow_start", workflowId=WORKFLOW, context=context)
     first = run["step"]["id"]
-    out.print(f"\n  [bold]run {run['runId']}[/] waits for the output of '{first}'; the agent tries to skip to the fix:")
+    say(f"[bold]run {run['runId']}[/] waits for the output of '{first}'; the agent tries to skip to the fix:")
     skipped = client.call("workflow_submit", runId=run["runId"], stepId="fix", output=outputs["fix"]["accept"][0])
     out.print(
         Padding(
@@ -217,7 +222,7 @@ def hold(client: Client, directory: str) -> Client:
         )
     )
     client.kill()
-    out.print("\n  [bold red]kill -9[/], and a new server on the same journal:")
+    say("[bold red]kill -9[/], and a new server on the same journal:")
     client = Client(directory)
     client.initialize()
     going_on = client.call("workflow_submit", runId=run["runId"], stepId=first, output=outputs[first]["accept"][0])
@@ -231,17 +236,17 @@ def execute(client: Client, directory: str) -> Client:
     words = {"python": sys.executable, "program": str(UPSTREAM), "runs": str(Path(directory) / "releases.json")}
     quoted = {name: json.dumps(word) for name, word in words.items()}
     (Path(directory) / "workflowlookup.toml").write_text(SETTINGS.format_map(quoted))
-    out.print("\n  [bold]workflowlookup.toml[/] now names the MCP server 'releases'; the running server takes it up:")
+    say("[bold]workflowlookup.toml[/] now names the MCP server 'releases'; the running server takes it up:")
     client.wait_for("notifications/tools/list_changed")
     tools = client.ask("tools/list")["tools"]
     about = next(tool["description"] for tool in tools if tool["name"] == RELEASE)
     out.print(Padding(f"[bold green]✓ {len(tools)} tools, {before} before[/]; new is {RELEASE}: {about}", (0, 4)))
 
-    out.print("\n  called with a progress token, it says how far it is and answers with the result:")
+    say("called with a progress token, it says how far it is and answers with the result:")
     done = client.ask("tools/call", release("1.0.0", progressToken="demo"))["structuredContent"]
     out.print(Padding(f"[bold green]✓ {done['state']}[/]: {json.dumps(done['result'])}", (0, 4)))
 
-    out.print("\n  called again, and cancelled: the other system is told to stop, and the journal knows:")
+    say("called again, and cancelled: the other system is told to stop, and the journal knows:")
     call = client.begin("tools/call", release("1.1.0"))
     time.sleep(0.7)
     client.tell("notifications/cancelled", {"requestId": call})
@@ -249,7 +254,7 @@ def execute(client: Client, directory: str) -> Client:
     stopped = client.call("workflow_cancel", runId=run_id)
     out.print(Padding(f"[bold red]✗ {stopped['state']}[/]: {stopped['stopped'][0]['told']}", (0, 4)))
 
-    out.print("\n  once more, and [bold red]kill -9[/] in the middle; a new server on the same journal goes on:")
+    say("once more, and [bold red]kill -9[/] in the middle; a new server on the same journal goes on:")
     client.begin("tools/call", release("1.2.0"))
     time.sleep(0.7)
     client.kill()
@@ -286,8 +291,8 @@ def main() -> int:
         started = (time.perf_counter() - began) * 1e3
         initialized = client.initialize()
         tools = client.ask("tools/list")["tools"]
-        out.print(
-            f"\n  [bold]{initialized['serverInfo']['name']} {initialized['serverInfo']['version']}[/] was up and had "
+        say(
+            f"[bold]{initialized['serverInfo']['name']} {initialized['serverInfo']['version']}[/] was up and had "
             f"answered in {started:.0f} ms; this connection now speaks {discovered['supportedVersions'][0]} and "
             f"{initialized['protocolVersion']}. It offers {', '.join(tool['name'] for tool in tools)}."
         )
@@ -295,10 +300,10 @@ def main() -> int:
         show_list(client.call("workflow_list")["workflows"])
         title(3, f"Following '{WORKFLOW}', one step at a time")
         completed = lead(client)
-        out.print(f"\n  [bold green]Workflow complete:[/] {' → '.join(completed)}")
+        say(f"[bold green]Workflow complete:[/] {' → '.join(completed)}")
         title(4, "A run: the server holds the state, and no step can be skipped or lost")
         client = hold(client, directory)
-        title(5, "Workflows as tools: another system's workflow is called, watched, cancelled, and survives a crash")
+        title(5, "Workflows as tools: another system's is called, watched and cancelled")
         client = execute(client, directory)
         title(6, "Goodbye")
         code = client.close()

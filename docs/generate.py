@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workflowlookup.settings import LIVE, PREFIX, SETTINGS
+from workflowlookup.settings import LIVE, PREFIX, SETTINGS, Setting
 from workflowlookup.tools import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.registry import Tool
 
@@ -76,7 +76,7 @@ def _types(schema: dict[str, object]) -> str:
 def settings() -> str:
     rows = "".join(
         f"| `{setting.name}` | `--{setting.name.replace('_', '-')}` | `{PREFIX}{setting.name.upper()}` "
-        f"| {_default(setting.default)} | {setting.help} |\n"
+        f"| {_default(setting)} | {setting.help} |\n"
         for setting in SETTINGS
     )
     live = ", ".join(f"`{setting.name}`" for setting in SETTINGS if setting.name in LIVE)
@@ -86,6 +86,8 @@ def settings() -> str:
         "A flag wins over the environment, which wins over `workflowlookup.toml`, which wins over the default.\n"
         "The file is the one that `--config` names, or the one in the working directory, or the one in the user's\n"
         "configuration directory (`~/.config/workflowlookup/`).\n"
+        "In flags and in the environment, commas stand between the parts of a list, and in `directories` what stands\n"
+        "between them in `PATH`.\n"
         "`workflowlookup doctor` shows each value and where it came from.\n\n"
         "| setting | flag | environment | default | |\n| --- | --- | --- | --- | --- |\n"
         f"{rows}\n"
@@ -108,8 +110,11 @@ def settings() -> str:
     )
 
 
-def _default(value: object) -> str:
-    return "none" if value == () else f"`{str(value).lower()}`"
+def _default(setting: Setting) -> str:
+    value = setting.default
+    if isinstance(value, tuple):
+        return f"`{setting.separator.join(value)}`" if value else "none"
+    return f"`{str(value).lower()}`" if value != "" else "none"
 
 
 PAGES = {"tools.md": tools, "settings.md": settings}

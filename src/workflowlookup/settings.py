@@ -159,6 +159,11 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     is_live: bool = False
     """Whether a change in the file takes effect while the server runs."""
 
+    @property
+    def separator(self) -> str:
+        """What stands between the parts of a list, in flags and in the environment."""
+        return os.pathsep if self.parse is paths else ","
+
 
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(name="bundled", default=True, parse=boolean, help="Offer the workflows that come with the package."),

@@ -53,7 +53,7 @@ def test_a_step_without_criteria_accepts_and_says_why(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "stdin", "said"),
     [
-        (("no-such", "plan"), b"x", "No workflow has the id"),
+        (("no-such", "plan"), b"x", "No workflow has the id 'no-such'. Run `workflowlookup list` to see every id."),
         (("sample-workflow", "plna"), b"x", "did you mean 'plan'?"),
         (("sample-workflow", "plan", "no.md"), b"", "no.md cannot be read: No such file"),
         (("sample-workflow", "plan"), b"\xff", "is not UTF-8 text"),
@@ -64,6 +64,20 @@ def test_what_cannot_be_judged_is_said(cli: Cli, words: tuple[str, ...], stdin: 
 
     assert (done.returncode, done.stdout) == (1, "")
     assert said in done.stderr
+
+
+def test_a_workflow_of_another_system_is_not_looked_for_in_the_list(cli: Cli) -> None:
+    (cli.directory / "workflowlookup.toml").write_text(
+        '[providers.svc]\nkind = "http"\nbase_url = "http://127.0.0.1:9"\n'
+    )
+
+    done = cli("check", "svc.deploy", "plan", stdin=b"x")
+
+    assert (done.returncode, done.stderr) == (
+        1,
+        "workflowlookup: Workflow not found. No workflow has the id 'svc.deploy'. "
+        "Workflows of the provider 'svc' are called by MCP clients; `workflowlookup tools` lists them.\n",
+    )
 
 
 def test_on_a_terminal_it_says_how_to_end(cli: Cli) -> None:

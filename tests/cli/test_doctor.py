@@ -1,6 +1,8 @@
 """`workflowlookup doctor`."""
 
+import contextlib
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +111,61 @@ def test_each_setting_comes_with_its_origin(cli: Cli) -> None:
     )
 
 
+def test_lists_are_shown_as_a_flag_would_have_them(cli: Cli) -> None:
+    done = cli("doctor", "--directories", "one:two", "--allowed-origins", "https://one,https://two")
+
+    shown = dict(words for line in done.stdout.splitlines() if len(words := line.split()[::2]) == 2)
+    assert shown["directories"] == "one:two"
+    assert shown["allowed_origins"] == "https://one,https://two"
+    assert shown["trusted_proxies"] == "127.0.0.1/32,::1/128"
+    assert "(default: 127.0.0.1/32,::1/128)" in " ".join(cli("serve", "--help").stdout.split())
+
+
 def test_the_password_of_a_journal_is_not_shown(cli: Cli) -> None:
     report = report_of(cli, WORKFLOWLOOKUP_JOURNAL="postgresql://me:secret@host/db?password=secret&port=1")
 
     (value,) = [setting["value"] for setting in report["settings"] if setting["name"] == "journal"]
     assert value == "postgresql://me:…@host/db?password=…&port=1"
+
+
+def test_nor_is_it_in_the_command_of_the_self_test(cli: Cli) -> None:
+    done = cli("doctor", "--json", "--journal", "postgresql://me:secret@127.0.0.1:1/db")
+
+    assert "serve --journal 'postgresql://me:…@127.0.0.1:1/db'" in done.stdout
+    assert "secret" not in done.stdout + done.stderr
+
+
+def test_a_journal_that_cannot_be_reached_or_made_is_a_problem(cli: Cli) -> None:
+    (cli.directory / "file").write_text("")
+    place = cli.directory / "file" / "runs.sqlite"
+    cannot = "cannot be used: it cannot be made there. Check that its directory is there and that you may write to it."
+
+    assert report_of(cli, WORKFLOWLOOKUP_JOURNAL=str(place))["problems"] == [
+        {
+            "problem": f"The journal of runs, {place}, {cannot}",
+            "remedy": "Until then no run is kept. The setting journal is from WORKFLOWLOOKUP_JOURNAL.",
+        }
+    ]
+    (problem,) = report_of(cli, "--journal", "postgresql://127.0.0.1:1/db")["problems"]
+    assert problem["problem"].startswith("The journal of runs, PostgreSQL database 'db' at 127.0.0.1, cannot be used: ")
+    assert problem["remedy"] == "Until then no run is kept. The setting journal is from --journal."
+
+
+def test_a_journal_of_a_newer_version_is_a_problem_and_one_that_is_not_there_yet_is_not_made(cli: Cli) -> None:
+    place = cli.directory / "new" / "runs.sqlite"
+    assert report_of(cli, "--journal", str(place))["problems"] == []
+    assert not place.parent.exists()
+    place.parent.mkdir()
+    with contextlib.closing(sqlite3.connect(place)) as connection:
+        connection.execute("PRAGMA user_version = 999")
+
+    assert report_of(cli, "--journal", str(place))["problems"] == [
+        {
+            "problem": f"The journal of runs, {place}, cannot be used: "
+            "it was written by a newer version of workflowlookup. Update this one.",
+            "remedy": "`workflowlookup db check` has the numbers; the setting journal is from --journal.",
+        }
+    ]
 
 
 def test_a_client_that_was_installed_is_found(cli: Cli) -> None:

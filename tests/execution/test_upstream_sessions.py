@@ -213,7 +213,9 @@ def test_what_cannot_be_started_says_why(tmp_path):
 
     nameless, causes = talk(McpUpstream(tmp_path), conversation)
     assert nameless == "The settings name no MCP server 'other'. Those that they name: up."
-    assert causes[0].startswith("The MCP server 'lost' does not answer: it cannot be started: No such file")
+    assert causes[0].startswith(
+        "The MCP server 'lost' does not answer: 'no-such-program-anywhere' cannot be started: No such file"
+    )
     assert causes[1].endswith("'brief' does not answer: its process ended with exit code 3, saying: no license.")
     assert causes[2].startswith("The MCP server 'closed' does not answer: ")
     assert "connect" in causes[2].lower()

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup import __version__
-from workflowlookup.app import make_catalog
+from workflowlookup.app import make_catalog, make_journal
 from workflowlookup.cli.checkup_tools import ToolsReport, examine_tools, tools_problems
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
@@ -123,6 +123,7 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
         self_test=self_test,
         problems=(
             *_settings_problems(options),
+            *_journal_problems(settings),
             *_library_problems(catalog, settings),
             *_shadow_problems(shadowed),
             *_call_problems(catalog, settings),
@@ -138,6 +139,26 @@ def _settings_problems(options: argparse.Namespace) -> Iterator[Problem]:
     problem = getattr(options, "settings_problem", None)
     if problem:
         yield Problem(problem=problem, remedy="Mend or remove the setting: until then the server does not start")
+
+
+def _journal_problems(settings: Settings) -> Iterator[Problem]:
+    """Whether runs could be kept; nothing is made for that."""
+    journal, origin = make_journal(settings), shown_path(settings.origins["journal"])
+    try:
+        level = journal.level()
+    except StorageError as refusal:
+        yield Problem(
+            problem=refusal.remedy,
+            remedy=f"Until then no run is kept. The setting journal is from {origin}.",
+        )
+    else:
+        if level.problem:
+            yield Problem(
+                problem=f"The journal of runs, {_shown(settings.journal)}, cannot be used: {level.problem}.",
+                remedy=f"{command('db', 'check')} has the numbers; the setting journal is from {origin}.",
+            )
+    finally:
+        journal.close()
 
 
 # ── the library and its settings ────────────────────────────────────────────────────────────────────────────────
@@ -297,7 +318,8 @@ def _self_test(words: Sequence[str]) -> SelfTest:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         error = said[-1] if said else f"no proper answer, exit code {done.returncode}"
     milliseconds = round((time.perf_counter() - started) * 1000)
-    return SelfTest(command=shlex.join(words), milliseconds=milliseconds, workflows=workflows, error=error)
+    shown = shlex.join(map(without_password, words))
+    return SelfTest(command=shown, milliseconds=milliseconds, workflows=workflows, error=error)
 
 
 _HELLO: Final = {

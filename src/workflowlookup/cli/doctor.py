@@ -1,16 +1,17 @@
 """`workflowlookup doctor`: is everything in order here, and if not, what helps?"""
 
 import argparse
-import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Final
 
-from workflowlookup.cli.checkup import ClientState, Report, SourceState, command, examine
+from workflowlookup.cli.checkup import ClientState, Report, SettingState, SourceState, command, examine
 from workflowlookup.cli.checkup_tools import ToolsReport
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import plural, write, write_heading, write_hint, write_json, write_table
 from workflowlookup.cli.records import Problem
-from workflowlookup.settings import Settings
+from workflowlookup.settings import SETTINGS, Settings
+
+_SEPARATORS: Final = {setting.name: setting.separator for setting in SETTINGS}
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
@@ -32,7 +33,7 @@ def _write(report: Report) -> None:
         write_table(("id", "in", "hidden by"), [(shadow.id, shadow.hidden, shadow.by) for shadow in report.shadowed])
     write_heading("Settings")
     write_table(
-        ("setting", "from", "value"), [(item.name, item.origin, _value_words(item.value)) for item in report.settings]
+        ("setting", "from", "value"), [(item.name, item.origin, _value_words(item)) for item in report.settings]
     )
     _write_tools(report.tools)
     write_heading("Clients")
@@ -71,10 +72,12 @@ def _source_row(source: SourceState) -> Sequence[str]:
     return source.name, found, str(source.problems or "-"), source.directory
 
 
-def _value_words(value: Any) -> str:
+def _value_words(state: SettingState) -> str:
+    """As a flag would have it."""
+    value = state.value
     if isinstance(value, list):
-        return os.pathsep.join(value) or "none"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        return _SEPARATORS[state.name].join(value) or "none"
+    return str(value).lower() if isinstance(value, bool) else str(value) or "none"
 
 
 def _client_words(state: ClientState) -> str:

@@ -163,7 +163,7 @@ def _add_settings(parser: argparse.ArgumentParser, *, are_listed: bool) -> None:
     config = "read settings from this file" if are_listed else argparse.SUPPRESS
     group.add_argument("--config", metavar="FILE", help=config)
     for setting in SETTINGS:
-        shown = os.pathsep.join(setting.default) if isinstance(setting.default, tuple) else setting.default
+        shown = setting.separator.join(setting.default) if isinstance(setting.default, tuple) else setting.default
         group.add_argument(
             f"--{setting.name.replace('_', '-')}",
             dest=setting.name,

@@ -87,7 +87,12 @@ def _started(services: Services, options: argparse.Namespace, settings: Settings
     try:
         workflow = open_workflow(options.id, settings)
     except WorkflowNotFound as refusal:
-        told = f"{refusal.remedy} {_instead(services, options.id, settings)}"
+        if services.runs.journal.head(options.id) is None:
+            raise
+        told = (
+            f"No workflow has the id '{options.id}'. It is a run: `workflowlookup run --resume {options.id}` goes on "
+            f"with it, `run show {options.id}` tells of it."
+        )
         raise WorkflowNotFound(told, **refusal.data) from refusal
     try:
         return services.runs.start(workflow, dict(options.input), dict(options.context), by=person())
@@ -95,16 +100,6 @@ def _started(services: Services, options: argparse.Namespace, settings: Settings
         flag = "--input" if refusal.remedy.startswith("input") else "--context"
         told = f"{refusal.remedy}. Give it with {flag} NAME=VALUE."
         raise InvalidParams(told, **{k: v for k, v in refusal.data.items() if k != "details"}) from refusal
-
-
-def _instead(services: Services, name: str, settings: Settings) -> str:
-    """What to do with a name that is no workflow of the library."""
-    if services.runs.journal.head(name) is not None:
-        return f"It is a run: `workflowlookup run --resume {name}` goes on with it, `run show {name}` tells of it."
-    provider = name.partition(".")[0]
-    if provider != name and provider in settings.providers:
-        return f"Workflows of the provider '{provider}' are called by MCP clients; `workflowlookup tools` lists them."
-    return "Call workflow_list to see every id."
 
 
 def _resumed(services: Services, options: argparse.Namespace) -> Run:

@@ -82,8 +82,7 @@ def _find(name: str, settings: Settings, *, is_workflow: bool) -> Run | Workflow
         return open_workflow(name, settings)
     except WorkflowNotFound as refusal:
         if runs is None:
-            told = f"{refusal.remedy} Call workflow_list to see every id."
-            raise WorkflowNotFound(told, **refusal.data) from refusal
+            raise
         try:
             return runs.get(find_run(runs, name))
         except RunNotFound as problem:

@@ -11,7 +11,7 @@ from typing import Final
 from workflowlookup.app import make_catalog
 from workflowlookup.core.building import build
 from workflowlookup.core.model import Workflow
-from workflowlookup.errors import InvalidWorkflow, StorageError
+from workflowlookup.errors import InvalidWorkflow, StorageError, WorkflowNotFound
 from workflowlookup.library.files import DOCUMENT_SUFFIXES, parse_document, read_bytes, summarise
 from workflowlookup.settings import Settings
 
@@ -26,11 +26,22 @@ def open_workflow(name: str, settings: Settings) -> Workflow:
     if name.endswith(DOCUMENT_SUFFIXES) or os.path.basename(name) != name:
         return _parse(read_bytes(name, os.path.dirname(os.path.realpath(name)))[0], name)
     catalog = make_catalog(settings)
+    try:
+        workflow = catalog.get(path or name)
+    except WorkflowNotFound as refusal:
+        raise WorkflowNotFound(f"{refusal.remedy} {_instead(name, settings)}", **refusal.data) from refusal
     if not path:
-        return catalog.get(name)
-    catalog.get(path)
+        return workflow
     file = catalog.snapshot().entries[path].file.path
     return _parse(_from_git(file, revision), file)
+
+
+def _instead(name: str, settings: Settings) -> str:
+    """What to do with a name that is no workflow of the library."""
+    provider, dot, _ = name.partition(".")
+    if dot and provider in settings.providers:
+        return f"Workflows of the provider '{provider}' are called by MCP clients; `workflowlookup tools` lists them."
+    return "Call workflow_list to see every id."
 
 
 def _parse(data: bytes, path: str) -> Workflow:

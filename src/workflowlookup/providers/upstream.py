@@ -242,7 +242,8 @@ class _Link:
         if isinstance(problem, ProviderAway):
             return problem
         if self.child is not None and (self.child.gone.is_set() or self.child.pid is None):
-            cause = await self.child.last_words() if self.child.pid else f"it cannot be started: {_cause(problem)}"
+            not_begun = f"'{self.config.command}' cannot be started: {_cause(problem)}"
+            cause = await self.child.last_words() if self.child.pid else not_begun
         elif self._last_status:
             cause = f"it answered with HTTP status {self._last_status}"
         else:

@@ -142,6 +142,8 @@ class SqliteJournal(SqlJournal):
     def level(self) -> Level:
         """Where the tables are; nothing is made or changed. Raises `StorageError` when they cannot be read."""
         if not os.path.exists(self.path):
+            if not _has_room(os.path.dirname(self.path)):
+                raise self._storage_error("it cannot be made there", _ADVICE[sqlite3.SQLITE_CANTOPEN])
             return Level(version=0, known=len(MIGRATIONS))
         try:
             with contextlib.closing(sqlite3.connect(f"{Path(self.path).as_uri()}?mode=ro", uri=True)) as connection:
@@ -215,6 +217,13 @@ def _level(connection: sqlite3.Connection) -> Level:
         return Level(version=version, known=len(MIGRATIONS))
     (least,) = connection.execute("SELECT MAX(least) FROM levels").fetchone()
     return Level(version=version, known=len(MIGRATIONS), least=least)
+
+
+def _has_room(directory: str) -> bool:
+    """Whether a file could be made in this directory, which is made with it where it is missing."""
+    while not os.path.lexists(directory):
+        directory = os.path.dirname(directory)
+    return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
 
 
 def _identity(path: str) -> object:
