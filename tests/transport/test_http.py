@@ -291,7 +291,8 @@ def test_an_address_that_is_taken_is_said_and_nothing_else(plain, tmp_path):
     assert done.returncode == 1
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
-    assert address in done.stderr
+    assert f"cannot listen at {address}" in done.stderr
+    assert "Name another address with --http" in done.stderr
 
 
 # ── health and figures ──────────────────────────────────────────────────────────────────────────────────────────

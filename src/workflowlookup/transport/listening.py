@@ -115,7 +115,10 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as problem:
         listener.close()
-        raise OSError(problem.errno, f"cannot listen at {host}:{port}: {problem.strerror or problem}") from None
+        raise OSError(
+            problem.errno,
+            f"cannot listen at {host}:{port}: {problem.strerror or problem}. Name another address with --http",
+        ) from None
     return listener
 
 

@@ -42,7 +42,8 @@ _PAGE: Final = """<!doctype html>
 <p class="field"><label for="token">Token</label>
 <input id="token" name="token" type="password" required autocomplete="current-password" spellcheck="false"></p>
 <p><button class="button strong">Sign in</button></p></form>
-<p class="note">An administrator makes one with <code>workflowlookup token create --name NAME --person</code>.</p>
+<p class="note">An administrator makes one with
+<code>workflowlookup token create --name NAME --person --scope run --scope confirm</code>.</p>
 </main></body></html>
 """
 
