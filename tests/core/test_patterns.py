@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflowlookup.core.patterns import _backtracking, _in_linear_time
+from workflowlookup.core.patterns import BadPattern, _backtracking, _in_linear_time, compile_pattern
 
 PLACES = st.one_of(
     st.sampled_from("abAB 0_-.,:/#'\"\n\r\t\x0b\x1c\x1f\x7fé“ẞ"),
@@ -69,6 +69,12 @@ def test_a_plain_pattern_is_searched_in_linear_time(pattern, flags):
 )
 def test_what_might_mean_something_else_is_left_to_the_other_engine(pattern, flags):
     assert _in_linear_time(pattern, flags) is None
+
+
+@pytest.mark.parametrize("pattern", ["a++", "(?:a)++", r"(a)\1++", r"\d{2}+", "[a+]*+"])
+def test_what_is_repeated_is_not_repeated_again(pattern):
+    with pytest.raises(BadPattern, match="nothing to repeat"):
+        compile_pattern(pattern)
 
 
 def test_the_other_engine_is_imported_only_when_it_is_needed():

@@ -54,9 +54,9 @@ def compile_pattern(pattern: str, flags: str = "") -> Search:
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise BadPattern(f"longer than {MAX_PATTERN_LENGTH} characters")
     find_in_linear_time = _in_linear_time(pattern, flags)
-    longest = MOST_STEPS // _most_states(pattern) if find_in_linear_time is not None else -1
     if find_in_linear_time is None:
-        _backtracking(pattern, flags)
+        _backtracking(pattern, flags)  # tells now what is wrong with it
+    longest = MOST_STEPS // _most_states(pattern)
 
     def search(text: str) -> bool:
         remaining = _remaining.get()
@@ -64,8 +64,8 @@ def compile_pattern(pattern: str, flags: str = "") -> Search:
             raise TooSlow
         started = perf_counter()
         try:
-            if len(text) <= longest and text.isascii():
-                return find_in_linear_time(text)  # type: ignore[misc]
+            if find_in_linear_time is not None and len(text) <= longest and text.isascii():
+                return find_in_linear_time(text)
             return _backtracking(pattern, flags)(text, timeout=min(SECONDS_PER_SEARCH, remaining)) is not None
         except TimeoutError as problem:
             raise TooSlow from problem
@@ -113,10 +113,8 @@ def _in_linear_time(pattern: str, flags: str) -> Search | None:
 
 def _most_states(pattern: str) -> int:
     """How many places a plain pattern has, each repetition written out."""
-    return 1 + len(pattern) + sum(int(most or least) for least, most in re.findall(_COUNTS, pattern))
-
-
-_COUNTS: Final = r"\{(\d+)(?:,(\d*))?\}"
+    counts = re.findall(r"\{(\d+)(?:,(\d*))?\}", pattern)
+    return 1 + len(pattern) + sum(int(most or least) for least, most in counts)
 
 
 # ── by backtracking ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,11 +139,9 @@ def _backtracking(pattern: str, flags: str) -> Callable[..., object]:
 
 
 def _without_escapes(pattern: str) -> str:
-    """The pattern with escapes and classes as one letter each and groups plain; references stay as backslashes."""
+    """The pattern with escapes and classes as one letter each."""
     plain = re.sub(r"\\[pP]\{[^}]*\}", "x", pattern)
-    plain = re.sub(r"\\[1-9k]", "\\\\", plain)
-    plain = re.sub(r"\\[^\\]|\[(?:\\.|[^\]\\])*\]", "x", plain, flags=re.DOTALL)
-    return re.sub(r"\(\?(?::|P?<\w+>)", "(", plain)
+    return re.sub(r"\\[^\\]|\[(?:\\.|[^\]\\])*\]", "x", plain, flags=re.DOTALL)
 
 
 _REWRITTEN: Final = r"""(?xs)
