@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from make import document, step, write
 from workflowlookup.core.building import build
@@ -102,7 +103,7 @@ def test_the_library_is_searched_while_one_types(furnished, serve, window):
     page.keyboard.press("/")
     page.keyboard.type("announcement")
     page.get_by_role("list", name="Workflows").get_by_text("bug-investigation").wait_for(state="detached")
-    assert page.get_by_role("list", name="Workflows").get_by_role("listitem").count() == 1
+    expect(page.get_by_role("list", name="Workflows").get_by_role("listitem")).to_have_count(1)
     assert page.evaluate("document.activeElement.id") == "q"
     page.wait_for_url("**/library?q=announcement")
     page.go_back()
@@ -117,7 +118,7 @@ def test_runs_are_filtered_in_place(furnished, serve, window):
     assert "since=1h" in page.url
     page.get_by_role("link", name="Clear").click()
     page.get_by_role("link", name=re.compile("wait for a person")).click()
-    assert page.locator("#rows li").count() == 2
+    expect(page.locator("#rows li")).to_have_count(2)
 
 
 def test_the_keyboard_leads_everywhere(furnished, serve, window):
@@ -193,12 +194,12 @@ def test_versions_and_times_are_chosen(furnished, serve, window):
     page.get_by_role("link", name="release").click()
     page.get_by_label("Beside it").select_option("")
     page.get_by_role("button", name="Show").click()
-    assert page.locator(".plot .version").count() == 0
+    expect(page.locator(".plot .version")).to_have_count(0)
     page = opened.open("/library/release")
     page.get_by_label("From version 1.1.0").check()
     page.get_by_label("To version 1.0.0").check()
     page.get_by_role("button", name="Compare").click()
-    assert page.locator(".badge.removed").count() == 1
+    expect(page.locator(".badge.removed")).to_have_count(1)
 
 
 # ── doing things ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -228,7 +229,7 @@ def test_a_reader_is_offered_nothing_to_do(site, serve, window):
     opened = window(serve(site), "reader")
     page = opened.open(f"/runs/{site.named['held']}")
 
-    assert page.get_by_role("button", name=re.compile("Confirm|Deny|Cancel|Start anew")).count() == 0
+    expect(page.get_by_role("button", name=re.compile("Confirm|Deny|Cancel|Start anew"))).to_have_count(0)
     assert "You may look, but not answer" in page.inner_text("#now")
 
 
@@ -269,12 +270,12 @@ def test_a_run_changes_while_it_is_watched_and_what_was_opened_stays_open(site, 
     site.runs.submit(run.id, "tests", "$ make test: 12 passed", {"platforms": []})
     page.locator("#now").get_by_text("Follow every link").wait_for()
 
-    assert page.locator("#timeline details[open]").count() == 1
-    assert page.locator("#timeline li[data-kept]").count() == 1
+    expect(page.locator("#timeline details[open]")).to_have_count(1)
+    expect(page.locator("#timeline li[data-kept]")).to_have_count(1)
     numbers = page.evaluate("[...document.querySelectorAll('#timeline > li')].map((one) => one.id)")
     assert numbers == [f"e{record.sequence}" for record in site.runs.history(run.id)]
     assert "waiting for output, step Follow every link" in page.locator("#news").inner_text()
-    assert page.locator('.flow a.waiting[href="#why-links"]').count() == 1
+    expect(page.locator('.flow a.waiting[href="#why-links"]')).to_have_count(1)
 
 
 def test_two_people_look_at_one_run_and_one_of_them_answers(site, serve, window):
@@ -288,7 +289,7 @@ def test_two_people_look_at_one_run_and_one_of_them_answers(site, serve, window)
     mine.get_by_text("You confirmed the step.").wait_for()
     theirs.locator("#now").get_by_text("Announce it").wait_for()
 
-    assert theirs.get_by_role("button", name="Confirm").count() == 0
+    expect(theirs.get_by_role("button", name="Confirm")).to_have_count(0)
     assert "I agree." in theirs.locator("#timeline").inner_text()
     assert site.runs.get(site.named["held"]).answers["publish"][1].note == "I agree."
 
@@ -323,7 +324,7 @@ def test_hostile_outputs_are_text(empty, serve, window):
     for path in (f"/runs/{run.id}", "/runs", "/library", "/library/hostile", "/statistics/hostile"):
         page = opened.open(path)
         page.wait_for_timeout(200)
-        assert page.locator("main :is(script, i, u, s, img)").count() == 0
+        expect(page.locator("main :is(script, i, u, s, img)")).to_have_count(0)
     page = opened.open(f"/runs/{run.id}")
     shown = page.locator("#now pre.output")
     assert '<script>alert("owned")</script>' in shown.inner_text()
