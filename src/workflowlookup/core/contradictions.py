@@ -26,7 +26,7 @@ from workflowlookup.core.model import (
     SchemaRule,
 )
 from workflowlookup.core.patterns import BadPattern, TooSlow, compile_pattern
-from workflowlookup.core.rules import RULES
+from workflowlookup.core.rules import passes
 from workflowlookup.core.schemas import BadSchema, PathTo, compile_schema, show
 from workflowlookup.core.values import Json, is_number
 
@@ -184,7 +184,7 @@ def _passes(rule: Rule, text: str) -> bool | None:
     try:
         if isinstance(rule, RegexRule):
             return compile_pattern(rule.pattern, rule.flags)(text)
-        return not any(True for _ in RULES[type(rule)](rule, text))
+        return passes(rule, text)
     except (BadPattern, BadSchema, TooSlow):
         return None
 

@@ -20,6 +20,8 @@ SECONDS_PER_REQUEST: Final = 0.5
 WORTH_COUNTING: Final = 0.0005
 MOST_STEPS: Final = 3_000_000
 """That a search may take which cannot be given up."""
+UNTIMED_STEPS: Final = 1_000_000
+"""That the searches of a request may take together before they are timed: some milliseconds, tens at the very worst."""
 FLAGS: Final = "gimsuy"
 
 Search = Callable[[str], bool]
@@ -34,10 +36,13 @@ class TooSlow(Exception):
 
 
 _remaining: ContextVar[float] = ContextVar("_remaining", default=SECONDS_PER_REQUEST)
+_untimed: Final = [UNTIMED_STEPS]
+"""What is left of them. Threads may take from each other: then the clock is looked at sooner."""
 
 
 def start_budget() -> None:
     """Give the searches that follow, in this thread or task, a new `SECONDS_PER_REQUEST` to share."""
+    _untimed[0] = UNTIMED_STEPS
     if _remaining.get() != SECONDS_PER_REQUEST:
         _remaining.set(SECONDS_PER_REQUEST)
 
@@ -53,28 +58,42 @@ def compile_pattern(pattern: str, flags: str = "") -> Search:
         raise BadPattern(f"unknown flag '{unknown[0]}' (known: {' '.join(FLAGS)})")
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise BadPattern(f"longer than {MAX_PATTERN_LENGTH} characters")
-    find_in_linear_time = _in_linear_time(pattern, flags)
-    if find_in_linear_time is None:
+    find = _in_linear_time(pattern, flags)
+    states = _most_states(pattern)
+
+    def give_up_in_time(text: str) -> bool:
+        return _timed(lambda seconds: _backtracking(pattern, flags)(text, timeout=seconds) is not None)
+
+    if find is None:
         _backtracking(pattern, flags)  # tells now what is wrong with it
-    longest = MOST_STEPS // _most_states(pattern)
+        return give_up_in_time
 
     def search(text: str) -> bool:
-        remaining = _remaining.get()
-        if remaining <= 0:
-            raise TooSlow
-        started = perf_counter()
-        try:
-            if find_in_linear_time is not None and len(text) <= longest and text.isascii():
-                return find_in_linear_time(text)
-            return _backtracking(pattern, flags)(text, timeout=min(SECONDS_PER_SEARCH, remaining)) is not None
-        except TimeoutError as problem:
-            raise TooSlow from problem
-        finally:
-            spent = perf_counter() - started
-            if spent > WORTH_COUNTING:
-                _remaining.set(remaining - spent)
+        steps = len(text) * states
+        if not text.isascii() or steps > MOST_STEPS:
+            return give_up_in_time(text)
+        if steps <= _untimed[0]:
+            _untimed[0] -= steps
+            return find(text)
+        return _timed(lambda _: find(text))
 
     return search
+
+
+def _timed(find: Callable[[float], bool]) -> bool:
+    """What a search finds that gets so many seconds; they are taken from what the request has left."""
+    remaining = _remaining.get()
+    if remaining <= 0:
+        raise TooSlow
+    started = perf_counter()
+    try:
+        return find(min(SECONDS_PER_SEARCH, remaining))
+    except TimeoutError as problem:
+        raise TooSlow from problem
+    finally:
+        spent = perf_counter() - started
+        if spent > WORTH_COUNTING:
+            _remaining.set(remaining - spent)
 
 
 # ── in linear time ──────────────────────────────────────────────────────────────────────────────────────────────────

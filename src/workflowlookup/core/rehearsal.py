@@ -37,7 +37,7 @@ from workflowlookup.core.navigation import (
     split_instance,
 )
 from workflowlookup.core.patterns import start_budget
-from workflowlookup.core.rules import RULES
+from workflowlookup.core.rules import passes
 from workflowlookup.core.schemas import PathTo, suggest
 from workflowlookup.core.validation import judge
 from workflowlookup.core.values import Context, Json
@@ -369,7 +369,7 @@ class Coverage:
         """An output was judged: which rules counted, and how each of them answered."""
         for name, rule in _rules_of(step):
             if evaluate(rule.condition, context):
-                self.rules[step.id, name].seen.add(not any(True for _ in RULES[type(rule)](rule, output)))
+                self.rules[step.id, name].seen.add(passes(rule, output))
 
 
 def conditions_of(step: Step) -> Iterator[tuple[str, Condition]]:

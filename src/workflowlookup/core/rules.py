@@ -1,7 +1,8 @@
 """The rules that an output can be judged by: one function each, and the table `RULES`.
 
-A rule gives an `Issue` for what is wrong and nothing when all is well. A new rule is a struct in `model.py`, a
-function here, a line in `RULES` and a property in `workflow.schema.json`.
+A rule is made ready once: its function here gives another one, which tells what is wrong with an output, and nothing
+when all is well. A new rule is a struct in `model.py`, a function here, a line in `RULES` and a property in
+`workflow.schema.json`.
 """
 
 import itertools
@@ -11,10 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.model import ContainsRule, Issue, LengthRule, RegexRule, SchemaRule
+from workflowlookup.core.model import ContainsRule, Issue, LengthRule, RegexRule, Rule, SchemaRule
 from workflowlookup.core.patterns import TooSlow, compile_pattern
 from workflowlookup.core.schemas import compile_schema_text, misfits
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
+from workflowlookup.core.values import Context
 
 _FENCE: Final = "```"
 _BLANKS: Final = " \t\r\n"
@@ -22,95 +24,92 @@ _JSON_BEGINS_WITH: Final = frozenset('{["-0123456789tfn')
 _MOST_MISFITS: Final = 5
 MOST_JSON: Final = 256 * 1024
 
-
-def contains(rule: ContainsRule, output: str) -> Sequence[Issue]:
-    if rule.value in output:
-        return ()
-    hint = " The case counts." if rule.value.casefold() in output.casefold() else ""
-    return [
-        Issue(
-            message=rule.message or f'Output must include "{rule.value}"',
-            suggestion=f'Include the text "{rule.value}" in the output.{hint}',
-        )
-    ]
+Check = Callable[[str, Context], Sequence[Issue] | None]
+"""What is wrong with an output; None when nothing was asked of it in this context, which rules alone always ask."""
 
 
-def regex(rule: RegexRule, output: str) -> Sequence[Issue]:
-    """Raises `BadPattern` for a pattern that does not compile."""
-    try:
-        if compile_pattern(rule.pattern, rule.flags)(output):
+def contains(rule: ContainsRule) -> Check:
+    value = rule.value
+    message, suggestion = rule.message or f'Output must include "{value}"', f'Include the text "{value}" in the output.'
+    absent = (Issue(message=message, suggestion=suggestion),)
+    in_other_case = (Issue(message=message, suggestion=f"{suggestion} The case counts."),)
+
+    def check(output: str, _: Context) -> Sequence[Issue]:
+        if value in output:
             return ()
-    except TooSlow:
-        message = f"The pattern {rule.pattern} took too long on this output and was given up"
-        suggestion = "Shorten the output; the author should simplify the pattern, which backtracks without end."
-        return [Issue(message=message, suggestion=suggestion, is_undecided=True)]
+        return in_other_case if value.casefold() in output.casefold() else absent
+
+    return check
+
+
+def regex(rule: RegexRule) -> Check:
+    """Raises `BadPattern` for a pattern that does not compile."""
+    search = compile_pattern(rule.pattern, rule.flags)
     flags = f" (flags {rule.flags})" if rule.flags else ""
-    return [
+    absent = (
         Issue(
             message=rule.message or f"Output does not match pattern {rule.pattern}",
             suggestion=f"Change the output so that it matches the pattern {rule.pattern}{flags}.",
-        )
-    ]
+        ),
+    )
+
+    def check(output: str, _: Context) -> Sequence[Issue]:
+        try:
+            return () if search(output) else absent
+        except TooSlow:
+            message = f"The pattern {rule.pattern} took too long on this output and was given up"
+            suggestion = "Shorten the output; the author should simplify the pattern, which backtracks without end."
+            return (Issue(message=message, suggestion=suggestion, is_undecided=True),)
+
+    return check
 
 
-def length(rule: LengthRule, output: str) -> Sequence[Issue]:
-    found = len(output)
-    if rule.min is not None and found < rule.min:
-        missing = rule.min - found
-        return [
-            Issue(
-                message=rule.message or f"Output shorter than minimum length {rule.min}",
-                suggestion=f"Add at least {missing} more characters (now {found}, at least {rule.min} are needed).",
-            )
-        ]
-    if rule.max is not None and found > rule.max:
-        return [
-            Issue(
-                message=rule.message or f"Output exceeds maximum length {rule.max}",
-                suggestion=f"Remove at least {found - rule.max} characters (now {found}, at most {rule.max}).",
-            )
-        ]
-    return ()
+def length(rule: LengthRule) -> Check:
+    least, most = rule.min, rule.max
+
+    def check(output: str, _: Context) -> Sequence[Issue]:
+        found = len(output)
+        if least is not None and found < least:
+            message = rule.message or f"Output shorter than minimum length {least}"
+            advice = f"Add at least {least - found} more characters (now {found}, at least {least} are needed)."
+        elif most is not None and found > most:
+            message = rule.message or f"Output exceeds maximum length {most}"
+            advice = f"Remove at least {found - most} characters (now {found}, at most {most})."
+        else:
+            return ()
+        return (Issue(message=message, suggestion=advice),)
+
+    return check
 
 
-def schema(rule: SchemaRule, output: str) -> Sequence[Issue]:
+def schema(rule: SchemaRule) -> Check:
     """JSON, bare or inside one Markdown code fence. Raises `BadSchema` for a malformed JSON Schema."""
     validator = compile_schema_text(bytes(rule.schema))
-    if len(output) > MOST_JSON:
-        return [
-            Issue(
-                message=rule.message or "Output is too long to be checked as JSON",
-                suggestion=f"Shorten the JSON to at most {MOST_JSON:,} characters (now {len(output):,}).",
-            )
-        ]
-    text = _unfenced(output).lstrip(_BLANKS)
-    if text and text[0] not in _JSON_BEGINS_WITH:
-        return [
-            Issue(
-                message=rule.message or "Output is not valid JSON",
-                suggestion=f"Answer with JSON and nothing else: this begins with '{text[0]}', which no JSON does.",
-            )
-        ]
-    try:
-        value = parse_json(text.encode())
-    except SyntaxProblem as problem:
-        return [
-            Issue(
-                message=rule.message or "Output is not valid JSON",
-                suggestion=f"Answer with JSON and nothing else: {problem.message}. {problem.suggestions[0]}.",
-            )
-        ]
-    found = list(itertools.islice(misfits(validator, value, msgspec.json.decode(rule.schema)), _MOST_MISFITS + 1))
-    if not found:
-        return ()
-    sentences = "; ".join(misfit.sentence() for misfit in found[:_MOST_MISFITS])
-    more = "; and more" if len(found) > _MOST_MISFITS else ""
-    return [
-        Issue(
-            message=rule.message or f"Output does not fit the JSON Schema: {sentences}",
-            suggestion=f"Mend the JSON: {sentences}{more}.",
-        )
-    ]
+
+    def check(output: str, _: Context) -> Sequence[Issue]:
+        if len(output) > MOST_JSON:
+            advice = f"Shorten the JSON to at most {MOST_JSON:,} characters (now {len(output):,})."
+            return (Issue(message=rule.message or "Output is too long to be checked as JSON", suggestion=advice),)
+        text = _unfenced(output).lstrip(_BLANKS)
+        if text and text[0] not in _JSON_BEGINS_WITH:
+            return no_json(f"this begins with '{text[0]}', which no JSON does")
+        try:
+            value = parse_json(text.encode())
+        except SyntaxProblem as problem:
+            return no_json(f"{problem.message}. {problem.suggestions[0]}")
+        found = list(itertools.islice(misfits(validator, value, msgspec.json.decode(rule.schema)), _MOST_MISFITS + 1))
+        if not found:
+            return ()
+        sentences = "; ".join(misfit.sentence() for misfit in found[:_MOST_MISFITS])
+        more = "; and more" if len(found) > _MOST_MISFITS else ""
+        message = rule.message or f"Output does not fit the JSON Schema: {sentences}"
+        return (Issue(message=message, suggestion=f"Mend the JSON: {sentences}{more}."),)
+
+    def no_json(why: str) -> Sequence[Issue]:
+        advice = f"Answer with JSON and nothing else: {why}."
+        return (Issue(message=rule.message or "Output is not valid JSON", suggestion=advice),)
+
+    return check
 
 
 def _unfenced(output: str) -> str:
@@ -122,6 +121,11 @@ def _unfenced(output: str) -> str:
     return inside if newline and f"\n{_FENCE}" not in f"\n{inside}" else output
 
 
-RULES: Final[Mapping[type, Callable[[Any, str], Sequence[Issue]]]] = MappingProxyType(
+RULES: Final[Mapping[type, Callable[[Any], Check]]] = MappingProxyType(
     {ContainsRule: contains, RegexRule: regex, LengthRule: length, SchemaRule: schema}
 )
+
+
+def passes(rule: Rule, output: str) -> bool:
+    """Whether an output meets a rule, whatever its condition. Raises `BadPattern` and `BadSchema`."""
+    return not RULES[type(rule)](rule)(output, {})

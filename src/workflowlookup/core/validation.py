@@ -1,23 +1,29 @@
 """Judging an output: `judge(criteria, output, context)` gives a `Verdict`.
 
 A rule whose condition does not hold is left out of its group: it neither passes nor fails. A group with nothing left
-passes. The messages are the author's, in the order in which they were written.
+passes. The messages are the author's, in the order in which they were written. Criteria are made ready with the first
+output and kept: what they ask is asked again and again.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
-from workflowlookup.core.conditions import Condition, evaluate
+from workflowlookup.core.conditions import evaluate
 from workflowlookup.core.guidance import describe_criterion
-from workflowlookup.core.model import AllOf, AnyOf, Criterion, Issue, Malformed, Not, Verdict
+from workflowlookup.core.model import AllOf, AnyOf, Criterion, Issue, Malformed, Not, Rule, Verdict
 from workflowlookup.core.patterns import BadPattern
-from workflowlookup.core.rules import RULES
+from workflowlookup.core.rules import RULES, Check
 from workflowlookup.core.schemas import BadSchema
 from workflowlookup.core.values import Context
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 
-_find_rule = dict(RULES).get  # the same table, without the price of being read-only
+MOST_READY: Final = 512
+
 _PASSED = Verdict()
 _BLANK = Issue(message="Output is empty or invalid.", suggestion="Give an output that says what was done.")
+
+_ready: dict[int, tuple[Criterion, Check]] = {}
+"""By identity: criteria are part of a document, which never changes."""
 
 
 def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
@@ -26,9 +32,14 @@ def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
     Raises `InvalidCriteria` for criteria that cannot be judged by, `InvalidWorkflow` for such a JSON Schema in them.
     """
     if criteria is None:
-        return Verdict(issues=() if output.strip() else (_BLANK,))
+        return _PASSED if output.strip() else Verdict(issues=(_BLANK,))
+    known = _ready.get(id(criteria))
+    if known is None or known[0] is not criteria:
+        if len(_ready) >= MOST_READY:
+            _ready.clear()
+        known = _ready[id(criteria)] = (criteria, _check_of(criteria))
     try:
-        issues = _issues(criteria, output, context)
+        issues = known[1](output, context)
         return Verdict(issues=tuple(issues)) if issues else _PASSED
     except BadPattern as problem:
         details = f"Invalid regex pattern: {problem}"
@@ -38,33 +49,80 @@ def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
         raise InvalidWorkflow(f"{details}. Ask the author to mend it.", details=details) from problem
 
 
-def _issues(criterion: Criterion, output: str, context: Context) -> Sequence[Issue] | None:
-    """What is wrong; nothing when all is well, None when the criterion does not count."""
-    rule = _find_rule(type(criterion))
-    if rule is not None:
-        condition: Condition | None = criterion.condition  # type: ignore[union-attr]
-        return rule(criterion, output) if condition is None or evaluate(condition, context) else None
+def _check_of(criterion: Criterion) -> Check:
     match criterion:
         case AllOf(parts=parts):
-            return [issue for part in parts for issue in _issues(part, output, context) or ()]
+            return _all_of([_check_of(part) for part in parts])
         case AnyOf(parts=parts):
-            counted = _counted(parts, output, context)
-            if not all(counted):
-                return []
-            lead = [_one_of(len(counted))] if len(counted) > 1 else []
-            return [*lead, *(issue for found in counted for issue in found)]
+            return _any_of([_check_of(part) for part in parts])
         case Not(part=part):
-            if not _counts(part, context):
-                return None
-            found = _issues(part, output, context)
-            return [issue for issue in found if issue.is_undecided] if found else [_unwanted(describe_criterion(part))]
+            return _opposite(part)
         case Malformed(reason=reason):
-            raise InvalidCriteria(f"{reason}. Ask the author to mend the criteria.", details=reason)
-    raise AssertionError(criterion)
+            return _refusal(InvalidCriteria(f"{reason}. Ask the author to mend the criteria.", details=reason))
+        case rule:
+            return _check_of_rule(rule)
 
 
-def _counted(parts: Sequence[Criterion], output: str, context: Context) -> list[Sequence[Issue]]:
-    return [found for part in parts if (found := _issues(part, output, context)) is not None]
+def _check_of_rule(rule: Rule) -> Check:
+    """The rule, where its condition holds; one that cannot be applied is refused when it counts, and not before."""
+    try:
+        check = RULES[type(rule)](rule)
+    except (BadPattern, BadSchema) as problem:
+        check = _refusal(problem)
+    condition = rule.condition
+    if not condition:
+        return check
+    return lambda output, context: check(output, context) if evaluate(condition, context) else None
+
+
+def _refusal(problem: Exception) -> Check:
+    def refuse(_: str, __: Context) -> Sequence[Issue]:
+        raise problem.with_traceback(None)
+
+    return refuse
+
+
+def _all_of(parts: Sequence[Check]) -> Check:
+    def check(output: str, context: Context) -> Sequence[Issue]:
+        issues: list[Issue] = []
+        for part in parts:
+            found = part(output, context)
+            if found:
+                issues += found
+        return issues
+
+    return check
+
+
+def _any_of(parts: Sequence[Check]) -> Check:
+    def check(output: str, context: Context) -> Sequence[Issue]:
+        issues: list[Issue] = []
+        failed = 0
+        is_met = False
+        for part in parts:
+            found = part(output, context)
+            if found:
+                failed += 1
+                issues += found
+            elif found is not None:
+                is_met = True
+        if is_met:
+            return ()
+        return [_one_of(failed), *issues] if failed > 1 else issues
+
+    return check
+
+
+def _opposite(part: Criterion) -> Check:
+    met, unwanted = _check_of(part), (_unwanted(describe_criterion(part)),)
+
+    def check(output: str, context: Context) -> Sequence[Issue] | None:
+        if not _counts(part, context):
+            return None
+        found = met(output, context)
+        return [issue for issue in found if issue.is_undecided] if found else unwanted
+
+    return check
 
 
 def _counts(criterion: Criterion, context: Context) -> bool:

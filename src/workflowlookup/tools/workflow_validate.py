@@ -40,14 +40,13 @@ def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -
         verdict = judge(criteria, output, scope_of(workflow, wanted, known))
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         raise type(refusal)(refusal.remedy, workflowId=workflow.id, stepId=wanted, **refusal.data) from refusal
-    issues = verdict.issues
-    if not issues:
+    if not verdict.issues:
         return _VALID
-    return {
-        "valid": False,
-        "issues": [issue.message for issue in issues],
-        "suggestions": [REVIEW, *dict.fromkeys([issue.suggestion for issue in issues])],
-    }
+    messages, suggestions = [], {REVIEW: True}  # a dict as a set that keeps its order
+    for issue in verdict.issues:
+        messages.append(issue.message)
+        suggestions[issue.suggestion] = True
+    return {"valid": False, "issues": messages, "suggestions": list(suggestions)}
 
 
 TOOL = Tool(
