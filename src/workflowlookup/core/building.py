@@ -1,6 +1,5 @@
 """The model that a sound document means: `build`. What is wrong with one that is not is in `document`."""
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -50,6 +49,8 @@ def build(document: Mapping[str, Json]) -> Workflow:
         enclosing=dict(_enclosing(flow, ())),
         order=tuple(step.id for step in flow),
         ids=frozenset(steps),
+        has_loops=len(flow) != len(steps),
+        total_steps=len(document["steps"]),
         preconditions=tuple(document.get("preconditions", ())),
         clarification_prompts=tuple(document.get("clarificationPrompts", ())),
         meta_guidance=tuple(document.get("metaGuidance", ())),
@@ -147,8 +148,11 @@ def call_of(data: Mapping[str, Any]) -> Call:
 
 
 def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tuple[Condition, ...] | None:
-    """The conditions of rules, fragments, delegations and the confirmation, unless there are templates or too many."""
-    if b"{{" in msgspec.json.encode(data) or _has_pieces(data.get("promptBlocks", {})):
+    """The conditions of rules, fragments, delegations and the confirmation, unless they are too many.
+
+    The arguments of a call are told as JSON, in which a template may become more than text.
+    """
+    if b"{{" in msgspec.json.encode(data.get("call")):
         return None
     conditions = [
         confirmation_of(data),
@@ -158,12 +162,6 @@ def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tu
     ]
     told_by = tuple(condition for condition in conditions if isinstance(condition, Mapping))
     return told_by if len(told_by) <= MOST_DECIDING else None
-
-
-def _has_pieces(blocks: Mapping[str, Any]) -> bool:
-    """Whether some block is put together from pieces, which may make a template only together."""
-    lists = [block if name != "goal" and isinstance(block, list) else [block] for name, block in blocks.items()]
-    return any(not isinstance(block, str) for block in itertools.chain(*lists))
 
 
 def _functions(data: Mapping[str, Any]) -> tuple[Function, ...]:

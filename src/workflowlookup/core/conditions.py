@@ -125,7 +125,9 @@ def _about_variable(condition: Condition) -> Iterator[_Predicate]:
 
 
 def _asks(name: str, operator: Operator, expected: Json) -> _Predicate:
-    return lambda context: operator(context[name] if name in context else lookup(context, name), expected)
+    if "." not in name:
+        return lambda context: operator(context.get(name), expected)
+    return lambda context: operator(lookup(context, name), expected)
 
 
 def _opposite(part: _Predicate) -> _Predicate:

@@ -42,6 +42,8 @@ _MODEL_HINTS: Final[Mapping[str, str]] = {
 }
 
 Fill = Callable[[str], str]
+ValueOf = Callable[[Context, str], Json]
+"""What stands for a variable in a template; None when it is not set."""
 
 
 class Guidance(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +59,7 @@ class Guidance(msgspec.Struct, frozen=True, kw_only=True):
     """The variables of templates that are not set; the warnings name them."""
 
 
-def guide(workflow: Workflow, found: Next) -> Guidance:
+def guide(workflow: Workflow, found: Next, value_of: ValueOf = lookup) -> Guidance:
     """Everything the agent is told about the step that comes next."""
     step = found.step
     if step is None:
@@ -65,7 +67,7 @@ def guide(workflow: Workflow, found: Next) -> Guidance:
             step={}, prompt=COMPLETE, model_hint="", requires_confirmation=False, criteria=(), warnings=found.warnings
         )
     unset: dict[str, None] = {}
-    fill = filler(found.context, unset)
+    fill = filler(found.context, unset, value_of)
     view = view_step(step, found, fill)
     prompt = compose(workflow, step, found, view, fill)
     return Guidance(
@@ -90,7 +92,7 @@ def warn_of_unset(names: Collection[str]) -> tuple[str, ...]:
 # ── templates ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def filler(context: Context, unset: dict[str, None]) -> Fill:
+def filler(context: Context, unset: dict[str, None], value_of: ValueOf = lookup) -> Fill:
     """A function that fills templates from the context and notes the variables that are not set.
 
     All that it fills in together is at most `MOST_FILLED` characters; what is beyond stays as written.
@@ -102,11 +104,11 @@ def filler(context: Context, unset: dict[str, None]) -> Fill:
         name = found["name"]
         if name is None:
             return "{{"
-        value = lookup(context, name)
+        value = value_of(context, name)
         if value is None:
             unset[name] = None
             return found[0]
-        words = _as_words(value)
+        words = as_words(value)
         room -= len(words)
         return words if room >= 0 else found[0]
 
@@ -133,7 +135,7 @@ def fill_values(value: Json, context: Context, fill: Fill) -> Json:
     return value
 
 
-def _as_words(value: Json) -> str:
+def as_words(value: Json) -> str:
     text = as_text(value)
     if text is not None:
         return text
@@ -200,7 +202,7 @@ def prompt_text(step: PromptStep, context: Context, fill: Fill) -> str:
     if step.call is not None:
         parts.append(_call(step.call, context, fill))
     if step.template_call and not parts:
-        parts.append(f"{fill(step.title)}. (The author calls a template here: {_as_words(step.template_call)})")
+        parts.append(f"{fill(step.title)}. (The author calls a template here: {as_words(step.template_call)})")
     return "\n\n".join(parts)
 
 
@@ -211,7 +213,7 @@ def _call(call: Call, context: Context, fill: Fill) -> str:
         name = f"`{call.workflow}` of the provider `{call.provider}`"
         return f"Run the workflow {name} with the input that you were given. Use its result as the output{save}."
     arguments = fill_values(call.arguments, context, fill)
-    shown = f" with these arguments:\n\n```json\n{_as_words(arguments)}\n```\n\n" if arguments else ". "
+    shown = f" with these arguments:\n\n```json\n{as_words(arguments)}\n```\n\n" if arguments else ". "
     return f"Call the tool `{call.tool}` of the MCP server `{call.server}`{shown}Use its answer as the output{save}."
 
 
@@ -248,13 +250,13 @@ def _block(value: Json) -> str:
         for key in ("text", "refId", "prompt"):
             if isinstance(value.get(key), str):
                 return str(value[key])
-    return _as_words(value)
+    return as_words(value)
 
 
 def _delegation(item: Mapping[str, Any]) -> str:
     name = item.get("workflowId") or item.get("title") or item.get("id") or "delegate"
     rest = {key: value for key, value in item.items() if key not in ("workflowId", "title", "id", "runCondition")}
-    return f"{name}: {_as_words(rest)}" if rest else str(name)
+    return f"{name}: {as_words(rest)}" if rest else str(name)
 
 
 def _functions(workflow: Workflow, step: PromptStep) -> Iterator[str]:
@@ -268,7 +270,7 @@ def _functions(workflow: Workflow, step: PromptStep) -> Iterator[str]:
     }
     calls: dict[str, list[str]] = {}
     for call in step.function_calls:
-        calls.setdefault(call.name, []).append(_as_words(dict(call.args)))
+        calls.setdefault(call.name, []).append(as_words(dict(call.args)))
     names = [reference.partition("(")[0] for reference in step.function_references]
     for name in dict.fromkeys((*names, *calls)):
         if name in known:
@@ -283,7 +285,7 @@ def _loop_lines(loop: LoopPosition) -> Iterator[str]:
         yield f"Total Items: {loop.total}" if loop.index is not msgspec.UNSET else f"Total Iterations: {loop.total}"
     if loop.index is not msgspec.UNSET:
         yield f"Current Index: {loop.index}"
-        yield f"Current Item: {_as_words(loop.item)}"
+        yield f"Current Item: {as_words(loop.item)}"
 
 
 def requires_confirmation(step: PromptStep, context: Context) -> bool:

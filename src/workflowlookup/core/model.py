@@ -162,7 +162,8 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     criteria: Criterion | None = None
     requirements: tuple[Requirement, ...] = ()
     told_by: tuple[Condition, ...] | None = None
-    """What decides what the agent is told: the same truths, the same words. None when values are written into them."""
+    """What decides what the agent is told: the same truths, the same words, but for the values of templates in them.
+    None when that is not so."""
     model_tier: str = ""
     model_hint: str = ""
     function_definitions: tuple[Function, ...] = ()
@@ -227,6 +228,9 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     order: tuple[str, ...]
     """The ids in `flow`."""
     ids: frozenset[str]
+    has_loops: bool
+    total_steps: int
+    """How many steps the author wrote at the top level."""
     preconditions: tuple[str, ...] = ()
     clarification_prompts: tuple[str, ...] = ()
     meta_guidance: tuple[str, ...] = ()
@@ -253,11 +257,6 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
         """Whether neither an agent nor a person has a part in it: the server, or another system, does every step."""
         steps = [step for step in self.every_step if isinstance(step, PromptStep)]
         return all(step.call is not None and not step.require_confirmation for step in steps)
-
-    @property
-    def total_steps(self) -> int:
-        """How many steps the author wrote at the top level."""
-        return len(self.document["steps"])
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True):

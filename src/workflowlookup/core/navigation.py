@@ -15,7 +15,7 @@ How a loop is walked, iteration by iteration:
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
@@ -146,9 +146,26 @@ def next_step(
 
     Who remembers which loops are iterating need not name what was completed in their iterations before.
     """
-    if len(workflow.flow) == len(workflow.steps):  # no loops
-        return _next_in_line(workflow, completed, context)
-    route = _Walk(workflow, completed, lists, iterating)
+    if workflow.has_loops:
+        return _next_of_walk(_Walk(workflow, completed, lists, iterating), workflow, context)
+    done = completed if isinstance(completed, set) else set(completed)
+    known = done if done <= workflow.ids else done & workflow.ids
+    is_most = known is done and 2 * len(done) > len(workflow.order)
+    is_beginning = is_most and done.isdisjoint(workflow.order[len(done) :])
+    found: PromptStep | None = None
+    skipped: list[Skipped] = []
+    for step in workflow.flow[len(done) :] if is_beginning else workflow.flow:
+        if step.id in done:
+            continue
+        if step.run_condition is None or evaluate(step.run_condition, context):
+            found = step  # type: ignore[assignment]  # there are no loops
+            break
+        skipped.append(Skipped(step_id=step.id, condition=step.run_condition))
+    warnings = () if known is done else (_ignored([id_ for id_ in completed if id_ not in known], completed),)
+    return Next(found, found.id if found else "", context, None, tuple(skipped), warnings, len(known))
+
+
+def _next_of_walk(route: "_Walk", workflow: Workflow, context: Context) -> Next:
     found = next(route.steps(workflow.flow, (), context, is_past=False), None)
     step, instance_id, scope, loop = found if found else (None, "", context, None)
     return Next(
@@ -161,25 +178,6 @@ def next_step(
         completed=route.known,
         left=tuple(route.left),
     )
-
-
-def _next_in_line(workflow: Workflow, completed: Collection[str], context: Context) -> Next:
-    """The walk through a workflow without loops."""
-    done = completed if isinstance(completed, set) else set(completed)
-    known = done if done <= workflow.ids else done & workflow.ids
-    is_most = known is done and 2 * len(done) > len(workflow.order)
-    is_beginning = is_most and done.isdisjoint(workflow.order[len(done) :])
-    found: PromptStep | None = None
-    skipped: list[Skipped] = []
-    for step in workflow.flow[len(done) :] if is_beginning else workflow.flow:
-        if step.id in done:
-            continue
-        if step.run_condition is None or evaluate(step.run_condition, context):
-            found = cast("PromptStep", step)
-            break
-        skipped.append(Skipped(step_id=step.id, condition=step.run_condition))
-    warnings = () if known is done else (_ignored([id_ for id_ in completed if id_ not in known], completed),)
-    return Next(found, found.id if found else "", context, None, tuple(skipped), warnings, len(known))
 
 
 def _ignored(unknown: Sequence[str], completed: Collection[str]) -> str:

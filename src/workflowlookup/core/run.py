@@ -242,8 +242,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """How many steps there will be, as far as that is known: loops decide it on the way."""
         if self.state is State.COMPLETED:
             return len(self.results)
-        has_loops = len(self.workflow.flow) != len(self.workflow.steps)
-        return None if has_loops else self.workflow.total_steps - len(self.skipped)
+        return None if self.workflow.has_loops else self.workflow.total_steps - len(self.skipped)
 
     @property
     def deadline(self) -> int | None:

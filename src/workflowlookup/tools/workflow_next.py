@@ -1,17 +1,17 @@
 """`workflow_next`: the next step for a caller who tells what is completed and what is known."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from workflowlookup.core.conditions import evaluate
 from workflowlookup.core.contract import forgotten, unmet
-from workflowlookup.core.guidance import Guidance, guide, warn_of_unset
+from workflowlookup.core.guidance import MOST_FILLED, Guidance, ValueOf, as_words, guide, warn_of_unset
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import MOST_SKIPPED, Next, explain_skip, find_step, next_step
 from workflowlookup.core.schemas import suggest
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Context, Json, lookup
 from workflowlookup.errors import StepNotFound
 from workflowlookup.tools.registry import (
     GUIDANCE_SCHEMA,
@@ -41,16 +41,82 @@ def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Resul
     return _ready(workflow, found) or answer(workflow, found, arguments["completedSteps"])
 
 
+# ── answers that are kept ready ─────────────────────────────────────────────────────────────────────────────────
+
+MOST_READY: Final = 512
+"""How many are kept for one workflow; most have fewer steps, told in one way."""
+_MARK: Final = "\ue000"
+"""On both sides of the name of a variable, where its value belongs."""
+
+
 def _ready(workflow: Workflow, found: Next) -> msgspec.Raw | None:
-    """The answer with a step that needs no words of its own for this context; they are made and encoded once."""
+    """The answer with a step, where all that it says is known before, but for values that are written into it.
+
+    Which conditions hold, and which variables are set, decides the words; they are made and encoded once.
+    """
     step = found.step
     if step is None or step.told_by is None or found.loop or found.warnings or workflow.has_contract:
         return None
     key = (step.id, *[evaluate(told, found.context) for told in step.told_by]) if step.told_by else step.id
     head = workflow.memo.get(key)
-    if head is None:
-        head = workflow.memo[key] = _encode({**answer(workflow, found, ()), "progress": 0}).removesuffix(b"0}")
-    return msgspec.Raw(b"".join((head, _encode(_progress(workflow, found)), b"}")))
+    if type(head) is not bytes:  # there are templates, or nothing is known yet
+        head = _with_values(workflow, found, key, head)
+        if head is None:
+            return None
+    total = _total(workflow, found)
+    of_all = b"" if total is None else b',"total":%d' % total
+    return msgspec.Raw(b'%b{"completed":%d%b}}' % (head, found.completed, of_all))
+
+
+def _with_values(workflow: Workflow, found: Next, key: Hashable, variables: tuple[str, ...] | None) -> bytes | None:
+    """The answer up to its progress; None when it cannot be put together from what is kept."""
+    if variables is None:
+        variables, words = _with_marks(workflow, found)
+        _keep(workflow, key, variables or words)
+        if not variables:
+            return words
+    values = {name: as_words(value) for name in variables if (value := lookup(found.context, name)) is not None}
+    pieces = workflow.memo.get((key, tuple(values)))
+    if pieces is None:
+        pieces = _with_marks(workflow, found)[1].split(_MARK.encode())
+        if _join(pieces, values) != _beginning(tell(workflow, found)):  # the author has such marks
+            pieces = ()
+        _keep(workflow, (key, tuple(values)), pieces)
+    words = _join(pieces, values)
+    return words if pieces and len(words) <= MOST_FILLED else None
+
+
+def _keep(workflow: Workflow, key: Hashable, what: object) -> None:
+    if len(workflow.memo) >= MOST_READY:
+        workflow.memo.clear()
+    workflow.memo[key] = what
+
+
+def _with_marks(workflow: Workflow, found: Next) -> tuple[tuple[str, ...], bytes]:
+    """The variables of the templates in an answer; and its beginning, with marks in place of those that are set."""
+    variables: dict[str, None] = {}
+
+    def marked(context: Context, name: str) -> str | None:
+        variables[name] = None
+        return None if lookup(context, name) is None else f"{_MARK}{name}{_MARK}"
+
+    words = _beginning(tell(workflow, found, marked))
+    return tuple(variables), words
+
+
+def _beginning(told: Mapping[str, Json]) -> bytes:
+    return _encode({**told, "isComplete": False, "progress": 0}).removesuffix(b"0}")
+
+
+def _join(pieces: Sequence[bytes], values: Mapping[str, str]) -> bytes:
+    """The pieces, every other one of which is the name of a variable, with its value in place of it."""
+    written = list(pieces)
+    for place in range(1, len(pieces), 2):
+        written[place] = _encode(values.get(pieces[place].decode(), ""))[1:-1]
+    return b"".join(written)
+
+
+# ── what is said ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def answer(workflow: Workflow, found: Next, completed: Iterable[str]) -> dict[str, Json]:
@@ -67,10 +133,10 @@ def answer(workflow: Workflow, found: Next, completed: Iterable[str]) -> dict[st
     return reply
 
 
-def tell(workflow: Workflow, found: Next) -> dict[str, Json]:
+def tell(workflow: Workflow, found: Next, value_of: ValueOf = lookup) -> dict[str, Json]:
     """The step and its guidance, what the context lacks for it, and warnings."""
     step = found.step
-    told = guide(workflow, found)
+    told = guide(workflow, found, value_of)
     warnings = told.warnings
     reply: dict[str, Json] = {"step": told.step or None, "guidance": _guidance(told)}
     needs = unmet(workflow, step, found.context) if step is not None else ()
@@ -89,12 +155,16 @@ def tell(workflow: Workflow, found: Next) -> dict[str, Json]:
 
 
 def _progress(workflow: Workflow, found: Next) -> dict[str, Json]:
-    """How many steps are done, and of how many as far as that is known: loops and conditions decide it on the way."""
+    """How many steps are done, and of how many."""
+    total = _total(workflow, found)
+    return {"completed": found.completed} | ({} if total is None else {"total": total})
+
+
+def _total(workflow: Workflow, found: Next) -> int | None:
+    """How many steps there are, as far as that is known: loops and conditions decide it on the way."""
     if found.step is None:
-        return {"completed": found.completed, "total": found.completed}
-    if len(workflow.flow) != len(workflow.steps):  # there are loops
-        return {"completed": found.completed}
-    return {"completed": found.completed, "total": workflow.total_steps - len(found.skipped)}
+        return found.completed
+    return None if workflow.has_loops else workflow.total_steps - len(found.skipped)
 
 
 def _guidance(told: Guidance) -> dict[str, Json]:
