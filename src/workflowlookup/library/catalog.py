@@ -80,16 +80,17 @@ class Catalog:
         """The library as it is now; the same object as before when nothing changed."""
         if self._changes is None:
             self._changes = self._make_changes()
-        elif self._snapshot is not None and not self._changes.pending() and not self._roots_changed():
+        elif (
+            self._snapshot is not None
+            and not self._changes.pending()
+            and (time.monotonic() < self._next_look or not self._roots_changed())
+        ):
             return self._snapshot
         return self._scan(self._changes)
 
     def _roots_changed(self) -> bool:
-        """Whether another directory stands in the place of a root; asked now and then."""
-        now = time.monotonic()
-        if now < self._next_look:
-            return False
-        self._next_look = now + SECONDS_BETWEEN_LOOKS
+        """Whether another directory stands in the place of a root; to be asked now and then."""
+        self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
         return [source.identity() for source in self.sources] != self._identities
 
     def listing(self, source: Source) -> Listing:

@@ -136,7 +136,7 @@ class Connection:
             result = self._dispatch(call)
             if result is PENDING:
                 return None
-            return success(call, result)
+            return success(call, result) if rules.envelope else jsonrpc.success(call.id, result)
         except Exception as problem:  # noqa: BLE001 - broad on purpose: details go to the log, not to the wire
             return explain(request, problem, rules)
 
@@ -144,15 +144,9 @@ class Connection:
         method = (self._ENVELOPE if call.rules.envelope else self._HANDSHAKE).get(call.method)
         if method is None:
             return self._call_directly(call)
-        if not call.rules.envelope and call.method not in _ALWAYS_ANSWERED:
-            self._require_handshake()
+        if self._rules is None and not call.rules.envelope and call.method not in _ALWAYS_ANSWERED:
+            raise _not_initialized()
         return method(self, call)
-
-    def _require_handshake(self) -> None:
-        if self._rules is None:
-            raise NotInitialized(
-                "Send initialize first.", details="Send initialize first", supportedVersions=list(HANDSHAKE_VERSIONS)
-            )
 
     # ── lifecycle ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -247,6 +241,8 @@ class Connection:
     @property
     def is_watching(self) -> bool:
         """Whether somebody waits, or wants to hear of changes, so that `look` should be called every now and then."""
+        if not self._news.is_wanted and self._waiting is None and self._tasks is None:
+            return False  # as yet, and for most clients always: asked between any two messages
         return self._news.is_holding or self._is_awaited
 
     @property
@@ -335,11 +331,11 @@ class Connection:
     def _call_directly(self, call: Call) -> Json:
         """A tool called by its own name as the method: the same handler, the same answer, the spec's own errors."""
         registry = self._surface.registry
-        tool = registry.find(call.method)
+        tool = registry.built_in.get(call.method) or registry.find(call.method)
         if tool is None:
             raise MethodNotFound("Call tools/list to see the tools.", method=call.method)
-        if not call.rules.envelope:
-            self._require_handshake()
+        if self._rules is None and not call.rules.envelope:
+            raise _not_initialized()
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
@@ -524,6 +520,11 @@ class Connection:
         "tasks/update": _update_task,
         "tasks/cancel": _cancel_task,
     }
+
+
+def _not_initialized() -> NotInitialized:
+    details = "Send initialize first"
+    return NotInitialized(f"{details}.", details=details, supportedVersions=list(HANDSHAKE_VERSIONS))
 
 
 _PLAIN: Final = (dict, msgspec.Raw)

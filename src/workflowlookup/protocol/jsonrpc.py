@@ -11,8 +11,7 @@ import msgspec
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidRequest, ParseError, WorkflowLookupError
 
-USUAL_DIGITS: Final = 100
-"""What is longer may be more than can be read as a number."""
+LARGEST_USUAL_ID: Final = (1 << 63) - 1
 MAX_BATCH: Final = 100
 NULL_ID: Final = b"null"
 
@@ -21,10 +20,10 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class _Usual(msgspec.Struct):
-    """A request as clients send them, but for the id, which may be anything."""
+    """A request as clients send them: its id is a whole number."""
 
     jsonrpc: Literal["2.0"]
-    id: msgspec.Raw
+    id: int
     method: str
     params: dict[str, Any]
 
@@ -91,9 +90,8 @@ def decode(line: bytes) -> Message:
         if not line.isascii():
             line.decode()
         usual = _decode_usual(line)
-        request_id = bytes(usual.id)
-        if request_id.isdigit() and len(request_id) <= USUAL_DIGITS:
-            return Request(request_id, usual.method, usual.params, len(line))
+        if 0 < usual.id <= LARGEST_USUAL_ID:  # 0 may have been sent as -0
+            return Request(b"%d" % usual.id, usual.method, usual.params, len(line))
     except msgspec.ValidationError:
         pass
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
