@@ -5,6 +5,7 @@ passes. The messages are the author's, in the order in which they were written. 
 output and kept: what they ask is asked again and again.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Final
 
@@ -138,6 +139,7 @@ def _counts(criterion: Criterion, context: Context) -> bool:
             return evaluate(rule.condition, context)
 
 
+@functools.lru_cache(maxsize=64)
 def _one_of(alternatives: int) -> Issue:
     return Issue(
         message=f"One of these {alternatives} alternatives is needed:",

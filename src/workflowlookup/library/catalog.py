@@ -98,6 +98,13 @@ class Catalog:
         self.snapshot()
         return self._listings[source.root]
 
+    def ready(self, workflow_id: str) -> Workflow | None:
+        """The workflow of this id, if somebody got it before and nothing has changed since."""
+        if self._changes is None or self._changes.pending() or time.monotonic() >= self._next_look:
+            return None
+        known = self._built.get(workflow_id)
+        return None if known is None else known[1]
+
     def get(self, workflow_id: str) -> Workflow:
         """The workflow of this id. Raises `WorkflowNotFound`, or what is wrong with its document."""
         entry = self.snapshot().entries.get(workflow_id)
@@ -140,7 +147,12 @@ class Catalog:
         changes.scanned()
         previous, self._listings = self._listings, listings
         if self._snapshot is None or any(not _same(listings[root], previous.get(root)) for root in listings):
-            self._snapshot = self._merge()
+            self._snapshot = snapshot = self._merge()
+            self._built = {
+                workflow_id: known
+                for workflow_id, known in self._built.items()
+                if workflow_id in snapshot.entries and snapshot.entries[workflow_id].file is known[0]
+            }
             self._report()
         return self._snapshot
 

@@ -39,6 +39,7 @@ from workflowlookup.protocol.replies import (
     success,
     tool_result,
 )
+from workflowlookup.protocol.shortcut import LONGEST, Shortcut
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import (
     EARLIEST,
@@ -92,6 +93,8 @@ class Connection:
         self._questions: Questions[Call] | None = None
         self._waiting: Waiting | None = None
         self._tasks: Tasks | None = None
+        self._shortcut: Shortcut | None = None
+        """The short way, once a tool was called the long way."""
         self._news = News(surface, self.outbox)
         self._last: Call | None = None
         """The request to shut down, while what waits is given its time: its reply is the last."""
@@ -100,8 +103,14 @@ class Connection:
 
     def handle(self, line: bytes) -> bytes | None:
         """Answer one message: its reply, or None when there is nothing to say (yet)."""
-        message = jsonrpc.decode(line)
-        return self._answer_request(message) if type(message) is Request else self.answer(message)
+        usual = jsonrpc.decode_usual(line)
+        if usual is None:
+            return self.answer(jsonrpc.decode_unusual(line))
+        if self._shortcut is not None and len(line) <= LONGEST:
+            reply = self._shortcut.answer(usual)
+            if reply is not None:
+                return reply
+        return self.answer(jsonrpc.in_full(usual, line))
 
     def answer(self, message: Message) -> bytes | None:
         if isinstance(message, Request):
@@ -306,6 +315,7 @@ class Connection:
         tool = registry.find(name)
         if tool is None:
             raise registry.unknown(name)
+        self._open_shortcut()
         arguments = call.optional("arguments", dict, "an object")
         is_task = call.rules.tasks and call.wants_task()
         if is_task and not tool.can_be_task:
@@ -336,11 +346,16 @@ class Connection:
             raise MethodNotFound("Call tools/list to see the tools.", method=call.method)
         if self._rules is None and not call.rules.envelope:
             raise _not_initialized()
+        self._open_shortcut()
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
         result = registry.call(tool, params, self._caller_of(call), call.size)
         return result if type(result) in _PLAIN else self._tell(call, result)
+
+    def _open_shortcut(self) -> None:
+        if self._shortcut is None and self._rules is not None:
+            self._shortcut = Shortcut(self._surface.registry.short, self._surface.services)
 
     def _caller_of(self, call: Call) -> "Caller":
         """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""

@@ -19,13 +19,13 @@ _ABSENT: Final = msgspec.Raw(b"")
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class _Usual(msgspec.Struct):
-    """A request as clients send them: its id is a whole number."""
+class Usual(msgspec.Struct):
+    """A request as clients send them: its id is a whole number, and it has parameters, which are still JSON."""
 
     jsonrpc: Literal["2.0"]
     id: int
     method: str
-    params: dict[str, Any]
+    params: msgspec.Raw
 
 
 class _Line(msgspec.Struct):
@@ -39,7 +39,8 @@ class _Line(msgspec.Struct):
     error: msgspec.Raw = _ABSENT
 
 
-_decode_usual: Final = msgspec.json.Decoder(_Usual).decode
+_decode_usual: Final = msgspec.json.Decoder(Usual).decode
+_decode_params: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_line: Final = msgspec.json.Decoder(_Line).decode
 
 
@@ -86,25 +87,38 @@ Message: TypeAlias = Request | Notification | Response | Batch | Malformed
 
 def decode(line: bytes) -> Message:
     """What a line means; never raises."""
+    usual = decode_usual(line)
+    return decode_unusual(line) if usual is None else in_full(usual, line)
+
+
+def decode_usual(line: bytes) -> Usual | None:
+    """The request in a line; None when it is in any other form, or none at all."""
     try:
         if not line.isascii():
             line.decode()
         usual = _decode_usual(line)
-        if 0 < usual.id <= LARGEST_USUAL_ID:  # 0 may have been sent as -0
-            return Request(b"%d" % usual.id, usual.method, usual.params, len(line))
-    except msgspec.ValidationError:
-        pass
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        return Malformed(NULL_ID, _parse_error(line, problem))
-    return _decode_unusual(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return usual if 0 < usual.id <= LARGEST_USUAL_ID else None  # 0 may have been sent as -0
 
 
-def _decode_unusual(line: bytes) -> Message:
+def in_full(usual: Usual, line: bytes) -> Message:
+    """What a line means that has a request in its usual form."""
     try:
+        return Request(b"%d" % usual.id, usual.method, _decode_params(usual.params), len(line))
+    except (msgspec.DecodeError, RecursionError):
+        return decode_unusual(line)
+
+
+def decode_unusual(line: bytes) -> Message:
+    """What a line means that is in any other form."""
+    try:
+        if not line.isascii():
+            line.decode()
         return _classify(_decode_line(line), len(line))
     except msgspec.ValidationError:
         return _decode_other(line)
-    except (msgspec.DecodeError, RecursionError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         return Malformed(NULL_ID, _parse_error(line, problem))
 
 

@@ -182,6 +182,15 @@ class Later(msgspec.Struct, frozen=True, kw_only=True):
 Handler = Callable[[Services, Mapping[str, Any], Caller], Result | Ask | Later]
 
 
+class Short(msgspec.Struct, frozen=True):
+    """How a tool is answered when its arguments come in their usual form."""
+
+    decode: Callable[[msgspec.Raw], Any]
+    """The arguments out of JSON. Raises when they have another form."""
+    answer: Callable[[Services, Any], Result | None]
+    """What the handler would give; None, or any exception, to leave it to the handler. Must change nothing."""
+
+
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool as clients see it, and the function behind it."""
 
@@ -205,6 +214,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its answer may come later, so that a client may call it as a task."""
     meta: Mapping[str, Json] | None = None
     """What else a client may want to know of it, as `_meta`."""
+    short: Short | None = None
 
     def describe(self) -> dict[str, Json]:
         """The tool as `tools/list` shows it."""
@@ -250,6 +260,7 @@ class Registry:
 
     def __init__(self, tools: Sequence[Tool], services: Services) -> None:
         self.built_in: Mapping[str, Tool] = {tool.name: tool for tool in tools}
+        self.short: Mapping[str, Short] = {tool.name: tool.short for tool in tools if tool.short is not None}
         self.tools: Mapping[str, Tool] = self.built_in
         self.listeners: list[Callable[[], None]] = []
         """Hear of each change of what `tools/list` says."""

@@ -103,6 +103,9 @@ class ScopedCatalog(Catalog):
         self._access.need_everything()
         return self._catalog.listing(source)
 
+    def ready(self, workflow_id: str) -> Workflow | None:
+        return self._catalog.ready(workflow_id) if self._sees(workflow_id) else None
+
     def get(self, workflow_id: str) -> Workflow:
         if workflow_id not in self.snapshot().entries:
             raise self._not_found(workflow_id)  # which suggests from the view

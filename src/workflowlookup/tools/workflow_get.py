@@ -1,7 +1,7 @@
 """`workflow_get`: a workflow without its steps, with the first one, or whole."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -14,6 +14,7 @@ from workflowlookup.tools.registry import (
     TEXTS,
     Caller,
     Services,
+    Short,
     Tool,
     arguments_schema,
     find_workflow,
@@ -25,6 +26,16 @@ _OPTIONAL: Final = ("preconditions", "clarificationPrompts", "metaGuidance")
 
 def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> msgspec.Raw:
     return view(find_workflow(services, arguments["id"]), arguments.get("mode") or "preview")
+
+
+class _Usual(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    mode: Literal["metadata", "preview", "full"] | None = None
+
+
+def _answer_usual(services: Services, asked: _Usual) -> msgspec.Raw | None:
+    workflow = services.catalog.ready(asked.id)
+    return None if workflow is None else view(workflow, asked.mode or "preview")
 
 
 def view(workflow: Workflow, mode: str) -> msgspec.Raw:
@@ -112,4 +123,5 @@ TOOL = Tool(
         },
     ),
     handler=handle,
+    short=Short(msgspec.json.Decoder(_Usual).decode, _answer_usual),
 )

@@ -1,6 +1,6 @@
 """`workflow_next`: the next step for a caller who tells what is completed and what is known."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from workflowlookup.tools.registry import (
     Caller,
     Result,
     Services,
+    Short,
     Tool,
     arguments_schema,
     completed_steps,
@@ -37,8 +38,28 @@ def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Resul
     current = arguments.get("currentStep")
     if current is not None and find_step(workflow, current) is None:
         raise step_not_found(workflow, current)
-    found = next_step(workflow, arguments["completedSteps"], arguments.get("context") or {})
-    return _ready(workflow, found) or answer(workflow, found, arguments["completedSteps"])
+    completed: Collection[str] = arguments["completedSteps"]
+    found = next_step(workflow, completed, arguments.get("context") or {})
+    return _ready(workflow, found) or answer(workflow, found, completed)
+
+
+class _Usual(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    workflow_id: str
+    completed_steps: list[str]
+    current_step: str | None = None
+    context: dict[str, Any] | None = None
+
+
+def _answer_usual(services: Services, asked: _Usual) -> Result | None:
+    """The same, where every id is that of a step, without an iteration."""
+    workflow = services.catalog.ready(asked.workflow_id)
+    if workflow is None or (asked.current_step is not None and asked.current_step not in workflow.ids):
+        return None
+    done = set(asked.completed_steps)
+    if len(done) < len(asked.completed_steps) or not done <= workflow.ids:
+        return None
+    found = next_step(workflow, done, asked.context or {})
+    return _ready(workflow, found) or answer(workflow, found, asked.completed_steps)
 
 
 # ── answers that are kept ready ─────────────────────────────────────────────────────────────────────────────────
@@ -248,4 +269,5 @@ TOOL = Tool(
         },
     ),
     handler=handle,
+    short=Short(msgspec.json.Decoder(_Usual).decode, _answer_usual),
 )

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from workflowlookup.core.model import PromptStep, Workflow
+import msgspec
+
+from workflowlookup.core.model import PromptStep, Verdict, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
 from workflowlookup.core.validation import judge
 from workflowlookup.core.values import Context, Json
@@ -12,6 +14,7 @@ from workflowlookup.tools.registry import (
     VERDICT_SCHEMA,
     Caller,
     Services,
+    Short,
     Tool,
     arguments_schema,
     context,
@@ -30,6 +33,21 @@ def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mappi
     return judge_output(workflow, arguments["stepId"], arguments["output"], arguments.get("context") or {})
 
 
+class _Usual(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    workflow_id: str
+    step_id: str
+    output: str
+    context: dict[str, Any] | None = None
+
+
+def _answer_usual(services: Services, asked: _Usual) -> Mapping[str, Json] | None:
+    workflow = services.catalog.ready(asked.workflow_id)
+    step = None if workflow is None else workflow.steps.get(asked.step_id)
+    if type(step) is not PromptStep or not asked.output:
+        return None
+    return _tell(judge(step.criteria, asked.output, asked.context or {}))
+
+
 def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -> Mapping[str, Json]:
     """What an output is told. Raises `StepNotFound`, or what keeps the criteria from being applied."""
     step = find_step(workflow, wanted)
@@ -40,6 +58,10 @@ def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -
         verdict = judge(criteria, output, scope_of(workflow, wanted, known))
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         raise type(refusal)(refusal.remedy, workflowId=workflow.id, stepId=wanted, **refusal.data) from refusal
+    return _tell(verdict)
+
+
+def _tell(verdict: Verdict) -> Mapping[str, Json]:
     if not verdict.issues:
         return _VALID
     messages, suggestions = [], {REVIEW: True}  # a dict as a set that keeps its order
@@ -77,4 +99,5 @@ TOOL = Tool(
         },
     ),
     handler=handle,
+    short=Short(msgspec.json.Decoder(_Usual).decode, _answer_usual),
 )
