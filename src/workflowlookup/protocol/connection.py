@@ -39,7 +39,6 @@ from workflowlookup.protocol.replies import (
     success,
     tool_result,
 )
-from workflowlookup.protocol.shortcut import LONGEST, Shortcut
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import (
     EARLIEST,
@@ -57,6 +56,7 @@ from workflowlookup.protocol.versions import (
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.asking import Questions
+    from workflowlookup.protocol.shortcut import Shortcut
     from workflowlookup.protocol.tasks import Tasks
     from workflowlookup.protocol.waiting import Waiting
     from workflowlookup.tools.registry import Ask, Caller, Later, Result
@@ -106,8 +106,8 @@ class Connection:
         usual = jsonrpc.decode_usual(line)
         if usual is None:
             return self.answer(jsonrpc.decode_unusual(line))
-        if self._shortcut is not None and len(line) <= LONGEST:
-            reply = self._shortcut.answer(usual)
+        if self._shortcut is not None:
+            reply = self._shortcut.answer(usual, len(line))
             if reply is not None:
                 return reply
         return self.answer(jsonrpc.in_full(usual, line))
@@ -145,7 +145,7 @@ class Connection:
             result = self._dispatch(call)
             if result is PENDING:
                 return None
-            return success(call, result) if rules.envelope else jsonrpc.success(call.id, result)
+            return success(call, result)
         except Exception as problem:  # noqa: BLE001 - broad on purpose: details go to the log, not to the wire
             return explain(request, problem, rules)
 
@@ -341,7 +341,7 @@ class Connection:
     def _call_directly(self, call: Call) -> Json:
         """A tool called by its own name as the method: the same handler, the same answer, the spec's own errors."""
         registry = self._surface.registry
-        tool = registry.built_in.get(call.method) or registry.find(call.method)
+        tool = registry.find(call.method)
         if tool is None:
             raise MethodNotFound("Call tools/list to see the tools.", method=call.method)
         if self._rules is None and not call.rules.envelope:
@@ -354,7 +354,10 @@ class Connection:
         return result if type(result) in _PLAIN else self._tell(call, result)
 
     def _open_shortcut(self) -> None:
-        if self._shortcut is None and self._rules is not None:
+        """From now on, for a client that shook hands."""
+        if self._shortcut is None and self._rules is not None and self._surface.registry.short:
+            from workflowlookup.protocol.shortcut import Shortcut  # noqa: PLC0415 - with the first call of a tool
+
             self._shortcut = Shortcut(self._surface.registry.short, self._surface.services)
 
     def _caller_of(self, call: Call) -> "Caller":

@@ -47,22 +47,25 @@ class Shortcut:
         self._tools = tools
         self._services = services
 
-    def answer(self, request: Usual) -> bytes | None:
-        """The reply; None when the long way must be taken."""
-        tool = self._tools.get(request.method)
+    def answer(self, request: Usual, size: int) -> bytes | None:
+        """The reply to a message of so many bytes; None when the long way must be taken."""
+        if size > LONGEST:
+            return None
+        name, arguments = request.method, request.params
+        is_through = name == "tools/call"
         try:
-            if tool is not None:
-                start_budget()
-                result = tool.answer(self._services, tool.decode(request.params))
-                return None if result is None else jsonrpc.success(b"%d" % request.id, result)
-            if request.method != "tools/call":
-                return None
-            call = _decode_call(request.params)
-            tool = self._tools.get(call.name)
-            if tool is None or (call.meta is not None and (call.meta.version or call.meta.timeout)):
+            if is_through:
+                call = _decode_call(arguments)
+                if call.meta is not None and (call.meta.version or call.meta.timeout):
+                    return None
+                name, arguments = call.name, call.arguments
+            tool = self._tools.get(name)
+            if tool is None:
                 return None
             start_budget()
-            result = tool.answer(self._services, tool.decode(call.arguments))
-            return None if result is None else jsonrpc.success(b"%d" % request.id, tool_result(result))
+            result = tool.answer(self._services, tool.decode(arguments))
+            if result is None:
+                return None
+            return jsonrpc.success(b"%d" % request.id, tool_result(result) if is_through else result)
         except Exception:  # noqa: BLE001 - broad on purpose: the long way says what is wrong
             return None
