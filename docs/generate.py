@@ -46,7 +46,7 @@ def tools() -> str:
         "`workflow_refresh` is there then, and `workflow_search` when there are too many of them for the budget.\n"
     )
     others = (workflow_refresh.TOOL, workflow_search.TOOL)
-    return head + "".join(_tool(tool) for tool in BUILTIN_TOOLS) + more + "".join(_tool(tool) for tool in others)
+    return head + "".join(map(_tool, BUILTIN_TOOLS.values())) + more + "".join(map(_tool, others))
 
 
 def _tool(tool: Tool) -> str:

@@ -126,7 +126,7 @@ class Promises:
             "workflow_runs",
             "workflow_cancel",
         ]
-        described = [tool.describe() for tool in BUILTIN_TOOLS]
+        described = [tool.describe() for tool in BUILTIN_TOOLS.values()]
         for name in ("title", "description", "inputSchema", "outputSchema", "annotations"):
             assert [tool[name] for tool in tools[:10]] == [tool[name] for tool in described]
 

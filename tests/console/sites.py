@@ -63,7 +63,7 @@ class Site:
                 Provider(name="builds", kind="http", state="away", detail="It did not answer within 5 s."),
             ),
             resolve=catalog.get,
-            tools=lambda: BUILTIN_TOOLS,
+            tools=lambda: tuple(BUILTIN_TOOLS.values()),
             secret=b"a secret of the tests",
             journal=self.settings.journal,
         )

@@ -51,7 +51,7 @@ class Client:
 
     def __init__(self, version="2025-11-25", capabilities=CAN):
         surface = Surface(lambda: None)
-        surface.registry = Registry([TOOL], Services(catalog=None))
+        surface.registry = Registry({TOOL.name: TOOL}, Services(catalog=None))
         self.connection = Connection(surface)
         if version:
             hello = {"protocolVersion": version, "capabilities": capabilities, "clientInfo": {"name": "tests"}}

@@ -147,7 +147,7 @@ def test_a_tool_that_needs_what_the_client_cannot_do_is_refused_with_what_is_nee
         client_capabilities=frozenset({"elicitation"}),
     )
     surface = Surface(lambda: None)
-    surface.registry = Registry([tool], Services(catalog=None))
+    surface.registry = Registry({tool.name: tool}, Services(catalog=None))
     able = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
 
     refused = modern(Connection(surface), "tools/call", {"name": "ask_user"})
@@ -170,7 +170,7 @@ def test_a_handler_is_told_who_calls_in_both_eras():
         handler=lambda services, arguments, caller: seen.append(caller) or {},
     )
     surface = Surface(lambda: None)
-    surface.registry = Registry([tool], Services(catalog=None))
+    surface.registry = Registry({tool.name: tool}, Services(catalog=None))
     connection = Connection(surface)
     hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {"name": "old"}}
     ask(connection, "initialize", hello)

@@ -53,7 +53,7 @@ class Client:
         catalog = SimpleNamespace(snapshot=lambda: self.library)
         services = Services(catalog=catalog, open_workflows=lambda: self.workflows)
         surface = Surface(lambda: services, tells_changes=lambda: is_on)
-        surface.registry = Registry([tool("built_in")], services)
+        surface.registry = Registry({"built_in": tool("built_in")}, services)
         self.connection = Connection(surface)
         if version:
             self.ask("initialize", {"protocolVersion": version, "capabilities": {}})

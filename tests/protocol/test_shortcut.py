@@ -79,8 +79,10 @@ def connect(directory) -> Connection:
     sources = {"bundled": "no", "user": "no", "project": "no", "directories": str(directory)}
     connection = make_connection(read_settings(sources, {}, directory="."))
     say(connection, "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
-    for content in (LINE, PLAIN, ROUND):
+    for content in (LINE, PLAIN, ROUND):  # the short way is for what was asked before
         say(connection, "workflow_get", {"id": content["id"]})
+    say(connection, "workflow_next", {"workflowId": "plain-one", "completedSteps": []})
+    say(connection, "workflow_validate", {"workflowId": "plain-one", "stepId": "one", "output": "done"})
     return connection
 
 

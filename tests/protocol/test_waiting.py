@@ -61,7 +61,7 @@ class Client:
         ]
         services = Services(catalog=None, close=self.closed)
         surface = Surface(lambda: services)
-        surface.registry = Registry(tools, surface.services)
+        surface.registry = Registry({tool.name: tool for tool in tools}, surface.services)
         self.connection = Connection(surface)
         if version:
             self.send("initialize", {"protocolVersion": version, "capabilities": CAN}, 0)

@@ -130,7 +130,7 @@ def test_what_may_not_be_seen_never_was(make_world, scopes, capabilities, budget
 def test_every_tool_is_among_the_questions():
     asked = {method for method, _ in QUESTIONS}
 
-    tools = (*BUILTIN_TOOLS, workflow_refresh.TOOL, workflow_search.TOOL)
+    tools = (*BUILTIN_TOOLS.values(), workflow_refresh.TOOL, workflow_search.TOOL)
     assert {tool.name for tool in tools} - asked == {"workflow_validate_json"}  # which sees no library
 
 
@@ -328,7 +328,7 @@ def with_providers(make_world):
 def test_of_another_system_only_what_is_theirs_is_there(with_providers):
     client = with_providers.connect(caller("run", workflows=("ci.deploy", "docs-*")))
 
-    names = {tool["name"] for tool in client.result("tools/list")["tools"]} - {tool.name for tool in BUILTIN_TOOLS}
+    names = {tool["name"] for tool in client.result("tools/list")["tools"]} - set(BUILTIN_TOOLS)
     found = client.ask("workflow_search", {})  # which is no tool while there is room
 
     assert names == {"workflow_refresh", "ci_deploy", "the_docs", "the_docs_docs-notes"}

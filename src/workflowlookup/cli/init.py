@@ -14,8 +14,8 @@ from workflowlookup.cli.convert import written
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.new import PROJECT_DIRECTORY, SCHEMA_NAME, branching, make_document
 from workflowlookup.cli.output import complain, shown_path, write, write_hint
-from workflowlookup.core.model import DEFAULT_CATEGORY
 from workflowlookup.core.schemas import workflow_schema_text
+from workflowlookup.core.values import DEFAULT_CATEGORY
 from workflowlookup.library.files import is_document_name
 from workflowlookup.settings import Settings
 

@@ -17,9 +17,8 @@ from workflowlookup.cli.layout import CannotLayOut
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import clean, complain, is_terminal, shown_path, write
 from workflowlookup.core.document import Severity, check
-from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
 from workflowlookup.core.schemas import workflow_schema
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 from workflowlookup.library.files import DOCUMENT_SUFFIXES, FIXTURE_SUFFIXES
 from workflowlookup.settings import Settings
 

@@ -10,8 +10,6 @@ from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.document import confirmation_of, schema_text, walk_steps
 from workflowlookup.core.guidance import requirements_of
 from workflowlookup.core.model import (
-    DEFAULT_CATEGORY,
-    DEFAULT_VERSION,
     Call,
     Fragment,
     Function,
@@ -25,7 +23,7 @@ from workflowlookup.core.model import (
     Workflow,
     WorkflowCall,
 )
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 
 MOST_DECIDING: Final = 6
 """How many conditions of a step may decide what the agent is told, for each outcome to be kept ready."""

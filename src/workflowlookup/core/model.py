@@ -6,16 +6,12 @@ fast and cost nothing at import.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from workflowlookup.core.conditions import Condition
 from workflowlookup.core.values import Json
-
-DEFAULT_VERSION: Final = "1.0.0"
-DEFAULT_CATEGORY: Final = "workflow"
-"""What a workflow that says neither has."""
 
 
 class ContainsRule(msgspec.Struct, frozen=True, kw_only=True, tag="contains"):

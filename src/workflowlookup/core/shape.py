@@ -6,15 +6,14 @@ yes is never given to what nests deep: two levels of logic and one of loops fit,
 """
 
 import operator
-import re
+import string
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType, field
 
-from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
 from workflowlookup.core.syntax import MAX_NESTING
-from workflowlookup.core.values import deeper_than
+from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, deeper_than
 
 Id = Annotated[str, Meta(min_length=3, max_length=64)]  # its characters are checked for all ids at once
 Title = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -23,13 +22,11 @@ Role = Annotated[str, Meta(min_length=10, max_length=1024)]
 Sentences = list[Annotated[str, Meta(max_length=2048)]]
 Variable = Annotated[str, Meta(min_length=1, max_length=256)]
 Variables = list[Variable]
-Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
-Version = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\Z")]
 Scalar = str | int | float | bool | None
 Quantity = int | float | str
 
 
-class _Operators(msgspec.Struct, kw_only=True):
+class _Operators(msgspec.Struct, kw_only=True, gc=False):
     """What a variable can be compared with."""
 
     equals: Scalar | UnsetType = UNSET
@@ -84,7 +81,7 @@ class Condition(_Logic, kw_only=True, forbid_unknown_fields=True):
     not_: InnerCondition | UnsetType = field(name="not", default=UNSET)
 
 
-class Rule(msgspec.Struct, forbid_unknown_fields=True):
+class Rule(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A rule, or nothing much: criteria that are not well-formed keep no document from loading."""
 
     type: str | UnsetType = UNSET
@@ -114,18 +111,22 @@ class Criterion(Rule, forbid_unknown_fields=True):
     not_: InnerCriterion | str | UnsetType = field(name="not", default=UNSET)
 
 
-class Call(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class Call(msgspec.Struct, kw_only=True, gc=False, forbid_unknown_fields=True, rename="camel"):
     """A call of a tool, with arguments that do not nest."""
 
     server: Annotated[str, Meta(min_length=1, max_length=256)]
     tool: Annotated[str, Meta(min_length=1, max_length=256)]
     arguments: dict[str, Scalar] | UnsetType = UNSET
-    save_as: Identifier | UnsetType = UNSET
+    save_as: str | UnsetType = UNSET
     retries: Annotated[int, Meta(ge=0, le=100)] | UnsetType = UNSET
     timeout_seconds: Annotated[float, Meta(gt=0, le=86400)] | UnsetType = UNSET
 
+    def __post_init__(self) -> None:
+        if self.save_as is not UNSET:
+            _refuse_odd_name(self.save_as)
 
-class _Step(msgspec.Struct, kw_only=True, rename="camel"):
+
+class _Step(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
     """What every step may have."""
 
     id: Id
@@ -156,7 +157,7 @@ class PromptStep(_Step, kw_only=True, forbid_unknown_fields=True, rename="camel"
             raise ValueError("nothing to do")
 
 
-class Loop(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+class Loop(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
     """How often a body is repeated; each type wants its own field."""
 
     type: Literal["while", "until", "for", "forEach"]
@@ -164,31 +165,30 @@ class Loop(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     condition: Condition | UnsetType = UNSET
     count: Annotated[int, Meta(ge=0, le=1000)] | Variable | UnsetType = UNSET
     items: Variable | UnsetType = UNSET
-    iteration_var: Identifier | UnsetType = UNSET
-    item_var: Identifier | UnsetType = UNSET
-    index_var: Identifier | UnsetType = UNSET
+    iteration_var: str = "i"
+    item_var: str = "i"
+    index_var: str = "i"
 
     def __post_init__(self) -> None:
+        for name in (self.iteration_var, self.item_var, self.index_var):
+            _refuse_odd_name(name)
         if {"for": self.count, "forEach": self.items}.get(self.type, self.condition) is UNSET:
             raise ValueError("a loop without what it loops by")
 
 
+def _refuse_odd_name(name: str) -> None:
+    if not (name.isidentifier() and name.isascii()):
+        raise ValueError("no name of a variable")
+
+
 class Step(_Step, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """A prompt step, or a loop whose body is written into it."""
+    """A prompt step, or a loop whose body is written into it: which, is for `quick_yes` to see."""
 
     type: Literal["standard", "loop"] = "standard"
     prompt: Prompt | UnsetType = UNSET
     call: Call | UnsetType = UNSET
     loop: Loop | UnsetType = UNSET
     body: Annotated[list[PromptStep], Meta(min_length=1)] | UnsetType = UNSET
-
-    def __post_init__(self) -> None:
-        if self.type == "standard":
-            has_nothing = self.prompt is UNSET and self.call is UNSET
-            if has_nothing or self.loop is not UNSET or self.body is not UNSET:
-                raise ValueError("no prompt step")
-        elif self.loop is UNSET or self.body is UNSET or any(getattr(self, name) is not UNSET for name in _PROMPT_ONLY):
-            raise ValueError("no loop")
 
 
 _PROMPT_ONLY: Final = (
@@ -204,14 +204,14 @@ _PROMPT_ONLY: Final = (
 )
 
 
-class Document(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+class Document(msgspec.Struct, gc=False, forbid_unknown_fields=True, rename="camel"):
     """What `workflow_list` shows of a document, and proof that the rest of it is sound."""
 
     id: Id
     name: Annotated[str, Meta(min_length=1, max_length=128)]
     description: Annotated[str, Meta(min_length=1, max_length=512)]
     steps: Annotated[list[Step], Meta(min_length=1)]
-    version: Version = DEFAULT_VERSION
+    version: str = DEFAULT_VERSION
     category: Annotated[str, Meta(min_length=1, max_length=64)] = DEFAULT_CATEGORY
     preconditions: Sentences | UnsetType = UNSET
     clarification_prompts: Sentences | UnsetType = UNSET
@@ -223,7 +223,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
 
 _decoder: Final = msgspec.json.Decoder(Document)
-_IDS: Final = re.compile(r"[a-z0-9-][a-z0-9._-]*(\n[a-z0-9-][a-z0-9._-]*)*")
+_WITHOUT_WHAT_IDS_HAVE: Final = dict.fromkeys(map(ord, f"{string.ascii_lowercase}{string.digits}-._\n"))
 
 
 def quick_yes(text: bytes) -> Document | None:
@@ -234,10 +234,34 @@ def quick_yes(text: bytes) -> Document | None:
             return None  # JSON Schemas are the one thing here that is not looked into
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    ids = [step.id for step in document.steps]
+    ids = []
     for step in document.steps:
-        if step.body is not UNSET:
+        ids.append(step.id)
+        if step.type == "loop":
+            if (
+                step.loop is UNSET
+                or step.body is UNSET
+                or any(getattr(step, name) is not UNSET for name in _PROMPT_ONLY)
+            ):
+                return None
             ids += [inner.id for inner in step.body]
-    together = "\n".join((document.id, *ids))
-    is_sound = len(set(ids)) == len(ids) == together.count("\n") and _IDS.fullmatch(together)
+        elif (step.prompt is UNSET and step.call is UNSET) or step.loop is not UNSET or step.body is not UNSET:
+            return None
+    is_sound = len(set(ids)) == len(ids) and _are_ids([document.id, *ids]) and _is_version(document.version)
     return document if is_sound else None
+
+
+def _are_ids(texts: list[str]) -> bool:
+    """Whether all have the characters of ids, and begin as ids do."""
+    together = "\n" + "\n".join(texts)
+    if together.count("\n") != len(texts) or "\n." in together or "\n_" in together:
+        return False
+    return not together.translate(_WITHOUT_WHAT_IDS_HAVE)
+
+
+def _is_version(text: str) -> bool:
+    """Three whole numbers, none with a zero before it."""
+    parts = text.split(".")
+    return (
+        len(parts) == 3 and text.isascii() and all(part.isdigit() and (part == "0" or part[0] != "0") for part in parts)
+    )

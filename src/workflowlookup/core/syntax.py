@@ -6,7 +6,6 @@ aliases may not blow up. Size is the caller's to check, before the text is in me
 
 import codecs
 import functools
-import json
 import math
 import re
 from typing import Any, Final
@@ -75,6 +74,8 @@ def _not_utf8(text: bytes, position: int) -> SyntaxProblem:
 
 def _json_problem(text: bytes, fallback: str) -> SyntaxProblem:
     """The standard library tells better than msgspec where and why; the fix is guessed from what stands there."""
+    import json  # noqa: PLC0415 - the first list must not wait for it
+
     try:
         string = text.decode()
     except UnicodeDecodeError as problem:

@@ -15,6 +15,9 @@ Json: TypeAlias = Any
 
 Context: TypeAlias = Mapping[str, Json]
 
+DEFAULT_VERSION: Final = "1.0.0"
+DEFAULT_CATEGORY: Final = "workflow"
+"""What a workflow that says neither has."""
 MAX_CONTEXT_BYTES: Final = 256 * 1024
 """How large a context may be, as JSON."""
 MAX_TIMEOUT_SECONDS: Final = 365 * 86_400

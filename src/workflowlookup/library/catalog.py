@@ -7,17 +7,18 @@ at the kernel's word on changes, and only what changed is read again.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from workflowlookup.core.building import build
-from workflowlookup.core.model import Workflow
 from workflowlookup.core.schemas import nearest
 from workflowlookup.errors import WorkflowLookupError, WorkflowNotFound
 from workflowlookup.library.changes import Changes, best_changes
 from workflowlookup.library.directory import Listing
 from workflowlookup.library.files import Loaded, Summary, parse_document, read_bytes, summarise
+
+if TYPE_CHECKING:
+    from workflowlookup.core.model import Workflow
 
 log = logging.getLogger(__name__)
 
@@ -98,14 +99,14 @@ class Catalog:
         self.snapshot()
         return self._listings[source.root]
 
-    def ready(self, workflow_id: str) -> Workflow | None:
+    def ready(self, workflow_id: str) -> "Workflow | None":
         """The workflow of this id, if somebody got it before and nothing has changed since."""
         if self._changes is None or self._changes.pending() or time.monotonic() >= self._next_look:
             return None
         known = self._built.get(workflow_id)
         return None if known is None else known[1]
 
-    def get(self, workflow_id: str) -> Workflow:
+    def get(self, workflow_id: str) -> "Workflow":
         """The workflow of this id. Raises `WorkflowNotFound`, or what is wrong with its document."""
         entry = self.snapshot().entries.get(workflow_id)
         if entry is None:
@@ -115,6 +116,8 @@ class Catalog:
         ready = self._built.get(workflow_id)
         if ready is not None and ready[0] is entry.file:
             return ready[1]
+        from workflowlookup.core.building import build  # noqa: PLC0415 - a list is told without
+
         path = entry.file.path
         data, signature = read_bytes(path, entry.root)
         document = parse_document(data, path)
@@ -126,7 +129,7 @@ class Catalog:
             return build(document)
         raise self._not_found(workflow_id)
 
-    def _keep(self, workflow_id: str, file: Loaded, workflow: Workflow) -> None:
+    def _keep(self, workflow_id: str, file: Loaded, workflow: "Workflow") -> None:
         self._built.pop(workflow_id, None)
         if len(self._built) >= MOST_BUILT:
             del self._built[next(iter(self._built))]

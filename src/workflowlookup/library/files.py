@@ -12,11 +12,9 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.document import Severity, check, is_sound
-from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
 from workflowlookup.core.shape import Document, quick_yes
 from workflowlookup.core.syntax import MAX_NESTING, SyntaxProblem, TooDeep, parse_json, parse_yaml
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 from workflowlookup.errors import InvalidWorkflow, SecurityError, StorageError, WorkflowLookupError
 
 MAX_FILE_BYTES: Final = 1 << 20
@@ -110,6 +108,8 @@ def parse_document(data: bytes, path: str) -> Json:
 
 def summarise(document: Json, path: str) -> Summary:
     """What a list shows of a sound document. Raises `InvalidWorkflow` with every error for one that is not."""
+    from workflowlookup.core.document import Severity, check, is_sound  # noqa: PLC0415 - most get a quick yes
+
     if is_sound(document):
         return Summary(
             id=document["id"],

@@ -355,10 +355,10 @@ class Connection:
 
     def _open_shortcut(self) -> None:
         """From now on, for a client that shook hands."""
-        if self._shortcut is None and self._rules is not None and self._surface.registry.short:
+        if self._shortcut is None and self._rules is not None:
             from workflowlookup.protocol.shortcut import Shortcut  # noqa: PLC0415 - with the first call of a tool
 
-            self._shortcut = Shortcut(self._surface.registry.short, self._surface.services)
+            self._shortcut = Shortcut(self._surface.registry)
 
     def _caller_of(self, call: Call) -> "Caller":
         """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""

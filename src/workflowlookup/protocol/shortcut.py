@@ -5,7 +5,6 @@ nobody asked for yet, a field too many, a refusal. It is left to the long way, w
 the last word. So the short way can only be quicker, never different.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,7 +16,7 @@ from workflowlookup.protocol.replies import tool_result
 from workflowlookup.protocol.versions import META_TIMEOUT, META_VERSION
 
 if TYPE_CHECKING:
-    from workflowlookup.tools.registry import Services, Short
+    from workflowlookup.tools.registry import Registry
 
 LONGEST: Final = 2048
 """Longer messages have lists and contexts that are worth a closer look."""
@@ -43,9 +42,9 @@ _decode_call: Final = msgspec.json.Decoder(_ToolCall).decode
 class Shortcut:
     """The short way to the tools that have one, for a client that shook hands."""
 
-    def __init__(self, tools: "Mapping[str, Short]", services: "Services") -> None:
-        self._tools = tools
-        self._services = services
+    def __init__(self, registry: "Registry") -> None:
+        self._tools = registry.short
+        self._services = registry.services
 
     def answer(self, request: Usual, size: int) -> bytes | None:
         """The reply to a message of so many bytes; None when the long way must be taken."""

@@ -9,9 +9,8 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.model import DEFAULT_CATEGORY, DEFAULT_VERSION
 from workflowlookup.core.schemas import BadSchema, compile_schema, show
-from workflowlookup.core.values import MAX_TIMEOUT_SECONDS, Json
+from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_TIMEOUT_SECONDS, Json
 
 GENERIC_SCHEMA: Final[Mapping[str, Json]] = {"type": "object", "properties": {}, "additionalProperties": True}
 """For a workflow that says nothing usable of its input: any object will do."""

@@ -3,31 +3,45 @@
 A new tool is a module here with a `TOOL`, and one line in `BUILTIN_TOOLS`.
 """
 
-from typing import Final
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
-from workflowlookup.tools import (
-    workflow_cancel,
-    workflow_get,
-    workflow_list,
-    workflow_next,
-    workflow_runs,
-    workflow_start,
-    workflow_status,
-    workflow_submit,
-    workflow_validate,
-    workflow_validate_json,
-)
-from workflowlookup.tools.registry import Tool
+if TYPE_CHECKING:
+    from workflowlookup.tools.registry import Tool
 
-BUILTIN_TOOLS: Final[tuple[Tool, ...]] = (
-    workflow_list.TOOL,
-    workflow_get.TOOL,
-    workflow_next.TOOL,
-    workflow_validate.TOOL,
-    workflow_validate_json.TOOL,
-    workflow_start.TOOL,
-    workflow_submit.TOOL,
-    workflow_status.TOOL,
-    workflow_runs.TOOL,
-    workflow_cancel.TOOL,
+
+class _Shelf(Mapping[str, "Tool"]):
+    """Tools by name, each imported when it is first asked for: who wants one need not wait for all."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self._taken: dict[str, Tool] = {}
+
+    def __getitem__(self, name: str) -> "Tool":
+        tool = self._taken.get(name)
+        if tool is None:
+            if name not in self._names:
+                raise KeyError(name)
+            tool = self._taken[name] = importlib.import_module(f"{__name__}.{name}").TOOL
+        return tool
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+BUILTIN_TOOLS: Final[Mapping[str, "Tool"]] = _Shelf(
+    "workflow_list",
+    "workflow_get",
+    "workflow_next",
+    "workflow_validate",
+    "workflow_validate_json",
+    "workflow_start",
+    "workflow_submit",
+    "workflow_status",
+    "workflow_runs",
+    "workflow_cancel",
 )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 import msgspec
 
 from workflowlookup.access import LOCAL, Access
-from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.schemas import Misfit, compile_schema, first_misfit, misfits, suggest
@@ -22,6 +21,7 @@ from workflowlookup.library.catalog import Catalog
 if TYPE_CHECKING:
     import jsonschema_rs
 
+    from workflowlookup.core.model import Workflow
     from workflowlookup.execution.service import Execution
     from workflowlookup.providers.config import Plan
     from workflowlookup.providers.discovery import Discovered
@@ -69,7 +69,7 @@ class WorkflowTools(Protocol):
         Called often: costs next to nothing when nothing changed.
         """
 
-    def resolve(self, wanted: str) -> Workflow | None:
+    def resolve(self, wanted: str) -> "Workflow | None":
         """The workflow with this tool name or id, wherever it comes from, ready to be run; None when there is none.
 
         Raises `ProviderAway` when it belongs to a system that does not answer now.
@@ -78,7 +78,7 @@ class WorkflowTools(Protocol):
     def folded(self, name: str) -> "Tool | None":
         """The tool of this name that is not listed because there are too many; who knows it can call it."""
 
-    def default_timeout(self, workflow: Workflow) -> float | None:
+    def default_timeout(self, workflow: "Workflow") -> float | None:
         """How many seconds a run of it may take when nobody says; None for one that needs the agent or a person."""
 
     def abilities(self, provider: str) -> frozenset[str] | None:
@@ -258,13 +258,14 @@ def _or_refusal(schema: Mapping[str, Json]) -> dict[str, Json]:
 class Registry:
     """The tools that can be called now: those that are built in, and those that come and go."""
 
-    def __init__(self, tools: Sequence[Tool], services: Services) -> None:
-        self.built_in: Mapping[str, Tool] = {tool.name: tool for tool in tools}
-        self.short: Mapping[str, Short] = {tool.name: tool.short for tool in tools if tool.short is not None}
-        self.tools: Mapping[str, Tool] = self.built_in
+    def __init__(self, tools: Mapping[str, Tool], services: Services) -> None:
+        self.built_in = tools
+        self.short: dict[str, Short] = {}
+        """The short ways to those that were called."""
+        self.tools = tools
         self.listeners: list[Callable[[], None]] = []
         """Hear of each change of what `tools/list` says."""
-        self._services = services
+        self.services = services
         self._validators: dict[str, jsonschema_rs.Validator] = {}
         self._known_ids: set[str] = set()
         self._listed: msgspec.Raw | None = None
@@ -291,7 +292,7 @@ class Registry:
 
     def refresh(self) -> None:
         """Bring the tools that are workflows up to date."""
-        workflows = self._services.workflows
+        workflows = self.services.workflows
         if workflows is None:
             return
         if not self._is_attached:
@@ -304,7 +305,7 @@ class Registry:
         tool = self.built_in.get(name)
         if tool is None:
             self.refresh()
-            workflows = self._services.workflows
+            workflows = self.services.workflows
             tool = self.tools.get(name) or (workflows.folded(name) if workflows is not None else None)
         return tool
 
@@ -331,8 +332,10 @@ class Registry:
                 f"The tool '{tool.name}' needs a client that offers {', '.join(sorted(missing))}.",
                 requiredCapabilities={name: {} for name in sorted(missing)},
             )
+        if tool.short is not None:
+            self.short[tool.name] = tool.short
         start_budget()
-        return tool.handler(self._services, arguments, caller)
+        return tool.handler(self.services, arguments, caller)
 
     def _checked(self, tool: Tool, arguments: Json, size: int) -> Mapping[str, Any]:
         """Arguments by name, checked against the input schema."""
@@ -392,7 +395,7 @@ def _misfits(validator: "jsonschema_rs.Validator", arguments: Json, tool: Tool) 
     return itertools.islice(misfits(validator, arguments, tool.input_schema), MOST_MISFITS)
 
 
-def find_workflow(services: Services, wanted: str) -> Workflow:
+def find_workflow(services: Services, wanted: str) -> "Workflow":
     """The workflow of this id; a caller that asked for one that is not there is told how to see them all."""
     try:
         return services.catalog.get(wanted)

@@ -5,7 +5,6 @@ from typing import Any
 
 from workflowlookup.core.values import Json
 from workflowlookup.library.files import Summary
-from workflowlookup.tools.paging import page
 from workflowlookup.tools.registry import Caller, Services, Tool, arguments_schema
 
 
@@ -13,6 +12,8 @@ def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mappi
     snapshot = services.catalog.snapshot()
     if not arguments:
         return {"workflows": snapshot.encoded}
+    from workflowlookup.tools.paging import page  # noqa: PLC0415 - the first list mostly comes whole
+
     found: Sequence[Summary] = snapshot.summaries
     category, query = arguments.get("category"), arguments.get("query")
     if category:
