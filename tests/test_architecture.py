@@ -1,6 +1,7 @@
 """The shape of the code: imports point one way, and the wire pays for nothing that it does not use."""
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -78,46 +79,55 @@ def test_the_core_is_pure():
     assert found == set()
 
 
-def test_the_reply_to_initialize_costs_neither_core_nor_library_nor_anything_heavy():
+def loaded_after(*asked, **settings):
+    """The modules of a new interpreter that has answered these messages."""
     script = (
-        "import json, sys\n"
+        "import sys\n"
         "from workflowlookup.app import make_connection\n"
         "from workflowlookup.settings import read_settings\n"
-        "connection = make_connection(read_settings({}, {}, directory='.'))\n"
-        "params = {'protocolVersion': '2025-11-25', 'capabilities': {}}\n"
-        "message = {'jsonrpc': '2.0', 'id': 1, 'method': 'initialize', 'params': params}\n"
-        "assert b'serverInfo' in connection.handle(json.dumps(message).encode())\n"
+        f"connection = make_connection(read_settings({settings!r}, {{}}, directory='.'))\n"
+        f"for line in {[json.dumps(message).encode() for message in asked]!r}:\n"
+        "    assert b'result' in connection.handle(line)\n"
         "print(*sys.modules)\n"
     )
-    loaded = set(
+    return set(
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     )
+
+
+def ask(method, **params):
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+INITIALIZE = ask("initialize", protocolVersion="2025-11-25", capabilities={})
+
+
+def test_the_reply_to_initialize_costs_neither_core_nor_library_nor_anything_heavy():
+    loaded = loaded_after(INITIALIZE)
 
     heavy = {"asyncio", "jsonschema_rs", "regex", "yaml", "rich", "mcp", "ctypes", "tomllib"}
     ours = {"workflowlookup.core.document", "workflowlookup.library.catalog", "workflowlookup.tools"}
     assert loaded & (heavy | ours) == set()
 
 
+def test_the_first_list_waits_for_no_other_tool():
+    loaded = loaded_after(INITIALIZE, ask("tools/call", name="workflow_list", arguments={}))
+
+    tools = {name.rpartition(".")[2] for name in loaded if name.startswith("workflowlookup.tools.workflow_")}
+    assert tools == {"workflow_list"}
+    assert not loaded & {"json", "base64", "workflowlookup.core.building", "workflowlookup.protocol.shortcut"}
+
+
 def test_the_lookup_tools_load_nothing_of_runs():
     """With workflow tools on, their names are in the journal, and the first list of tools reads them there."""
-    script = (
-        "import json, sys\n"
-        "from workflowlookup.app import make_connection\n"
-        "from workflowlookup.settings import read_settings\n"
-        "connection = make_connection(read_settings({'workflow_tools': 'false'}, {}, directory='.'))\n"
-        "def ask(method, **params):\n"
-        "    message = {'jsonrpc': '2.0', 'id': 1, 'method': method, 'params': params}\n"
-        "    assert b'result' in connection.handle(json.dumps(message).encode())\n"
-        "ask('initialize', protocolVersion='2025-11-25', capabilities={})\n"
-        "ask('tools/list')\n"
-        "ask('workflow_list')\n"
-        "ask('workflow_get', id='bug-investigation')\n"
-        "ask('workflow_next', workflowId='bug-investigation', completedSteps=[])\n"
-        "ask('workflow_validate', workflowId='bug-investigation', stepId='reproduce', output='x')\n"
-        "print(*sys.modules)\n"
-    )
-    loaded = set(
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    loaded = loaded_after(
+        INITIALIZE,
+        ask("tools/list"),
+        ask("workflow_list"),
+        ask("workflow_get", id="bug-investigation"),
+        ask("workflow_next", workflowId="bug-investigation", completedSteps=[]),
+        ask("workflow_validate", workflowId="bug-investigation", stepId="reproduce", output="x"),
+        workflow_tools="false",
     )
 
     ours = {name for name in loaded if name.startswith(("workflowlookup.runs", "workflowlookup.core.run"))}

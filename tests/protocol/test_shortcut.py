@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from client import ENVELOPE
 from make import document, loop, step, write
 from workflowlookup.app import make_connection
+from workflowlookup.library import catalog
+from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import Connection
-from workflowlookup.protocol.shortcut import Shortcut
 from workflowlookup.settings import read_settings
+from workflowlookup.tools.registry import Short
 
 LINE = document(
     step("one", prompt="Use {{tool}}.", validationCriteria=[{"type": "length", "min": 5, "message": "short"}]),
@@ -54,7 +56,7 @@ ARGUMENTS = {
 }
 RARELY = mostly([False], True)
 METAS = st.sampled_from(
-    [{}, {"progressToken": 1}, {"progressToken": True}, {"workflowlookup/timeoutSeconds": -1}, ENVELOPE, 4]
+    [{}, {"progressToken": 1}, {"progressToken": True}, {"workflowlookup/timeoutSeconds": -1}, ENVELOPE, 4, {"x": {}}]
 )
 
 
@@ -82,7 +84,8 @@ def connect(directory) -> Connection:
     for content in (LINE, PLAIN, ROUND):  # the short way is for what was asked before
         say(connection, "workflow_get", {"id": content["id"]})
     say(connection, "workflow_next", {"workflowId": "plain-one", "completedSteps": []})
-    say(connection, "workflow_validate", {"workflowId": "plain-one", "stepId": "one", "output": "done"})
+    for judged in ("one", "two"):
+        say(connection, "workflow_validate", {"workflowId": "in-line", "stepId": judged, "output": "done"})
     return connection
 
 
@@ -96,11 +99,9 @@ def both(library, monkeypatch):
     """A connection that has the short way, and one that has not."""
     for content in (LINE, PLAIN, ROUND, {"id": "broken", "name": "N"}):
         write(library, content)
-    short = connect(library)
-    with monkeypatch.context() as patched:
-        patched.setattr(Connection, "_open_shortcut", lambda _: None)
-        long = connect(library)
-    long._open_shortcut = lambda: None
+    monkeypatch.setattr(catalog, "SECONDS_BETWEEN_LOOKS", 3600)
+    short, long = connect(library), connect(library)
+    long.handle = lambda line: long.answer(jsonrpc.decode(line))
     return short, long
 
 
@@ -178,6 +179,16 @@ def test_what_is_not_usual_is_answered_the_same(both, tool, arguments, beside):
     assert answers[0] == answers[1]
 
 
+@pytest.mark.parametrize("odd", [b"1e999", b'"\\ud800"', b"[" * 2_000 + b"]" * 2_000, b"nul", b"\xff"])
+@pytest.mark.parametrize("place", [b'"_meta":{"x":%b}', b'"arguments":{"id":"plain-one","x":%b}', b'"x":%b'])
+def test_what_cannot_be_read_is_told_wherever_it_stands(both, odd, place):
+    params = b'"name":"workflow_get","arguments":{"id":"plain-one"},' + place % odd
+    line = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{%b}}' % params
+
+    short, long = both
+    assert short.handle(line) == long.handle(line)
+
+
 def test_a_document_that_changed_is_seen_by_the_next_call(both, library):
     short, _ = both
     first = {"workflowId": "plain-one", "completedSteps": []}
@@ -213,8 +224,24 @@ def test_there_is_none_before_the_handshake(library):
     assert connection._shortcut is None
 
 
-def test_what_goes_wrong_on_it_is_left_to_the_long_way(both, monkeypatch):
-    short, _ = both
-    monkeypatch.setattr(Shortcut, "answer", lambda *_: None)
+def test_what_goes_wrong_on_it_is_left_to_the_long_way(both):
+    short, long = both
+    known = short._surface.registry.short
+    known["workflow_get"] = Short(known["workflow_get"].decode, lambda *_: 1 / 0)
 
-    assert say(short, "workflow_get", {"id": "plain-one"})["result"]["id"] == "plain-one"
+    assert say(short, "workflow_get", {"id": "plain-one"}) == say(long, "workflow_get", {"id": "plain-one"})
+
+
+def test_a_source_that_is_replaced_as_a_whole_is_seen(library, tmp_path, monkeypatch):
+    write(tmp_path / "one", PLAIN)
+    os.symlink(tmp_path / "one", tmp_path / "now")
+    connection = connect(tmp_path / "now")
+    asked = {"workflowId": "plain-one", "completedSteps": []}
+    assert say(connection, "workflow_next", asked)["result"]["step"]["id"] == "one"
+
+    write(tmp_path / "two", document(step("zero"), identifier="plain-one"))
+    os.symlink(tmp_path / "two", tmp_path / "new")
+    os.rename(tmp_path / "new", tmp_path / "now")
+    monkeypatch.setattr(connection._surface.services.catalog, "_next_look", 0.0)  # it is time to look
+
+    assert say(connection, "workflow_next", asked)["result"]["step"]["id"] == "zero"

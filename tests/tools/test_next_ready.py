@@ -11,7 +11,7 @@ from make import document, step
 from workflowlookup.core.building import build
 from workflowlookup.core.navigation import next_step
 from workflowlookup.tools import workflow_next
-from workflowlookup.tools.workflow_next import _MARK, _ready, answer
+from workflowlookup.tools.workflow_next import _MARK, _Kept, _ready, answer
 
 TEXTS = st.lists(
     st.sampled_from(
@@ -75,7 +75,7 @@ def test_what_is_kept_is_not_made_again(monkeypatch):
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr(workflow_next, "MOST_READY", 8)
+    monkeypatch.setattr(workflow_next, "MOST_KEPT", 10_000)
     names = [f"v{number}" for number in range(6)]
     workflow = build(document(step("one", prompt=" ".join(f"{{{{{name}}}}}" for name in names))))
 
@@ -83,13 +83,42 @@ def test_what_is_kept_is_bounded(monkeypatch):
         context = {name: "x" for place, name in enumerate(names) if chosen >> place & 1}
         found = next_step(workflow, (), context)
         assert said(_ready(workflow, found)) == json.loads(msgspec.json.encode(answer(workflow, found, ())))
-        assert len(workflow.memo) <= 8
+
+    kept = workflow.memo[_Kept]
+    assert kept.size <= 10_000
+    assert sum(len(piece) for words in kept.words.values() for piece in words.pieces) <= 10_000
 
 
-def test_values_too_long_to_be_filled_in_stay_as_written():
-    workflow = build(document(step("one", prompt="{{long}}")))
-    _ready(workflow, next_step(workflow, (), {"long": "short"}))
-    found = next_step(workflow, (), {"long": "x" * (1 << 20)})
+def test_long_answers_are_not_kept():
+    workflow = build(document(step("one", guidance=["x" * 2000] * 40)))
 
-    assert _ready(workflow, found) is None
-    assert answer(workflow, found, ())["step"]["prompt"].endswith("xxx")
+    assert [_ready(workflow, next_step(workflow, (), {})) for _ in range(2)] == [None, None]
+    assert not any(words.pieces for words in workflow.memo[_Kept].words.values())
+
+
+def test_long_values_are_not_written_into_what_is_kept_and_spoil_nothing():
+    workflow = build(document(step("one", prompt="{{a}} " * 20)))
+    long = next_step(workflow, (), {"a": "x" * 200_000})
+    short = next_step(workflow, (), {"a": "Rome"})
+
+    assert _ready(workflow, long) is None
+    assert answer(workflow, long, ())["step"]["prompt"].endswith("{{a}} ")
+    assert said(_ready(workflow, short))["step"]["prompt"] == "Rome " * 20
+
+
+@pytest.mark.parametrize("value", [f"{_MARK}a{_MARK}", "Rome"])
+def test_marks_of_the_author_are_seen_whatever_the_first_caller_says(value):
+    workflow = build(document(step("one", prompt=f"{_MARK}a{_MARK} is not {{{{a}}}}")))
+
+    for given_ in (value, "Oslo"):
+        found = next_step(workflow, (), {"a": given_})
+        ready = _ready(workflow, found)
+        assert ready is None or said(ready)["step"]["prompt"] == f"{_MARK}a{_MARK} is not {given_}"
+
+
+def test_words_that_hang_on_a_pattern_are_not_kept():
+    """Whether it matches may depend on how much time there was."""
+    fragment = {"id": "more", "text": "Ask first.", "when": {"var": "who", "matches": "x*y"}}
+    workflow = build(document(step("one", promptFragments=[fragment])))
+
+    assert _ready(workflow, next_step(workflow, (), {"who": "xy"})) is None

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.conditions import Condition
+from workflowlookup.core.conditions import Condition, walk
 from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.document import confirmation_of, schema_text, walk_steps
 from workflowlookup.core.guidance import requirements_of
@@ -148,7 +148,8 @@ def call_of(data: Mapping[str, Any]) -> Call:
 def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tuple[Condition, ...] | None:
     """The conditions of rules, fragments, delegations and the confirmation, unless they are too many.
 
-    The arguments of a call are told as JSON, in which a template may become more than text.
+    Those with a pattern may be answered in two ways, as time permits, and the arguments of a call are told as JSON, in
+    which a template may become more than text: nothing decides such words beforehand.
     """
     if b"{{" in msgspec.json.encode(data.get("call")):
         return None
@@ -159,7 +160,8 @@ def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tu
         *(delegation.get("runCondition") for delegation in data.get("parallelDelegations", ())),
     ]
     told_by = tuple(condition for condition in conditions if isinstance(condition, Mapping))
-    return told_by if len(told_by) <= MOST_DECIDING else None
+    is_certain = not any("matches" in part for condition in told_by for part in walk(condition))
+    return told_by if is_certain and len(told_by) <= MOST_DECIDING else None
 
 
 def _functions(data: Mapping[str, Any]) -> tuple[Function, ...]:

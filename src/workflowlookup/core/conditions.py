@@ -90,7 +90,8 @@ MOST_COMPILED: Final = 4096
 
 _Predicate = Callable[[Context], bool]
 _compiled: dict[int, tuple[Condition, _Predicate]] = {}
-"""By identity: a condition is part of a document, which never changes, and is asked again and again."""
+"""By identity: a condition is part of a document, which never changes, and is asked again and again. It is kept
+beside what it became, so that no other has its identity."""
 
 
 def evaluate(condition: Condition | None, context: Context) -> bool:
@@ -98,7 +99,7 @@ def evaluate(condition: Condition | None, context: Context) -> bool:
     if not condition:
         return True
     known = _compiled.get(id(condition))
-    if known is None or known[0] is not condition:
+    if known is None:
         if len(_compiled) >= MOST_COMPILED:
             _compiled.clear()
         known = _compiled[id(condition)] = (condition, _compile(condition))

@@ -37,7 +37,7 @@ class TooSlow(Exception):
 
 _remaining: ContextVar[float] = ContextVar("_remaining", default=SECONDS_PER_REQUEST)
 _untimed: Final = [UNTIMED_STEPS]
-"""What is left of them. Threads may take from each other: then the clock is looked at sooner."""
+"""What is left of them, for all threads: each request that begins fills it up again."""
 
 
 def start_budget() -> None:

@@ -25,7 +25,8 @@ _MOST_MISFITS: Final = 5
 MOST_JSON: Final = 256 * 1024
 
 Check = Callable[[str, Context], Sequence[Issue] | None]
-"""What is wrong with an output; None when nothing was asked of it in this context, which rules alone always ask."""
+"""What is wrong with an output; None when nothing is asked of it in this context. The context matters where rules are
+put together; a rule by itself does not look at it."""
 
 
 def contains(rule: ContainsRule) -> Check:
@@ -44,20 +45,21 @@ def contains(rule: ContainsRule) -> Check:
 
 def regex(rule: RegexRule) -> Check:
     """Raises `BadPattern` for a pattern that does not compile."""
-    search = compile_pattern(rule.pattern, rule.flags)
-    flags = f" (flags {rule.flags})" if rule.flags else ""
+    pattern, flags = rule.pattern, rule.flags
+    compile_pattern(pattern, flags)  # which keeps a bounded number of them
+    with_flags = f"{pattern} (flags {flags})" if flags else pattern
     absent = (
         Issue(
-            message=rule.message or f"Output does not match pattern {rule.pattern}",
-            suggestion=f"Change the output so that it matches the pattern {rule.pattern}{flags}.",
+            message=rule.message or f"Output does not match pattern {pattern}",
+            suggestion=f"Change the output so that it matches the pattern {with_flags}.",
         ),
     )
 
     def check(output: str, _: Context) -> Sequence[Issue]:
         try:
-            return () if search(output) else absent
+            return () if compile_pattern(pattern, flags)(output) else absent
         except TooSlow:
-            message = f"The pattern {rule.pattern} took too long on this output and was given up"
+            message = f"The pattern {pattern} took too long on this output and was given up"
             suggestion = "Shorten the output; the author should simplify the pattern, which backtracks without end."
             return (Issue(message=message, suggestion=suggestion, is_undecided=True),)
 
@@ -84,7 +86,9 @@ def length(rule: LengthRule) -> Check:
 
 def schema(rule: SchemaRule) -> Check:
     """JSON, bare or inside one Markdown code fence. Raises `BadSchema` for a malformed JSON Schema."""
-    validator = compile_schema_text(bytes(rule.schema))
+    text_of_schema = bytes(rule.schema)
+    compile_schema_text(text_of_schema)  # as above
+    schema_of_output = msgspec.json.decode(text_of_schema)
 
     def check(output: str, _: Context) -> Sequence[Issue]:
         if len(output) > MOST_JSON:
@@ -97,7 +101,8 @@ def schema(rule: SchemaRule) -> Check:
             value = parse_json(text.encode())
         except SyntaxProblem as problem:
             return no_json(f"{problem.message}. {problem.suggestions[0]}")
-        found = list(itertools.islice(misfits(validator, value, msgspec.json.decode(rule.schema)), _MOST_MISFITS + 1))
+        validator = compile_schema_text(text_of_schema)
+        found = list(itertools.islice(misfits(validator, value, schema_of_output), _MOST_MISFITS + 1))
         if not found:
             return ()
         sentences = "; ".join(misfit.sentence() for misfit in found[:_MOST_MISFITS])

@@ -6,8 +6,10 @@ output and kept: what they ask is asked again and again.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
+
+import msgspec
 
 from workflowlookup.core.conditions import evaluate
 from workflowlookup.core.guidance import describe_criterion
@@ -20,10 +22,21 @@ from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 
 MOST_READY: Final = 512
 
-_PASSED = Verdict()
-_BLANK = Issue(message="Output is empty or invalid.", suggestion="Give an output that says what was done.")
+_PASSED: Final = Verdict()
+_BLANK: Final = Issue(message="Output is empty or invalid.", suggestion="Give an output that says what was done.")
 
-_ready: dict[int, tuple[Criterion, Check]] = {}
+
+class _Ready(msgspec.Struct, frozen=True):
+    """Criteria that were made ready."""
+
+    criteria: Criterion
+    """Kept, so that no other has its identity."""
+    check: Check
+    is_flawed: bool
+    """Whether some part of them cannot be applied, and is refused when it counts."""
+
+
+_ready: Final[dict[int, _Ready]] = {}
 """By identity: criteria are part of a document, which never changes."""
 
 
@@ -34,13 +47,8 @@ def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
     """
     if criteria is None:
         return _PASSED if output.strip() else Verdict(issues=(_BLANK,))
-    known = _ready.get(id(criteria))
-    if known is None or known[0] is not criteria:
-        if len(_ready) >= MOST_READY:
-            _ready.clear()
-        known = _ready[id(criteria)] = (criteria, _check_of(criteria))
     try:
-        issues = known[1](output, context)
+        issues = (_ready.get(id(criteria)) or _make_ready(criteria)).check(output, context)
         return Verdict(issues=tuple(issues)) if issues else _PASSED
     except BadPattern as problem:
         details = f"Invalid regex pattern: {problem}"
@@ -50,35 +58,56 @@ def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
         raise InvalidWorkflow(f"{details}. Ask the author to mend it.", details=details) from problem
 
 
-def _check_of(criterion: Criterion) -> Check:
+def ready_check(criteria: Criterion | None) -> Check | None:
+    """What `judge` judges by, if that is ready and without flaws."""
+    ready = _ready.get(id(criteria))
+    return None if ready is None or ready.is_flawed else ready.check
+
+
+def _make_ready(criteria: Criterion) -> _Ready:
+    if len(_ready) >= MOST_READY:
+        _ready.clear()
+    flaws: list[Exception] = []
+    check = _check_of(criteria, flaws)
+    ready = _ready[id(criteria)] = _Ready(criteria, check, bool(flaws))
+    return ready
+
+
+def _check_of(criterion: Criterion, flaws: list[Exception]) -> Check:
     match criterion:
         case AllOf(parts=parts):
-            return _all_of([_check_of(part) for part in parts])
+            return _all_of([_check_of(part, flaws) for part in parts])
         case AnyOf(parts=parts):
-            return _any_of([_check_of(part) for part in parts])
+            return _any_of([_check_of(part, flaws) for part in parts])
         case Not(part=part):
-            return _opposite(part)
+            return _opposite(part, _check_of(part, flaws))
         case Malformed(reason=reason):
-            return _refusal(InvalidCriteria(f"{reason}. Ask the author to mend the criteria.", details=reason))
+            flaw = InvalidCriteria(f"{reason}. Ask the author to mend the criteria.", details=reason)
+            flaws.append(flaw)
+            return _refusal(lambda: InvalidCriteria(flaw.remedy, **flaw.data))
         case rule:
-            return _check_of_rule(rule)
+            return _check_of_rule(rule, flaws)
 
 
-def _check_of_rule(rule: Rule) -> Check:
+def _check_of_rule(rule: Rule, flaws: list[Exception]) -> Check:
     """The rule, where its condition holds; one that cannot be applied is refused when it counts, and not before."""
     try:
         check = RULES[type(rule)](rule)
-    except (BadPattern, BadSchema) as problem:
-        check = _refusal(problem)
+    except (BadPattern, BadSchema) as flaw:
+        flaws.append(flaw)
+        kind, reason = type(flaw), str(flaw)
+        check = _refusal(lambda: kind(reason))
     condition = rule.condition
     if not condition:
         return check
     return lambda output, context: check(output, context) if evaluate(condition, context) else None
 
 
-def _refusal(problem: Exception) -> Check:
+def _refusal(make: Callable[[], Exception]) -> Check:
+    """Always a new one: an exception remembers the output that it was raised for."""
+
     def refuse(_: str, __: Context) -> Sequence[Issue]:
-        raise problem.with_traceback(None)
+        raise make()
 
     return refuse
 
@@ -114,8 +143,8 @@ def _any_of(parts: Sequence[Check]) -> Check:
     return check
 
 
-def _opposite(part: Criterion) -> Check:
-    met, unwanted = _check_of(part), (_unwanted(describe_criterion(part)),)
+def _opposite(part: Criterion, met: Check) -> Check:
+    unwanted = (_unwanted(describe_criterion(part)),)
 
     def check(output: str, context: Context) -> Sequence[Issue] | None:
         if not _counts(part, context):

@@ -94,7 +94,7 @@ class Connection:
         self._waiting: Waiting | None = None
         self._tasks: Tasks | None = None
         self._shortcut: Shortcut | None = None
-        """The short way, once a tool was called the long way."""
+        """The short way, for a client that shook hands and called a tool that has one."""
         self._news = News(surface, self.outbox)
         self._last: Call | None = None
         """The request to shut down, while what waits is given its time: its reply is the last."""
@@ -110,6 +110,10 @@ class Connection:
             reply = self._shortcut.answer(usual, len(line))
             if reply is not None:
                 return reply
+        elif self._rules is not None and self._surface.has_short_ways:
+            from workflowlookup.protocol.shortcut import Shortcut  # noqa: PLC0415 - with the second call of a tool
+
+            self._shortcut = Shortcut(self._surface.registry)
         return self.answer(jsonrpc.in_full(usual, line))
 
     def answer(self, message: Message) -> bytes | None:
@@ -315,7 +319,6 @@ class Connection:
         tool = registry.find(name)
         if tool is None:
             raise registry.unknown(name)
-        self._open_shortcut()
         arguments = call.optional("arguments", dict, "an object")
         is_task = call.rules.tasks and call.wants_task()
         if is_task and not tool.can_be_task:
@@ -346,19 +349,11 @@ class Connection:
             raise MethodNotFound("Call tools/list to see the tools.", method=call.method)
         if self._rules is None and not call.rules.envelope:
             raise _not_initialized()
-        self._open_shortcut()
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
         result = registry.call(tool, params, self._caller_of(call), call.size)
         return result if type(result) in _PLAIN else self._tell(call, result)
-
-    def _open_shortcut(self) -> None:
-        """From now on, for a client that shook hands."""
-        if self._shortcut is None and self._rules is not None:
-            from workflowlookup.protocol.shortcut import Shortcut  # noqa: PLC0415 - with the first call of a tool
-
-            self._shortcut = Shortcut(self._surface.registry)
 
     def _caller_of(self, call: Call) -> "Caller":
         """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""

@@ -1,6 +1,7 @@
 """JSON-RPC 2.0 as values: a line becomes a `Request`, a `Notification`, a `Batch`, or the problem with it.
 
-Ids are kept as the bytes that were sent, so that they come back exactly: 1, 1.0 and 1e0 stay apart.
+Ids come back exactly as they were sent, 1, 1.0 and 1e0 apart: whole numbers can be written only in one way, and of all
+others the bytes are kept.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidRequest, ParseError, WorkflowLookupError
 
 LARGEST_USUAL_ID: Final = (1 << 63) - 1
+"""Up to here whole numbers are read and written at once."""
 MAX_BATCH: Final = 100
 NULL_ID: Final = b"null"
 

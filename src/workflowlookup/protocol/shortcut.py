@@ -1,11 +1,12 @@
 """The short way: a call in its usual form, of a tool that has one, is decoded, checked and answered in one go.
 
-A tool says what its usual arguments are, and answers them when nothing about them is in doubt. Whatever is: an id that
-nobody asked for yet, a field too many, a refusal. It is left to the long way, which starts from the beginning and has
-the last word. So the short way can only be quicker, never different.
+A tool says what its usual arguments are, and answers them when nothing about them is in doubt. Everything else is left
+to the long way, which starts from the beginning and alone refuses: an id that nobody asked for yet, a field too many.
+So the short way can only be quicker, never different.
 """
 
-from typing import TYPE_CHECKING, Final
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -18,22 +19,14 @@ from workflowlookup.protocol.versions import META_TIMEOUT, META_VERSION
 if TYPE_CHECKING:
     from workflowlookup.tools.registry import Registry
 
-LONGEST: Final = 2048
-"""Longer messages have lists and contexts that are worth a closer look."""
-
-
-class _Meta(msgspec.Struct, rename={"token": "progressToken", "version": META_VERSION, "timeout": META_TIMEOUT}.get):
-    """What a client says about a call beside its arguments."""
-
-    token: str | int | None = None
-    version: msgspec.Raw = msgspec.Raw()
-    timeout: msgspec.Raw = msgspec.Raw()
+LONGEST: Final = 1 << 15
+"""No context in a message like this can be too large, however its numbers are written."""
 
 
 class _ToolCall(msgspec.Struct, forbid_unknown_fields=True, rename={"meta": "_meta"}.get):
     name: str
     arguments: msgspec.Raw
-    meta: _Meta | None = None
+    meta: dict[str, Any] | None = None
 
 
 _decode_call: Final = msgspec.json.Decoder(_ToolCall).decode
@@ -55,7 +48,7 @@ class Shortcut:
         try:
             if is_through:
                 call = _decode_call(arguments)
-                if call.meta is not None and (call.meta.version or call.meta.timeout):
+                if call.meta and not _says_nothing(call.meta):
                     return None
                 name, arguments = call.name, call.arguments
             tool = self._tools.get(name)
@@ -68,3 +61,9 @@ class Shortcut:
             return jsonrpc.success(b"%d" % request.id, tool_result(result) if is_through else result)
         except Exception:  # noqa: BLE001 - broad on purpose: the long way says what is wrong
             return None
+
+
+def _says_nothing(meta: dict[str, Any]) -> bool:
+    """Whether what a client says beside the arguments makes no difference here."""
+    is_known = META_VERSION in meta or META_TIMEOUT in meta
+    return not is_known and type(meta.get("progressToken")) in (str, int, NoneType)

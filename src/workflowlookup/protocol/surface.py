@@ -31,6 +31,11 @@ class Surface:
 
         return Registry(BUILTIN_TOOLS, self.services)
 
+    @property
+    def has_short_ways(self) -> bool:
+        """Whether a tool was called that has a short way."""
+        return "registry" in self.__dict__ and bool(self.registry.short)
+
     @functools.cached_property
     def make_caller(self) -> "type[Caller]":
         from workflowlookup.tools.registry import Caller  # noqa: PLC0415

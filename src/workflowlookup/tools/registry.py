@@ -332,7 +332,7 @@ class Registry:
                 f"The tool '{tool.name}' needs a client that offers {', '.join(sorted(missing))}.",
                 requiredCapabilities={name: {} for name in sorted(missing)},
             )
-        if tool.short is not None:
+        if tool.short is not None and not tool.client_capabilities:
             self.short[tool.name] = tool.short
         start_budget()
         return tool.handler(self.services, arguments, caller)

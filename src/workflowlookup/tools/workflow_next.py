@@ -1,13 +1,13 @@
 """`workflow_next`: the next step for a caller who tells what is completed and what is known."""
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from workflowlookup.core.conditions import evaluate
 from workflowlookup.core.contract import forgotten, unmet
-from workflowlookup.core.guidance import MOST_FILLED, Guidance, ValueOf, as_words, guide, warn_of_unset
+from workflowlookup.core.guidance import Guidance, ValueOf, as_words, guide, warn_of_unset
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import MOST_SKIPPED, Next, explain_skip, find_step, next_step
 from workflowlookup.core.schemas import suggest
@@ -56,18 +56,40 @@ def _answer_usual(services: Services, asked: _Usual) -> Result | None:
     if workflow is None or (asked.current_step is not None and asked.current_step not in workflow.ids):
         return None
     done = set(asked.completed_steps)
-    if len(done) < len(asked.completed_steps) or not done <= workflow.ids:
+    if len(done) < len(asked.completed_steps) or (workflow.has_loops and not done <= workflow.ids):
         return None
     found = next_step(workflow, done, asked.context or {})
+    if found.warnings:  # of ids that the workflow does not have
+        return None
     return _ready(workflow, found) or answer(workflow, found, asked.completed_steps)
 
 
 # ── answers that are kept ready ─────────────────────────────────────────────────────────────────────────────────
 
-MOST_READY: Final = 512
-"""How many are kept for one workflow; most have fewer steps, told in one way."""
+MOST_KEPT: Final = 1 << 20
+"""Bytes, for one workflow."""
+LONGEST_KEPT: Final = 1 << 16
+MOST_VALUES: Final = 1 << 16
+"""How many characters are written into an answer that is kept; longer values are filled in the usual way."""
 _MARK: Final = "\ue000"
 """On both sides of the name of a variable, where its value belongs."""
+
+
+class _Words(msgspec.Struct, frozen=True):
+    """An answer that is kept."""
+
+    pieces: tuple[bytes, ...]
+    """The answer up to its progress, as JSON; every other piece is the name of a variable, where its value belongs.
+    None at all when it cannot be cut like this."""
+    variables: tuple[str, ...]
+    """Of all templates in it, whether they are set or not: others may be set another time."""
+
+
+class _Kept(msgspec.Struct):
+    """The answers of one workflow, by step, by the conditions that hold, and by the variables that are set."""
+
+    words: dict[Hashable, _Words]
+    size: int
 
 
 def _ready(workflow: Workflow, found: Next) -> msgspec.Raw | None:
@@ -78,59 +100,62 @@ def _ready(workflow: Workflow, found: Next) -> msgspec.Raw | None:
     step = found.step
     if step is None or step.told_by is None or found.loop or found.warnings or workflow.has_contract:
         return None
-    key = (step.id, *[evaluate(told, found.context) for told in step.told_by]) if step.told_by else step.id
-    head = workflow.memo.get(key)
-    if type(head) is not bytes:  # there are templates, or nothing is known yet
-        head = _with_values(workflow, found, key, head)
-        if head is None:
-            return None
+    truths = [evaluate(told, found.context) for told in step.told_by] if step.told_by else ()
+    kept: _Kept = workflow.memo.get(_Kept) or workflow.memo.setdefault(_Kept, _Kept({}, 0))
+    key = (step.id, *truths)
+    words = kept.words.get(key) or _keep(kept, key, workflow, found)
+    head = words.pieces[0] if not words.variables and words.pieces else _with_values(kept, key, workflow, found)
+    if head is None:
+        return None
     total = _total(workflow, found)
     of_all = b"" if total is None else b',"total":%d' % total
     return msgspec.Raw(b'%b{"completed":%d%b}}' % (head, found.completed, of_all))
 
 
-def _with_values(workflow: Workflow, found: Next, key: Hashable, variables: tuple[str, ...] | None) -> bytes | None:
-    """The answer up to its progress; None when it cannot be put together from what is kept."""
-    if variables is None:
-        variables, words = _with_marks(workflow, found)
-        _keep(workflow, key, variables or words)
-        if not variables:
-            return words
-    values = {name: as_words(value) for name in variables if (value := lookup(found.context, name)) is not None}
-    pieces = workflow.memo.get((key, tuple(values)))
-    if pieces is None:
-        pieces = _with_marks(workflow, found)[1].split(_MARK.encode())
-        if _join(pieces, values) != _beginning(tell(workflow, found)):  # the author has such marks
-            pieces = ()
-        _keep(workflow, (key, tuple(values)), pieces)
-    words = _join(pieces, values)
-    return words if pieces and len(words) <= MOST_FILLED else None
+def _with_values(kept: _Kept, key: Hashable, workflow: Workflow, found: Next) -> bytes | None:
+    """The answer up to its progress, with the values of the caller; None when it is not kept."""
+    values: dict[str, str] = {}
+    for name in kept.words[key].variables:
+        value = lookup(found.context, name)
+        if value is not None:
+            values[name] = as_words(value)
+    key = (key, *values)
+    pieces = (kept.words.get(key) or _keep(kept, key, workflow, found)).pieces
+    names = pieces[1::2]
+    if not pieces or sum([len(values[name.decode()]) for name in names]) > MOST_VALUES:
+        return None
+    return _join(pieces, values)
 
 
-def _keep(workflow: Workflow, key: Hashable, what: object) -> None:
-    if len(workflow.memo) >= MOST_READY:
-        workflow.memo.clear()
-    workflow.memo[key] = what
+def _keep(kept: _Kept, key: Hashable, workflow: Workflow, found: Next) -> _Words:
+    """Cut the answer where values belong, and keep it if it is not too long.
 
-
-def _with_marks(workflow: Workflow, found: Next) -> tuple[tuple[str, ...], bytes]:
-    """The variables of the templates in an answer; and its beginning, with marks in place of those that are set."""
+    Whether it can be cut is seen by what takes the place of the values, so that it does not depend on the caller's.
+    """
     variables: dict[str, None] = {}
 
-    def marked(context: Context, name: str) -> str | None:
-        variables[name] = None
-        return None if lookup(context, name) is None else f"{_MARK}{name}{_MARK}"
+    def told_with(write: Callable[[str], str]) -> bytes:
+        def value_of(context: Context, name: str) -> str | None:
+            variables[name] = None
+            return None if lookup(context, name) is None else write(name)
 
-    words = _beginning(tell(workflow, found, marked))
-    return tuple(variables), words
+        told = tell(workflow, found, value_of)
+        return _encode({**told, "isComplete": False, "progress": 0}).removesuffix(b"0}")
 
-
-def _beginning(told: Mapping[str, Json]) -> bytes:
-    return _encode({**told, "isComplete": False, "progress": 0}).removesuffix(b"0}")
+    pieces = tuple(told_with(lambda name: f"{_MARK}{name}{_MARK}").split(_MARK.encode()))
+    size = sum(map(len, pieces)) + 64 * len(pieces)
+    probe = told_with(lambda name: f"<{name}>")
+    is_cut = size <= LONGEST_KEPT and _join(pieces, {name: f"<{name}>" for name in variables}) == probe
+    words = _Words(pieces if is_cut else (), tuple(variables))
+    kept.size += (size if is_cut else 0) + 256
+    if kept.size > MOST_KEPT:
+        kept.words.clear()
+        kept.size = 0
+    kept.words[key] = words
+    return words
 
 
 def _join(pieces: Sequence[bytes], values: Mapping[str, str]) -> bytes:
-    """The pieces, every other one of which is the name of a variable, with its value in place of it."""
     written = list(pieces)
     for place in range(1, len(pieces), 2):
         written[place] = _encode(values.get(pieces[place].decode(), ""))[1:-1]

@@ -1,13 +1,13 @@
 """`workflow_validate`: judges the output of a step by the author's criteria."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.model import PromptStep, Verdict, Workflow
+from workflowlookup.core.model import Issue, PromptStep, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
-from workflowlookup.core.validation import judge
+from workflowlookup.core.validation import judge, ready_check
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.tools.registry import (
@@ -45,7 +45,8 @@ def _answer_usual(services: Services, asked: _Usual) -> Mapping[str, Json] | Non
     step = None if workflow is None else workflow.steps.get(asked.step_id)
     if type(step) is not PromptStep or not asked.output:
         return None
-    return _tell(judge(step.criteria, asked.output, asked.context or {}))
+    check = ready_check(step.criteria)
+    return None if check is None else _tell(check(asked.output, asked.context or {}))
 
 
 def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -> Mapping[str, Json]:
@@ -58,14 +59,14 @@ def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -
         verdict = judge(criteria, output, scope_of(workflow, wanted, known))
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         raise type(refusal)(refusal.remedy, workflowId=workflow.id, stepId=wanted, **refusal.data) from refusal
-    return _tell(verdict)
+    return _tell(verdict.issues)
 
 
-def _tell(verdict: Verdict) -> Mapping[str, Json]:
-    if not verdict.issues:
+def _tell(issues: Sequence[Issue] | None) -> Mapping[str, Json]:
+    if not issues:
         return _VALID
     messages, suggestions = [], {REVIEW: True}  # a dict as a set that keeps its order
-    for issue in verdict.issues:
+    for issue in issues:
         messages.append(issue.message)
         suggestions[issue.suggestion] = True
     return {"valid": False, "issues": messages, "suggestions": list(suggestions)}
