@@ -63,7 +63,7 @@ class LoopPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     total: int | msgspec.UnsetType = msgspec.UNSET
 
 
-class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+class Skipped(msgspec.Struct, frozen=True):
     """A step that was passed over, and the condition that said so."""
 
     step_id: str
@@ -148,7 +148,7 @@ def next_step(
     """
     if workflow.has_loops:
         return _next_of_walk(_Walk(workflow, completed, lists, iterating), workflow, context)
-    done = completed if isinstance(completed, set) else set(completed)
+    done = completed if type(completed) is set else set(completed)
     known = done if done <= workflow.ids else done & workflow.ids
     is_most = known is done and 2 * len(done) > len(workflow.order)
     is_beginning = is_most and done.isdisjoint(workflow.order[len(done) :])
@@ -160,7 +160,7 @@ def next_step(
         if step.run_condition is None or evaluate(step.run_condition, context):
             found = step  # type: ignore[assignment]  # there are no loops
             break
-        skipped.append(Skipped(step_id=step.id, condition=step.run_condition))
+        skipped.append(Skipped(step.id, step.run_condition))
     warnings = () if known is done else (_ignored([id_ for id_ in completed if id_ not in known], completed),)
     return Next(found, found.id if found else "", context, None, tuple(skipped), warnings, len(known))
 

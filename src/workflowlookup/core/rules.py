@@ -6,6 +6,7 @@ when all is well. A new rule is a struct in `model.py`, a function here, a line 
 """
 
 import itertools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
@@ -46,7 +47,7 @@ def contains(rule: ContainsRule) -> Check:
 def regex(rule: RegexRule) -> Check:
     """Raises `BadPattern` for a pattern that does not compile."""
     pattern, flags = rule.pattern, rule.flags
-    compile_pattern(pattern, flags)  # which keeps a bounded number of them
+    kept = weakref.ref(compile_pattern(pattern, flags))  # which keeps a bounded number of them
     with_flags = f"{pattern} (flags {flags})" if flags else pattern
     absent = (
         Issue(
@@ -56,8 +57,13 @@ def regex(rule: RegexRule) -> Check:
     )
 
     def check(output: str, _: Context) -> Sequence[Issue]:
+        nonlocal kept
+        search = kept()
+        if search is None:
+            search = compile_pattern(pattern, flags)
+            kept = weakref.ref(search)
         try:
-            return () if compile_pattern(pattern, flags)(output) else absent
+            return () if search(output) else absent
         except TooSlow:
             message = f"The pattern {pattern} took too long on this output and was given up"
             suggestion = "Shorten the output; the author should simplify the pattern, which backtracks without end."

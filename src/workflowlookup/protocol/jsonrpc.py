@@ -202,7 +202,8 @@ def too_long(limit: int) -> Malformed:
 
 
 def success(request_id: bytes, result: Json) -> bytes:
-    return b"".join((b'{"jsonrpc":"2.0","id":', request_id, b',"result":', _encode(result), b"}"))
+    encoded = result if type(result) is msgspec.Raw else _encode(result)
+    return b"".join((b'{"jsonrpc":"2.0","id":', request_id, b',"result":', encoded, b"}"))
 
 
 def failure(request_id: bytes, error: WorkflowLookupError, *, code: int | None = None, data: Json = None) -> bytes:

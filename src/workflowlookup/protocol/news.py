@@ -26,13 +26,10 @@ class News:
         self._outbox = outbox
         self._subscriptions: Subscriptions | None = None
         self._lists: Lists | None = None
+        self.is_wanted = False
+        """Whether any of the two is there: asked between any two messages."""
         self.is_initialized = False
         """Whether the handshake is complete: before that, a client is told nothing that it did not ask for."""
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether the client ever wanted to hear of anything."""
-        return self._lists is not None or self._subscriptions is not None
 
     @property
     def is_followed(self) -> bool:
@@ -72,6 +69,7 @@ class News:
             from workflowlookup.protocol.lists import Lists  # noqa: PLC0415 - with the tools, when first asked for
 
             self._lists = Lists(self._surface, self._announce_list)
+            self.is_wanted = True
         return self._lists
 
     def _announce_list(self, kind: str) -> None:
@@ -126,4 +124,5 @@ class News:
             from workflowlookup.protocol.subscriptions import Subscriptions  # noqa: PLC0415 - seldom needed
 
             self._subscriptions = Subscriptions(self._outbox, self._surface.watch)
+            self.is_wanted = True
         return self._subscriptions

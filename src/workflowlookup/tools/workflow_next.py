@@ -75,6 +75,9 @@ _MARK: Final = "\ue000"
 """On both sides of the name of a variable, where its value belongs."""
 
 
+_PROGRESS: Final = {1: b'{"completed":%d}}', 2: b'{"completed":%d,"total":%d}}'}
+
+
 class _Words(msgspec.Struct, frozen=True):
     """An answer that is kept."""
 
@@ -108,8 +111,8 @@ def _ready(workflow: Workflow, found: Next) -> msgspec.Raw | None:
     if head is None:
         return None
     total = _total(workflow, found)
-    of_all = b"" if total is None else b',"total":%d' % total
-    return msgspec.Raw(b'%b{"completed":%d%b}}' % (head, found.completed, of_all))
+    counts = (found.completed,) if total is None else (found.completed, total)
+    return msgspec.Raw(head + _PROGRESS[len(counts)] % counts)
 
 
 def _with_values(kept: _Kept, key: Hashable, workflow: Workflow, found: Next) -> bytes | None:

@@ -262,8 +262,13 @@ class Lines:
 
     def feed(self, data: bytes) -> list[bytes | None]:
         """The lines that are complete now; without data, at the end of the stream, what is left counts as one."""
-        if 0 <= data.find(b"\n") == len(data) - 1 <= self.limit and not self._rest and not self._dropping:
-            return [] if data.isspace() else [data]  # one whole line, the usual case
+        if (
+            data[:1] == b"{"
+            and data.find(b"\n") == len(data) - 1 <= self.limit
+            and not self._rest
+            and not self._dropping
+        ):
+            return [data]  # one whole line, the usual case
         if not data:
             pieces = [self._rest, b""]
         else:
