@@ -75,9 +75,6 @@ _MARK: Final = "\ue000"
 """On both sides of the name of a variable, where its value belongs."""
 
 
-_PROGRESS: Final = {1: b'{"completed":%d}}', 2: b'{"completed":%d,"total":%d}}'}
-
-
 class _Words(msgspec.Struct, frozen=True):
     """An answer that is kept."""
 
@@ -110,9 +107,10 @@ def _ready(workflow: Workflow, found: Next) -> msgspec.Raw | None:
     head = words.pieces[0] if not words.variables and words.pieces else _with_values(kept, key, workflow, found)
     if head is None:
         return None
-    total = _total(workflow, found)
-    counts = (found.completed,) if total is None else (found.completed, total)
-    return msgspec.Raw(head + _PROGRESS[len(counts)] % counts)
+    if workflow.has_loops:
+        return msgspec.Raw(head + b'{"completed":%d}}' % found.completed)
+    total = workflow.total_steps - len(found.skipped)
+    return msgspec.Raw(head + b'{"completed":%d,"total":%d}}' % (found.completed, total))
 
 
 def _with_values(kept: _Kept, key: Hashable, workflow: Workflow, found: Next) -> bytes | None:
@@ -204,16 +202,12 @@ def tell(workflow: Workflow, found: Next, value_of: ValueOf = lookup) -> dict[st
 
 
 def _progress(workflow: Workflow, found: Next) -> dict[str, Json]:
-    """How many steps are done, and of how many."""
-    total = _total(workflow, found)
-    return {"completed": found.completed} | ({} if total is None else {"total": total})
-
-
-def _total(workflow: Workflow, found: Next) -> int | None:
-    """How many steps there are, as far as that is known: loops and conditions decide it on the way."""
+    """How many steps are done, and of how many as far as that is known: loops and conditions decide it on the way."""
     if found.step is None:
-        return found.completed
-    return None if workflow.has_loops else workflow.total_steps - len(found.skipped)
+        return {"completed": found.completed, "total": found.completed}
+    if workflow.has_loops:
+        return {"completed": found.completed}
+    return {"completed": found.completed, "total": workflow.total_steps - len(found.skipped)}
 
 
 def _guidance(told: Guidance) -> dict[str, Json]:

@@ -1,5 +1,6 @@
 """`workflow_validate`: judges the output of a step by the author's criteria."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.tools.registry import (
     VERDICT_SCHEMA,
     Caller,
+    Result,
     Services,
     Short,
     Tool,
@@ -24,6 +26,7 @@ from workflowlookup.tools.registry import (
 )
 from workflowlookup.tools.workflow_next import step_not_found
 
+FEW_ISSUES: Final = 20
 REVIEW: Final = "Review validation criteria and adjust output accordingly."
 _VALID: Final[Mapping[str, Json]] = {"valid": True, "issues": [], "suggestions": []}
 
@@ -40,13 +43,22 @@ class _Usual(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     context: dict[str, Any] | None = None
 
 
-def _answer_usual(services: Services, asked: _Usual) -> Mapping[str, Json] | None:
+def _answer_usual(services: Services, asked: _Usual) -> Result | None:
     workflow = services.catalog.ready(asked.workflow_id)
     step = None if workflow is None else workflow.steps.get(asked.step_id)
     if type(step) is not PromptStep or not asked.output:
         return None
     check = ready_check(step.criteria)
-    return None if check is None else _tell(check(asked.output, asked.context or {}))
+    if check is None:
+        return None
+    issues = check(asked.output, asked.context or {}) or ()
+    return _encoded(tuple(issues)) if len(issues) <= FEW_ISSUES else _tell(issues)
+
+
+@functools.lru_cache(maxsize=512)
+def _encoded(issues: tuple[Issue, ...]) -> msgspec.Raw:
+    """What is told of these issues: of a step there are but a few kinds of bad outputs, which come again."""
+    return msgspec.Raw(msgspec.json.encode(_tell(issues)))
 
 
 def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -> Mapping[str, Json]:
