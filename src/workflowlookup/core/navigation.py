@@ -148,21 +148,29 @@ def next_step(
     """
     if workflow.has_loops:
         return _next_of_walk(_Walk(workflow, completed, lists, iterating), workflow, context)
+    if type(completed) is list and completed == [*workflow.order[: len(completed)]]:  # the usual case, and soon seen
+        return _next_in_line(workflow.flow[len(completed) :], (), context, len(completed))
     done = completed if type(completed) is set else set(completed)
-    known = done if done <= workflow.ids else done & workflow.ids
-    is_most = known is done and 2 * len(done) > len(workflow.order)
-    is_beginning = is_most and done.isdisjoint(workflow.order[len(done) :])
-    found: PromptStep | None = None
+    if done <= workflow.ids:
+        is_most = 2 * len(done) > len(workflow.order) and done.isdisjoint(workflow.order[len(done) :])
+        return _next_in_line(workflow.flow[len(done) :] if is_most else workflow.flow, done, context, len(done))
+    known = done & workflow.ids
+    ignored = _ignored([id_ for id_ in completed if id_ not in known], completed)
+    return _next_in_line(workflow.flow, known, context, len(known), (ignored,))
+
+
+def _next_in_line(
+    steps: Sequence[Step], done: Collection[str], context: Context, known: int, warnings: tuple[str, ...] = ()
+) -> Next:
+    """The walk through steps without loops."""
     skipped: list[Skipped] = []
-    for step in workflow.flow[len(done) :] if is_beginning else workflow.flow:
+    for step in steps:
         if step.id in done:
             continue
         if step.run_condition is None or evaluate(step.run_condition, context):
-            found = step  # type: ignore[assignment]  # there are no loops
-            break
+            return Next(step, step.id, context, None, tuple(skipped), warnings, known)  # type: ignore[arg-type]
         skipped.append(Skipped(step.id, step.run_condition))
-    warnings = () if known is done else (_ignored([id_ for id_ in completed if id_ not in known], completed),)
-    return Next(found, found.id if found else "", context, None, tuple(skipped), warnings, len(known))
+    return Next(None, "", context, None, tuple(skipped), warnings, known)
 
 
 def _next_of_walk(route: "_Walk", workflow: Workflow, context: Context) -> Next:

@@ -55,12 +55,12 @@ def _answer_usual(services: Services, asked: _Usual) -> Result | None:
     workflow = services.catalog.ready(asked.workflow_id)
     if workflow is None or (asked.current_step is not None and asked.current_step not in workflow.ids):
         return None
-    done = set(asked.completed_steps)
-    if len(done) < len(asked.completed_steps) or (workflow.has_loops and not done <= workflow.ids):
-        return None
-    found = next_step(workflow, done, asked.context or {})
-    if found.warnings:  # of ids that the workflow does not have
-        return None
+    completed: Collection[str] = [*workflow.order[: len(asked.completed_steps)]]
+    if asked.completed_steps != completed:
+        completed = set(asked.completed_steps)
+        if len(completed) < len(asked.completed_steps) or not completed <= workflow.ids:
+            return None
+    found = next_step(workflow, completed, asked.context or {})
     return _ready(workflow, found) or answer(workflow, found, asked.completed_steps)
 
 
