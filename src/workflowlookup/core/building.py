@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.conditions import Condition, walk
+from workflowlookup.core.conditions import Predicate, compile_condition, walk
 from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.document import confirmation_of, schema_text, walk_steps
 from workflowlookup.core.guidance import requirements_of
@@ -114,6 +114,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         ask_for_files=data.get("askForFiles"),
         require_confirmation=confirmation_of(data),
         run_condition=data.get("runCondition"),
+        runs=compile_condition(data["runCondition"]) if data.get("runCondition") else None,
         criteria=criteria,
         requirements=requirements,
         told_by=_told_by(data, requirements),
@@ -145,7 +146,7 @@ def call_of(data: Mapping[str, Any]) -> Call:
     return ToolCall(server=data["server"], tool=data["tool"], arguments=data.get("arguments", {}), **common)
 
 
-def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tuple[Condition, ...] | None:
+def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tuple[Predicate, ...] | None:
     """The conditions of rules, fragments, delegations and the confirmation, unless they are too many.
 
     Those with a pattern may be answered in two ways, as time permits, and the arguments of a call are told as JSON, in
@@ -159,9 +160,9 @@ def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tu
         *(fragment.get("when") for fragment in data.get("promptFragments", ())),
         *(delegation.get("runCondition") for delegation in data.get("parallelDelegations", ())),
     ]
-    told_by = tuple(condition for condition in conditions if isinstance(condition, Mapping))
-    is_certain = not any("matches" in part for condition in told_by for part in walk(condition))
-    return told_by if is_certain and len(told_by) <= MOST_DECIDING else None
+    deciding = [condition for condition in conditions if isinstance(condition, Mapping)]
+    is_certain = not any("matches" in part for condition in deciding for part in walk(condition))
+    return tuple(map(compile_condition, deciding)) if is_certain and len(deciding) <= MOST_DECIDING else None
 
 
 def _functions(data: Mapping[str, Any]) -> tuple[Function, ...]:

@@ -88,8 +88,8 @@ ORDERINGS: Final = frozenset({"gt", "gte", "lt", "lte"})
 
 MOST_COMPILED: Final = 4096
 
-_Predicate = Callable[[Context], bool]
-_compiled: dict[int, tuple[Condition, _Predicate]] = {}
+Predicate = Callable[[Context], bool]
+_compiled: dict[int, tuple[Condition, Predicate]] = {}
 """By identity: a condition is part of a document, which never changes, and is asked again and again. It is kept
 beside what it became, so that no other has its identity."""
 
@@ -102,22 +102,23 @@ def evaluate(condition: Condition | None, context: Context) -> bool:
     if known is None:
         if len(_compiled) >= MOST_COMPILED:
             _compiled.clear()
-        known = _compiled[id(condition)] = (condition, _compile(condition))
+        known = _compiled[id(condition)] = (condition, compile_condition(condition))
     return known[1](context)
 
 
-def _compile(condition: Condition) -> _Predicate:
+def compile_condition(condition: Condition) -> Predicate:
+    """A function that tells whether every part of the condition holds, for who asks often and keeps it."""
     parts = [*_about_variable(condition)]
     if "and" in condition:
-        parts += map(_compile, condition["and"])
+        parts += map(compile_condition, condition["and"])
     if "or" in condition:
-        parts.append(_either([*map(_compile, condition["or"])]))
+        parts.append(_either([*map(compile_condition, condition["or"])]))
     if "not" in condition:
-        parts.append(_opposite(_compile(condition["not"])))
+        parts.append(_opposite(compile_condition(condition["not"])))
     return parts[0] if len(parts) == 1 else _every(parts)
 
 
-def _about_variable(condition: Condition) -> Iterator[_Predicate]:
+def _about_variable(condition: Condition) -> Iterator[Predicate]:
     name = condition.get("var")
     if name is None:
         return
@@ -125,21 +126,21 @@ def _about_variable(condition: Condition) -> Iterator[_Predicate]:
     yield from asked or [lambda context: is_truthy(lookup(context, name))]
 
 
-def _asks(name: str, operator: Operator, expected: Json) -> _Predicate:
+def _asks(name: str, operator: Operator, expected: Json) -> Predicate:
     if "." not in name:
         return lambda context: operator(context.get(name), expected)
     return lambda context: operator(lookup(context, name), expected)
 
 
-def _opposite(part: _Predicate) -> _Predicate:
+def _opposite(part: Predicate) -> Predicate:
     return lambda context: not part(context)
 
 
-def _either(parts: Sequence[_Predicate]) -> _Predicate:
+def _either(parts: Sequence[Predicate]) -> Predicate:
     return _opposite(_every([_opposite(part) for part in parts]))
 
 
-def _every(parts: Sequence[_Predicate]) -> _Predicate:
+def _every(parts: Sequence[Predicate]) -> Predicate:
     def holds(context: Context) -> bool:
         for part in parts:  # noqa: SIM110 - a generator for `all` would cost more than the parts
             if not part(context):

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from workflowlookup.core.conditions import Condition
+from workflowlookup.core.conditions import Condition, Predicate
 from workflowlookup.core.values import Json
 
 
@@ -155,9 +155,11 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     ask_for_files: bool | None = None
     require_confirmation: bool | Condition | None = None
     run_condition: Condition | None = None
+    runs: Predicate | None = None
+    """The same, ready to be asked; None when it always holds."""
     criteria: Criterion | None = None
     requirements: tuple[Requirement, ...] = ()
-    told_by: tuple[Condition, ...] | None = None
+    told_by: tuple[Predicate, ...] | None = None
     """What decides what the agent is told: the same truths, the same words, but for the values of templates in them.
     None when that is not so."""
     model_tier: str = ""

@@ -15,7 +15,7 @@ How a loop is walked, iteration by iteration:
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -160,16 +160,16 @@ def next_step(
 
 
 def _next_in_line(
-    steps: Sequence[Step], done: Collection[str], context: Context, known: int, warnings: tuple[str, ...] = ()
+    steps: Sequence[Any], done: Collection[str], context: Context, known: int, warnings: tuple[str, ...] = ()
 ) -> Next:
-    """The walk through steps without loops."""
+    """The walk through steps none of which is a loop."""
     skipped: list[Skipped] = []
     for step in steps:
         if step.id in done:
             continue
-        if step.run_condition is None or evaluate(step.run_condition, context):
-            return Next(step, step.id, context, None, tuple(skipped), warnings, known)  # type: ignore[arg-type]
-        skipped.append(Skipped(step.id, step.run_condition))
+        if step.runs is None or step.runs(context):
+            return Next(step, step.id, context, None, tuple(skipped), warnings, known)
+        skipped.append(Skipped(step.id, step.run_condition or {}))
     return Next(None, "", context, None, tuple(skipped), warnings, known)
 
 

@@ -36,6 +36,8 @@ class TooSlow(Exception):
 
 
 _remaining: ContextVar[float] = ContextVar("_remaining", default=SECONDS_PER_REQUEST)
+_was_slow: Final[list[bool]] = []
+"""Not empty once any search, in any thread, took time that counts."""
 _untimed: Final = [UNTIMED_STEPS]
 """What is left of them, for all threads: each request that begins fills it up again."""
 
@@ -43,7 +45,7 @@ _untimed: Final = [UNTIMED_STEPS]
 def start_budget() -> None:
     """Give the searches that follow, in this thread or task, a new `SECONDS_PER_REQUEST` to share."""
     _untimed[0] = UNTIMED_STEPS
-    if _remaining.get() != SECONDS_PER_REQUEST:
+    if _was_slow and _remaining.get() != SECONDS_PER_REQUEST:
         _remaining.set(SECONDS_PER_REQUEST)
 
 
@@ -94,6 +96,7 @@ def _timed(find: Callable[[float], bool]) -> bool:
         spent = perf_counter() - started
         if spent > WORTH_COUNTING:
             _remaining.set(remaining - spent)
+            _was_slow[:] = [True]
 
 
 # ── in linear time ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.conditions import evaluate
 from workflowlookup.core.contract import forgotten, unmet
 from workflowlookup.core.guidance import Guidance, ValueOf, as_words, guide, warn_of_unset
 from workflowlookup.core.model import Workflow
@@ -100,7 +99,7 @@ def _ready(workflow: Workflow, found: Next) -> msgspec.Raw | None:
     step = found.step
     if step is None or step.told_by is None or found.loop or found.warnings or workflow.has_contract:
         return None
-    truths = [evaluate(told, found.context) for told in step.told_by] if step.told_by else ()
+    truths = [holds(found.context) for holds in step.told_by] if step.told_by else ()
     kept: _Kept = workflow.memo.get(_Kept) or workflow.memo.setdefault(_Kept, _Kept({}, 0))
     key = (step.id, *truths)
     words = kept.words.get(key) or _keep(kept, key, workflow, found)
