@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from workflowlookup.core import rules
 from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.patterns import SECONDS_PER_REQUEST, start_budget
 from workflowlookup.core.validation import judge, ready_check
@@ -183,3 +184,13 @@ def test_a_rule_that_cannot_be_applied_is_refused_when_it_counts():
     assert judge(criteria, "abc", {}).valid
     with pytest.raises(InvalidCriteria):
         judge(criteria, "abc", {"strict": True})
+
+
+def test_a_rule_that_does_not_count_is_not_even_compiled(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(rules, "compile_pattern", lambda *pattern: compiled.append(pattern) or (lambda _: True))
+    never = {"type": "regex", "pattern": "never", "message": "m", "condition": {"var": "no"}}
+    criteria = parse_criteria([never, {"type": "regex", "pattern": "always", "message": "m"}])
+
+    assert judge(criteria, "abc", {}).valid
+    assert compiled == [("always", "")]

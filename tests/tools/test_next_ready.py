@@ -122,3 +122,13 @@ def test_words_that_hang_on_a_pattern_are_not_kept():
     workflow = build(document(step("one", promptFragments=[fragment])))
 
     assert _ready(workflow, next_step(workflow, (), {"who": "xy"})) is None
+
+
+def test_words_with_many_variables_are_made_anew_and_nothing_is_kept_of_them():
+    names = [f"a{number}" for number in range(300)]
+    workflow = build(document(step("one", guidance=[f"{{{{{name}}}}}" for name in names])))
+
+    for chosen in range(50):
+        assert _ready(workflow, next_step(workflow, (), dict.fromkeys(names[chosen : chosen + 100], 1))) is None
+
+    assert [words.pieces for words in workflow.memo[_Kept].words.values()] == [()]

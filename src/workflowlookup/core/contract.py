@@ -63,7 +63,8 @@ def unmet(workflow: Workflow, step: PromptStep, context: Context, *, is_done: bo
 
 def forgotten(workflow: Workflow, completed: Iterable[str], context: Context) -> dict[str, str]:
     """By variable that a completed step produces and the context lacks: a sentence that says so."""
-    steps = [step for instance_id in completed if (step := find_step(workflow, instance_id)) is not None]
+    in_order = sorted(completed) if isinstance(completed, set) else completed
+    steps = [step for instance_id in in_order if (step := find_step(workflow, instance_id)) is not None]
     unset = {name: step.id for step in steps for name in step.produces if lookup(context, name) is None}
     return {
         name: f"Step '{step_id}' is completed, but '{name}', which it produces, is not set: "

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core.model import ContainsRule, Issue, LengthRule, RegexRule, Rule, SchemaRule
-from workflowlookup.core.patterns import TooSlow, compile_pattern
+from workflowlookup.core.patterns import Search, TooSlow, compile_pattern
 from workflowlookup.core.schemas import compile_schema_text, misfits
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
 from workflowlookup.core.values import Context
@@ -45,9 +45,9 @@ def contains(rule: ContainsRule) -> Check:
 
 
 def regex(rule: RegexRule) -> Check:
-    """Raises `BadPattern` for a pattern that does not compile."""
+    """What it gives raises `BadPattern` for a pattern that does not compile."""
     pattern, flags = rule.pattern, rule.flags
-    kept = weakref.ref(compile_pattern(pattern, flags))  # which keeps a bounded number of them
+    kept: weakref.ref[Search] | None = None  # `compile_pattern` keeps them, and a bounded number
     with_flags = f"{pattern} (flags {flags})" if flags else pattern
     absent = (
         Issue(
@@ -58,7 +58,7 @@ def regex(rule: RegexRule) -> Check:
 
     def check(output: str, _: Context) -> Sequence[Issue]:
         nonlocal kept
-        search = kept()
+        search = None if kept is None else kept()
         if search is None:
             search = compile_pattern(pattern, flags)
             kept = weakref.ref(search)
@@ -91,12 +91,10 @@ def length(rule: LengthRule) -> Check:
 
 
 def schema(rule: SchemaRule) -> Check:
-    """JSON, bare or inside one Markdown code fence. Raises `BadSchema` for a malformed JSON Schema."""
-    text_of_schema = bytes(rule.schema)
-    compile_schema_text(text_of_schema)  # as above
-    schema_of_output = msgspec.json.decode(text_of_schema)
+    """JSON, bare or inside one Markdown code fence. What it gives raises `BadSchema` for a malformed JSON Schema."""
 
     def check(output: str, _: Context) -> Sequence[Issue]:
+        validator = compile_schema_text(bytes(rule.schema))
         if len(output) > MOST_JSON:
             advice = f"Shorten the JSON to at most {MOST_JSON:,} characters (now {len(output):,})."
             return (Issue(message=rule.message or "Output is too long to be checked as JSON", suggestion=advice),)
@@ -107,8 +105,7 @@ def schema(rule: SchemaRule) -> Check:
             value = parse_json(text.encode())
         except SyntaxProblem as problem:
             return no_json(f"{problem.message}. {problem.suggestions[0]}")
-        validator = compile_schema_text(text_of_schema)
-        found = list(itertools.islice(misfits(validator, value, schema_of_output), _MOST_MISFITS + 1))
+        found = list(itertools.islice(misfits(validator, value, msgspec.json.decode(rule.schema)), _MOST_MISFITS + 1))
         if not found:
             return ()
         sentences = "; ".join(misfit.sentence() for misfit in found[:_MOST_MISFITS])

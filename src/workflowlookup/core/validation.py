@@ -6,7 +6,7 @@ output and kept: what they ask is asked again and again.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -26,14 +26,14 @@ _PASSED: Final = Verdict()
 _BLANK: Final = Issue(message="Output is empty or invalid.", suggestion="Give an output that says what was done.")
 
 
-class _Ready(msgspec.Struct, frozen=True):
+class _Ready(msgspec.Struct):
     """Criteria that were made ready."""
 
     criteria: Criterion
     """Kept, so that no other has its identity."""
     check: Check
-    is_flawed: bool
-    """Whether some part of them cannot be applied, and is refused when it counts."""
+    is_flawed: bool = False
+    """Whether some part of them was found that cannot be applied."""
 
 
 _ready: Final[dict[int, _Ready]] = {}
@@ -47,19 +47,23 @@ def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
     """
     if criteria is None:
         return _PASSED if output.strip() else Verdict(issues=(_BLANK,))
+    ready = _ready.get(id(criteria)) or _make_ready(criteria)
     try:
-        issues = (_ready.get(id(criteria)) or _make_ready(criteria)).check(output, context)
+        issues = ready.check(output, context)
         return Verdict(issues=tuple(issues)) if issues else _PASSED
-    except BadPattern as problem:
-        details = f"Invalid regex pattern: {problem}"
-        raise InvalidCriteria(f"{details}. Ask the author to mend it.", details=details) from problem
-    except BadSchema as problem:
-        details = f"Invalid JSON schema: {problem}"
-        raise InvalidWorkflow(f"{details}. Ask the author to mend it.", details=details) from problem
+    except (BadPattern, BadSchema, InvalidCriteria) as flaw:
+        ready.is_flawed = True
+        if isinstance(flaw, InvalidCriteria):
+            raise
+        kind, what = (
+            (InvalidCriteria, "regex pattern") if isinstance(flaw, BadPattern) else (InvalidWorkflow, "JSON schema")
+        )
+        details = f"Invalid {what}: {flaw}"
+        raise kind(f"{details}. Ask the author to mend it.", details=details) from flaw
 
 
 def ready_check(criteria: Criterion | None) -> Check | None:
-    """What `judge` judges by, if that is ready and without flaws."""
+    """What `judge` judges by, if that is ready and no flaw of it is known. Raises what is wrong with a rule."""
     ready = _ready.get(id(criteria))
     return None if ready is None or ready.is_flawed else ready.check
 
@@ -67,47 +71,35 @@ def ready_check(criteria: Criterion | None) -> Check | None:
 def _make_ready(criteria: Criterion) -> _Ready:
     if len(_ready) >= MOST_READY:
         _ready.clear()
-    flaws: list[Exception] = []
-    check = _check_of(criteria, flaws)
-    ready = _ready[id(criteria)] = _Ready(criteria, check, bool(flaws))
+    ready = _ready[id(criteria)] = _Ready(criteria, _check_of(criteria))
     return ready
 
 
-def _check_of(criterion: Criterion, flaws: list[Exception]) -> Check:
+def _check_of(criterion: Criterion) -> Check:
+    """A function that judges by a criterion; what cannot be applied is refused when it counts, and not before."""
     match criterion:
         case AllOf(parts=parts):
-            return _all_of([_check_of(part, flaws) for part in parts])
+            return _all_of([_check_of(part) for part in parts])
         case AnyOf(parts=parts):
-            return _any_of([_check_of(part, flaws) for part in parts])
+            return _any_of([_check_of(part) for part in parts])
         case Not(part=part):
-            return _opposite(part, _check_of(part, flaws))
+            return _opposite(part, _check_of(part))
         case Malformed(reason=reason):
-            flaw = InvalidCriteria(f"{reason}. Ask the author to mend the criteria.", details=reason)
-            flaws.append(flaw)
-            return _refusal(lambda: InvalidCriteria(flaw.remedy, **flaw.data))
+            return _refusal(reason)
         case rule:
-            return _check_of_rule(rule, flaws)
+            return _check_of_rule(rule)
 
 
-def _check_of_rule(rule: Rule, flaws: list[Exception]) -> Check:
-    """The rule, where its condition holds; one that cannot be applied is refused when it counts, and not before."""
-    try:
-        check = RULES[type(rule)](rule)
-    except (BadPattern, BadSchema) as flaw:
-        flaws.append(flaw)
-        kind, reason = type(flaw), str(flaw)
-        check = _refusal(lambda: kind(reason))
-    condition = rule.condition
+def _check_of_rule(rule: Rule) -> Check:
+    check, condition = RULES[type(rule)](rule), rule.condition
     if not condition:
         return check
     return lambda output, context: check(output, context) if evaluate(condition, context) else None
 
 
-def _refusal(make: Callable[[], Exception]) -> Check:
-    """Always a new one: an exception remembers the output that it was raised for."""
-
+def _refusal(reason: str) -> Check:
     def refuse(_: str, __: Context) -> Sequence[Issue]:
-        raise make()
+        raise InvalidCriteria(f"{reason}. Ask the author to mend the criteria.", details=reason)
 
     return refuse
 

@@ -68,6 +68,7 @@ def _answer_usual(services: Services, asked: _Usual) -> Result | None:
 MOST_KEPT: Final = 1 << 20
 """Bytes, for one workflow."""
 LONGEST_KEPT: Final = 1 << 16
+MOST_VARIABLES: Final = 20
 MOST_VALUES: Final = 1 << 16
 """How many characters are written into an answer that is kept; longer values are filled in the usual way."""
 _MARK: Final = "\ue000"
@@ -103,7 +104,9 @@ def _ready(workflow: Workflow, found: Next) -> msgspec.Raw | None:
     kept: _Kept = workflow.memo.get(_Kept) or workflow.memo.setdefault(_Kept, _Kept({}, 0))
     key = (step.id, *truths)
     words = kept.words.get(key) or _keep(kept, key, workflow, found)
-    head = words.pieces[0] if not words.variables and words.pieces else _with_values(kept, key, workflow, found)
+    if not words.pieces:
+        return None
+    head = _with_values(kept, key, words.variables, workflow, found) if words.variables else words.pieces[0]
     if head is None:
         return None
     if workflow.has_loops:
@@ -112,10 +115,10 @@ def _ready(workflow: Workflow, found: Next) -> msgspec.Raw | None:
     return msgspec.Raw(head + b'{"completed":%d,"total":%d}}' % (found.completed, total))
 
 
-def _with_values(kept: _Kept, key: Hashable, workflow: Workflow, found: Next) -> bytes | None:
+def _with_values(kept: _Kept, key: Hashable, variables: Sequence[str], workflow: Workflow, found: Next) -> bytes | None:
     """The answer up to its progress, with the values of the caller; None when it is not kept."""
     values: dict[str, str] = {}
-    for name in kept.words[key].variables:
+    for name in variables:
         value = lookup(found.context, name)
         if value is not None:
             values[name] = as_words(value)
@@ -143,14 +146,17 @@ def _keep(kept: _Kept, key: Hashable, workflow: Workflow, found: Next) -> _Words
         return _encode({**told, "isComplete": False, "progress": 0}).removesuffix(b"0}")
 
     pieces = tuple(told_with(lambda name: f"{_MARK}{name}{_MARK}").split(_MARK.encode()))
-    size = sum(map(len, pieces)) + 64 * len(pieces)
-    probe = told_with(lambda name: f"<{name}>")
-    is_cut = size <= LONGEST_KEPT and _join(pieces, {name: f"<{name}>" for name in variables}) == probe
-    words = _Words(pieces if is_cut else (), tuple(variables))
-    kept.size += (size if is_cut else 0) + 256
+    size = 256 + sum(map(len, pieces)) + 64 * (len(pieces) + len(variables))
+    is_cut = (
+        len(variables) <= MOST_VARIABLES
+        and size <= LONGEST_KEPT
+        and _join(pieces, {name: f"<{name}>" for name in variables}) == told_with(lambda name: f"<{name}>")
+    )
+    words = _Words(pieces, tuple(variables)) if is_cut else _Words((), ())
+    kept.size += size if is_cut else 256
     if kept.size > MOST_KEPT:
         kept.words.clear()
-        kept.size = 0
+        kept.size = 256
     kept.words[key] = words
     return words
 

@@ -1,6 +1,5 @@
 """`workflow_validate`: judges the output of a step by the author's criteria."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -26,7 +25,8 @@ from workflowlookup.tools.registry import (
 )
 from workflowlookup.tools.workflow_next import step_not_found
 
-FEW_ISSUES: Final = 20
+MOST_KEPT: Final = 512
+LONGEST_KEPT: Final = 4096
 REVIEW: Final = "Review validation criteria and adjust output accordingly."
 _VALID: Final[Mapping[str, Json]] = {"valid": True, "issues": [], "suggestions": []}
 
@@ -51,14 +51,21 @@ def _answer_usual(services: Services, asked: _Usual) -> Result | None:
     check = ready_check(step.criteria)
     if check is None:
         return None
-    issues = check(asked.output, asked.context or {}) or ()
-    return _encoded(tuple(issues)) if len(issues) <= FEW_ISSUES else _tell(issues)
+    issues = tuple(check(asked.output, asked.context or {}) or ())
+    return _encoded.get(issues) or _encode(issues)
 
 
-@functools.lru_cache(maxsize=512)
-def _encoded(issues: tuple[Issue, ...]) -> msgspec.Raw:
-    """What is told of these issues: of a step there are but a few kinds of bad outputs, which come again."""
-    return msgspec.Raw(msgspec.json.encode(_tell(issues)))
+_encoded: Final[dict[tuple[Issue, ...], msgspec.Raw]] = {}
+"""What is told of these issues: of a step there are but a few kinds of bad outputs, which come again."""
+
+
+def _encode(issues: tuple[Issue, ...]) -> msgspec.Raw:
+    told = msgspec.json.encode(_tell(issues))
+    if len(told) <= LONGEST_KEPT:
+        if len(_encoded) >= MOST_KEPT:
+            _encoded.clear()
+        _encoded[issues] = msgspec.Raw(told)
+    return msgspec.Raw(told)
 
 
 def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -> Mapping[str, Json]:
