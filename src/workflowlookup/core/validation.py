@@ -51,15 +51,17 @@ def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
     try:
         issues = ready.check(output, context)
         return Verdict(issues=tuple(issues)) if issues else _PASSED
-    except (BadPattern, BadSchema, InvalidCriteria) as flaw:
+    except InvalidCriteria:
         ready.is_flawed = True
-        if isinstance(flaw, InvalidCriteria):
-            raise
-        kind, what = (
-            (InvalidCriteria, "regex pattern") if isinstance(flaw, BadPattern) else (InvalidWorkflow, "JSON schema")
-        )
-        details = f"Invalid {what}: {flaw}"
-        raise kind(f"{details}. Ask the author to mend it.", details=details) from flaw
+        raise
+    except BadPattern as flaw:
+        ready.is_flawed = True
+        details = f"Invalid regex pattern: {flaw}"
+        raise InvalidCriteria(f"{details}. Ask the author to mend it.", details=details) from flaw
+    except BadSchema as flaw:
+        ready.is_flawed = True
+        details = f"Invalid JSON schema: {flaw}"
+        raise InvalidWorkflow(f"{details}. Ask the author to mend it.", details=details) from flaw
 
 
 def ready_check(criteria: Criterion | None) -> Check | None:

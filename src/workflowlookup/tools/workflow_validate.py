@@ -81,7 +81,7 @@ def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -
     return _tell(verdict.issues)
 
 
-def _tell(issues: Sequence[Issue] | None) -> Mapping[str, Json]:
+def _tell(issues: Sequence[Issue]) -> Mapping[str, Json]:
     if not issues:
         return _VALID
     messages, suggestions = [], {REVIEW: True}  # a dict as a set that keeps its order
