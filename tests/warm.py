@@ -12,6 +12,7 @@ WORKFLOWLOOKUP_TEST_COLD=1.
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -25,6 +26,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Sequence
 from typing import Any, Final
@@ -171,12 +173,20 @@ def _fork_when_asked(wire: socket.socket) -> dict[str, Any]:
         wire.send(b"%d" % pid)
 
 
+def take_terminal() -> None:
+    """Make the terminal at standard input, if there is one, the controlling terminal of a new session: `/dev/tty`."""
+    if os.isatty(0):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 def _become(asked: dict[str, Any], descriptors: Sequence[int]) -> None:
     if asked["session"]:
         os.setsid()
     for place, descriptor in enumerate(descriptors):  # theirs are all above 2
         os.dup2(descriptor, place)
         os.close(descriptor)
+    if asked["session"]:
+        take_terminal()
     os.chdir(asked["directory"])
     os.environ.clear()
     os.environ.update(asked["environment"])

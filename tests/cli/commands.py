@@ -14,7 +14,8 @@ import termios
 import time
 from pathlib import Path
 
-from warm import Popen, run
+from warm import Popen, run, take_terminal
+from workflowlookup.cli.person import AGENT_VARIABLES
 
 TIMEOUT = 60.0
 PROGRAM = ("-m", "workflowlookup")
@@ -75,18 +76,29 @@ class Cli:
         return [sys.executable, *PROGRAM, *words]
 
     def _environment(self) -> dict[str, str]:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(_OURS) and not AGENT_VARIABLES.fullmatch(name)
+        }
         return clean | {"HOME": str(self.home), "TERM": "xterm-256color"}
 
 
 class Sitting:
-    """The command on a pseudo-terminal, with somebody in front of it."""
+    """The command on a pseudo-terminal that is its controlling terminal, with a person in front of it."""
 
     def __init__(self, command: list[str], directory: Path, environment: dict[str, str], columns: int) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         self._process = Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=directory, env=environment, start_new_session=True
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=directory,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=take_terminal if os.environ.get("WORKFLOWLOOKUP_TEST_COLD") else None,
         )
         os.close(theirs)
         self.seen = ""

@@ -1,0 +1,89 @@
+"""Questions that only a person answers: asked on the terminal itself, never on standard input.
+
+For commands whose yes must not come from an agent (`trust`, `confirm`). Without a controlling terminal, or in an
+environment that a coding agent made, they are refused. This stops an agent that uses the command as it is; it cannot
+stop one that removes the variables and opens a pseudo-terminal under the same account.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from workflowlookup.cli.output import clean
+from workflowlookup.errors import SecurityError
+
+TERMINAL: Final = "/dev/tty"
+AGENT_VARIABLES: Final = re.compile(
+    r"CLAUDECODE|CLAUDE_CODE(_ENTRYPOINT|_SESSION_ID)?|CODEX_(SANDBOX\w*|THREAD_ID|CI|SESSION\w*)"
+    r"|CURSOR_(AGENT|TRACE_ID|SESSION\w*)|GEMINI_CLI|QWEN_CODE|OPENCODE(_CLIENT|_PID|_SESSION\w*)?|COPILOT_(AGENT|CLI)\w*"
+    r"|CLINE_ACTIVE|ROO_ACTIVE|AUGMENT_AGENT|ANTIGRAVITY_AGENT|GOOSE_TERMINAL|AIDER_SESSION|AMP_THREAD_ID|AI_AGENT|AGENT"
+)
+"""Variables that coding agents set for the commands they run, not those that people set for an agent (`CODEX_HOME`)."""
+
+
+def agent_environment(environment: Mapping[str, str]) -> str:
+    """The variable that shows that an agent runs this command; empty when none does."""
+    return next((name for name in sorted(environment) if environment[name] and AGENT_VARIABLES.fullmatch(name)), "")
+
+
+class Terminal:
+    """The terminal of a person, for one conversation."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def show(self, text: str = "") -> None:
+        """Write lines; nothing in them can move the cursor or change what stands above."""
+        self._write(clean(text) + "\n")
+
+    def ask(self, question: str) -> str:
+        """The line that is typed after the question appeared, without outer blanks; empty at the end of input."""
+        import termios  # noqa: PLC0415 - with the first question
+
+        termios.tcflush(self._descriptor, termios.TCIFLUSH)  # what was typed before is no answer
+        self._write(f"{clean(question)} ")
+        typed = b""
+        while not typed.endswith(b"\n"):
+            part = os.read(self._descriptor, 4096)
+            if not part:
+                self._write("\n")
+                break
+            typed += part
+        return typed.decode(errors="replace").strip()
+
+    def agrees(self, question: str) -> bool:
+        """Whether the answer is a plain yes; anything else is no."""
+        return self.ask(f"{question} [y/N]").lower() in ("y", "yes")
+
+    def _write(self, text: str) -> None:
+        data = text.encode(errors="backslashreplace")
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+@contextlib.contextmanager
+def person_terminal(purpose: str, environment: Mapping[str, str] = os.environ) -> Iterator[Terminal]:
+    """The terminal of the person who runs this command; `purpose` completes "Only a person may …".
+
+    Raises `SecurityError` when an agent runs it, or when there is no terminal.
+    """
+    variable = agent_environment(environment)
+    if variable:
+        raise SecurityError(
+            f"Only a person may {purpose}, and {variable} in the environment shows that an agent runs this command. "
+            "Run it yourself, in a terminal that the agent does not control."
+        )
+    try:
+        descriptor = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as problem:
+        raise SecurityError(
+            f"Only a person may {purpose}, and there is no terminal to ask one on. Run it yourself, in a terminal."
+        ) from problem
+    try:
+        yield Terminal(descriptor)
+    except OSError as problem:  # such as a background process, which may not read from it
+        raise SecurityError(f"The terminal went away before it was answered ({problem}). Nothing changed.") from problem
+    finally:
+        os.close(descriptor)
