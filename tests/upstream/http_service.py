@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import time
+import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -146,15 +147,20 @@ class Service(BaseHTTPRequestHandler):
         return {"count": len(shown), "results": shown}
 
     def on_simplified_start(self, workflow: str, *, body: Any, **_: Any) -> Any:
-        return {"correlation_id": self.world.begin(workflow, body.get("input")), "workflow_id": workflow}
+        """The instance is named by `workflow_id`; `correlation_id` is of no use for questions."""
+        return {"correlation_id": str(uuid.uuid4()), "workflow_id": self.world.begin(workflow, body.get("input"))}
 
     def on_simplified_status(self, workflow: str, run_id: str, **_: Any) -> Any:
+        """Times are milliseconds, `workflow_id` is that of the workflow, and why it failed is part of the output."""
         run = self.world.run(run_id)
         if run is None:
             raise Refused(404, "no such run")
-        times = {"create_time": run["began"], "update_time": run["began"], "start_time": run["began"]}
-        shown = {"status": run["state"], "workflow_id": workflow, "input": run["input"], "output": run["output"]}
-        return times | shown | ({"error": run["error"]} if "error" in run else {})
+        began = int(run["began"] * 1000)
+        shown = {"create_time": began, "update_time": began + 102, "start_time": began, "status": run["state"]}
+        if run["state"] in ("COMPLETED", "FAILED", "CANCELLED"):
+            shown["end_time"] = began + 198
+        output = {"error": run["error"], "analysis": None} if "error" in run else run["output"]
+        return shown | {"workflow_id": workflow, "input": run["input"], "output": output}
 
 
 class Garbage(Exception):

@@ -124,8 +124,8 @@ class HttpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True
     cancel: str | None = None
     start_body: dict[str, Any] | None = None
     """What is sent to start a run: "$input" stands for the arguments, "$key" for the key."""
-    fields: dict[str, str] = {}
-    """Where things are in answers, as dotted paths: see `http.PRESETS`."""
+    fields: dict[str, str | tuple[str, ...]] = {}
+    """Where things are in answers, as dotted paths, each one or several to try: see `http.PRESETS`."""
     paging: Paging | None = None
     states: dict[str, Literal["running", "completed", "failed", "cancelled"]] = {}
     """What this system's words for states mean, where they are not the usual ones."""

@@ -53,7 +53,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     cancel: str
     start_body: Mapping[str, Json]
-    fields: Mapping[str, str]
+    fields: Mapping[str, str | Sequence[str]]
     paging: Paging
 
 
@@ -90,7 +90,8 @@ PRESETS: Final[Mapping[str, Preset]] = {
             "workflows": "results",
             "name": "title",
             "inputSchema": "inputs",
-            "runId": "correlation_id",
+            "runId": "workflow_id",  # of the start's answer; "correlation_id" is for tracing
+            "error": ("output.error", "output.message"),
         },
         paging=Paging(parameter="page", total="count"),
     ),
@@ -191,7 +192,8 @@ class HttpProvider:
         if isinstance(answer, Mapping) and _at(answer, self._fields["state"]) is not None:
             return RemoteRun(remote_id="", result=self._status(answer))
         raise ProviderError(
-            f"the provider '{self.name}' did not say which run it started: its answer has no '{self._fields['runId']}'",
+            f"the provider '{self.name}' did not say which run it started: its answer has no "
+            f"{_shown_path(self._fields['runId'])}",
             maybe_started=True,
         )
 
@@ -323,11 +325,25 @@ class HttpProvider:
         return bytes(data)
 
 
-def _at(value: Json, path: str) -> Json:
-    """What stands at a dotted path; None when there is nothing."""
-    for part in path.split(".") if path else ():
-        value = value.get(part) if isinstance(value, Mapping) else None
+def _at(value: Json, path: str | Sequence[str]) -> Json:
+    """The value at a dotted path, or at the first of several that leads to one; None when there is nothing.
+
+    A key may have dots itself: `annotations.example.org/description`.
+    """
+    if not isinstance(path, str):
+        return next((found for one in path if (found := _at(value, one)) not in (None, "")), None)
+    while path:
+        if not isinstance(value, Mapping):
+            return None
+        if path in value:
+            return value[path]
+        part, _, path = path.partition(".")
+        value = value.get(part)
     return value
+
+
+def _shown_path(path: str | Sequence[str]) -> str:
+    return " or ".join(f"'{one}'" for one in ([path] if isinstance(path, str) else path))
 
 
 def _with_values(body: Json, values: Mapping[str, Json]) -> Any:
