@@ -102,7 +102,7 @@ def test_directories_that_a_file_names_lie_beside_it(read, tmp_path):
 
 
 def test_the_table_and_the_struct_have_the_same_settings():
-    others = ("origins", "servers", "providers", "candidates", "read_again")
+    others = ("origins", "servers", "providers", "left_out", "candidates", "read_again")
 
     assert [setting.name for setting in SETTINGS] == [name for name in Settings.__struct_fields__ if name not in others]
 
@@ -187,12 +187,51 @@ url = "https://mcp.example.org/mcp"
         ('[providers.a]\nkind = "http"\nbase_url = "x"', "providers.a.base_url must begin with http"),
         (
             '[providers.a]\nkind = "http"\nbase_url = "http://x"\nstrat = "x"',
-            "providers.a: unknown field 'strat'. Known:",
+            "providers.a: unknown field 'strat' (did you mean 'start'?). Known: base_url,",
         ),
         ('[providers.a]\nkind = "http"\nbase_url = "http://x"\nstart = "/x"', "must be a method and a path such as"),
         ('[providers.a]\nkind = "http"\nbase_url = "http://x"\ninterval = 0', "interval must be a number of seconds"),
         ('[providers.a]\nkind = "mcp"\nserver = "b"', "providers.a.server must be one of mcpServers (none); found 'b'"),
         ('[providers.a]\nkind = "mcp"', "providers.a must have either a command or a url"),
+    ],
+)
+def test_an_entry_that_cannot_be_used_is_left_out_by_itself(read, tmp_path, content, words):
+    (tmp_path / "workflowlookup.toml").write_text(content)
+
+    settings = read()
+
+    ((entry, problem),) = settings.left_out.items()
+    assert words in problem
+    assert problem.startswith(f"{tmp_path / 'workflowlookup.toml'}: ")
+    assert "secret" not in problem
+    assert content.lstrip("[").startswith(entry.partition(".")[0])
+    assert (dict(settings.servers), dict(settings.providers)) == ({}, {})
+
+
+def test_the_other_entries_of_a_table_count(read, tmp_path):
+    (tmp_path / "workflowlookup.toml").write_text(
+        """
+[mcpServers.good]
+command = "x"
+[mcpServers.bad]
+[providers.on-good]
+kind = "mcp"
+server = "good"
+[providers.on-bad]
+kind = "mcp"
+server = "bad"
+"""
+    )
+
+    settings = read()
+
+    assert (sorted(settings.servers), sorted(settings.providers)) == (["good"], ["on-good"])
+    assert sorted(settings.left_out) == ["mcpServers.bad", "providers.on-bad"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
         ('include = ["nam:x"]', "found 'nam' (did you mean 'name'?) in 'nam:x'"),
         ('exclude = ["a["]', "each [ has its ]"),
         ('include = [""]', "patterns that say something"),

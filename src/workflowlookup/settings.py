@@ -373,6 +373,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     origins: Mapping[str, str]
     servers: Mapping[str, "ServerConfig"] = {}
     providers: Mapping[str, "ProviderConfig"] = {}
+    left_out: Mapping[str, str] = {}
+    """The entries of servers and providers that cannot be used, such as "providers.shop", each with the reason."""
     candidates: tuple[str, ...] = ()
     """The files that they may stand in, the first that is there counts."""
     read_again: Callable[[], "Settings"] | None = None
@@ -445,16 +447,21 @@ def _read_tables(file: str, table: Mapping[str, Any]) -> dict[str, Any]:
     found = {field: table[name] for name, field in TABLES.items() if name in table}
     if not found:
         return {}
-    from workflowlookup.providers.config import read_providers, read_servers  # noqa: PLC0415 - as above
+    from workflowlookup.providers.config import read_systems  # noqa: PLC0415 - as above
 
     if "servers" in table and "mcpServers" in table:
         raise SettingsError(f"{file}: servers is the same as mcpServers; only one of them can stand")
-    try:
-        servers = read_servers(found.get("servers", {}))
-        providers, more = read_providers(found.get("providers", {}), servers)
-    except ValueError as problem:
-        raise SettingsError(f"{file}: {problem}") from None
-    return {"servers": {**servers, **more}, "providers": providers}
+    systems = read_systems(found.get("servers", {}), found.get("providers", {}))
+    left_out = {entry: f"{file}: {problem}" for entry, problem in systems.left_out.items()}
+    return {"servers": systems.servers, "providers": systems.providers, "left_out": left_out}
+
+
+def warn_left_out(settings: Settings, before: Settings | None = None) -> None:
+    """Log the entries of other systems that cannot be used; with `before`, those that were in order then."""
+    for entry, problem in settings.left_out.items():
+        if before is None or before.left_out.get(entry) != problem:
+            message = "[%s] is left out; the rest works: %s. Fix the entry; no restart is needed"
+            log.warning(message, entry, problem)
 
 
 def _config_candidates(environment: Mapping[str, str], directory: str) -> tuple[str, ...]:
@@ -526,6 +533,7 @@ class Live:
             log.info("the settings can be read again")
         self.problem = ""
         before, self.settings = self.settings, new
+        warn_left_out(new, before)
         if self.stuck() != self._stuck:
             self._stuck = self.stuck()
             log.warning("what has changed takes effect with the next start: %s", ", ".join(self._stuck) or "nothing")

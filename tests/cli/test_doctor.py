@@ -59,7 +59,7 @@ def test_a_call_to_a_server_that_nobody_configured_is_a_problem(cli: Cli, projec
     assert report_of(cli)["problems"] == [
         {
             "problem": "The workflow 'sample-workflow' calls the MCP server 'nobody', which the settings do not have.",
-            "remedy": "Add [mcpServers.nobody] to the settings, or mend 'server' in the workflow.",
+            "remedy": "Add [mcpServers.nobody] to the settings, or fix 'server' in the workflow.",
         }
     ]
 

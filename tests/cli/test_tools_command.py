@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from make import document, write
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 
 
@@ -71,3 +72,49 @@ def test_doctor_tells_what_patterns_admit_and_how_others_do(cli, service, tmp_pa
     assert "'nothing-like-this' of exclude fits no workflow" in problems
     assert "workflow 'bad' is skipped" in problems
     assert "hush" not in done.stdout
+
+
+def test_an_entry_that_cannot_be_read_is_told_and_the_others_are_listed(cli, service, tmp_path):
+    config = tmp_path / "mine.toml"
+    config.write_text(service.toml() + '[providers.broken]\nkind = "soap"\n')
+
+    plain = cli("tools", "--config", str(config))
+    listed = cli("tools", "--json", "--config", str(config))
+    doctor = cli("doctor", "--json", "--config", str(config))
+
+    told = f"{config}: providers.broken.kind must be one of mcp, http; found 'soap'"
+    assert (plain.returncode, listed.returncode, doctor.returncode) == (1, 1, 1)
+    assert "deploy_a_service" in plain.stdout
+    assert f"[providers.broken] is left out; the rest works: {told}. Fix the entry." in plain.stderr
+    assert json.loads(listed.stdout)["leftOut"] == {"providers.broken": told}
+    report = json.loads(doctor.stdout)
+    assert f"[providers.broken] is left out: {told}." in [entry["problem"] for entry in report["problems"]]
+    assert report["selfTest"]["error"] == ""
+
+
+def test_doctor_names_calls_that_lead_nowhere(cli, service, tmp_path):
+    steps = [
+        {"provider": "nobody", "workflow": "deploy"},
+        {"provider": "broken", "workflow": "deploy"},
+        {"provider": "svc", "workflow": "deplyo"},
+        {"provider": "svc", "workflow": "deploy"},
+        {"server": "up", "tool": "ecoh"},
+        {"server": "up", "tool": "echo"},
+    ]
+    calls = [{"id": f"step-{at}", "title": "Call", "call": call} for at, call in enumerate(steps)]
+    write(tmp_path / "library", document(identifier="caller", steps=calls))
+    upstream = McpUpstream(tmp_path / "up")
+    config = tmp_path / "mine.toml"
+    config.write_text(upstream.toml() + service.toml() + '[providers.broken]\nkind = "soap"\n')
+
+    done = cli("doctor", "--json", "--config", str(config), "--directories", str(tmp_path / "library"))
+
+    told = [entry["problem"] for entry in json.loads(done.stdout)["problems"]]
+    assert [problem for problem in told if "'caller' calls" in problem] == [
+        "The workflow 'caller' calls the provider 'nobody', which the settings do not have.",
+        "The workflow 'caller' calls the provider 'broken', which is left out of the settings.",
+        "The workflow 'caller' calls the workflow 'deplyo' (did you mean 'deploy'?) of the provider 'svc', "
+        "which lists no such workflow.",
+        "The workflow 'caller' calls the tool 'ecoh' (did you mean 'echo'?) of the MCP server 'up', "
+        "which has no such tool.",
+    ]

@@ -43,3 +43,37 @@ def test_why_the_simplified_service_failed_is_read_from_its_output(stage: Stage)
     told = refusal(server.end(server.begin_call(DEPLOY, {"service": "shop"})))
 
     assert "Domain analysis failed" in str(told)
+
+
+# ── entries that cannot be used ─────────────────────────────────────────────────────────────────────────────────
+
+BROKEN = '[providers.broken]\nkind = "http"\nbase_url = "https://x.example"\nstrat = "POST /x"\n'
+
+
+def test_a_provider_that_cannot_be_read_does_not_stop_the_server(stage: Stage) -> None:
+    service = stage.upstream("http")
+    stage.settle(service)
+    config = stage.home / "workflowlookup.toml"
+    config.write_text(config.read_text() + BROKEN)
+    server = stage.serve()
+
+    server.tools_when(DEPLOY)
+
+    log = server.leave()
+    assert "[providers.broken] is left out; the rest works" in log
+    assert "unknown field 'strat' (did you mean 'start'?)" in log
+
+
+def test_a_provider_that_breaks_while_the_server_runs_takes_nothing_else_with_it(stage: Stage) -> None:
+    service = stage.upstream("http")
+    stage.settle(service)
+    config = stage.home / "workflowlookup.toml"
+    server = stage.serve()
+    server.tools_when(DEPLOY)
+
+    config.write_text(config.read_text() + BROKEN)
+    told = state(server.end(server.begin_call("workflow_refresh")))
+
+    assert told["removed"] == []
+    assert DEPLOY in server.tools()
+    assert server.leave().count("[providers.broken] is left out") == 1

@@ -23,8 +23,7 @@ from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_comm
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
 from workflowlookup.cli.records import Problem, Record
-from workflowlookup.core.model import PromptStep, ToolCall
-from workflowlookup.errors import StorageError, WorkflowLookupError
+from workflowlookup.errors import StorageError
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.settings import SETTINGS, Settings, without_password
 
@@ -108,7 +107,7 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
     logging.getLogger("workflowlookup").setLevel(logging.ERROR)  # what would be logged is in the report
     catalog = make_catalog(settings)
     shadowed = tuple(_shadows(catalog))
-    tools = examine_tools(settings)
+    tools = examine_tools(settings, catalog)
     clients = tuple(_clients())
     self_test = _self_test(server_command(options))
     return Report(
@@ -126,7 +125,6 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
             *_journal_problems(settings),
             *_library_problems(catalog, settings),
             *_shadow_problems(shadowed),
-            *_call_problems(catalog, settings),
             *tools_problems(tools, settings),
             *_client_problems(clients),
             *_test_problems(self_test),
@@ -221,21 +219,6 @@ def _shadow_problems(shadowed: Sequence[Shadow]) -> Iterator[Problem]:
             yield Problem(
                 problem=f"{shadow.hidden} and {shadow.by} have the same id '{shadow.id}'; only the second is found.",
                 remedy="Give one of them another id.",
-            )
-
-
-def _call_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
-    """Steps that call a server which nobody has configured."""
-    for summary in catalog.snapshot().summaries:
-        try:
-            steps = catalog.get(summary.id).every_step
-        except WorkflowLookupError:  # told with the library
-            continue
-        calls = (step.call for step in steps if isinstance(step, PromptStep) and isinstance(step.call, ToolCall))
-        for server in dict.fromkeys(call.server for call in calls if call.server not in settings.servers):
-            yield Problem(
-                problem=f"The workflow '{summary.id}' calls the MCP server '{server}', which the settings do not have.",
-                remedy=f"Add [mcpServers.{server}] to the settings, or mend 'server' in the workflow.",
             )
 
 

@@ -8,6 +8,10 @@ import msgspec
 
 from workflowlookup.cli.records import Problem, Record
 from workflowlookup.cli.systems import Asked, ask_systems, workflow_tools
+from workflowlookup.core.model import PromptStep, ToolCall, WorkflowCall
+from workflowlookup.core.schemas import suggest
+from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.library.catalog import Catalog
 from workflowlookup.providers.config import LIBRARY, Filters, ProviderConfig, ServerConfig
 from workflowlookup.providers.definition import Definition
 from workflowlookup.providers.filters import Pattern
@@ -45,6 +49,14 @@ class ServerState(Record, frozen=True, kw_only=True):
     cause: str = ""
 
 
+class UnknownCall(Record, frozen=True, kw_only=True):
+    """A `call` in a workflow of the library that would lead nowhere."""
+
+    workflow: str
+    what: str
+    remedy: str
+
+
 class ToolsReport(Record, frozen=True, kw_only=True):
     """Workflows as tools."""
 
@@ -54,11 +66,12 @@ class ToolsReport(Record, frozen=True, kw_only=True):
     patterns: tuple[PatternState, ...]
     providers: tuple[ProviderState, ...]
     servers: tuple[ServerState, ...]
+    unknown_calls: tuple[UnknownCall, ...]
     remarks: tuple[str, ...]
 
 
-def examine_tools(settings: Settings) -> ToolsReport:
-    """Ask every provider and every server once."""
+def examine_tools(settings: Settings, catalog: Catalog) -> ToolsReport:
+    """Ask every provider and every server once, and see whether the calls of the library lead to one of them."""
     plan = plan_of(settings)
     asked = ask_systems(plan, servers=True)
     everything = workflow_tools(settings, msgspec.structs.replace(plan, filters=Filters(), is_on=True), asked)
@@ -76,8 +89,67 @@ def examine_tools(settings: Settings) -> ToolsReport:
         ),
         providers=(library, *_providers(plan.providers, asked)),
         servers=tuple(_servers(plan.servers, asked)),
+        unknown_calls=tuple(_unknown_calls(catalog, settings, asked)),
         remarks=asked.remarks,
     )
+
+
+def _unknown_calls(catalog: Catalog, settings: Settings, asked: Asked) -> Iterator[UnknownCall]:
+    for summary in catalog.snapshot().summaries:
+        try:
+            steps = catalog.get(summary.id).every_step
+        except WorkflowLookupError:  # told with the library
+            continue
+        calls = (step.call for step in steps if isinstance(step, PromptStep) and step.call is not None)
+        for call in calls:
+            match call:
+                case ToolCall():
+                    unknown = _unknown_tool(call, settings, asked)
+                case WorkflowCall():
+                    unknown = _unknown_workflow(call, settings, asked)
+            if unknown:
+                yield UnknownCall(workflow=summary.id, what=unknown[0], remedy=unknown[1])
+
+
+def _unknown_tool(call: ToolCall, settings: Settings, asked: Asked) -> tuple[str, str] | None:
+    """What a call of a tool names that is not there, and what to do; None when nothing is known to be wrong."""
+    if call.server not in settings.servers:
+        return (
+            f"the MCP server '{call.server}', {_missing(f'mcpServers.{call.server}', settings)}",
+            f"Add [mcpServers.{call.server}] to the settings, or fix 'server' in the workflow.",
+        )
+    answer = asked.servers[call.server]
+    if answer.cause or call.tool in answer.tools:
+        return None
+    return (
+        f"the tool {suggest(call.tool, answer.tools)} of the MCP server '{call.server}', which has no such tool",
+        f"Fix 'tool' in the workflow. It has: {_few(answer.tools)}.",
+    )
+
+
+def _unknown_workflow(call: WorkflowCall, settings: Settings, asked: Asked) -> tuple[str, str] | None:
+    """The same of a call of another system's workflow."""
+    if call.provider not in settings.providers:
+        return (
+            f"the provider '{call.provider}', {_missing(f'providers.{call.provider}', settings)}",
+            f"Add [providers.{call.provider}] to the settings, or fix 'provider' in the workflow.",
+        )
+    found = asked.providers[call.provider]
+    ids = [definition.id for definition in found.definitions]
+    if found.is_away or call.workflow in ids:
+        return None
+    return (
+        f"the workflow {suggest(call.workflow, ids)} of the provider '{call.provider}', which lists no such workflow",
+        f"Fix 'workflow' in the workflow. It lists: {_few(ids)}.",
+    )
+
+
+def _missing(entry: str, settings: Settings) -> str:
+    return "which is left out of the settings" if entry in settings.left_out else "which the settings do not have"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join([*names[:MOST_SHOWN], *(["…"] if len(names) > MOST_SHOWN else [])]) or "nothing"
 
 
 def _patterns(setting: str, patterns: Sequence[str], definitions: Sequence[Definition]) -> Iterator[PatternState]:
@@ -100,7 +172,7 @@ def _servers(configured: Mapping[str, ServerConfig], asked: Asked) -> Iterator[S
     for name, config in configured.items():
         answer = asked.servers[name]
         state = "away" if answer.cause else "ready"
-        yield ServerState(name=name, where=_where(config), state=state, tools=answer.tools, cause=answer.cause)
+        yield ServerState(name=name, where=_where(config), state=state, tools=len(answer.tools), cause=answer.cause)
 
 
 def _where(server: ServerConfig) -> str:
@@ -112,6 +184,13 @@ def _where(server: ServerConfig) -> str:
 
 
 def tools_problems(report: ToolsReport, settings: Settings) -> Iterator[Problem]:
+    for entry, problem in settings.left_out.items():
+        yield Problem(
+            problem=f"[{entry}] is left out: {problem}.",
+            remedy="Fix the entry; until then the server works without it.",
+        )
+    for call in dict.fromkeys(report.unknown_calls):
+        yield Problem(problem=f"The workflow '{call.workflow}' calls {call.what}.", remedy=call.remedy)
     for pattern in report.patterns:
         if not pattern.workflows:
             origin = settings.origins[pattern.setting]

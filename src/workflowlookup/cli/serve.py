@@ -4,10 +4,11 @@ import argparse
 
 from workflowlookup.app import serve_http, serve_stdio
 from workflowlookup.cli.main import Command
-from workflowlookup.settings import Settings
+from workflowlookup.settings import Settings, warn_left_out
 
 
 def run(_: argparse.Namespace, settings: Settings) -> int:
+    warn_left_out(settings)
     return serve_http(settings) if settings.http else serve_stdio(settings)
 
 

@@ -26,7 +26,7 @@ PATIENCE: Final = 30.0
 class ServerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What an MCP server said when it was asked for its tools."""
 
-    tools: int = 0
+    tools: tuple[str, ...] = ()
     cause: str = ""
     """Why it said nothing."""
 
@@ -102,7 +102,7 @@ async def _discover(providers: Mapping[str, Provider]) -> Mapping[str, Discovere
 
 async def _tools(upstreams: Upstreams, name: str) -> ServerAnswer:
     try:
-        return ServerAnswer(tools=len(await upstreams.tools(name, timeout=PATIENCE)))
+        return ServerAnswer(tools=tuple(tool.name for tool in await upstreams.tools(name, timeout=PATIENCE)))
     except ProviderAway as problem:
         return ServerAnswer(cause=str(problem.data.get("cause") or problem.remedy).rstrip("."))
     except TimeoutError:

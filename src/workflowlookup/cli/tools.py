@@ -24,10 +24,13 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     tools = workflow_tools(settings, plan, asked, services)
     rows = [_row(name, offer, asked.providers) for name, offer in tools.offers.items()]
     services.close()
+    left_out = settings.left_out
     away = {name: found.cause for name, found in asked.providers.items() if found.is_away}
     if options.json:
-        write_json({"tools": rows, "folded": tools.is_folded, "away": away, "remarks": list(asked.remarks)})
-        return int(bool(away))
+        remarks = list(asked.remarks)
+        answer = {"tools": rows, "folded": tools.is_folded, "away": away, "leftOut": left_out, "remarks": remarks}
+        write_json(answer)
+        return int(bool(away or left_out))
     if rows:
         columns = ("name", "workflow", "provider", "state")
         write_table(columns, [[row[column] for column in columns] for row in rows], cut=True)
@@ -42,7 +45,9 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         complain(remark)
     for name, cause in away.items():
         complain(f"the provider '{name}' is away: {cause}. See that it runs, and what the settings say of it.")
-    return int(bool(away))
+    for entry, problem in left_out.items():
+        complain(f"[{entry}] is left out; the rest works: {problem}. Fix the entry.")
+    return int(bool(away or left_out))
 
 
 def _row(name: str, offer: Offer, providers: Mapping[str, Discovered]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ it is used, so that a variable that is not set costs the one system that needs i
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -73,8 +73,35 @@ LIBRARY: Final = "library"
 """What the provider of our own documents is called; no other can have the name."""
 
 
+class StaticWorkflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A workflow that the settings describe, for a system that cannot list its own."""
+
+    id: str
+    name: str = ""
+    """Without it, the id."""
+    description: str = ""
+    """Without it, the name."""
+    category: str | None = None
+    version: str | None = None
+    input_schema: dict[str, Any] | None = None
+    execution_type: Literal["sync", "async"] = "async"
+    metadata: dict[str, Any] = {}
+
+    def listed(self) -> Json:
+        """As a provider would list it."""
+        name = self.name or self.id
+        raw: dict[str, Json] = msgspec.to_builtins(self)
+        return {key: value for key, value in raw.items() if value} | {
+            "name": name,
+            "description": self.description or name,
+        }
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a provider of any kind can be told."""
+
+    workflows: tuple[StaticWorkflow, ...] = ()
+    """In place of the list, for a system that has none."""
 
     interval: float = 2.0
     """Seconds between two questions about a run, at most."""
@@ -148,15 +175,59 @@ class _ServerTable(msgspec.Struct, kw_only=True):
     disabled: bool = False
 
 
-def read_servers(table: object) -> dict[str, ServerConfig]:
-    """The MCP servers in a table of the settings. Raises `ValueError` that says which is wrong, and how."""
-    servers: dict[str, ServerConfig] = {}
-    for name, entry in _entries(table, "mcpServers"):
-        at = f"mcpServers.{name}"
-        read = _convert(entry, _ServerTable, at)
-        if not read.disabled:
-            servers[name] = _server(name, read, at)
-    return servers
+class Systems(msgspec.Struct, frozen=True, kw_only=True):
+    """The other systems that the settings name."""
+
+    servers: Mapping[str, ServerConfig] = {}
+    providers: Mapping[str, ProviderConfig] = {}
+    left_out: Mapping[str, str] = {}
+    """The entries that cannot be used, such as "providers.shop", each with the reason."""
+
+
+def read_systems(servers: object, providers: object) -> Systems:
+    """Read the tables `mcpServers` and `providers`. An entry that cannot be used is left out; the others count."""
+    left_out: dict[str, str] = {}
+    found = _read_entries(servers, "mcpServers", _read_server, left_out)
+    own: dict[str, ServerConfig] = {}
+    """Servers that providers describe themselves."""
+
+    def read(name: str, entry: Mapping[str, Any], at: str) -> ProviderConfig | None:
+        provider, server = _read_provider(name, entry, at, found)
+        if server is not None:
+            own[name] = server
+        return provider
+
+    systems = _read_entries(providers, "providers", read, left_out)
+    return Systems(servers={**found, **own}, providers=systems, left_out=left_out)
+
+
+def _read_entries(
+    table: object, at: str, read: Callable[[str, Mapping[str, Any], str], T | None], left_out: dict[str, str]
+) -> dict[str, T]:
+    """The entries of a table by name, without those that are disabled; the reasons for the others go to `left_out`."""
+    if not isinstance(table, Mapping):
+        left_out[at] = f"{at} must be a table of tables, such as [{at}.name]; found {_shown(table)}"
+        return {}
+    found: dict[str, T] = {}
+    for name, entry in table.items():
+        place = f"{at}.{name}"
+        try:
+            if not isinstance(entry, Mapping):
+                raise ValueError(f"{place} must be a table; found {_shown(entry)}")  # noqa: TRY004, TRY301
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{at}: a name is up to 32 letters, digits, '.', '_', '-'; found '{name}'")  # noqa: TRY301
+            value = read(name, entry, place)
+        except ValueError as problem:
+            left_out[place] = str(problem)
+        else:
+            if value is not None:
+                found[name] = value
+    return found
+
+
+def _read_server(name: str, entry: Mapping[str, Any], at: str) -> ServerConfig | None:
+    read = _convert(entry, _ServerTable, at)
+    return None if read.disabled else _server(name, read, at)
 
 
 def _server(name: str, read: _ServerTable | McpOptions, at: str) -> ServerConfig:
@@ -175,36 +246,32 @@ def _server(name: str, read: _ServerTable | McpOptions, at: str) -> ServerConfig
     )
 
 
-def read_providers(
-    table: object, servers: Mapping[str, ServerConfig]
-) -> tuple[dict[str, ProviderConfig], dict[str, ServerConfig]]:
-    """The providers in a table of the settings, and the servers that they describe themselves. Raises `ValueError`."""
-    providers: dict[str, ProviderConfig] = {}
-    more: dict[str, ServerConfig] = {}
-    for name, entry in _entries(table, "providers"):
-        at = f"providers.{name}"
-        if name == LIBRARY:
-            raise ValueError(f"{at}: this name is the library's own; choose another")
-        options = dict(entry)
-        kind = options.pop("kind", None)
-        if kind not in OPTIONS:
-            raise ValueError(f"{at}.kind must be one of {', '.join(OPTIONS)}; found {_shown(kind)}")
-        if options.pop("disabled", False) is True:
-            continue
-        read = _convert(options, OPTIONS[kind], at)
-        _check_times(read, at)
-        match read:
-            case McpOptions():
-                _check_mcp(read, servers, at)
-                if not read.server:
-                    if name in servers:
-                        raise ValueError(f"{at}: mcpServers has a server of this name; say server = '{name}'")
-                    more[name] = _server(name, read, at)
-                    options["server"] = name
-            case HttpOptions():
-                _check_http(read, at)
-        providers[name] = ProviderConfig(name=name, kind=kind, options=options)
-    return providers, more
+def _read_provider(
+    name: str, entry: Mapping[str, Any], at: str, servers: Mapping[str, ServerConfig]
+) -> tuple[ProviderConfig | None, ServerConfig | None]:
+    """A provider, and the server that it describes itself. Raises `ValueError`."""
+    if name == LIBRARY:
+        raise ValueError(f"{at}: this name is the library's own; choose another")
+    options = dict(entry)
+    kind = options.pop("kind", None)
+    if kind not in OPTIONS:
+        raise ValueError(f"{at}.kind must be one of {', '.join(OPTIONS)}; found {_shown(kind)}")
+    if options.pop("disabled", False) is True:
+        return None, None
+    read = _convert(options, OPTIONS[kind], at)
+    _check_times(read, at)
+    own: ServerConfig | None = None
+    match read:
+        case McpOptions():
+            _check_mcp(read, servers, at)
+            if not read.server:
+                if name in servers:
+                    raise ValueError(f"{at}: mcpServers has a server of this name; say server = '{name}'")
+                own = _server(name, read, at)
+                options["server"] = name
+        case HttpOptions():
+            _check_http(read, at)
+    return ProviderConfig(name=name, kind=kind, options=options), own
 
 
 def _check_times(read: Options, at: str) -> None:
@@ -235,29 +302,47 @@ def _check_http(read: HttpOptions, at: str) -> None:
         raise ValueError(f"{at}.list must say where the workflows are listed")
 
 
-def _entries(table: object, at: str) -> list[tuple[str, Mapping[str, Any]]]:
-    if not isinstance(table, Mapping):
-        raise ValueError(f"{at} must be a table of tables, such as [{at}.name]; found {_shown(table)}")  # noqa: TRY004
-    for name, entry in table.items():
-        if not isinstance(entry, Mapping):
-            raise ValueError(f"{at}.{name} must be a table; found {_shown(entry)}")  # noqa: TRY004
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{at}: a name is up to 32 letters, digits, '.', '_', '-'; found '{name}'")
-    return list(table.items())
-
-
 def _convert(entry: Mapping[str, Any], kind: type[T], at: str) -> T:
+    """The entry as a struct. Raises `ValueError` with the names that are known where one is not."""
     try:
         return msgspec.convert(entry, kind)
     except msgspec.ValidationError as problem:
-        told, _, where = str(problem).partition(" - at `$.")
-        field = re.search(r"field `(\w+)`", told)
-        if "unknown field" in told and field:
-            known = ", ".join(sorted(kind.__struct_fields__))  # type: ignore[attr-defined]
-            raise ValueError(f"{at}: unknown field '{field[1]}'. Known: {known}") from None
-        if "missing required" in told and field:
-            raise ValueError(f"{at}.{field[1]} is required") from None
-        raise ValueError(f"{at}{'.' + where.rstrip('`') if where else ''}: {told[:1].lower()}{told[1:]}") from None
+        message, _, where = str(problem).partition(" - at `$.")
+        where = where.rstrip("`")
+        field = re.search(r"field `(\w+)`", message)
+        found = re.search(r"enum value '(.*)'", message)
+        if "unknown field" in message and field:
+            raise _unknown(f"{at}{where and '.'}{where}", "field", field[1], _names_at(kind, where)) from None
+        if "missing required" in message and field:
+            raise ValueError(f"{at}{where and '.'}{where}.{field[1]} is required") from None
+        if found and (words := _words_at(kind, where)):
+            raise _unknown(f"{at}.{where}", "word", found[1], words) from None
+        raise ValueError(f"{at}{where and '.'}{where}: {message[:1].lower()}{message[1:]}") from None
+
+
+def _unknown(at: str, what: str, name: str, known: Sequence[str]) -> ValueError:
+    """The refusal of a name, with the one that was probably meant, and all that are known."""
+    from workflowlookup.core.schemas import suggest  # noqa: PLC0415 - only mistakes need it
+
+    return ValueError(f"{at}: unknown {what} {suggest(name, known)}. Known: {', '.join(known) or 'none'}")
+
+
+def _names_at(kind: type, where: str) -> list[str]:
+    """The fields of a struct, or of the one inside it that `where` leads to."""
+    inner = {"paging": Paging, "workflows": StaticWorkflow}.get(re.split(r"\W", where)[0], kind)
+    return sorted(field.encode_name for field in msgspec.structs.fields(inner))
+
+
+def _words_at(kind: type, where: str) -> list[str]:
+    """The words that a field of a struct can take, when it is one of a few."""
+    name = re.split(r"\W", where)[0]
+    types = [field.type for field in msgspec.structs.fields(kind) if field.encode_name == name]
+    words: list[str] = []
+    while types:
+        inner = types.pop()
+        words += [option for option in get_args(inner) if get_origin(inner) is Literal]
+        types += get_args(inner) if get_origin(inner) is not Literal else ()
+    return words
 
 
 def _shown(value: object) -> str:
