@@ -90,6 +90,48 @@ def test_until_gives_the_run_at_the_first_rest_from_there():
     assert fold("r1", whole) == after.run
 
 
+@pytest.mark.parametrize("shape", ["loops", "refusals", "denials", "steps"])
+def test_nothing_that_an_event_copies_grows_with_the_run(shape):
+    """Only persistent maps may: with a plain collection that grows, the fold of a long run is quadratic."""
+    short, long = grown(shape, 200), grown(shape, 2_000)
+
+    growing = [
+        name
+        for name in short.__struct_fields__
+        if isinstance(value := getattr(long, name), dict | tuple | list | set)
+        and len(value) > len(getattr(short, name))
+    ]
+    assert growing == []
+    assert len(long.submissions) + len(long.answers) > 300
+
+
+def grown(shape, events):
+    """A run with about so many events, all of which one agent and one person brought about."""
+    asks = {"requireConfirmation": True} if shape == "denials" else {}
+    rule = {"type": "contains", "value": "yes", "message": "say yes"}
+    body = step("work", **asks, **({"validationCriteria": rule} if shape == "refusals" else {}))
+    inner = make_loop("inner", body)
+    steps = (
+        [step(f"step-{number}") for number in range(events // 2)] if shape == "steps" else [make_loop("outer", inner)]
+    )
+    run = begun(*steps).run
+    for number in range(events):
+        at = Moment(time=number)
+        if run.sequence >= events or run.is_over:
+            break
+        if run.waiting_for is Waiting.CONFIRMATION:
+            answer = advance.deny if number % 4 == 1 else advance.confirm
+            run = answer(run, run.current, at, relayed=False).run
+        else:
+            run = advance.submit(run, run.current, f"done {number}", {"last": number}, at).run
+    return run
+
+
+def make_loop(name, *body):
+    loop = {"type": "for", "count": 1000, "maxIterations": 1000}
+    return {"id": name, "type": "loop", "title": name, "loop": loop, "body": list(body)}
+
+
 def test_a_run_shares_its_workflow_with_others_of_the_same_document():
     workflow = build(document())
     text, digest = kept_document(workflow)

@@ -46,7 +46,8 @@ from workflowlookup.core.events import (
     kind_of,
 )
 from workflowlookup.core.model import PromptStep, Workflow
-from workflowlookup.core.navigation import Iterating, Lists, LoopPosition, Next, find_step, is_inside, scope_of
+from workflowlookup.core.navigation import Iterating, LoopPosition, Next, find_step, is_inside, scope_of
+from workflowlookup.core.persistent import PersistentMap
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import RunStateError
 
@@ -167,29 +168,29 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """How many outputs of the current step were refused."""
     judged: OutputAccepted | OutputRefused | None = None
     """What was said of the last output, as long as nothing else was said since."""
-    results: Mapping[str, str] = {}
+    results: PersistentMap[str, str] = PersistentMap()
     """By completed step, in order: its output."""
-    skipped: Mapping[str, Condition] = {}
-    passed: tuple[str, ...] = ()
+    skipped: PersistentMap[str, Condition] = PersistentMap()
+    passed: PersistentMap[str, None] = PersistentMap()
     """What counts as completed from here on: steps, but of loops only those of the iteration that they are in, and
     loops that are over.
     """
     iterating: Iterating = {}
-    lists: Lists = {}
+    lists: PersistentMap[str, list[Json]] = PersistentMap()
     """The lists of loops, as they were when each was entered."""
     asked: ConfirmationAsked | None = None
     asked_at: int = 0
     waited: int = 0
     """Milliseconds spent waiting for persons."""
-    answers: Mapping[str, tuple[int, ConfirmationGiven | ConfirmationDenied]] = {}
+    answers: PersistentMap[str, tuple[int, ConfirmationGiven | ConfirmationDenied]] = PersistentMap()
     """By step: the last answer of a person, and its sequence."""
     note: str = ""
     """What the person said who denied the current step."""
-    submissions: Mapping[str, int] = {}
+    submissions: PersistentMap[str, int] = PersistentMap()
     """By key: the sequence of what was said of it."""
     calling: CallState | None = None
     """The call that is due or being made; of a run that is over, the one that it ended in."""
-    remotes: Mapping[str, str] = {}
+    remotes: PersistentMap[str, str] = PersistentMap()
     """By step: the id of the last run that another system has begun for it."""
     timeout: float | None = None
     end: Failed | Cancelled | None = None
@@ -320,14 +321,14 @@ def _not_allowed(run_id: str, state: State, record: Record | None) -> RunStateEr
 
 
 def _accepted(run: Run, record: Record, event: OutputAccepted) -> dict[str, Any]:
-    key = {"submissions": {**run.submissions, event.key: record.sequence}} if event.key else {}
-    results = {**run.results, event.step_id: event.output}
-    passed = (*run.passed, event.step_id)
+    key = {"submissions": run.submissions.set(event.key, record.sequence)} if event.key else {}
+    results = run.results.set(event.step_id, event.output)
+    passed = run.passed.set(event.step_id, None)
     return {"judged": event, "results": results, "passed": passed, "attempts": 0, "note": "", "calling": None, **key}
 
 
 def _refused(run: Run, record: Record, event: OutputRefused) -> dict[str, Any]:
-    submissions = {**run.submissions, event.key: record.sequence}
+    submissions = run.submissions.set(event.key, record.sequence)
     return {
         "judged": event,
         "attempts": run.attempts + 1,
@@ -341,7 +342,7 @@ def _offered(run: Run, _: Record, event: StepOffered | CallDue | ConfirmationAsk
         "current": event.step_id,
         "loop": event.loop,
         "warnings": event.warnings,
-        "skipped": _without(run.skipped, event.step_id),
+        "skipped": run.skipped.without(event.step_id),
     }
 
 
@@ -367,7 +368,7 @@ def _begun(run: Run, _: Record, event: CallBegun) -> dict[str, Any]:
 
 
 def _acknowledged(run: Run, _: Record, event: CallAcknowledged) -> dict[str, Any]:
-    remotes = {**run.remotes, event.step_id: event.remote_id}
+    remotes = run.remotes.set(event.step_id, event.remote_id)
     return {"remotes": remotes, **_call(run, remote_id=event.remote_id)}
 
 
@@ -382,9 +383,9 @@ def _denied(run: Run, record: Record, event: ConfirmationDenied) -> dict[str, An
     return {
         "judged": None,
         "note": event.note,
-        "results": _without(run.results, event.step_id),
-        "passed": tuple(step_id for step_id in run.passed if step_id != event.step_id),
-        "submissions": _without(run.submissions, forgotten),
+        "results": run.results.without(event.step_id),
+        "passed": run.passed.without(event.step_id),
+        "submissions": run.submissions.without(forgotten),
         **_answered(run, record, event),
     }
 
@@ -393,12 +394,12 @@ def _answered(run: Run, record: Record, event: ConfirmationGiven | ConfirmationD
     return {
         "asked": None,
         "waited": run.waited + max(0, record.time - run.asked_at),
-        "answers": {**run.answers, event.step_id: (record.sequence, event)},
+        "answers": run.answers.set(event.step_id, (record.sequence, event)),
     }
 
 
 def _entered(run: Run, _: Record, event: LoopEntered) -> dict[str, Any]:
-    fixed = {} if event.items is None else {"lists": {**run.lists, event.loop_id: event.items}}
+    fixed = {} if event.items is None else {"lists": run.lists.set(event.loop_id, event.items)}
     return {"iterating": {**run.iterating, event.loop_id: event.iteration}, **fixed}
 
 
@@ -410,16 +411,16 @@ def _iterated(run: Run, _: Record, event: LoopIterated) -> dict[str, Any]:
 
 
 def _left(run: Run, _: Record, event: LoopLeft) -> dict[str, Any]:
-    passed = (*_passed_outside(run, event.loop_id), event.loop_id)
-    return {"iterating": _without(run.iterating, event.loop_id), "passed": tuple(dict.fromkeys(passed))}
+    iterating = {loop_id: number for loop_id, number in run.iterating.items() if loop_id != event.loop_id}
+    return {"iterating": iterating, "passed": _passed_outside(run, event.loop_id).set(event.loop_id, None)}
 
 
-def _passed_outside(run: Run, loop_id: str) -> tuple[str, ...]:
-    return tuple(step_id for step_id in run.passed if not is_inside(run.workflow, step_id, loop_id))
-
-
-def _without(mapping: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    return {name: value for name, value in mapping.items() if name != key} if key in mapping else mapping
+def _passed_outside(run: Run, loop_id: str) -> PersistentMap[str, None]:
+    passed = run.passed
+    for step_id in run.passed:
+        if "@" in step_id and is_inside(run.workflow, step_id, loop_id):  # without a mark it is in no loop
+            passed = passed.without(step_id)
+    return passed
 
 
 _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]]]] = {
@@ -436,7 +437,7 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     CallProgressed: lambda run, record, event: _call(run, progress=event, progressed_at=record.time),
     CallFailed: lambda run, _, event: _call(run, begun=False, failure=event.reason),
     CallStopped: lambda run, _, event: _call(run, stopped=event),
-    StepSkipped: lambda run, _, event: {"skipped": {**run.skipped, event.step_id: event.condition}},
+    StepSkipped: lambda run, _, event: {"skipped": run.skipped.set(event.step_id, event.condition)},
     LoopEntered: _entered,
     LoopIterated: _iterated,
     LoopLeft: _left,

@@ -78,7 +78,7 @@ def result_of(run: Run) -> Json:
     """What came of a run, in one value: what its last call gave, or the output of its last step."""
     if not run.results:
         return None
-    last = list(run.results)[-1]
+    last = next(reversed(run.results))
     step = find_step(run.workflow, last)
     save_as = step.call.save_as if isinstance(step, PromptStep) and step.call is not None else ""
     return run.context[save_as] if save_as in run.context else run.results[last]

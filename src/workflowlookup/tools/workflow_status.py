@@ -1,5 +1,6 @@
 """`workflow_status`: where a run stands, what happened to it lately, and what came of it."""
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -92,13 +93,16 @@ def _results(run: "Run") -> dict[str, Json]:
     """The last outputs, as much of them as one wants to read here."""
     results: dict[str, Json] = {}
     room = MOST_OF_RESULTS
-    for step_id, output in list(run.results.items())[: -MOST_RESULTS - 1 : -1]:
+    is_cut = len(run.results) > MOST_RESULTS
+    for step_id in itertools.islice(reversed(run.results), MOST_RESULTS):
+        output = run.results[step_id]
         most = min(room, MOST_OF_A_RESULT)
+        is_cut = is_cut or len(output) > most
         if not most:
             break
         results[step_id] = output if len(output) <= most else f"{output[:most]}…"
         room -= min(len(output), most)
-    where = {} if results == run.results else {"resultsCut": f"Read the resource run://{run.id} for all of it."}
+    where = {} if not is_cut else {"resultsCut": f"Read the resource run://{run.id} for all of it."}
     return {"results": dict(reversed(results.items())), **where}
 
 
