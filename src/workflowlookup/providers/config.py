@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from workflowlookup.core.values import Json
+from workflowlookup.providers.states import Meaning
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +155,7 @@ class HttpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True
     fields: dict[str, str | tuple[str, ...]] = {}
     """Where things are in answers, as dotted paths, each one or several to try: see `http.PRESETS`."""
     paging: Paging | None = None
-    states: dict[str, Literal["running", "completed", "failed", "cancelled"]] = {}
+    states: dict[str, Meaning] = {}
     """What this system's words for states mean, where they are not the usual ones."""
     key_header: str = "Idempotency-Key"
 

@@ -29,12 +29,11 @@ from workflowlookup.providers.provider import (
     OnProgress,
     ProviderError,
     RemoteRun,
-    RemoteState,
     RemoteStatus,
     error_of,
     read_progress,
-    state_of,
 )
+from workflowlookup.providers.states import state_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -206,10 +205,8 @@ class HttpProvider:
 
     def _status(self, answer: Mapping[str, Json]) -> RemoteStatus:
         said = _at(answer, self._fields["state"])
-        known: Mapping[str, RemoteState] = self._options.states
-        state = known.get(said, state_of(said)) if isinstance(said, str) else state_of(said)
         return RemoteStatus(
-            state=state,
+            state=state_of(said, self._options.states),
             output=_at(answer, self._fields["output"]),
             error=hidden(error_of(_at(answer, self._fields["error"])), self._secrets),
             progress=read_progress(_at(answer, self._fields["progress"])),

@@ -19,8 +19,8 @@ from workflowlookup.providers.provider import (
     RemoteStatus,
     error_of,
     read_progress,
-    state_of,
 )
+from workflowlookup.providers.states import state_of
 
 if TYPE_CHECKING:
     from workflowlookup.providers.upstream import CallResult, Upstreams

@@ -5,36 +5,15 @@ do raises `NotSupported`. A start is never sent twice by a provider: only the ca
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.values import Json
+from workflowlookup.providers.states import RemoteState
 
-RemoteState: TypeAlias = Literal["running", "completed", "failed", "cancelled"]
 OnProgress: TypeAlias = Callable[[Progress], None]
-
-STATES: Final[Mapping[str, RemoteState]] = {
-    "completed": "completed",
-    "complete": "completed",
-    "succeeded": "completed",
-    "success": "completed",
-    "successful": "completed",
-    "finished": "completed",
-    "done": "completed",
-    "failed": "failed",
-    "failure": "failed",
-    "error": "failed",
-    "errored": "failed",
-    "timed_out": "failed",
-    "timeout": "failed",
-    "cancelled": "cancelled",
-    "canceled": "cancelled",
-    "aborted": "cancelled",
-    "terminated": "cancelled",
-}
-"""What other systems call the ends of a run. Any other word means that it is still running."""
 
 
 class ProviderError(Exception):
@@ -103,15 +82,6 @@ class Provider(Protocol):
         """
 
     async def aclose(self) -> None: ...
-
-
-def state_of(said: Json) -> RemoteState:
-    """What a provider's word for a state means; a word that nobody knows means that the run goes on."""
-    return (
-        STATES.get(said.strip().lower().replace("-", "_").replace(" ", "_"), "running")
-        if isinstance(said, str)
-        else "running"
-    )
 
 
 def read_progress(raw: Json) -> Progress | None:
