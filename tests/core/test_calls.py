@@ -133,6 +133,22 @@ def test_the_arguments_of_a_workflow_elsewhere_are_the_input():
     assert story.finish("ok", {"a": 1}).run.remotes == {"remote": "77"}
 
 
+def test_a_workflow_elsewhere_gets_its_arguments_filled_where_it_has_some():
+    arguments = {"count": "{{found.total}}", "title": "{{found.total}} left", "fixed": [True]}
+    far = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build", "arguments": arguments}}
+    story = Calling(document(call(saveAs="found"), far), {"branch": "main"}).begin().finish("", {"total": 3})
+
+    assert call_arguments(story.run) == {"count": 3, "title": "3 left", "fixed": [True]}
+
+
+def test_a_workflow_elsewhere_is_not_started_with_a_variable_that_nobody_set():
+    far = {"provider": "ci", "workflow": "Build", "arguments": {"branch": "{{branch}}"}}
+
+    story = Calling(document(step("one"), {"id": "remote", "title": "Far", "call": far})).submit("one")
+
+    assert story.run.end.reason == "Step 'remote' cannot be called: branch is not set."
+
+
 def test_progress_is_kept_and_what_is_no_number_is_left_out():
     story = Calling(document(call())).begin()
 

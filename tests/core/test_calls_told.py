@@ -51,6 +51,16 @@ def test_a_workflow_elsewhere_is_named():
     assert told(document(FAR)).prompt.startswith("Run the workflow `Build` of the provider `ci`")
 
 
+def test_the_arguments_of_a_workflow_elsewhere_are_shown():
+    far = {**FAR, "call": {**FAR["call"], "arguments": {"branch": "{{branch}}"}}}
+
+    assert told(document(far), branch="main").prompt == (
+        "Run the workflow `Build` of the provider `ci` with these arguments:\n\n"
+        '```json\n{"branch":"main"}\n```\n\n'
+        "Use its result as the output, and pass it in the context as `result`."
+    )
+
+
 def test_what_is_filled_into_arguments_is_bounded():
     big = "x" * 200_000
     guidance = told(document(call(arguments={"all": ["{{big}}"] * 100})), big=big)

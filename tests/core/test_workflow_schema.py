@@ -136,7 +136,7 @@ MISTAKES = [
         "a call of both a tool and a workflow",
         {"id": "one", "title": "One", "call": {"provider": "ci", "workflow": "w", "tool": "t"}},
         "Unknown field 'tool' in step 1 ('one'), field 'call'",
-        "Rename or remove unknown fields; known here: provider, workflow, saveAs, retries, timeoutSeconds",
+        "Rename or remove unknown fields; known here: provider, workflow, arguments, saveAs, retries, timeoutSeconds",
     ),
     (
         "a result that is saved under no name",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from make import document, write
 from spec.stage import DEPLOY, Stage, refusal, staged, state
 
 
@@ -43,6 +44,44 @@ def test_why_the_simplified_service_failed_is_read_from_its_output(stage: Stage)
     told = refusal(server.end(server.begin_call(DEPLOY, {"service": "shop"})))
 
     assert "Domain analysis failed" in str(told)
+
+
+# ── calls of a library workflow ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_result_of_one_call_feeds_the_next_and_keeps_its_type(stage: Stage) -> None:
+    image = {"digest": "sha256:1f", "replicas": 3, "ports": [80, 443], "public": False}
+    service = stage.upstream("http", runs={"build": {"seconds": 0, "output": image}, "deploy": {"seconds": 0}})
+    stage.settle(service)
+    arguments = {
+        "name": "{{name}}-{{image.digest}}",
+        "replicas": "{{image.replicas}}",
+        "ports": "{{image.ports}}",
+        "public": "{{image.public}}",
+    }
+    steps = [
+        {"id": "build", "title": "Build", "call": {"provider": "svc", "workflow": "build", "saveAs": "image"}},
+        {
+            "id": "deploy",
+            "title": "Deploy",
+            "call": {"provider": "svc", "workflow": "deploy", "arguments": arguments, "saveAs": "result"},
+        },
+    ]
+    release = document(*steps, identifier="release", name="Release", inputSchema={"type": "object"})
+    write(stage.home / ".workflowlookup" / "workflows", release)
+    server = stage.serve()
+    server.tools_when("release")
+
+    told = state(server.end(server.begin_call("release", {"name": "shop"})))
+    status = state(server.end(server.begin_call("workflow_status", {"runId": told["runId"]})))
+
+    given = {"name": "shop-sha256:1f", "replicas": 3, "ports": [80, 443], "public": False}
+    assert [(run["workflow"], run["input"]) for run in service.runs()] == [
+        ("build", {"name": "shop"}),
+        ("deploy", given),
+    ]
+    assert told["result"] == {"echo": given}
+    assert status["remote"]["runId"] == service.runs()[1]["id"]
 
 
 # ── entries that cannot be used ─────────────────────────────────────────────────────────────────────────────────

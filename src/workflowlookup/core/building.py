@@ -142,7 +142,9 @@ def call_of(data: Mapping[str, Any]) -> Call:
         "timeout_seconds": data.get("timeoutSeconds"),
     }
     if "workflow" in data:
-        return WorkflowCall(provider=data["provider"], workflow=data["workflow"], **common)
+        return WorkflowCall(
+            provider=data["provider"], workflow=data["workflow"], arguments=data.get("arguments"), **common
+        )
     return ToolCall(server=data["server"], tool=data["tool"], arguments=data.get("arguments", {}), **common)
 
 

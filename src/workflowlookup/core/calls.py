@@ -10,22 +10,22 @@ from workflowlookup.core.values import Context, Json
 
 
 def call_arguments(run: Run) -> Mapping[str, Json]:
-    """What the current call is made with: its arguments, filled; of another system's workflow the input of the run."""
+    """What the current call is made with: its arguments, filled; the input of the run when a workflow has none."""
     call = run.step.call
-    return _filled(call, run.scope, {}) if isinstance(call, ToolCall) else run.input
+    return run.input if call is None or call.arguments is None else _filled(call.arguments, run.scope, {})
 
 
 def missing_for_call(workflow: Workflow, step: PromptStep, scope: Context) -> list[str]:
     """The variables that a call needs and that are not set, or of the wrong kind, each as a sentence."""
     needs = [need.sentence() for need in unmet(workflow, step, scope)]
     unset: dict[str, None] = {}
-    if isinstance(step.call, ToolCall):
-        _filled(step.call, scope, unset)
+    if step.call is not None:
+        _filled(step.call.arguments or {}, scope, unset)
     return [*needs, *(f"{name} is not set" for name in unset if not any(told.startswith(f"{name} ") for told in needs))]
 
 
-def _filled(call: ToolCall, scope: Context, unset: dict[str, None]) -> Mapping[str, Json]:
-    filled: Mapping[str, Json] = fill_values(call.arguments, scope, filler(scope, unset))
+def _filled(arguments: Mapping[str, Json], scope: Context, unset: dict[str, None]) -> Mapping[str, Json]:
+    filled: Mapping[str, Json] = fill_values(arguments, scope, filler(scope, unset))
     return filled
 
 

@@ -209,11 +209,12 @@ def prompt_text(step: PromptStep, context: Context, fill: Fill) -> str:
 def _call(call: Call, context: Context, fill: Fill) -> str:
     """What an agent is told where no run is there whose server would make the call."""
     save = f", and pass it in the context as `{call.save_as}`" if call.save_as else ""
+    arguments = fill_values(call.arguments or {}, context, fill)
+    shown = f" with these arguments:\n\n```json\n{as_words(arguments)}\n```\n\n" if arguments else ". "
     if isinstance(call, WorkflowCall):
         name = f"`{call.workflow}` of the provider `{call.provider}`"
-        return f"Run the workflow {name} with the input that you were given. Use its result as the output{save}."
-    arguments = fill_values(call.arguments, context, fill)
-    shown = f" with these arguments:\n\n```json\n{as_words(arguments)}\n```\n\n" if arguments else ". "
+        given = " with the input that you were given. " if call.arguments is None else shown
+        return f"Run the workflow {name}{given}Use its result as the output{save}."
     return f"Call the tool `{call.tool}` of the MCP server `{call.server}`{shown}Use its answer as the output{save}."
 
 

@@ -129,11 +129,13 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkflowCall(msgspec.Struct, frozen=True, kw_only=True):
-    """The one step of a run whose work is done by another system: a workflow of a provider, with the run's input."""
+    """What another system does in a step: it runs a workflow of its own."""
 
     provider: str
     workflow: str
     """As the provider calls it."""
+    arguments: Mapping[str, Json] | None = None
+    """As those of a `ToolCall`; without any, the workflow gets the input of the run."""
     save_as: str = ""
     retries: int = 0
     timeout_seconds: float | None = None

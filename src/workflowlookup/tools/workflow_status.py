@@ -54,17 +54,23 @@ def _progress(services: Services, run: "Run") -> dict[str, Json]:
 def _remote(services: Services, run: "Run") -> dict[str, Json]:
     """Of a run whose work another system does: where it is there, and whether that system can be asked about it."""
     from workflowlookup.core.model import PromptStep, WorkflowCall  # noqa: PLC0415
+    from workflowlookup.core.navigation import find_step  # noqa: PLC0415
 
-    for step_id, step in run.workflow.steps.items():
-        if isinstance(step, PromptStep) and isinstance(step.call, WorkflowCall):
-            known = {"runId": run.remotes[step_id]} if run.remotes.get(step_id) else {}
-            remote = {"provider": step.call.provider, "workflowId": step.call.workflow, **known}
-            workflows = services.workflows
-            can = workflows.abilities(step.call.provider) if workflows is not None else None
-            if can is not None:
-                remote["status"] = "supported" if "status" in can else NO_STATUS
-            return {"remote": remote}
-    return {}
+    def call_at(step_id: str) -> WorkflowCall | None:
+        step = find_step(run.workflow, step_id)
+        return step.call if isinstance(step, PromptStep) and isinstance(step.call, WorkflowCall) else None
+
+    places = (run.current, *reversed(run.remotes), *run.workflow.steps)  # the call under way, the last one, any
+    step_id, call = next(((place, call) for place in places if place and (call := call_at(place))), ("", None))
+    if call is None:
+        return {}
+    known = {"runId": run.remotes[step_id]} if run.remotes.get(step_id) else {}
+    remote = {"provider": call.provider, "workflowId": call.workflow, **known}
+    workflows = services.workflows
+    can = workflows.abilities(call.provider) if workflows is not None else None
+    if can is not None:
+        remote["status"] = "supported" if "status" in can else NO_STATUS
+    return {"remote": remote}
 
 
 def _newer(services: Services, run: "Run") -> dict[str, Json]:
