@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.sql import SQL, Identifier
 
 from workflowlookup.core.events import Record
 from workflowlookup.errors import StorageError
@@ -24,6 +25,12 @@ BUSY_SECONDS: Final = 10
 """How long a write waits for those of other replicas."""
 _ONE_AT_A_TIME: Final = 7_365_982_104
 """The advisory lock under which tables are made; any number that nobody else takes."""
+
+_TOKENS_REQUIRED: Final = Identifier("workflowlookup", "tokens_required")
+_REQUIRES_TOKENS: Final = """
+    SELECT 1 FROM pg_db_role_setting JOIN pg_database ON pg_database.oid = setdatabase
+    WHERE datname = current_database() AND 'workflowlookup.tokens_required=on' = ANY (setconfig)
+"""
 
 _NOTICE_SILENCE: Final[dict[str, Any]] = {
     "tcp_user_timeout": 20_000,
@@ -85,6 +92,18 @@ class PostgresJournal(SqlJournal):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def require_tokens(self) -> None:
+        """Kept as a default of the role in this database, which any role may set and no dropped table takes away."""
+        with self._connected() as connection, connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ONE_AT_A_TIME,))
+            database = Identifier(connection.info.dbname)
+            connection.execute(
+                SQL("ALTER ROLE CURRENT_USER IN DATABASE {} SET {} = on").format(database, _TOKENS_REQUIRED)
+            )
+
+    def requires_tokens(self) -> bool:
+        return bool(self.query(_REQUIRES_TOKENS))
 
     # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────
 

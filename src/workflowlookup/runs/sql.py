@@ -143,6 +143,14 @@ class SqlJournal(ABC):
     def close(self) -> None:
         """As `Journal` has it."""
 
+    @abstractmethod
+    def require_tokens(self) -> None:
+        """Record durably, outside of the tables, that requests over HTTP need a token. Raises `StorageError`."""
+
+    @abstractmethod
+    def requires_tokens(self) -> bool:
+        """Whether that was recorded; also when nobody can read the record."""
+
     def write(self, *statements: Statement) -> None:
         """Carry these out in one transaction; they must do no harm when they are carried out twice."""
         with self.writing() as transaction:

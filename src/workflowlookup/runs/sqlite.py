@@ -41,6 +41,10 @@ _AS_SQLITE: Final = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQL
 _PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR_WRITE})
 """What does a connection no harm: runs can still be read on it, where a new one would need room to be opened."""
 _CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_TOKENS_REQUIRED: Final = """\
+Tokens were made for this journal: over HTTP nobody is served without one, also when the journal is lost.
+To serve without tokens again, stop the server, begin with another journal, or delete this file and the journal.
+"""
 _SIDE_FILES: Final = ("", "-wal", "-shm")
 
 
@@ -48,7 +52,7 @@ class SqliteJournal(SqlJournal):
     """A journal at a path."""
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(os.path.expanduser(path))
+        self.path = os.path.realpath(os.path.expanduser(path))  # by whatever name, it is one file with one lock
         self._connection: sqlite3.Connection | None = None
         self._identity: object = None
         self._is_ready = False
@@ -95,16 +99,44 @@ class SqliteJournal(SqlJournal):
             self._connection.close()
             self._connection = None
 
+    def require_tokens(self) -> None:
+        with self._translated():
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            with open(self._tokens_required, "a", encoding="utf-8") as record:
+                record.write(_TOKENS_REQUIRED)
+                record.flush()
+                os.fsync(record.fileno())
+            _sync_directory(self.path)
+
+    def requires_tokens(self) -> bool:
+        try:
+            os.lstat(self._tokens_required)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            log.warning("%s cannot be looked at: tokens are required", self._tokens_required)
+        return True
+
+    @property
+    def _tokens_required(self) -> str:
+        return f"{self.path}.tokens-required"
+
     # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         """The connection to the file that has the path now; what goes wrong on it becomes `StorageError`."""
-        try:
+        with self._translated():
             if self._connection is None or _identity(self.path) != self._identity:
                 self.close()
                 self._open()
             yield self._connection  # type: ignore[misc]
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """What goes wrong becomes `StorageError`."""
+        try:
+            yield
         except (sqlite3.Error, UnicodeDecodeError) as problem:
             raise self._refusal(problem) from problem
         except OSError as problem:
@@ -224,6 +256,15 @@ def _has_room(directory: str) -> bool:
     while not os.path.lexists(directory):
         directory = os.path.dirname(directory)
     return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
+
+
+def _sync_directory(path: str) -> None:
+    """Have the names in the directory of a file on the disk."""
+    directory = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def _identity(path: str) -> object:

@@ -2,6 +2,9 @@
 
 A token is `wl_` and 32 random bytes. The first characters say which it is; only a hash of the whole is kept. Nothing is
 remembered between two questions: one that is revoked or has expired is refused from that moment on, everywhere.
+
+That tokens are required is recorded apart from them as well, before the first is stored, so that a journal that is
+damaged, deleted or replaced by an old copy does not open the server to everybody.
 """
 
 import hashlib
@@ -74,6 +77,7 @@ class Tokens:
     def __init__(self, journal: SqlJournal, *, clock: Callable[[], int] = now) -> None:
         self._journal = journal
         self._clock = clock
+        self._is_recorded = False
 
     def create(  # noqa: PLR0913 - all that a token is
         self,
@@ -108,6 +112,7 @@ class Tokens:
             revoked=None,
             maker=by,
         )
+        self._record()
         with self._journal.writing() as transaction:
             is_new = transaction.execute(_NEW, (*_as_row(token), _hash(secret))).rowcount == 1
         if not is_new:
@@ -140,9 +145,17 @@ class Tokens:
         return None
 
     def version(self) -> tuple[int, int]:
-        """How many tokens were ever made, and how many of them were revoked: no token is ever forgotten."""
+        """How many tokens were ever made, at least, and how many of them were revoked: no token is ever forgotten."""
         ((made, revoked),) = self._journal.query("SELECT COUNT(*), COUNT(revoked) FROM tokens")
-        return int(made), int(revoked)
+        if made:
+            self._record()
+        return int(made or self._journal.requires_tokens()), int(revoked)
+
+    def _record(self) -> None:
+        """Have it recorded that tokens are required; a journal of an older version has tokens and no record."""
+        if not self._is_recorded and not self._journal.requires_tokens():
+            self._journal.require_tokens()
+        self._is_recorded = True
 
     def any_valid(self) -> bool:
         """Whether anybody could come in with one of them now."""

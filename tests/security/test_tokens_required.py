@@ -1,0 +1,167 @@
+"""Once a token was made, a server over HTTP serves nobody without one, whatever becomes of its journal."""
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import httpx2
+import psycopg
+import pytest
+
+from web import HEADERS, TIMEOUT, WebServer, modern, routing
+from workflowlookup.runs.sqlite import SqliteJournal
+
+SIDE_FILES = ("", "-wal", "-shm")
+
+
+def command(home, *words):
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "workflowlookup", *words],
+        capture_output=True,
+        text=True,
+        env=clean | {"HOME": str(home)},
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def make_token(home, journal, name="ci"):
+    return command(home, "token", "create", name, "--scope", "admin", "--person", "--journal", str(journal))
+
+
+@pytest.fixture
+def serve(tmp_path):
+    servers = []
+
+    def start(journal):
+        server = WebServer(tmp_path, "--journal", str(journal))
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def statuses(server, *, times=3, **headers):
+    """What a client is answered that asks several times: at the endpoint, and for figures."""
+    message = modern("tools/call", {"name": "workflow_runs", "arguments": {}})
+    with httpx2.Client(headers=HEADERS | headers, timeout=TIMEOUT) as client:
+        answers = [client.post(server.url, json=message, headers=routing(message)) for _ in range(times)]
+        figures = client.get(f"{server.base}/metrics")
+    return {answer.status_code for answer in (*answers, figures)}
+
+
+def delete(path, _):
+    for suffix in SIDE_FILES:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(f"{path}{suffix}")
+
+
+def spoil(path, _):
+    size = os.path.getsize(path)
+    with open(path, "r+b") as file:
+        file.write(b"\xa5" * size)
+
+
+def cut(path, _):
+    os.truncate(path, 0)
+
+
+def forget_tokens(path, _):
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM tokens")
+        connection.commit()
+
+
+def drop_tokens(path, _):
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE tokens")
+
+
+def put_back_a_copy(path, copy):
+    delete(path, copy)
+    shutil.copy(copy, path)
+
+
+LOSSES = [delete, spoil, cut, forget_tokens, drop_tokens, put_back_a_copy]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_a_lost_journal_opens_no_server(tmp_path, serve, lose):
+    path, copy = tmp_path / "data" / "runs.sqlite", tmp_path / "copy.sqlite"
+    first = serve(path)
+    assert statuses(first) == {200}, "before the first token the local person needs none"
+    with contextlib.closing(sqlite3.connect(path)) as source, contextlib.closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    make_token(tmp_path, path)
+    assert statuses(first) == {401}
+    second = serve(path)
+
+    lose(path, copy)
+
+    for server in (first, second, serve(path)):
+        assert 200 not in statuses(server, times=5), lose.__name__
+
+
+def test_a_new_token_lets_in_again_where_all_were_lost(tmp_path, serve):
+    path = tmp_path / "data" / "runs.sqlite"
+    make_token(tmp_path, path)
+    delete(path, None)
+
+    secret = make_token(tmp_path, path, "again")
+
+    assert statuses(serve(path), authorization=f"Bearer {secret}") == {200}
+
+
+def test_a_journal_by_another_name_has_the_same_record(tmp_path, serve):
+    real, link = tmp_path / "data" / "runs.sqlite", tmp_path / "link.sqlite"
+    make_token(tmp_path, real)
+    link.symlink_to(real)
+    delete(real, None)
+
+    assert statuses(serve(link)) == {401}
+
+
+def test_a_record_that_leads_nowhere_counts(tmp_path, serve):
+    path = tmp_path / "runs.sqlite"
+    (tmp_path / "runs.sqlite.tokens-required").symlink_to(tmp_path / "nowhere")
+
+    assert statuses(serve(path)) == {401}
+
+
+def test_tokens_of_an_older_version_are_recorded_when_they_are_seen(tmp_path, serve):
+    path = tmp_path / "runs.sqlite"
+    make_token(tmp_path, path)
+    os.remove(tmp_path / "runs.sqlite.tokens-required")  # which that version did not write
+    assert statuses(serve(path)) == {401}
+    delete(path, None)
+
+    assert statuses(serve(path)) == {401}
+
+
+def test_the_record_is_there_before_the_token(tmp_path):
+    journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
+    journal.require_tokens()
+    journal.require_tokens()
+
+    assert journal.requires_tokens()
+    assert not (tmp_path / "runs.sqlite").exists()
+
+
+@pytest.mark.parametrize("loss", ["DROP SCHEMA workflowlookup CASCADE", "DELETE FROM workflowlookup.tokens"])
+def test_a_lost_schema_in_postgresql_opens_no_server(tmp_path, serve, database, loss):
+    first = serve(database)
+    assert statuses(first) == {200}
+    make_token(tmp_path, database)
+    second = serve(database)
+
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(loss)
+
+    for server in (first, second, serve(database)):
+        assert 200 not in statuses(server, times=5)
