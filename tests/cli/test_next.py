@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import Cli
+from commands import Cli, plain
 
 from make import document, loop, step, write
 
@@ -96,3 +96,13 @@ def test_a_value_that_is_not_text_is_wrong_usage(cli: Cli) -> None:
     done = cli("next", "sample-workflow", "--context", "who=\udcff")
 
     assert (done.returncode, "UTF-8" in done.stderr) == (2, True)
+
+
+def test_the_list_that_a_loop_lacks_is_asked_for_with_the_command_that_gives_it(cli: Cli, project: Path) -> None:
+    write(project, document(loop("each", [step("look-at")], type="forEach", items="files"), identifier="each-file"))
+
+    code, seen = cli.on_terminal("next", "each-file", columns=200)
+
+    assert code == 0
+    assert "A loop needs files" in plain(seen)
+    assert "workflowlookup next each-file --context 'files=[\"…\"]'" in plain(seen)

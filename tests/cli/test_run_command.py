@@ -390,3 +390,33 @@ def test_a_run_that_waits_for_a_call_says_what_the_server_calls(cli: Cli, projec
     told = cli("run", "with-a-call").stdout
 
     assert "The server calls tool 'make' of MCP server 'nowhere'." in told
+
+
+# ── a loop without its list ─────────────────────────────────────────────────────────────────────────────────────
+
+EACH = document(loop("each", [step("look-at")], type="forEach", items="files"), step("last"), identifier="each-file")
+
+
+def test_a_person_is_asked_for_the_list_of_a_loop(cli: Cli, project: Path) -> None:
+    write(project, EACH)
+    sitting = cli.sit_down("run", "each-file").see("files is not set: expected a list").see("files (a list")
+    sitting.type("a.py\n").see("files is 'a.py': expected a list").see("files (a list")
+    sitting.type('["a.py"]\n').see("look-at@1").see("> ").type(":leave\n")
+
+    code, seen = sitting.see("It is kept").leave()
+
+    assert code == 0
+    assert "The run waits for the output of step 'look-at@1'." in plain(seen)
+
+
+def test_a_list_that_nobody_gives_is_asked_for_and_comes_with_resume(cli: Cli, project: Path) -> None:
+    write(project, EACH)
+    run = start(cli, workflow="each-file")
+
+    assert run["waitingFor"] == "context"
+    told = cli("run", "--resume", str(run["runId"]))
+    assert "The run waits for the variable 'files', which loop 'each' needs." in told.stdout
+    resumed = cli("run", "--resume", str(run["runId"]), "--context", 'files=["a"]', "--json")
+    assert json.loads(resumed.stdout)["step"]["id"] == "look-at@1"
+    for command in (["why", str(run["runId"])], ["run", "show", str(run["runId"])], ["stats"], ["runs"]):
+        assert cli(*command).returncode == 0

@@ -131,11 +131,19 @@ def test_loops_count_their_iterations_and_their_bodies_how_often_they_were_met()
 
 
 def test_a_loop_that_is_not_entered_skips_its_body_and_says_so():
-    found = drawn(loop("each", [step("work")], type="forEach", items="files"), context={})
+    found = drawn(loop("each", [step("work")], type="forEach", items="files"), context={"files": []})
 
     assert states(found) == {"each": (State.SKIPPED, 0), "work": (State.SKIPPED, 0)}
+    assert found.warnings == ("Loop 'each' was skipped: its list 'files' is empty",)
+
+
+def test_the_walk_ends_at_a_loop_without_its_list_and_says_what_is_missing():
+    found = drawn(loop("each", [step("work")], type="forEach", items="files"), step("last"), context={})
+
+    assert states(found) == {"each": (None, 0), "work": (None, 0), "last": (None, 0)}
     assert found.warnings == (
-        "Loop 'each' was skipped: its items 'files' should hold a list (an array); it is not set",
+        "The loop 'each' comes next, and its list is missing: files is not set: expected a list ('array'). "
+        'Put files into the context, as in {"files":["…"]}; an empty list skips the loop.',
     )
 
 

@@ -31,7 +31,7 @@ def begun(*steps):
 
 def test_the_table_knows_every_place_and_every_event():
     places = {(state, None) for state in State if state is not State.WAITING}
-    places |= {(State.WAITING, Waiting.OUTPUT), (State.WAITING, Waiting.CONFIRMATION)}
+    places |= {(State.WAITING, Waiting.OUTPUT), (State.WAITING, Waiting.CONTEXT), (State.WAITING, Waiting.CONFIRMATION)}
     places |= {(State.QUEUED, Waiting.CALL), (State.RUNNING, Waiting.CALL)}
 
     assert set(TRANSITIONS) == places

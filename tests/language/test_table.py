@@ -22,6 +22,7 @@ from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.syntax import parse_json, parse_yaml
 from workflowlookup.core.validation import judge
 from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.tools.workflow_next import tell
 
 FEWEST_ROWS = 3
 MOST_STEPS = 100
@@ -302,7 +303,8 @@ def ask_next(server: Server, row: Row, completed: list[str], context: Object) ->
 
 
 def expected_answer(row: Row) -> Object:
-    """`next` (null: complete), and of `step`, `prompt`, `hint`, `confirm`, `criteria`, `progress`, `skipped` what the row has.
+    """`next` (null: complete, or `missing` has by variable what was found), and of `step`, `prompt`, `hint`, `confirm`,
+    `criteria`, `progress`, `skipped` what the row has.
 
     `warnings` are parts of the texts that come, none unless the row has some.
     """
@@ -327,7 +329,14 @@ def shown(row: Row, answer: Object) -> Object:
         "progress": answer.get("progress"),
         "skipped": {skip["stepId"]: skip["condition"] for skip in answer.get("skipped", [])},
     }
-    assert answer["isComplete"] is (found["next"] is None)
+    assert answer["isComplete"] is (found["next"] is None and "missing" not in answer)
+    if not step and "missing" in answer:
+        (need,) = answer["missing"]
+        found["missing"] = row.content["missing"]
+        assert {need["variable"]: need.get("found")} == {
+            name: None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in row.content["missing"].items()
+        }
     return {key: value for key, value in found.items() if key in expected_answer(row)}
 
 
@@ -335,6 +344,8 @@ def core_answer(row: Row, completed: list[str]) -> Object:
     """What the core says, in the form of the tool's answer."""
     workflow = build(row.document())
     found = next_step(workflow, completed, row.content.get("context", {}))
+    if found.need is not None:
+        return shown(row, msgspec.to_builtins(tell(workflow, found)) | {"isComplete": found.is_complete})
     told = guide(workflow, found)
     skipped = [explain_skip(skip) for skip in found.skipped] if found.step is None else []
     answer = {

@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
 import msgspec
@@ -56,6 +56,9 @@ class Source(Protocol):
 
     def entry(self, run: Run, last: str) -> Entry | None:
         """The output of the current step; `last` is the one that was refused."""
+
+    def values(self, run: Run) -> dict[str, Json] | None:
+        """The variables that the run waits for; None when they do not come."""
 
     def agrees(self, run: Run) -> tuple[bool, str] | None:
         """Whether the person agrees, and a note; None when they do not say."""
@@ -127,6 +130,12 @@ class Given:
         changes, self._changes = self._changes, {}
         return Entry(output=output, changes=changes)
 
+    def values(self, run: Run) -> dict[str, Json] | None:
+        if not any(need.variable in self._changes for need in run.missing):
+            return None
+        changes, self._changes = self._changes, {}
+        return changes
+
     def agrees(self, run: Run) -> tuple[bool, str] | None:  # noqa: ARG002 - a pipe is no person
         return None
 
@@ -190,15 +199,15 @@ class Keyboard:
 
     def _with_variables(self, run: Run, output: str) -> Entry:
         """The output, with what the step should leave in the context and the person has not set yet."""
-        for need in _needs(run, self._changes):
-            typed = _line(f"{clean(need.variable)} ({clean(need.expected)}): ")
-            if typed and typed.strip():
-                self._changes[need.variable] = _value(typed.strip())
-        return Entry(output=output, changes=self._taken())
+        changes = self._taken()
+        return Entry(output=output, changes=_ask_for(_needs(run, changes), changes))
 
     def _taken(self) -> dict[str, Json]:
         changes, self._changes = self._changes, {}
         return changes
+
+    def values(self, run: Run) -> dict[str, Json] | None:
+        return _ask_for_all(run.missing, self._taken())
 
     def agrees(self, run: Run) -> tuple[bool, str] | None:  # noqa: ARG002 - the question was shown
         return ask_for_word()
@@ -245,8 +254,25 @@ def _line(question: str) -> str | None:
 
 
 def _needs(run: Run, changes: dict[str, Json]) -> tuple[Need, ...]:
-    scope = scope_of(run.workflow, run.current, {**run.context, **changes}, run.lists)
+    scope = scope_of(run.workflow, run.current, {**run.context, **changes}, run.extents)
     return unmet(run.workflow, run.step, scope, is_done=True)
+
+
+def _ask_for(needs: Iterable[Need], changes: dict[str, Json]) -> dict[str, Json]:
+    """The changes, with a value for each variable that the person gives one for."""
+    for need in needs:
+        example = msgspec.json.encode(need.example["context"][need.variable]).decode()
+        such_as = "" if "…" in example else f", such as {clean(example)}"
+        typed = _line(f"{clean(need.variable)} ({clean(need.expected)}{such_as}): ")
+        if typed and typed.strip():
+            changes[need.variable] = _value(typed.strip())
+    return changes
+
+
+def _ask_for_all(needs: Iterable[Need], changes: dict[str, Json]) -> dict[str, Json] | None:
+    """The same, of variables without which the run cannot go on; None when the person gives none."""
+    open_needs = [need for need in needs if need.variable not in changes]
+    return _ask_for(open_needs, changes) or None
 
 
 def _value(text: str) -> Json:
@@ -276,11 +302,12 @@ class Editor:
             return None
         changes, self._changes = self._changes, {}
         if self.tries_again:
-            for need in _needs(run, changes):
-                typed = _line(f"{clean(need.variable)} ({clean(need.expected)}): ")
-                if typed and typed.strip():
-                    changes[need.variable] = _value(typed.strip())
+            changes = _ask_for(_needs(run, changes), changes)
         return Entry(output=output, changes=changes)
+
+    def values(self, run: Run) -> dict[str, Json] | None:
+        changes, self._changes = self._changes, {}
+        return _ask_for_all(run.missing, changes) if self.tries_again else changes or None
 
     def agrees(self, run: Run) -> tuple[bool, str] | None:  # noqa: ARG002 - the question was shown
         return ask_for_word() if self.tries_again else None

@@ -3,7 +3,8 @@
 Everything that is accepted is in the journal before the next step is shown, so the run can be left at any time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from workflowlookup.cli.entry import Entry, NoEditor, Source
 from workflowlookup.cli.journal import command_line, person
@@ -12,6 +13,7 @@ from workflowlookup.cli.run_view import (
     standing,
     write_call,
     write_end,
+    write_needs,
     write_note,
     write_question,
     write_step,
@@ -81,7 +83,7 @@ class Leading:
         if run.waiting_for is Waiting.CALL:
             self.was_refused = False
             return self._work(run) if self._work else None
-        return self._take_output(run) if run.waiting_for is Waiting.OUTPUT else self._take_word(run)
+        return self._TAKES[run.waiting_for](self, run)  # type: ignore[index]
 
     def _show(self, run: Run) -> None:
         if self._is_quiet:
@@ -89,7 +91,9 @@ class Leading:
         if run.waiting_for is Waiting.CALL:
             write_call(run)
             return
-        if run.waiting_for is Waiting.OUTPUT:
+        if run.waiting_for is Waiting.CONTEXT:
+            write_needs(run)
+        elif run.waiting_for is Waiting.OUTPUT:
             write_step(run)
             write_note(run)
         else:
@@ -136,6 +140,26 @@ class Leading:
         self.was_refused = False
         self._last = ""
         return moved
+
+    def _take_values(self, run: Run) -> Run | None:
+        values = self._source.values(run)
+        if values is None:
+            return None
+        try:
+            moved = self._runs.supply(run.id, run.current, values, by=person())
+        except (InvalidParams, RunStateError, StorageError) as refusal:
+            if not self._source.tries_again:
+                raise
+            refuse(refusal)
+            return self._runs.get(run.id)
+        self.was_refused = False
+        return moved
+
+    _TAKES: Final[Mapping[Waiting, Callable[["Leading", Run], Run | None]]] = {
+        Waiting.OUTPUT: _take_output,
+        Waiting.CONTEXT: _take_values,
+        Waiting.CONFIRMATION: _take_word,
+    }
 
     def _tell_how_to_resume(self, run: Run) -> None:
         if self._is_quiet:

@@ -2,7 +2,7 @@
 
 import argparse
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -45,12 +45,19 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     write_list("The output must meet", answer["guidance"]["validationCriteria"])
     write_list("Skipped", [f"{skip['stepId']}: {skip['because']}" for skip in answer.get("skipped", ())])
     write_list("Warnings", answer.get("warnings", ()))
-    if not answer["isComplete"]:
-        words = ["workflowlookup", "next", options.id, "--done", ",".join([*done, answer["step"]["id"]])]
-        for name, value in options.context:
-            words += ["--context", f"{name}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"]
-        write_hint(f"When it is done: {shlex.join(words)}")
+    if answer["step"]:
+        write_hint(f"When it is done: {_command(options.id, [*done, answer['step']['id']], dict(options.context))}")
+    elif not answer["isComplete"]:
+        example = answer["missing"][0]["example"]["context"]
+        write_hint(f"With that: {_command(options.id, done, {**dict(options.context), **example})}")
     return 0
+
+
+def _command(workflow_id: str, done: Sequence[str], context: Mapping[str, Any]) -> str:
+    words = ["workflowlookup", "next", workflow_id, *(["--done", ",".join(done)] if done else [])]
+    for name, value in context.items():
+        words += ["--context", f"{name}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"]
+    return shlex.join(words)
 
 
 def as_markdown(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -64,9 +71,13 @@ def as_markdown(answer: Mapping[str, Any]) -> Iterator[str]:
         if guidance["requiresConfirmation"]:
             yield "**The agent must ask for confirmation before it goes on.**"
         yield guidance["prompt"]
-    else:
+    elif answer["isComplete"]:
         yield f"# {guidance['prompt']}"
         yield done
+    else:
+        yield f"# A loop needs {answer['missing'][0]['variable']}"
+        yield done
+        yield guidance["prompt"]
     if "modelHint" in guidance:
         yield f"Suits: {guidance['modelHint']}"
 

@@ -21,7 +21,7 @@ from workflowlookup.cli.output import (
 )
 from workflowlookup.core.advance import loops_to_end
 from workflowlookup.core.calls import name_call
-from workflowlookup.core.contract import unmet
+from workflowlookup.core.contract import how_to_send, unmet
 from workflowlookup.core.events import Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.guidance import Guidance, filler, guide
 from workflowlookup.core.run import Run, State, Waiting
@@ -100,6 +100,16 @@ def write_note(run: Run) -> None:
         write(("They said: ", "yellow"), run.note)
 
 
+def write_needs(run: Run) -> None:
+    """Which variables the run waits for."""
+    write()
+    write(*progress(run))
+    write()
+    write((filler(run.scope, {})(run.step.title), "bold"), (f"  {run.current}", "dim"))
+    write(how_to_send(run.workflow, run.current, run.missing[0]))
+    write_list("Warnings", run.warnings)
+
+
 def write_verdict(run: Run) -> None:
     """What was said of the last output."""
     match run.judged:
@@ -150,6 +160,8 @@ def standing(run: Run) -> str:
     """What the run is waiting for, or how it ended, in a sentence."""
     if run.waiting_for is Waiting.OUTPUT:
         return f"The run waits for the output of step '{run.current}'."
+    if run.waiting_for is Waiting.CONTEXT:
+        return f"The run waits for the variable '{run.missing[0].variable}', which loop '{run.current}' needs."
     if run.waiting_for is Waiting.CONFIRMATION:
         return f"The run waits for a person to confirm step '{run.current}'."
     if run.waiting_for is Waiting.CALL:

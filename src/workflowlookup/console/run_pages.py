@@ -176,7 +176,8 @@ def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> d
 
 def _call(found: Run) -> dict[str, Any] | None:
     """The call that the run is at: what is called, with what, and how that goes."""
-    if found.is_over or not found.current or found.step.call is None or found.waiting_for is Waiting.OUTPUT:
+    has_step = found.waiting_for in (Waiting.CALL, Waiting.CONFIRMATION)
+    if not has_step or found.step.call is None:
         return None
     doing = found.calling
     return {

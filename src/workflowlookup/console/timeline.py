@@ -17,6 +17,7 @@ from workflowlookup.core.events import (
     ConfirmationAsked,
     ConfirmationDenied,
     ConfirmationGiven,
+    ContextAsked,
     ContextChanged,
     Event,
     Failed,
@@ -110,7 +111,7 @@ def title_of(workflow: Workflow, step_id: str) -> str:
 
 
 def _skipped(run: Run, event: StepSkipped, context: Context) -> Words:
-    scope = scope_of(run.workflow, event.step_id, context, run.lists)
+    scope = scope_of(run.workflow, event.step_id, context, run.extents)
     values = tuple(dict.fromkeys(check.sentence() for check in decided_by(event.condition, scope)))
     why = f"not true: {in_words(event.condition)}"
     subject = title_of(run.workflow, event.step_id)
@@ -148,6 +149,11 @@ def _refused(event: OutputRefused) -> Words:
 def _asked(event: ConfirmationAsked) -> Words:
     why = {"attempts": ("it was refused as often as it may be",), "call": ("before the server makes the call",)}
     return Words(title="A person is asked", tone="asked", step=event.step_id, hints=why.get(event.reason, ()))
+
+
+def _context_asked(event: ContextAsked) -> Words:
+    lines = tuple(need.sentence() for need in event.missing)
+    return Words(title="Variables are asked for", tone="asked", step=event.loop_id, lines=lines)
 
 
 def _given(event: ConfirmationGiven) -> Words:
@@ -204,6 +210,7 @@ _WORDS: Final[Mapping[type[Event], Callable[[Any], Words]]] = {
     OutputAccepted: _accepted,
     OutputRefused: _refused,
     ContextChanged: lambda event: Words(title="Context changed", values=event.changes),
+    ContextAsked: _context_asked,
     ConfirmationAsked: _asked,
     ConfirmationGiven: _given,
     ConfirmationDenied: _denied,

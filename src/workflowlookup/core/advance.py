@@ -12,7 +12,7 @@ import msgspec
 
 from workflowlookup.core.calls import missing_for_call, name_call
 from workflowlookup.core.conditions import describe, evaluate
-from workflowlookup.core.contract import MOST_MISFITS, Need, refuse_misfits, unmet
+from workflowlookup.core.contract import MOST_MISFITS, Need, need_of_loop, refuse_misfits, unmet
 from workflowlookup.core.events import (
     CallAcknowledged,
     CallBegun,
@@ -25,6 +25,7 @@ from workflowlookup.core.events import (
     ConfirmationAsked,
     ConfirmationDenied,
     ConfirmationGiven,
+    ContextAsked,
     ContextChanged,
     Event,
     Failed,
@@ -112,7 +113,7 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
         _accept(draft, OutputAccepted(step_id=step_id, output=output, key=key), changes)
         _go_on(draft)
         return draft
-    scope = scope_of(run.workflow, step_id, {**run.context, **changes}, run.lists)
+    scope = scope_of(run.workflow, step_id, {**run.context, **changes}, run.extents)
     issues = _judge(run, output, scope).issues
     needs = unmet(run.workflow, run.step, scope, is_done=True)
     if issues or needs:
@@ -125,6 +126,27 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
         draft.add(ConfirmationAsked(step_id=step_id))
     else:
         _go_on(draft)
+    return draft
+
+
+def supply(run: Run, loop_id: str, changes: Context, at: Moment) -> Draft:
+    """The run after the variables that it waits for.
+
+    Raises `RunStateError` and `StepNotFound` when it waits for something else, `InvalidParams` when the loop still
+    cannot be entered or the changes do not fit.
+    """
+    _refuse_unless_waiting_for(run, Waiting.CONTEXT, loop_id)
+    if loop_id != run.current:
+        raise _wrong_step(run, loop_id)
+    _refuse_context(run.workflow, run.context, changes)
+    draft = Draft(run, at)
+    draft.add(ContextChanged(changes=changes, key=submission_key(loop_id, "", changes)))
+    _go_on(draft)
+    if draft.run.waiting_for is Waiting.CONTEXT and draft.run.current == loop_id:
+        need = draft.run.missing[0]
+        raise InvalidParams(
+            f"context.{need.sentence()}. Send {msgspec.json.encode(need.example).decode()}", **_position(run, loop_id)
+        )
     return draft
 
 
@@ -174,6 +196,8 @@ def expire(run: Run, at: Moment) -> Draft | None:
         return None
     draft = Draft(run, at)
     what = f"it waited for the output of step '{run.current}'"
+    if run.waiting_for is Waiting.CONTEXT:
+        what = f"it waited for the variable '{run.missing[0].variable}', which loop '{run.current}' needs"
     if run.waiting_for is Waiting.CALL:
         doing = "was still being made" if run.state is State.RUNNING else "had still to wait for its turn"
         what = f"step '{run.current}', the call of {_called(run)}, {doing}"
@@ -238,7 +262,7 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
         return fail_call(run, "its result is no JSON that can be kept", at, is_final=True)
     except InvalidParams as misfit:
         return fail_call(run, f"its result cannot be kept: {misfit.remedy}", at, is_final=True)
-    scope = scope_of(run.workflow, run.current, {**run.context, **changes}, run.lists)
+    scope = scope_of(run.workflow, run.current, {**run.context, **changes}, run.extents)
     try:
         issues = _judge(run, output, scope).issues if step.criteria is not None else ()
     except (InvalidCriteria, InvalidWorkflow) as refusal:
@@ -369,13 +393,16 @@ def _refuse(  # noqa: PLR0913 - all that there is to say of it
 def _go_on(draft: Draft) -> None:
     """Offer the step that comes next, or complete the run; and tell how the walk got there."""
     run = draft.run
-    found = next_step(run.workflow, run.passed, run.context, run.lists, run.iterating)
+    found = next_step(run.workflow, run.passed, run.context, run.extents, run.iterating)
     for skip in found.skipped:
         if skip.step_id not in run.skipped:
             draft.add(StepSkipped(step_id=skip.step_id, condition=skip.condition))
     for event in _loop_events(run, found):
         draft.add(event)
-    if found.step is None:
+    if found.need is not None:
+        missing = (need_of_loop(run.workflow, found.need),)
+        draft.add(ContextAsked(loop_id=found.instance_id, missing=missing, loop=found.loop, warnings=found.warnings))
+    elif found.step is None:
         draft.add(Completed(warnings=found.warnings))
     elif found.step.call is not None:
         _due(draft, found)
@@ -426,9 +453,9 @@ def _loop(workflow: Workflow, loop_id: str) -> Loop:
 def _extent(run: Run, loop_id: str) -> tuple[int | None, list[Json] | None]:
     """How often a loop will run, if that is known, and the list that it goes through."""
     loop = _loop(run.workflow, loop_id)
-    scope = scope_of(run.workflow, loop_id, run.context, run.lists)
+    scope = scope_of(run.workflow, loop_id, run.context, run.extents)
     if loop.type == "forEach":
-        items: list[Json] = run.lists.get(loop_id) or lookup(scope, str(loop.items))
+        items = lookup(scope, str(loop.items))
         return len(items), items
     if loop.type == "for":
         return int(lookup(scope, loop.count) if isinstance(loop.count, str) else loop.count or 0), None
@@ -441,7 +468,7 @@ def _why_left(run: Run, loop_id: str) -> str:
         return "the agent ended it"
     for around in (*_loops(run.workflow, loop_id), loop_id):
         condition = find_step(run.workflow, around).run_condition  # type: ignore[union-attr]
-        if condition and not evaluate(condition, scope_of(run.workflow, around, run.context, run.lists)):
+        if condition and not evaluate(condition, scope_of(run.workflow, around, run.context, run.extents)):
             return f"not true: {describe(condition)}"
     if iteration >= loop.max_iterations:
         return f"it ran {_times(iteration)}, as often as it may"
@@ -520,6 +547,7 @@ def _refuse_unless_waiting_for(run: Run, what: Waiting, step_id: str) -> None:
 _WAITS: Final[Mapping[str, str]] = {
     Waiting.CONFIRMATION: "It waits for a person to confirm step '{}', and goes on when that is done.",
     Waiting.OUTPUT: "It waits for the output of step '{}', not for a confirmation.",
+    Waiting.CONTEXT: "It waits for a variable that loop '{}' needs: call workflow_status, and send what missing names.",
     Waiting.CALL: "The server does step '{}' by itself, and the run goes on when that is done: see workflow_status.",
 }
 

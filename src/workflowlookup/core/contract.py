@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.model import PromptStep, Workflow
-from workflowlookup.core.navigation import find_step
+from workflowlookup.core.model import LoopStep, PromptStep, Workflow
+from workflowlookup.core.navigation import EXTENT_SCHEMAS, LoopNeed, find_step
 from workflowlookup.core.schemas import (
     EXAMPLES_BY_FORMAT,
     BadSchema,
@@ -22,6 +22,7 @@ from workflowlookup.core.schemas import (
     dotted,
     expected_by,
     misfits,
+    show,
     with_description,
 )
 from workflowlookup.core.values import Context, Json, is_number, lookup
@@ -78,6 +79,38 @@ def misfitting(workflow: Workflow, variables: Context) -> tuple[Need, ...]:
     return tuple(_need(workflow, str(misfit.path[0]), misfit) for misfit in _wrong(workflow, variables))
 
 
+def need_of_loop(workflow: Workflow, need: LoopNeed) -> Need:
+    """The list or the count without which a loop cannot be entered."""
+    examples = (example_of(_declared(workflow, need.variable)), example_of(need.schema))
+    fits = compile_schema(need.schema).is_valid
+    found = {} if need.found is None else {"found": show(need.found)}
+    return Need(
+        variable=need.variable,
+        expected=_EXTENT_WORDS[need.schema["type"]],
+        example={"context": {need.variable: next(value for value in examples if fits(value))}},
+        produced_by=workflow.producers.get(need.variable, msgspec.UNSET),
+        **found,
+    )
+
+
+def how_to_send(workflow: Workflow, loop_id: str, need: Need) -> str:
+    """Why nothing can be handed out, and what to send."""
+    step = find_step(workflow, loop_id)
+    what = "number of iterations" if isinstance(step, LoopStep) and step.loop.type == "for" else "list"
+    example = msgspec.json.encode(need.example["context"]).decode()
+    return (
+        f"The loop '{loop_id}' comes next, and its {what} is missing: {need.sentence()}. "
+        f"Put {need.variable} into the context, as in {example}; {_EMPTY[what]} skips the loop."
+    )
+
+
+_EXTENT_WORDS: Final[Mapping[str, str]] = {
+    "array": "a list ('array')",
+    "integer": "a whole number ('integer'), 0 or more",
+}
+_EMPTY: Final[Mapping[str, str]] = {"list": "an empty list", "number of iterations": "0"}
+
+
 def declared_variables(workflow: Workflow) -> list[str]:
     return [*_schema(workflow).get("properties", {}), *workflow.producers]
 
@@ -126,8 +159,7 @@ def refuse_misfits(workflow: Workflow, context: Context, changes: Context) -> No
 
 
 def _need(workflow: Workflow, name: str, misfit: Misfit | None) -> Need:
-    known = {key: Declared(schema) for key, schema in _schema(workflow).get("properties", {}).items()}
-    schema = declaration(name, known).schema
+    schema = _declared(workflow, name)
     return Need(
         variable=name,
         expected=expected_by(schema) if misfit is None else _expected(misfit, schema),
@@ -135,6 +167,17 @@ def _need(workflow: Workflow, name: str, misfit: Misfit | None) -> Need:
         produced_by=workflow.producers.get(name, msgspec.UNSET),
         found=msgspec.UNSET if misfit is None else _found(misfit),
     )
+
+
+def _declared(workflow: Workflow, name: str) -> Json:
+    """The JSON Schema of a variable: by the contract, else by the loop that goes by it."""
+    known = {key: Declared(schema) for key, schema in _schema(workflow).get("properties", {}).items()}
+    schema = declaration(name, known).schema
+    if isinstance(schema, Mapping):
+        return schema
+    loops = [step.loop for step in workflow.steps.values() if isinstance(step, LoopStep)]
+    used = (EXTENT_SCHEMAS[loop.type] for loop in loops if name in (loop.items, loop.count))
+    return next(used, schema)
 
 
 def _expected(misfit: Misfit, schema: Json) -> str:

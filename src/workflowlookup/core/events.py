@@ -70,6 +70,18 @@ class ContextChanged(_Event, frozen=True, kw_only=True):
     """Variables were set."""
 
     changes: Mapping[str, Json]
+    key: str = ""
+    """Of the call that supplied what the run waited for; empty for changes that came with an output."""
+
+
+class ContextAsked(_Event, frozen=True, kw_only=True):
+    """A loop comes next whose list or count is missing: the run waits until somebody sends it."""
+
+    loop_id: str
+    missing: tuple[Need, ...]
+    loop: LoopPosition | None = None
+    """Where in the loop around it the loop stands."""
+    warnings: tuple[str, ...] = ()
 
 
 class ConfirmationAsked(_Event, frozen=True, kw_only=True):
@@ -157,7 +169,7 @@ class StepSkipped(_Event, frozen=True, kw_only=True):
 
 
 class LoopEntered(_Event, frozen=True, kw_only=True):
-    """The first step of a loop comes next. The list of a `forEach` is fixed from here on."""
+    """The first step of a loop comes next. The list of a `forEach` and the count of a `for` are fixed from here on."""
 
     loop_id: str
     iteration: int = 1
@@ -205,6 +217,7 @@ Event: TypeAlias = (
     | OutputAccepted
     | OutputRefused
     | ContextChanged
+    | ContextAsked
     | ConfirmationAsked
     | ConfirmationGiven
     | ConfirmationDenied

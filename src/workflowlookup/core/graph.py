@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from workflowlookup.core.calls import name_call
 from workflowlookup.core.conditions import Condition, describe, walk
+from workflowlookup.core.contract import how_to_send, need_of_loop
 from workflowlookup.core.model import Loop, LoopStep, Step, Workflow
 from workflowlookup.core.navigation import Skipped, explain_skip, next_step, scope_of, split_instance
 from workflowlookup.core.values import Context, brief, lookup
@@ -306,8 +307,10 @@ def _walk_through(workflow: Workflow, context: Context) -> _Route:
         warnings |= dict.fromkeys(found.warnings)  # each time: a loop that was left is not looked into again
         route.pass_over(found.skipped, known)
     route.count(workflow)
-    route.is_whole = found.step is None
-    if not route.is_whole:
+    route.is_whole = found.is_complete
+    if found.need is not None:
+        warnings[how_to_send(workflow, found.instance_id, need_of_loop(workflow, found.need))] = None
+    elif not route.is_whole:
         warnings[f"The walk was cut after {MOST_INSTANCES:,} steps; the rest is not marked"] = None
     route.warnings = tuple(warnings)
     return route

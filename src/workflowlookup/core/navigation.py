@@ -20,9 +20,8 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core.conditions import Condition, describe, evaluate, walk
-from workflowlookup.core.model import LoopStep, PromptStep, Step, Workflow
-from workflowlookup.core.schemas import show
-from workflowlookup.core.values import Context, Json, is_number, lookup
+from workflowlookup.core.model import Loop, LoopStep, PromptStep, Step, Workflow
+from workflowlookup.core.values import Context, Json, lookup
 
 MAX_VISITS: Final = 100_000
 """How many step instances one walk looks at before it gives up: nested loops multiply."""
@@ -42,10 +41,10 @@ MOST_INSTANCES_KEPT: Final = 1 << 15
 _instances: dict[str, Instance] = {}
 """Ids that were taken apart: a caller sends them with every step. (An `lru_cache` would move each one every time.)"""
 
-Lists = Mapping[str, list[Json]]
-"""By the id of a loop, with the iterations around it: the list that it goes through, where that is fixed already."""
+Extents = Mapping[str, list[Json] | int]
+"""By the id of a loop, with the iterations around it: its list or its count, where that is fixed already."""
 
-NO_LISTS: Final[Lists] = {}
+NO_EXTENTS: Final[Extents] = {}
 
 Iterating = Mapping[str, int]
 """By the id of a loop, with the iterations around it: the iteration that it is in, where those before are settled."""
@@ -70,8 +69,19 @@ class Skipped(msgspec.Struct, frozen=True):
     condition: Condition
 
 
+class LoopNeed(msgspec.Struct, frozen=True):
+    """A loop that cannot be entered: the variable with its list or count is not set, or is of the wrong kind."""
+
+    loop_id: str
+    """With the iterations around it."""
+    variable: str
+    schema: Mapping[str, Json]
+    """What the variable must be."""
+    found: Json
+
+
 class Next(msgspec.Struct, frozen=True):
-    """The next step, or None when the workflow is complete, and how the walk got there."""
+    """The next step, or None when the workflow is complete or a loop needs data, and how the walk got there."""
 
     step: PromptStep | None
     instance_id: str
@@ -83,6 +93,12 @@ class Next(msgspec.Struct, frozen=True):
     completed: int
     left: tuple[str, ...] = ()
     """Of the loops that were iterating, those that are over, innermost first."""
+    need: LoopNeed | None = None
+    """The data without which the walk cannot go on; then `instance_id` is that of the loop."""
+
+    @property
+    def is_complete(self) -> bool:
+        return self.step is None and self.need is None
 
 
 def split_instance(instance_id: str) -> Instance:
@@ -118,7 +134,7 @@ def is_inside(workflow: Workflow, instance_id: str, loop_id: str) -> bool:
     return loop in workflow.enclosing[step_id] and iterations[: len(outer)] == outer
 
 
-def scope_of(workflow: Workflow, instance_id: str, context: Context, lists: Lists = NO_LISTS) -> Context:
+def scope_of(workflow: Workflow, instance_id: str, context: Context, extents: Extents = NO_EXTENTS) -> Context:
     """The context with the variables of the loops around an instance: what conditions in its iteration see."""
     if "@" not in instance_id:
         return context
@@ -126,7 +142,7 @@ def scope_of(workflow: Workflow, instance_id: str, context: Context, lists: List
     scope = dict(context)
     for depth, loop_id in enumerate(workflow.enclosing.get(step_id, ())[: len(iterations)]):
         loop, iteration = workflow.steps[loop_id].loop, iterations[depth]  # type: ignore[union-attr]
-        items = lists.get(join_instance(loop_id, iterations[:depth])) or lookup(scope, loop.items or "")
+        items = extents.get(join_instance(loop_id, iterations[:depth])) or lookup(scope, loop.items or "")
         scope[loop.iteration_var] = iteration
         if loop.type == "for":
             scope[loop.index_var] = iteration - 1
@@ -139,7 +155,7 @@ def next_step(
     workflow: Workflow,
     completed: Collection[str],
     context: Context,
-    lists: Lists = NO_LISTS,
+    extents: Extents = NO_EXTENTS,
     iterating: Iterating = NOT_ITERATING,
 ) -> Next:
     """The first step that is not completed and whose condition holds.
@@ -147,7 +163,7 @@ def next_step(
     Who remembers which loops are iterating need not name what was completed in their iterations before.
     """
     if workflow.has_loops:
-        return _next_of_walk(_Walk(workflow, completed, lists, iterating), workflow, context)
+        return _next_of_walk(_Walk(workflow, completed, extents, iterating), workflow, context)
     if type(completed) is list and completed == [*workflow.order[: len(completed)]]:  # the usual case, and soon seen
         return _next_in_line(workflow.flow[len(completed) :], (), context, len(completed))
     done = completed if type(completed) is set else set(completed)
@@ -185,6 +201,7 @@ def _next_of_walk(route: "_Walk", workflow: Workflow, context: Context) -> Next:
         warnings=tuple(route.warnings),
         completed=route.known,
         left=tuple(route.left),
+        need=route.need,
     )
 
 
@@ -195,19 +212,20 @@ def _ignored(unknown: Sequence[str], completed: Collection[str]) -> str:
     return f"Ignored ids in completedSteps that this workflow does not have: {names}"
 
 
-_Found = tuple[PromptStep, str, Context, LoopPosition | None]
+_Found = tuple[PromptStep | None, str, Context, LoopPosition | None]
 
 
 class _Walk:
-    """One walk through a workflow; yields the instances that are left to do."""
+    """One walk through a workflow; yields the instances that are left to do, and None at a loop that needs data."""
 
-    def __init__(self, workflow: Workflow, completed: Collection[str], lists: Lists, iterating: Iterating) -> None:
+    def __init__(self, workflow: Workflow, completed: Collection[str], extents: Extents, iterating: Iterating) -> None:
         self.skipped: list[Skipped] = []
         self.warnings: list[str] = []
         self.left: list[str] = []
+        self.need: LoopNeed | None = None
         self.known = 0
         self._workflow = workflow
-        self._lists = lists
+        self._extents = extents
         self._iterating = iterating
         self._visits = 0
         self._completed: set[Instance] = set()
@@ -249,7 +267,13 @@ class _Walk:
             if isinstance(step, LoopStep):
                 is_left = self._is_left(step, steps[index + 1 :], iterations)
                 if not is_left and self._runs(step, iterations, context, is_past=is_past):
-                    yield from self._loop(step, iterations, context, is_past=is_past)
+                    extent = self._extent(step, iterations, context)
+                    if _is_unfit(extent, step.loop):
+                        loop_id, variable = join_instance(step.id, iterations), _variable(step.loop)
+                        self.need = LoopNeed(loop_id, variable, EXTENT_SCHEMAS[step.loop.type], extent)
+                        yield None, loop_id, context, position
+                        return
+                    yield from self._loop(step, iterations, context, extent, is_past=is_past)
                 self._leave(step, iterations)
                 continue
             self._visits += 1
@@ -302,11 +326,15 @@ class _Walk:
             return True
         return isinstance(step, LoopStep) and ((step.id, iterations) in self._last_iteration or self._has_credit(step))
 
-    def _loop(self, step: LoopStep, outer: Iterations, context: Context, *, is_past: bool) -> Iterator[_Found]:
+    def _loop(
+        self, step: LoopStep, outer: Iterations, context: Context, extent: list[Json] | int | None, *, is_past: bool
+    ) -> Iterator[_Found]:
         loop = step.loop
         instance_id = join_instance(step.id, outer)
-        items, total = self._extent(step, context, self._lists.get(instance_id))
+        items = extent if isinstance(extent, list) else None
+        total = len(extent) if isinstance(extent, list) else extent
         if total == 0:
+            self.warnings.append(f"Loop '{step.id}' was skipped: {_nothing_to_do(loop)}")
             return
         last = self._last_iteration.get((step.id, outer), 0)
         iteration = self._iterating.get(instance_id, 1) - 1
@@ -348,26 +376,17 @@ class _Walk:
             self._visits += 1
         return True
 
-    def _extent(self, step: LoopStep, context: Context, fixed: Json) -> tuple[list[Json] | None, int | None]:
-        """The list of a `forEach`, and how many iterations are known beforehand; 0 skips the loop."""
-        loop = step.loop
-        if loop.type == "for":
-            count = loop.count if not isinstance(loop.count, str) else lookup(context, loop.count)
-            if not is_number(count) or count < 0 or count != int(count):
-                self._warn_skipped(step, f"'{loop.count}' should hold a whole number, 0 or more", count)
-                return None, 0
-            return None, int(count)
-        if loop.type == "forEach":
-            items = lookup(context, str(loop.items)) if fixed is None else fixed
-            if not isinstance(items, list):
-                self._warn_skipped(step, f"'{loop.items}' should hold a list (an array)", items)
-                return None, 0
-            return items, len(items)
-        return None, None
-
-    def _warn_skipped(self, step: LoopStep, expected: str, found: Json) -> None:
-        what = "it is not set" if found is None else f"it is {show(found)}"
-        self.warnings.append(f"Loop '{step.id}' was skipped: its {_SUBJECT[step.loop.type]} {expected}; {what}")
+    def _extent(self, step: LoopStep, outer: Iterations, context: Context) -> Json:
+        """The list of a `forEach` or the count of a `for`: as it was fixed, else as the context has it."""
+        loop, instance_id = step.loop, join_instance(step.id, outer)
+        if loop.type not in EXTENT_SCHEMAS:
+            return None
+        extent: Json = self._extents.get(instance_id)
+        if isinstance(extent, int):  # in journals from before counts were fixed, a loop may be beyond its first count
+            return max(extent, self._iterating.get(instance_id, 0))
+        if extent is None:
+            extent = loop.count if isinstance(loop.count, int) else lookup(context, _variable(loop))
+        return int(extent) if isinstance(extent, float) and extent.is_integer() else extent
 
     def _enters(  # noqa: PLR0913 - all of it decides
         self, step: LoopStep, iteration: int, last: int, total: int | None, context: Context, *, is_past: bool
@@ -400,7 +419,32 @@ def _ids(steps: Sequence[Step]) -> Iterator[str]:
             yield from _ids(step.body)
 
 
-_SUBJECT: Final[Mapping[str, str]] = {"for": "count", "forEach": "items"}
+def _variable(loop: Loop) -> str:
+    """Where the list or the count of a loop comes from."""
+    return str(loop.items if loop.type == "forEach" else loop.count)
+
+
+def _is_unfit(extent: Json, loop: Loop) -> bool:
+    """Whether a loop that goes by a list or a count has neither."""
+    match loop.type:
+        case "forEach":
+            return not isinstance(extent, list)
+        case "for":
+            return not isinstance(extent, int) or isinstance(extent, bool) or extent < 0
+    return False
+
+
+EXTENT_SCHEMAS: Final[Mapping[str, Mapping[str, Json]]] = {
+    "for": {"type": "integer", "minimum": 0, "examples": [3]},
+    "forEach": {"type": "array"},
+}
+"""By type of loop: what the variable that it goes by must be."""
+
+
+def _nothing_to_do(loop: Loop) -> str:
+    if loop.type == "forEach":
+        return f"its list '{loop.items}' is empty"
+    return f"its count '{loop.count}' is 0" if isinstance(loop.count, str) else "its count is 0"
 
 
 def explain_skip(skipped: Skipped) -> dict[str, Json]:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.core.conditions import Condition, describe, evaluate
-from workflowlookup.core.contract import declared_variables, misfitting
+from workflowlookup.core.contract import declared_variables, how_to_send, misfitting, need_of_loop
 from workflowlookup.core.fixtures import NOTHING, Case, Outputs, Refused
 from workflowlookup.core.guidance import describe_criterion, guide
 from workflowlookup.core.model import (
@@ -80,6 +80,8 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     iterations: Mapping[str, int]
     warnings: tuple[str, ...]
     judged: tuple[Judged, ...]
+    need: str = ""
+    """The data that a loop lacks, at which the walk ended."""
     differences: tuple[Difference, ...] = ()
 
 
@@ -90,7 +92,7 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
     judged: list[Judged] = []
     warnings: dict[str, None] = {}
     limit = MAX_PATH if case.complete else min(len(case.steps or ()), MAX_PATH)
-    last = ""
+    last = need = ""
     while True:
         loop_id = _loop_ended_by_hand(workflow, case, path)
         if loop_id:
@@ -101,6 +103,9 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
         found = next_step(workflow, path, context)
         warnings |= dict.fromkeys(guide(workflow, found).warnings)
         coverage.note_move(last, found, context)
+        if found.need is not None:
+            need = how_to_send(workflow, found.instance_id, need_of_loop(workflow, found.need))
+            break
         if found.step is None or len(path) >= limit:
             break
         coverage.note_step(found)
@@ -111,7 +116,8 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
         context |= {**case.after.get(found.step.id, NOTHING), **case.after.get(last, NOTHING)}
     outcome = Rehearsal(
         path=tuple(path),
-        is_complete=found.step is None,
+        is_complete=found.is_complete,
+        need=need if len(path) < limit else "",
         iterations=_count_iterations(workflow, path),
         warnings=tuple(warnings),
         judged=tuple(judged),
@@ -197,6 +203,8 @@ def _differences(workflow: Workflow, case: Case, outcome: Rehearsal) -> Iterator
         message = f"The path is longer than {MAX_PATH:,} steps and was given up; does a loop never end?"
         yield Difference(field="steps", message=f"{message} It ended with {_arrows(outcome.path[-3:])}")
         return
+    if outcome.need:
+        yield Difference(field="steps", message=outcome.need)
     if case.steps is not None and outcome.path != case.steps:
         yield Difference(field="steps", message=_path_difference(case.steps, outcome.path))
     if outcome.is_complete and not case.complete:

@@ -26,6 +26,7 @@ from workflowlookup.core.events import (
     ConfirmationAsked,
     ConfirmationDenied,
     ConfirmationGiven,
+    ContextAsked,
     ContextChanged,
     Event,
     Failed,
@@ -159,6 +160,7 @@ _WAITING_FOR: Final[Mapping[Waiting | None, str]] = {
     Waiting.OUTPUT: " for the output of step {}",
     Waiting.CONFIRMATION: " for a person to confirm step {}",
     Waiting.CALL: ", at the call of step {}",
+    Waiting.CONTEXT: " for variables that loop {} needs",
 }
 
 
@@ -296,6 +298,10 @@ class _Story:
     def _changed(self, event: ContextChanged, _: str) -> Iterator[str]:
         yield f"Set {', '.join(code(name) for name in event.changes)}."
 
+    def _context_asked(self, event: ContextAsked, when: str) -> Iterator[str]:
+        needs = "; ".join(need.sentence() for need in event.missing)
+        yield f"Variables for loop {_titled(self._run.workflow, event.loop_id)} were asked for {when}: {inline(needs)}."
+
     def _asked(self, event: ConfirmationAsked, when: str) -> Iterator[str]:
         if event.reason == "call":
             called = self._called(event.step_id)
@@ -311,7 +317,7 @@ class _Story:
         yield f"Not confirmed {when}{_relayed(event)}{_note(event.note)}"
 
     def _skipped(self, event: StepSkipped, _: str) -> Iterator[str]:
-        scope = scope_of(self._run.workflow, event.step_id, self._context, self._run.lists)
+        scope = scope_of(self._run.workflow, event.step_id, self._context, self._run.extents)
         why = f"{code(describe(event.condition))}{_values(event.condition, scope)}"
         yield f"Skipped {_titled(self._run.workflow, event.step_id)}, because this is not true: {why}"
 
@@ -349,6 +355,7 @@ class _Story:
         OutputAccepted: _accepted,
         OutputRefused: _refused,
         ContextChanged: _changed,
+        ContextAsked: _context_asked,
         ConfirmationAsked: _asked,
         ConfirmationGiven: _given,
         ConfirmationDenied: _denied,

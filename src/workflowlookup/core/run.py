@@ -19,6 +19,7 @@ import msgspec
 
 from workflowlookup.core.building import build
 from workflowlookup.core.conditions import Condition
+from workflowlookup.core.contract import Need
 from workflowlookup.core.events import (
     CallAcknowledged,
     CallBegun,
@@ -31,6 +32,7 @@ from workflowlookup.core.events import (
     ConfirmationAsked,
     ConfirmationDenied,
     ConfirmationGiven,
+    ContextAsked,
     ContextChanged,
     Event,
     Failed,
@@ -64,9 +66,12 @@ class State(StrEnum):
 
 
 class Waiting(StrEnum):
-    """What a run that waits is waiting for: the agent's output, a person's word, or a call of the server's own."""
+    """What a run that waits is waiting for: the agent's output, a person's word, a call of the server's own, or
+    variables without which no step can be chosen.
+    """
 
     OUTPUT = "output"
+    CONTEXT = "context"
     CONFIRMATION = "confirmation"
     CALL = "call"
 
@@ -78,6 +83,7 @@ Place: TypeAlias = tuple[State, Waiting | None]
 _QUEUED: Final[Place] = (State.QUEUED, None)
 _RUNNING: Final[Place] = (State.RUNNING, None)
 _FOR_OUTPUT: Final[Place] = (State.WAITING, Waiting.OUTPUT)
+_FOR_CONTEXT: Final[Place] = (State.WAITING, Waiting.CONTEXT)
 _FOR_CONFIRMATION: Final[Place] = (State.WAITING, Waiting.CONFIRMATION)
 _DUE: Final[Place] = (State.QUEUED, Waiting.CALL)
 _CALLING: Final[Place] = (State.RUNNING, Waiting.CALL)
@@ -96,12 +102,14 @@ TRANSITIONS: Final[Mapping[Place, Mapping[type[Event], Place]]] = MappingProxyTy
             LoopIterated: _RUNNING,
             LoopLeft: _RUNNING,
             StepOffered: _FOR_OUTPUT,
+            ContextAsked: _FOR_CONTEXT,
             ConfirmationAsked: _FOR_CONFIRMATION,
             CallDue: _DUE,
             Completed: _COMPLETED,
             Failed: _FAILED,
         },
         _FOR_OUTPUT: {OutputAccepted: _RUNNING, OutputRefused: _RUNNING, Failed: _FAILED, Cancelled: _CANCELLED},
+        _FOR_CONTEXT: {ContextChanged: _RUNNING, Failed: _FAILED, Cancelled: _CANCELLED},
         _FOR_CONFIRMATION: {ConfirmationGiven: _RUNNING, ConfirmationDenied: _RUNNING, Cancelled: _CANCELLED},
         _DUE: {CallBegun: _CALLING, Failed: _FAILED, Cancelled: _CANCELLED},
         _CALLING: {
@@ -161,7 +169,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     waiting_for: Waiting | None = None
     current: str = ""
-    """The step that was offered last, with its iteration."""
+    """The step that was offered last, with its iteration; the loop, of a run that waits for context."""
     loop: LoopPosition | None = None
     warnings: tuple[str, ...] = ()
     attempts: int = 0
@@ -176,8 +184,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     loops that are over.
     """
     iterating: Iterating = {}
-    lists: PersistentMap[str, list[Json]] = PersistentMap()
-    """The lists of loops, as they were when each was entered."""
+    extents: PersistentMap[str, list[Json] | int] = PersistentMap()
+    """The lists and counts of loops, as they were when each was entered."""
+    missing: tuple[Need, ...] = ()
+    """The variables that a run waits for, one that waits for context."""
     asked: ConfirmationAsked | None = None
     asked_at: int = 0
     waited: int = 0
@@ -223,7 +233,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def scope(self) -> Context:
         """The context with the variables of the loops around the current step."""
-        return scope_of(self.workflow, self.current, self.context, self.lists)
+        return scope_of(self.workflow, self.current, self.context, self.extents)
 
     @property
     def offered(self) -> Next:
@@ -337,6 +347,11 @@ def _refused(run: Run, record: Record, event: OutputRefused) -> dict[str, Any]:
     }
 
 
+def _changed(run: Run, record: Record, event: ContextChanged) -> dict[str, Any]:
+    key = {"submissions": run.submissions.set(event.key, record.sequence)} if event.key else {}
+    return {"context": {**run.context, **event.changes}, "missing": (), **key}
+
+
 def _offered(run: Run, _: Record, event: StepOffered | CallDue | ConfirmationAsked) -> dict[str, Any]:
     return {
         "current": event.step_id,
@@ -399,7 +414,8 @@ def _answered(run: Run, record: Record, event: ConfirmationGiven | ConfirmationD
 
 
 def _entered(run: Run, _: Record, event: LoopEntered) -> dict[str, Any]:
-    fixed = {} if event.items is None else {"lists": run.lists.set(event.loop_id, event.items)}
+    extent = event.total if event.items is None else event.items
+    fixed = {} if extent is None else {"extents": run.extents.set(event.loop_id, extent)}
     return {"iterating": {**run.iterating, event.loop_id: event.iteration}, **fixed}
 
 
@@ -427,7 +443,13 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     StepOffered: _offered,
     OutputAccepted: _accepted,
     OutputRefused: _refused,
-    ContextChanged: lambda run, _, event: {"context": {**run.context, **event.changes}},
+    ContextChanged: _changed,
+    ContextAsked: lambda _, __, event: {
+        "current": event.loop_id,
+        "loop": event.loop,
+        "warnings": event.warnings,
+        "missing": event.missing,
+    },
     ConfirmationAsked: _asked,
     ConfirmationGiven: _given,
     ConfirmationDenied: _denied,

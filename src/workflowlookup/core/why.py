@@ -12,12 +12,14 @@ import msgspec
 from msgspec.structs import replace
 
 from workflowlookup.core.conditions import OPERATORS, Condition, describe, evaluate
+from workflowlookup.core.contract import how_to_send, need_of_loop
 from workflowlookup.core.events import (
     CallDue,
     CallFailed,
     ConfirmationAsked,
     ConfirmationDenied,
     ConfirmationGiven,
+    ContextAsked,
     ContextChanged,
     LoopEntered,
     LoopLeft,
@@ -30,7 +32,7 @@ from workflowlookup.core.events import (
 )
 from workflowlookup.core.graph import MOST_INSTANCES, in_words
 from workflowlookup.core.model import LoopStep, Step, Workflow
-from workflowlookup.core.navigation import NO_LISTS, Lists, Skipped, find_step, next_step, scope_of, split_instance
+from workflowlookup.core.navigation import NO_EXTENTS, Extents, Skipped, find_step, next_step, scope_of, split_instance
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.core.values import Context, Json, brief, lookup
 
@@ -98,7 +100,7 @@ def explain_run(run: Run, records: Sequence[Record]) -> Explanation:
     warnings = run.warnings
     if not run.is_over:
         done = [*run.results, *([] if run.current in run.results else [run.current])]
-        ahead = _Ahead(run.workflow, run.context, run.lists)
+        ahead = _Ahead(run.workflow, run.context, run.extents)
         ahead.go(done)
         found |= {step: told for step, told in ahead.reasons.items() if _is_news(told, found.get(step))}
         warnings = tuple(dict.fromkeys([*warnings, *ahead.warnings]))
@@ -107,7 +109,7 @@ def explain_run(run: Run, records: Sequence[Record]) -> Explanation:
     if run.waiting_for in (Waiting.OUTPUT, Waiting.CALL):
         path.append(run.current)
     return Explanation(
-        steps=tuple(_in_order(run.workflow, found, run.context, run.lists, rest)),
+        steps=tuple(_in_order(run.workflow, found, run.context, run.extents, rest)),
         path=tuple(path),
         skipped=tuple(skipped),
         warnings=warnings,
@@ -121,10 +123,10 @@ def _is_news(ahead: Reason, before: Reason | None) -> bool:
 
 def explain_context(workflow: Workflow, context: Context) -> Explanation:
     """Which steps would run in a context, and why."""
-    ahead = _Ahead(workflow, context, NO_LISTS)
+    ahead = _Ahead(workflow, context, NO_EXTENTS)
     path = ahead.go([])
     return Explanation(
-        steps=tuple(_in_order(workflow, ahead.reasons, context, NO_LISTS)),
+        steps=tuple(_in_order(workflow, ahead.reasons, context, NO_EXTENTS)),
         path=tuple(path),
         skipped=tuple(ahead.skipped),
         warnings=tuple(ahead.warnings),
@@ -196,6 +198,8 @@ def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:  # 
                 found[step_id] = replace(found[step_id], failed=found[step_id].failed + 1, failure=reason)
             case StepSkipped(step_id=step_id):
                 found[step_id] = _told(run, step_id, context, Fate.SKIPPED)
+            case ContextAsked(loop_id=loop_id):
+                found[loop_id] = _told(run, loop_id, context, Fate.NOT_REACHED)
             case LoopEntered(loop_id=loop_id):
                 found[loop_id] = _told(run, loop_id, context, Fate.RAN)
             case LoopLeft(loop_id=loop_id, why=why) if loop_id in found:
@@ -215,7 +219,7 @@ def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:  # 
 
 
 def _told(run: Run, step_id: str, context: Context, fate: Fate) -> Reason:
-    return _reason(run.workflow, step_id, scope_of(run.workflow, step_id, context, run.lists), fate)
+    return _reason(run.workflow, step_id, scope_of(run.workflow, step_id, context, run.extents), fate)
 
 
 def _reason(workflow: Workflow, step_id: str, scope: Context, fate: Fate) -> Reason:
@@ -241,6 +245,8 @@ def _last(run: Run, told: Reason) -> Reason:
     """The step that was offered last: the run waits at it, or ended there."""
     if not run.is_over:
         what = _WAITS_FOR[str(run.waiting_for)]
+        if run.missing:
+            what = "; ".join(need.sentence() for need in run.missing)
         return replace(told, fate=Fate.WAITS, because=f"{told.because}; it waits for {what}")
     if told.fate is Fate.NOT_REACHED:
         return replace(told, because=f"{told.because}; it was offered, and not done")
@@ -251,6 +257,7 @@ _WAITS_FOR: Final[Mapping[str, str]] = {
     Waiting.OUTPUT: "its output",
     Waiting.CONFIRMATION: "a person's word",
     Waiting.CALL: "the call that the server makes",
+    Waiting.CONTEXT: "variables that are not set",
 }
 
 
@@ -268,10 +275,10 @@ def _over(run: Run) -> str:
 class _Ahead:
     """The walk that follows when the context stays as it is."""
 
-    def __init__(self, workflow: Workflow, context: Context, lists: Lists) -> None:
+    def __init__(self, workflow: Workflow, context: Context, extents: Extents) -> None:
         self._workflow = workflow
         self._context = context
-        self._lists = lists
+        self._extents = extents
         self.reasons: dict[str, Reason] = {}
         self.skipped: list[Skipped] = []
         self.warnings: list[str] = []
@@ -280,15 +287,19 @@ class _Ahead:
         """Complete whatever comes next until nothing does; the instances, in order."""
         completed = list(done)
         while len(completed) - len(done) < MOST_INSTANCES:
-            found = next_step(self._workflow, completed, self._context, self._lists)
+            found = next_step(self._workflow, completed, self._context, self._extents)
             for warning in found.warnings:
                 if warning not in self.warnings:
                     self.warnings.append(warning)
             for skip in found.skipped:
                 if skip.step_id not in self.reasons:
                     self.skipped.append(skip)
-                    scope = scope_of(self._workflow, skip.step_id, self._context, self._lists)
+                    scope = scope_of(self._workflow, skip.step_id, self._context, self._extents)
                     self._note(skip.step_id, scope, Fate.WOULD_BE_SKIPPED)
+            if found.need is not None:
+                self.warnings.append(
+                    how_to_send(self._workflow, found.instance_id, need_of_loop(self._workflow, found.need))
+                )
             if found.step is None:
                 break
             self._note(found.instance_id, found.context, Fate.WOULD_RUN)
@@ -304,7 +315,7 @@ class _Ahead:
 # ── all of it, in order ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _extent(step: LoopStep, context: Context, lists: Lists) -> tuple[str, tuple[Check, ...]]:
+def _extent(step: LoopStep, context: Context, extents: Extents) -> tuple[str, tuple[Check, ...]]:
     """How often a loop goes round, as far as that is known, and the values that decide it."""
     loop = step.loop
     if loop.condition is not None:
@@ -313,7 +324,7 @@ def _extent(step: LoopStep, context: Context, lists: Lists) -> tuple[str, tuple[
     name = loop.items if loop.type == "forEach" else loop.count
     if not isinstance(name, str):
         return ("it repeats until the agent ends it" if name is None else f"it repeats {name} times"), ()
-    value = lists.get(step.id) or lookup(context, name)
+    value = extents.get(step.id) or lookup(context, name)
     count = _counted(len(value)) if isinstance(value, list) else "not set" if value is None else brief(value)
     return f"it repeats for {name}, which is {count}", ()
 
@@ -323,7 +334,7 @@ def _counted(number: int) -> str:
 
 
 def _in_order(
-    workflow: Workflow, found: Mapping[str, Reason], context: Context, lists: Lists, rest: str = ""
+    workflow: Workflow, found: Mapping[str, Reason], context: Context, extents: Extents, rest: str = ""
 ) -> Iterator[Reason]:
     instances: dict[str, list[Reason]] = {}
     for instance_id, reason in found.items():
@@ -334,7 +345,7 @@ def _in_order(
         if isinstance(step, LoopStep):
             body = [inner for inner, around in workflow.enclosing.items() if step.id in around]
             inside = [reason for inner in body for reason in instances.get(inner, ())]
-            yield from _loop(step, known, inside, _extent(step, context, lists), depth)
+            yield from _loop(step, known, inside, _extent(step, context, extents), depth)
         elif known:
             yield from known
         else:

@@ -103,6 +103,18 @@ class Runs:
 
         return self._move(run_id, by, decide)
 
+    def supply(self, run_id: str, loop_id: str, changes: Context, *, by: str = "") -> Run:
+        """The run after the variables that it waits for; as it is now when they were sent before.
+
+        Raises what `advance.supply` does, and `RunNotFound`.
+        """
+        key = submission_key(loop_id, "", changes)
+
+        def decide(run: Run, at: Moment) -> Draft | Run:
+            return run if key in run.submissions else advance.supply(run, loop_id, changes, at)
+
+        return self._move(run_id, by, decide)
+
     def confirm(self, run_id: str, step_id: str = "", *, relayed: bool = False, note: str = "", by: str = "") -> Run:
         """The run after a person agreed to a step, the current one unless it is named. Safe to repeat."""
 

@@ -19,7 +19,7 @@ from workflowlookup.core.navigation import MOST_SKIPPED, Skipped, explain_skip, 
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.core.values import Json
 from workflowlookup.tools.registry import Ask, Caller, Services
-from workflowlookup.tools.workflow_next import tell
+from workflowlookup.tools.workflow_next import tell, tell_need
 from workflowlookup.tools.workflow_validate import REVIEW
 
 MOST_SHOWN: Final = 1_000
@@ -38,6 +38,10 @@ def answer(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
     if run.waiting_for is Waiting.OUTPUT:
         reply |= _step(run)
         reply["next"] = _next_for_output(run)
+    elif run.waiting_for is Waiting.CONTEXT:
+        reply |= tell_need(run.workflow, run.current, run.missing[0], run.warnings)
+        del reply["step"]
+        reply["next"] = _next_for_context(run)
     elif run.waiting_for is Waiting.CONFIRMATION:
         reply["confirmation"] = {"stepId": run.current, "title": title_of(run), "question": question(run)}
         reply["next"] = _next_for_confirmation(services, run, caller)
@@ -114,6 +118,14 @@ def _next_for_output(run: Run) -> str:
         told = f"Do what guidance.prompt says, then {submit} and the full output."
     ends = " or ".join(f"'{loop_id}'" for loop_id in loops_to_end(run))
     return f"{told} When nothing is left for the loop to do, submit stepId {ends} instead." if ends else told
+
+
+def _next_for_context(run: Run) -> str:
+    example = msgspec.json.encode(run.missing[0].example["context"]).decode()
+    return (
+        f"Find out what missing asks for, then call workflow_submit with runId '{run.id}', stepId '{run.current}', "
+        f"no output, and a context such as {example}."
+    )
 
 
 def _next_for_confirmation(services: Services, run: Run, caller: Caller) -> str:

@@ -62,8 +62,8 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
     "progress": PROGRESS_SCHEMA,
     "waitingFor": {
         "type": "string",
-        "description": "output: of the step; confirmation: a person's word; call: of a tool or another system, by the "
-        "server itself.",
+        "description": "output: of the step; context: variables that a loop needs, as missing says; confirmation: a "
+        "person's word; call: of a tool or another system, by the server itself.",
     },
     "call": {
         "type": "object",

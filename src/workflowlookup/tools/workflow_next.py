@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.contract import forgotten, unmet
+from workflowlookup.core.contract import Need, forgotten, how_to_send, need_of_loop, unmet
 from workflowlookup.core.guidance import Guidance, ValueOf, as_words, guide, warn_of_unset
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import MOST_SKIPPED, Next, explain_skip, find_step, next_step
@@ -172,7 +172,7 @@ def _join(pieces: Sequence[bytes], values: Mapping[str, str]) -> bytes:
 
 
 def answer(workflow: Workflow, found: Next, completed: Iterable[str]) -> dict[str, Json]:
-    is_complete = found.step is None
+    is_complete = found.is_complete
     reply = {**tell(workflow, found), "isComplete": is_complete, "progress": _progress(workflow, found)}
     if is_complete and found.skipped:
         reply["skipped"] = [explain_skip(skip) for skip in found.skipped[:MOST_SKIPPED]]
@@ -187,6 +187,8 @@ def answer(workflow: Workflow, found: Next, completed: Iterable[str]) -> dict[st
 
 def tell(workflow: Workflow, found: Next, value_of: ValueOf = lookup) -> dict[str, Json]:
     """The step and its guidance, what the context lacks for it, and warnings."""
+    if found.need is not None:
+        return tell_need(workflow, found.instance_id, need_of_loop(workflow, found.need), found.warnings)
     step = found.step
     told = guide(workflow, found, value_of)
     warnings = told.warnings
@@ -206,9 +208,23 @@ def tell(workflow: Workflow, found: Next, value_of: ValueOf = lookup) -> dict[st
     return reply
 
 
+def tell_need(workflow: Workflow, loop_id: str, need: Need, warnings: Sequence[str]) -> dict[str, Json]:
+    """That no step can be handed out before a loop has its list or count, and how to send it."""
+    told = Guidance(
+        step={},
+        prompt=how_to_send(workflow, loop_id, need),
+        model_hint="",
+        requires_confirmation=False,
+        criteria=(),
+        warnings=(),
+    )
+    reply: dict[str, Json] = {"step": None, "guidance": _guidance(told), "missing": (need,)}
+    return {**reply, "warnings": warnings} if warnings else reply
+
+
 def _progress(workflow: Workflow, found: Next) -> dict[str, Json]:
     """How many steps are done, and of how many as far as that is known: loops and conditions decide it on the way."""
-    if found.step is None:
+    if found.is_complete:
         return {"completed": found.completed, "total": found.completed}
     if workflow.has_loops:
         return {"completed": found.completed}
@@ -239,7 +255,7 @@ TOOL = Tool(
     description=(
         "Gets the next step guidance based on workflow state. Do what guidance.prompt says, check the output with "
         "workflow_validate, add step.id to completedSteps, and call again with the context variables that the prompts "
-        "asked you to set, until isComplete is true."
+        "asked you to set, until isComplete is true. When step is null and isComplete false, send what missing names."
     ),
     input_schema=arguments_schema(
         {
@@ -271,7 +287,8 @@ TOOL = Tool(
             "missing": {
                 "type": "array",
                 "items": {"type": "object"},
-                "description": "Variables that the step needs and the context lacks, or has of the wrong type.",
+                "description": "Variables that the step, or with step null the loop that comes next, needs and the "
+                "context lacks or has of the wrong type; each with an example to send.",
             },
             "warnings": TEXTS,
         },

@@ -50,11 +50,13 @@ def _told(services: Services, run: "Run", caller: Caller) -> Result | Ask:
 
 
 def _submit(services: Services, arguments: Mapping[str, Any], caller: Caller) -> "Run":
-    output = arguments.get("output")
-    if output is None:
-        raise InvalidParams("output is required, unless confirmed relays a person's answer")
-    changes = arguments.get("context") or {}
-    return services.runs.submit(arguments["runId"], arguments["stepId"], output, changes, by=caller.name)
+    runs, run_id, step = services.runs, arguments["runId"], arguments["stepId"]
+    output, changes = arguments.get("output"), arguments.get("context") or {}
+    if output is not None:
+        return runs.submit(run_id, step, output, changes, by=caller.name)
+    if not changes:
+        raise InvalidParams("output is required, unless context has what the run waits for or confirmed is set")
+    return runs.supply(run_id, step, changes, by=caller.name)
 
 
 def _relay(services: Services, arguments: Mapping[str, Any], caller: Caller) -> "Run | Ask":
@@ -85,7 +87,10 @@ TOOL = Tool(
         {
             "runId": run_id("The run, from workflow_start"),
             "stepId": step_id("The step that the run waits for, with its iteration, as in review@2"),
-            "output": {"type": ["string", "null"], "description": "The whole output of the step"},
+            "output": {
+                "type": ["string", "null"],
+                "description": "The whole output of the step; none when the run waits for context",
+            },
             "context": context("Variables to set or change, such as those that the step produces"),
             "confirmed": {
                 "type": ["boolean", "null"],
