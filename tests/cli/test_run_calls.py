@@ -77,7 +77,7 @@ def test_an_interrupt_cancels_the_run_and_tells_what_was_stopped(cli, upstream):
 
     assert process.returncode == 1
     assert b"Traceback" not in err
-    assert b"The MCP server 'up' was told to stop, and its process" in out
+    assert b"The MCP server 'up' was asked to stop, and its process" in out
     assert b"The run is cancelled: It was interrupted at the terminal." in out
     assert upstream.pids() == []
 
@@ -93,7 +93,7 @@ def test_cancel_from_another_terminal_stops_the_call_and_tells(cli, upstream):
 
     assert cancelled.returncode == 0
     assert "The run is cancelled: enough" in cancelled.stdout
-    assert "The MCP server 'up' was told to stop, and its process" in cancelled.stdout
+    assert "The MCP server 'up' was asked to stop, and its process" in cancelled.stdout
     assert (process.returncode, json.loads(out)["state"]) == (1, "cancelled")
     assert upstream.pids() == []
 

@@ -100,7 +100,7 @@ def test_a_failure_comes_with_what_the_provider_says(kind, upstream):
 
     status = asyncio.run(go())
 
-    assert (status.state, status.error) == ("failed", "no more disk")
+    assert (status.state, status.error.message) == ("failed", "no more disk")
 
 
 def test_a_run_is_cancelled_or_it_is_said_that_it_cannot_be(kind, upstream):
@@ -110,14 +110,13 @@ def test_a_run_is_cancelled_or_it_is_said_that_it_cannot_be(kind, upstream):
         async with opened(kind, upstream) as provider:
             run = await provider.start("deploy", {}, "")
             told = await provider.cancel("deploy", run.remote_id)
-            return run.remote_id, told, (await provider.status("deploy", run.remote_id)).state
+            return told, (await provider.status("deploy", run.remote_id)).state
 
     if kind == "http-simplified":
         with pytest.raises(NotSupported, match="has no endpoint for this: cancel"):
             asyncio.run(go())
         return
-    remote_id, told, state = asyncio.run(go())
-    assert (told, state) == (f"the provider 'up' cancelled run {remote_id}", "cancelled")
+    assert asyncio.run(go()) == ("cancelled", "cancelled")
 
 
 @pytest.mark.parametrize("how", ["fail", "garbage"])

@@ -85,7 +85,7 @@ def test_a_call_that_takes_too_long_is_stopped_and_the_journal_says_what_was(sql
     assert run.end.timed_out
     (pid,) = {entry["pid"] for entry in upstream.seen("began")}
     assert (
-        f"it took longer than 0.5 seconds; the MCP server 'up' was told to stop, and its process {pid} was killed"
+        f"it took longer than 0.5 seconds; the MCP server 'up' was asked to stop, and its process {pid} was killed"
         in run.end.reason
     )
     assert upstream.pids() == []

@@ -131,10 +131,41 @@ def test_a_remote_run_that_cannot_be_cancelled_is_said_to_run_on(working, remote
     working.until(run.id, lambda run: run.calling.remote_id)
 
     working.runs.cancel(run.id)
-    stopped = working.over(run.id).calling.stopped
+    stopped = working.until(run.id, lambda run: run.calling.stopped).calling.stopped
 
-    assert not stopped.stopped
+    assert (stopped.stopped, stopped.is_pending) == (False, True)
     assert "may still be running there" in stopped.told
+
+
+def test_a_cancel_that_fails_is_sent_again_until_the_other_system_says_that_it_stopped(working, remote):
+    remote.world.control(runs={"deploy": {"seconds": 300}}, cancel="fail")
+    run = working.start(remote.workflow, INPUT)
+    working.until(run.id, lambda run: run.calling.remote_id)
+    working.runs.cancel(run.id)
+    working.until(run.id, lambda run: run.calling.stopped)
+
+    remote.world.control(cancel="ok")
+    run = working.over(run.id)
+
+    (far,) = remote.world.runs()
+    assert (far["state"], run.calling.stopped.stopped) == ("CANCELLED", True)
+
+
+def test_a_cancel_is_finished_by_the_next_server(work, sqlite_place, remote):
+    remote.world.control(runs={"deploy": {"seconds": 300}}, cancel="fail")
+    first = work(sqlite_place, servers=remote.servers, providers=remote.providers)
+    run = first.start(remote.workflow, INPUT)
+    first.until(run.id, lambda run: run.calling.remote_id)
+    first.runs.cancel(run.id)
+    first.until(run.id, lambda run: run.calling.stopped)
+    first.close()
+
+    remote.world.control(cancel="ok")
+    second = work(sqlite_place, servers=remote.servers, providers=remote.providers)
+    second.execution.recover()
+
+    assert second.over(run.id).calling.stopped.stopped
+    assert [far["state"] for far in remote.world.runs()] == ["CANCELLED"]
 
 
 def test_a_remote_run_that_is_out_of_time_is_cancelled_there(working, remote):

@@ -72,7 +72,7 @@ def test_bytes_that_are_no_text_do_not_cost_the_answer():
     ids=["neither-result-nor-error", "deep"],
 )
 def test_an_answer_that_cannot_be_read_is_an_error_and_not_a_wait_for_ever(line):
-    assert answered(line) == CallResult(text="its answer cannot be read (code -32700)", is_error=True)
+    assert answered(line) == CallResult(text="its answer cannot be read", is_error=True, code="-32700")
 
 
 def test_an_answer_that_is_not_as_the_protocol_has_it_is_told_in_a_sentence():
@@ -90,7 +90,7 @@ def test_a_message_of_which_not_even_the_id_can_be_read_ends_the_session():
 def test_an_error_with_the_code_that_the_sdk_uses_for_lost_connections_is_an_answer():
     line = '{"jsonrpc": "2.0", "id": ID, "error": {"code": -32000, "message": "quota exceeded"}}'
 
-    assert answered(line) == CallResult(text="quota exceeded (code -32000)", is_error=True)
+    assert answered(line) == CallResult(text="quota exceeded", is_error=True, code="-32000")
 
 
 def test_what_a_server_says_of_its_secrets_is_not_repeated(monkeypatch, caplog):

@@ -178,4 +178,4 @@ class Leading:
 
 def exit_code(run: Run, *, was_refused: bool) -> int:
     """1 for a run that ended badly, and for an output that was refused where nobody could mend it."""
-    return int(was_refused or run.state in (State.FAILED, State.CANCELLED))
+    return int(was_refused or run.state in (State.FAILED, State.CANCELLED, State.UNKNOWN))

@@ -19,10 +19,10 @@ from workflowlookup.cli.output import (
     write_list,
     write_markdown,
 )
-from workflowlookup.core.advance import loops_to_end
+from workflowlookup.core.advance import loops_to_end, remedy_of
 from workflowlookup.core.calls import name_call
 from workflowlookup.core.contract import how_to_send, unmet
-from workflowlookup.core.events import Failed, OutputAccepted, OutputRefused
+from workflowlookup.core.events import EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.guidance import Guidance, filler, guide
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.tools.run_answers import question
@@ -34,6 +34,7 @@ STYLES: Final[Mapping[str, str]] = {
     State.COMPLETED: "green",
     State.FAILED: "red",
     State.CANCELLED: "dim",
+    State.UNKNOWN: "magenta",
 }
 
 BAR: Final = 30
@@ -148,8 +149,8 @@ def write_end(run: Run) -> None:
 def ending(run: Run) -> Iterator[Piece]:
     """`failed: …`, on one line."""
     yield f"The run is {run.state}", f"bold {STYLES[run.state]}"
-    if isinstance(run.end, Failed):
-        yield as_command(f": {run.end.reason} {run.end.remedy}")
+    if isinstance(run.end, Failed | EndUnknown):
+        yield as_command(f": {run.end.reason} {remedy_of(run)}")
     elif run.end is not None and run.end.reason:
         yield f": {run.end.reason}"
     else:

@@ -15,10 +15,13 @@ from workflowlookup.core.mermaid import as_mermaid
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, Waiting
+from workflowlookup.core.values import brief
 from workflowlookup.core.why import NO_CONDITION, Explanation, Fate, Reason, explain_context, explain_run
 from workflowlookup.errors import RunNotFound, WorkflowNotFound
 from workflowlookup.settings import Settings
 
+MAX_SAID: Final = 500
+"""How many characters of what another system said about a failure are shown, of each part."""
 _SIGNS: Final[Mapping[Fate, tuple[str, str]]] = {
     Fate.RAN: ("✓", "green"),
     Fate.WAITS: ("→", "bold yellow"),
@@ -127,6 +130,9 @@ def _lines(reason: Reason) -> Iterator[str]:
     if reason.failed:
         times = "once" if reason.failed == 1 else f"{reason.failed} times"
         yield f"its call failed {times}: {' '.join(reason.failure.split())}"
+    if reason.error is not None:
+        said = {"detail": reason.error.detail, "output": reason.error.output}
+        yield from (f"{name} there: {brief(value, MAX_SAID)}" for name, value in said.items() if value is not None)
     if reason.confirmation:
         yield " ".join(reason.confirmation.split())
 

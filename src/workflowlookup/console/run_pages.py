@@ -44,6 +44,7 @@ STATES: Final = (
     ("completed", "Completed"),
     ("failed", "Failed"),
     ("cancelled", "Cancelled"),
+    ("unknown", "End unknown"),
 )
 TIMES: Final = {"1h": HOUR, "24h": 24 * HOUR, "7d": 168 * HOUR, "30d": 720 * HOUR}
 TIME_NAMES: Final = (

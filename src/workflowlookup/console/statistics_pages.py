@@ -32,7 +32,13 @@ AT_ONCE: Final = 20
 """How many are read before others get a turn."""
 MOST_RULES: Final = 15
 DAYS: Final = 30
-ORDER: Final = {"completed": "completed", "waiting": "under way", "failed": "failed", "cancelled": "cancelled"}
+ORDER: Final = {
+    "completed": "completed",
+    "waiting": "under way",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "unknown": "unknown",
+}
 """How runs are told apart here: the class that draws them, and the word for it."""
 DAY: Final = 24 * HOUR
 

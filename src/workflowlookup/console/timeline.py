@@ -19,6 +19,7 @@ from workflowlookup.core.events import (
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
+    EndUnknown,
     Event,
     Failed,
     LoopEntered,
@@ -36,7 +37,7 @@ from workflowlookup.core.graph import in_words
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import find_step, scope_of
 from workflowlookup.core.run import Run
-from workflowlookup.core.values import Context
+from workflowlookup.core.values import Context, Json
 from workflowlookup.core.why import decided_by
 
 
@@ -192,6 +193,15 @@ def _progressed(event: CallProgressed) -> Words:
     return Words(title=f"Progress: {event.done:g}{total}", step=event.step_id, note=event.message)
 
 
+def _call_failed(event: CallFailed) -> Words:
+    said: dict[str, Json] = msgspec.to_builtins(event.error) if event.error is not None else {}
+    return Words(title="Call failed", tone="refused", step=event.step_id, lines=(event.reason,), values=said)
+
+
+def _end_unknown(event: EndUnknown) -> Words:
+    return Words(title="End unknown", tone="failed", step=event.step_id, lines=(event.reason,), hints=(event.remedy,))
+
+
 def _stopped(event: CallStopped) -> Words:
     title, tone = ("The call was stopped", "minor") if event.stopped else ("The call may still run", "refused")
     return Words(title=title, tone=tone, step=event.step_id, lines=(event.told,))
@@ -218,7 +228,8 @@ _WORDS: Final[Mapping[type[Event], Callable[[Any], Words]]] = {
     CallBegun: _begun,
     CallAcknowledged: _acknowledged,
     CallProgressed: _progressed,
-    CallFailed: lambda event: Words(title="Call failed", tone="refused", step=event.step_id, lines=(event.reason,)),
+    CallFailed: _call_failed,
+    EndUnknown: _end_unknown,
     CallStopped: _stopped,
     LoopEntered: _entered,
     LoopIterated: lambda event: Words(title=f"Iteration {event.iteration}", step=event.loop_id),

@@ -27,6 +27,7 @@ from workflowlookup.core.events import (
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
+    EndUnknown,
     Event,
     Failed,
     LoopEntered,
@@ -35,6 +36,7 @@ from workflowlookup.core.events import (
     OutputAccepted,
     OutputRefused,
     Record,
+    RemoteError,
     Started,
     StepOffered,
     StepSkipped,
@@ -52,8 +54,12 @@ MOST_OUTPUT: Final = 1 << 20
 """How many characters the result of a call may have."""
 MOST_SAID: Final = 2_000
 """How many characters of what another system says about a call are kept."""
-START_ANEW: Final = "Start a new run with workflow_start."
-MEND_AND_START: Final = "Mend what the reason names, then start a new run with workflow_start."
+MAX_ERROR: Final = 16_000
+"""How many characters of the detail and of the output of a remote failure are kept, each."""
+START_AGAIN: Final = "Start a new run with workflow_start."
+FIX_AND_START: Final = "Fix what the reason names, then start a new run with workflow_start."
+LOOK_THERE: Final = "Tell the user, who can look there: only that system can say what became of it."
+"""Where a job may be running: to start another one then would do its work twice."""
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,10 +178,10 @@ def deny(run: Run, step_id: str, at: Moment, *, relayed: bool, note: str = "") -
     said = f": {note}" if note else "."
     if _is_about_call(run):
         reason = f"A person did not agree to step '{run.current}', the call of {_called(run)}{said}"
-        draft.add(Failed(reason=reason, remedy=START_ANEW))
+        draft.add(Failed(reason=reason, remedy=START_AGAIN))
     elif isinstance(run.judged, OutputRefused):
         reason = f"Step '{run.current}' was refused {_times(run.attempts)}, and a person did not accept it{said}"
-        draft.add(Failed(reason=reason, remedy=START_ANEW))
+        draft.add(Failed(reason=reason, remedy=START_AGAIN))
     else:
         _offer_again(draft)
     return draft
@@ -202,7 +208,7 @@ def expire(run: Run, at: Moment) -> Draft | None:
         doing = "was still being made" if run.state is State.RUNNING else "had still to wait for its turn"
         what = f"step '{run.current}', the call of {_called(run)}, {doing}"
     reason = f"The run was not done within {run.seconds:,g} seconds; {what}."
-    draft.add(Failed(reason=reason, remedy=START_ANEW, timed_out=True))
+    draft.add(Failed(reason=reason, remedy=START_AGAIN, timed_out=True))
     return draft
 
 
@@ -279,32 +285,83 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
     return draft
 
 
-def fail_call(run: Run, reason: str, at: Moment, *, is_final: bool = False, timed_out: bool = False) -> Draft:
+def fail_call(  # noqa: PLR0913 - all that is known of a failure
+    run: Run,
+    reason: str,
+    at: Moment,
+    *,
+    error: RemoteError | None = None,
+    is_final: bool = False,
+    timed_out: bool = False,
+    may_run: bool = False,
+    is_running: bool = False,
+) -> Draft:
     """The run after its call came to nothing: the call is due again, or the run has failed.
 
-    A call that is due and was not begun can only fail for good.
+    A call that is due and was not begun can only fail for good; so can one that `is_running` still and has to be
+    stopped.
     """
     call = _refuse_unless_calling(run, begun=None)
     reason = _storable(reason)[:MOST_SAID]
     draft = Draft(run, at)
-    if call.begun:
-        draft.add(CallFailed(step_id=run.current, reason=reason))
+    if call.begun and not is_running:
+        draft.add(CallFailed(step_id=run.current, reason=reason, error=_kept_error(error), may_run=may_run))
         if not is_final and call.attempt <= _retries(run):
             _due_again(draft)
             return draft
     times = f" {_times(call.attempt)}" if call.attempt > 1 else ""
     told = f"Step '{run.current}', the call of {_called(run)}, failed{times}: {reason.rstrip('.')}."
-    draft.add(Failed(reason=told, remedy=MEND_AND_START, timed_out=timed_out))
+    draft.add(Failed(reason=told, remedy=LOOK_THERE if may_run or is_running else FIX_AND_START, timed_out=timed_out))
     return draft
 
 
-def stop_call(run: Run, stopped: bool, told: str, at: Moment) -> Draft:  # noqa: FBT001 - what became of it
+def lose_call(run: Run, reason: str, at: Moment) -> Draft:
+    """The run after its call was started and nobody can be asked how it ended."""
+    call = _refuse_unless_calling(run)
+    there = f" there as run {call.remote_id}" if call.remote_id else ""
+    told = f"Step '{run.current}', the call of {_called(run)}, was started{there}, and its end cannot be known"
+    draft = Draft(run, at)
+    why = _storable(reason)[:MOST_SAID].rstrip(".")
+    draft.add(EndUnknown(step_id=run.current, reason=f"{told}: {why}.", remedy=LOOK_THERE))
+    return draft
+
+
+def stop_call(run: Run, stopped: bool, told: str, at: Moment, *, is_pending: bool = False) -> Draft:  # noqa: FBT001
     """The run, which is over, with what became of its call. Raises `RunStateError` when none was running."""
     if not run.needs_stop:
         raise RunStateError("No call of this run is running.", **_position(run, ""))
     draft = Draft(run, at)
-    draft.add(CallStopped(step_id=run.current, stopped=stopped, told=_storable(told)[:MOST_SAID]))
+    said = _storable(told)[:MOST_SAID]
+    draft.add(CallStopped(step_id=run.current, stopped=stopped, told=said, is_pending=is_pending))
     return draft
+
+
+def remedy_of(run: Run) -> str:
+    """What to do about a run that is over: never to start another while its call may still be running."""
+    if run.may_run:
+        return LOOK_THERE
+    return run.end.remedy if isinstance(run.end, Failed | EndUnknown) else START_AGAIN
+
+
+def _kept_error(error: RemoteError | None) -> RemoteError | None:
+    """What another system said, as much of it as is kept."""
+    if error is None:
+        return None
+    return RemoteError(
+        code=_storable(error.code)[:MOST_SAID],
+        message=_storable(error.message)[:MOST_SAID],
+        detail=_kept_json(error.detail),
+        output=_kept_json(error.output),
+    )
+
+
+def _kept_json(value: Json) -> Json:
+    """The value, or the beginning of it as text where it is too long to be kept or no JSON."""
+    try:
+        text = msgspec.json.encode(value).decode()
+        return value if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]}…"
+    except (UnicodeEncodeError, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        return f"{_storable(str(value))[:MAX_ERROR]}"
 
 
 def _due(draft: Draft, found: Next) -> None:
@@ -338,7 +395,7 @@ def _call_again(draft: Draft, issues: str) -> None:
     else:
         times = f" {_times(run.attempts)}" if run.attempts > 1 else ""
         reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused{times}: {issues}"
-        draft.add(Failed(reason=reason[:MOST_SAID], remedy=MEND_AND_START))
+        draft.add(Failed(reason=reason[:MOST_SAID], remedy=FIX_AND_START))
 
 
 def _retries(run: Run) -> int:
@@ -419,7 +476,7 @@ def _try_again(draft: Draft) -> None:
         draft.add(ConfirmationAsked(step_id=run.current, reason="attempts"))
     else:
         reason = f"The output of step '{run.current}' was refused {_times(run.attempts)}, as often as it may be."
-        draft.add(Failed(reason=reason, remedy=START_ANEW))
+        draft.add(Failed(reason=reason, remedy=START_AGAIN))
 
 
 def _offer_again(draft: Draft) -> None:
@@ -553,7 +610,7 @@ _WAITS: Final[Mapping[str, str]] = {
 
 
 def _is_over(run: Run, step_id: str = "") -> RunStateError:
-    return RunStateError(f"The run is {run.state}. {START_ANEW}", **_position(run, step_id))
+    return RunStateError(f"The run is {run.state}. {remedy_of(run)}", **_position(run, step_id))
 
 
 def _wrong_step(run: Run, step_id: str) -> RunStateError | StepNotFound:

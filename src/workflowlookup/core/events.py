@@ -24,6 +24,17 @@ class _Event(
 NO_DOCUMENT: Final = msgspec.Raw(b"null")
 
 
+class RemoteError(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What another system said about a failure, in its own words."""
+
+    code: str = ""
+    """Its error code, or the HTTP status."""
+    message: str = ""
+    detail: Json = None
+    output: Json = None
+    """What the failed job gave all the same."""
+
+
 class Started(_Event, frozen=True, kw_only=True):
     """The run began, with this document, which it keeps."""
 
@@ -149,6 +160,10 @@ class CallFailed(_Event, frozen=True, kw_only=True):
 
     step_id: str
     reason: str
+    error: RemoteError | None = None
+    """What the other system said about it."""
+    may_run: bool = False
+    """Whether the other system may be at work on it all the same."""
 
 
 class CallStopped(_Event, frozen=True, kw_only=True):
@@ -156,9 +171,11 @@ class CallStopped(_Event, frozen=True, kw_only=True):
 
     step_id: str
     stopped: bool
-    """Whether it is certain that nothing runs any more."""
+    """Whether the other system said that nothing runs any more."""
     told: str
     """A sentence for a person."""
+    is_pending: bool = False
+    """Whether it is not known yet, and tried again."""
 
 
 class StepSkipped(_Event, frozen=True, kw_only=True):
@@ -205,6 +222,14 @@ class Failed(_Event, frozen=True, kw_only=True):
     timed_out: bool = False
 
 
+class EndUnknown(_Event, frozen=True, kw_only=True):
+    """The run ended at a call that was started, and nobody can be asked how it ended."""
+
+    step_id: str
+    reason: str
+    remedy: str
+
+
 class Cancelled(_Event, frozen=True, kw_only=True):
     """Somebody ended the run."""
 
@@ -233,6 +258,7 @@ Event: TypeAlias = (
     | LoopLeft
     | Completed
     | Failed
+    | EndUnknown
     | Cancelled
 )
 

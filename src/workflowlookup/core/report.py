@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from workflowlookup.core.advance import remedy_of
 from workflowlookup.core.calls import name_call
 from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.events import (
@@ -28,6 +29,7 @@ from workflowlookup.core.events import (
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
+    EndUnknown,
     Event,
     Failed,
     LoopEntered,
@@ -149,7 +151,9 @@ def _head(run: Run) -> Iterator[str]:
         f"Steps done: {len(run.results)}{total}",
     ]
     if isinstance(run.end, Failed):
-        facts.append(f"Failed: {inline(run.end.reason)} {inline(run.end.remedy)}")
+        facts.append(f"Failed: {inline(run.end.reason)} {inline(remedy_of(run))}")
+    elif isinstance(run.end, EndUnknown):
+        facts.append(f"End unknown: {inline(run.end.reason)} {inline(run.end.remedy)}")
     elif isinstance(run.end, Cancelled):
         facts.append(f"Cancelled{': ' + inline(run.end.reason) if run.end.reason else ''}")
     yield "\n".join(f"- {fact}" for fact in facts)
@@ -282,6 +286,9 @@ class _Story:
 
     def _call_failed(self, event: CallFailed, when: str) -> Iterator[str]:
         yield f"The call failed {when}{_note(event.reason)}"
+        if event.error is not None:
+            yield "What the other system said:"
+            yield self._shown(msgspec.json.format(msgspec.json.encode(event.error)).decode(), MOST_REFUSED, "json")
 
     def _stopped(self, event: CallStopped, when: str) -> Iterator[str]:
         yield f"What became of the call, {when}: {inline(event.told)}"
@@ -337,6 +344,9 @@ class _Story:
     def _failed(self, event: Failed, when: str) -> Iterator[str]:
         yield f"**Failed** {when}: {inline(event.reason)} {inline(event.remedy)}"
 
+    def _end_unknown(self, event: EndUnknown, when: str) -> Iterator[str]:
+        yield f"**End unknown** {when}: {inline(event.reason)} {inline(event.remedy)}"
+
     def _cancelled(self, event: Cancelled, when: str) -> Iterator[str]:
         yield f"**Cancelled** {when}{_note(event.reason)}"
 
@@ -371,6 +381,7 @@ class _Story:
         LoopLeft: _left,
         Completed: _completed,
         Failed: _failed,
+        EndUnknown: _end_unknown,
         Cancelled: _cancelled,
     }
 

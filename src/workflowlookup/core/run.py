@@ -34,6 +34,7 @@ from workflowlookup.core.events import (
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
+    EndUnknown,
     Event,
     Failed,
     LoopEntered,
@@ -42,6 +43,7 @@ from workflowlookup.core.events import (
     OutputAccepted,
     OutputRefused,
     Record,
+    RemoteError,
     Started,
     StepOffered,
     StepSkipped,
@@ -63,6 +65,8 @@ class State(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+    """It was handed to another system, and how it ended there cannot be known."""
 
 
 class Waiting(StrEnum):
@@ -90,6 +94,7 @@ _CALLING: Final[Place] = (State.RUNNING, Waiting.CALL)
 _COMPLETED: Final[Place] = (State.COMPLETED, None)
 _FAILED: Final[Place] = (State.FAILED, None)
 _CANCELLED: Final[Place] = (State.CANCELLED, None)
+_UNKNOWN: Final[Place] = (State.UNKNOWN, None)
 
 TRANSITIONS: Final[Mapping[Place, Mapping[type[Event], Place]]] = MappingProxyType(
     {
@@ -119,16 +124,18 @@ TRANSITIONS: Final[Mapping[Place, Mapping[type[Event], Place]]] = MappingProxyTy
             OutputAccepted: _RUNNING,
             OutputRefused: _RUNNING,
             Failed: _FAILED,
+            EndUnknown: _UNKNOWN,
             Cancelled: _CANCELLED,
         },
         _COMPLETED: {},
+        _UNKNOWN: {},
         _FAILED: {CallStopped: _FAILED},
         _CANCELLED: {CallStopped: _CANCELLED},
     }
 )
 """Which event is allowed where, and where it leads. What is not here is refused."""
 
-OVER: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+OVER: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.UNKNOWN})
 
 
 class CallState(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +156,10 @@ class CallState(msgspec.Struct, frozen=True, kw_only=True):
     progressed_at: int = 0
     failure: str = ""
     """Why the last attempt came to nothing."""
+    error: RemoteError | None = None
+    """What the other system said about that."""
+    may_run: bool = False
+    """Whether it may be at work on that attempt all the same."""
     stopped: CallStopped | None = None
 
 
@@ -203,7 +214,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     remotes: PersistentMap[str, str] = PersistentMap()
     """By step: the id of the last run that another system has begun for it."""
     timeout: float | None = None
-    end: Failed | Cancelled | None = None
+    end: Failed | EndUnknown | Cancelled | None = None
 
     @property
     def is_over(self) -> bool:
@@ -216,9 +227,17 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_stop(self) -> bool:
-        """Whether it is over while its call may still be running, and nobody has seen to that yet."""
+        """Whether it is over while its call may still be running, and what became of that is not known yet."""
         call = self.calling
-        return self.is_over and call is not None and call.begun and call.stopped is None
+        return self.is_over and call is not None and call.begun and (call.stopped is None or call.stopped.is_pending)
+
+    @property
+    def may_run(self) -> bool:
+        """Whether it is over and another system may still be at work on its call."""
+        call = self.calling
+        if not self.is_over or call is None:
+            return False
+        return call.may_run or (call.begun and not (call.stopped is not None and call.stopped.stopped))
 
     @property
     def needs_server(self) -> bool:
@@ -378,7 +397,7 @@ def _call(run: Run, **changes: Any) -> dict[str, Any]:
 
 
 def _begun(run: Run, _: Record, event: CallBegun) -> dict[str, Any]:
-    fresh = {"begun": True, "remote_id": "", "progress": None, "progressed_at": 0}
+    fresh = {"begun": True, "remote_id": "", "progress": None, "progressed_at": 0, "may_run": False}
     return _call(run, attempt=event.attempt, key=event.key, **fresh)
 
 
@@ -457,7 +476,9 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     CallBegun: _begun,
     CallAcknowledged: _acknowledged,
     CallProgressed: lambda run, record, event: _call(run, progress=event, progressed_at=record.time),
-    CallFailed: lambda run, _, event: _call(run, begun=False, failure=event.reason),
+    CallFailed: lambda run, _, event: _call(
+        run, begun=False, failure=event.reason, error=event.error, may_run=event.may_run
+    ),
     CallStopped: lambda run, _, event: _call(run, stopped=event),
     StepSkipped: lambda run, _, event: {"skipped": run.skipped.set(event.step_id, event.condition)},
     LoopEntered: _entered,
@@ -465,6 +486,7 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     LoopLeft: _left,
     Completed: lambda _, __, event: {"current": "", "loop": None, "warnings": event.warnings},
     Failed: lambda _, __, event: {"end": event},
+    EndUnknown: lambda run, _, event: {"end": event, **_call(run, begun=False, may_run=True)},
     Cancelled: lambda _, __, event: {"end": event},
 }
 

@@ -26,6 +26,7 @@ from workflowlookup.core.events import (
     OutputAccepted,
     OutputRefused,
     Record,
+    RemoteError,
     Started,
     StepOffered,
     StepSkipped,
@@ -80,6 +81,8 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """How often its call came to nothing."""
     failure: str = ""
     """Why it did so last."""
+    error: RemoteError | None = None
+    """What the other system said about that."""
     confirmation: str = ""
     """What a person said, and whether we have only the agent's word for it."""
 
@@ -194,8 +197,9 @@ def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:  # 
             ) if step_id not in found or found[step_id].fate is Fate.SKIPPED:
                 asked = "a person was asked" if isinstance(record.event, ConfirmationAsked) else ""
                 found[step_id] = replace(_told(run, step_id, context, Fate.NOT_REACHED), confirmation=asked)
-            case CallFailed(step_id=step_id, reason=reason) if step_id in found:
-                found[step_id] = replace(found[step_id], failed=found[step_id].failed + 1, failure=reason)
+            case CallFailed(step_id=step_id, reason=reason, error=error) if step_id in found:
+                failed = found[step_id].failed + 1
+                found[step_id] = replace(found[step_id], failed=failed, failure=reason, error=error)
             case StepSkipped(step_id=step_id):
                 found[step_id] = _told(run, step_id, context, Fate.SKIPPED)
             case ContextAsked(loop_id=loop_id):

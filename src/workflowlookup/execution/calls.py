@@ -5,6 +5,7 @@ with the same key. A workflow is never started twice blindly.
 """
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,23 +14,38 @@ from typing import Final
 import msgspec
 
 from workflowlookup.core.calls import call_arguments
+from workflowlookup.core.events import RemoteError
 from workflowlookup.core.model import ToolCall, WorkflowCall
+from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Json
 from workflowlookup.errors import NotSupported, ProviderAway
+from workflowlookup.execution.turns import Turns
 from workflowlookup.providers.provider import OnProgress, Provider, ProviderError, RemoteStatus
+from workflowlookup.providers.states import RemoteState
 from workflowlookup.providers.upstream import Stopped, Upstreams
 
 log = logging.getLogger(__name__)
 
 LEAST_PAUSE: Final = 0.025
-LATENESS: Final = 0.25
-"""By how much of its own time a run may be over before it is asked about."""
+LATENESS: Final = 0.05
+"""The share of its own time by which a job may be over before that is noticed."""
+GONE: Final = frozenset({404, 410})
+"""HTTP statuses by which a system says that it has no such job."""
+GONE_ANSWERS: Final = 5
+GONE_SECONDS: Final = 10.0
+"""How often, and for how long, a system must say so in a row before the job counts as lost: one such answer may come
+from a proxy, or from a replica that has not heard of the job yet."""
+START_ATTEMPTS: Final = 5
+"""How often a start is sent where that is safe."""
+FIRST_PAUSE: Final = 0.5
+"""Before a start is sent again; doubled each time, unless the other system asks for more."""
 STOP_SECONDS: Final = 5.0
-"""How long another system may take to stop something."""
+"""How long one attempt to stop something may take."""
+STOP_PAUSE: Final = 0.1
+"""Between two questions about a job that was cancelled and has not ended yet."""
 LATE_SECONDS: Final = 3.0
 """How long the answer to a start is waited for that is no longer wanted."""
-_MOST_SAID: Final = 2_000
 
 Acknowledge = Callable[[str], Awaitable[None]]
 
@@ -42,11 +58,22 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Failure(Exception):
-    """The call came to nothing; the text says why. `is_final`: another attempt would do harm, or no good."""
+    """The call came to nothing; the text says why."""
 
-    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, error: RemoteError | None = None, is_final: bool = False, may_run: bool = False
+    ) -> None:
         super().__init__(reason)
+        self.error = error
+        """What the other system said."""
         self.is_final = is_final
+        """Whether another attempt would do harm, or no good."""
+        self.may_run = may_run
+        """Whether the other system may be at work on it all the same."""
+
+
+class Unknown(Exception):
+    """The call was started, and its end cannot be known; the text says why."""
 
 
 class Calls:
@@ -55,11 +82,12 @@ class Calls:
     def __init__(self, upstreams: Upstreams, provider_of: Callable[[str], Provider | None]) -> None:
         self._upstreams = upstreams
         self._provider_of = provider_of
+        self._limits: dict[str, Turns] = {}
 
     async def carry_out(
         self, run: Run, on_progress: OnProgress, acknowledge: Acknowledge, *, is_repeated: bool
     ) -> Outcome:
-        """The current call of a run, to its end. Raises `Failure`.
+        """The current call of a run, to its end. Raises `Failure` and `Unknown`.
 
         `is_repeated`: it had been begun before, by somebody who did not come to its end.
         """
@@ -72,6 +100,29 @@ class Calls:
             return await self._workflow(run, call, arguments, on_progress, acknowledge, is_repeated=is_repeated)
         raise Failure(f"step '{run.current}' has no call", is_final=True)
 
+    def limit_of(self, call: ToolCall | WorkflowCall | None) -> Turns | None:
+        """Who may be at work at the provider of a call; None when it has no limit of its own."""
+        provider = self._provider_of(call.provider) if isinstance(call, WorkflowCall) else None
+        if provider is None or not provider.max_concurrent:
+            return None
+        limit = self._limits.setdefault(provider.name, Turns(provider.max_concurrent))
+        limit.limit_to(provider.max_concurrent)
+        return limit
+
+    def seconds_of(self, call: ToolCall | WorkflowCall | None) -> float | None:
+        """How long a call may take: what its step says, else what the settings say of its provider."""
+        if call is None:
+            return None
+        if call.timeout_seconds is not None:
+            return call.timeout_seconds
+        provider = self._provider_of(call.provider) if isinstance(call, WorkflowCall) else None
+        return provider.timeout_seconds if provider is not None else None
+
+    def is_safe_to_repeat(self, call: ToolCall | WorkflowCall | None) -> bool:
+        """Whether a call may be made again while the last one may still be running."""
+        provider = self._provider_of(call.provider) if isinstance(call, WorkflowCall) else None
+        return not isinstance(call, WorkflowCall) or (provider is not None and provider.idempotent)
+
     async def stop(self, run: Run, remote_id: str = "") -> Stopped:
         """Stop what runs beneath a call that was just cancelled here."""
         call = run.step.call
@@ -82,7 +133,8 @@ class Calls:
                 if isinstance(call, WorkflowCall):
                     return await self._stop_workflow(call, remote_id)
         except TimeoutError:
-            return Stopped(stopped=False, told=f"{_called(call)} did not stop in time: it may still be running")
+            left = f"{_called(call)} did not say within {STOP_SECONDS:g} seconds that it stopped"
+            return Stopped(stopped=False, told=f"{left}: it may still be running", is_pending=bool(remote_id))
         return Stopped(stopped=True, told="nothing was running")
 
     async def stop_orphan(self, run: Run) -> Stopped:
@@ -102,7 +154,7 @@ class Calls:
         except ProviderAway as problem:
             raise Failure(problem.remedy) from problem
         if result.is_error:
-            raise Failure(result.text[:_MOST_SAID] or "it answered with an error that says nothing")
+            raise Failure(_reason(result.error) or "it answered with an error that says nothing", error=result.error)
         return Outcome(result.text, result.value)
 
     # ── workflows of others ─────────────────────────────────────────────────────────────────────────────────────
@@ -122,76 +174,145 @@ class Calls:
         if not remote_id:
             if is_repeated and not provider.idempotent:
                 told = f"the server ended while the provider '{call.provider}' was starting it"
-                raise Failure(f"{told}. It may be running there, so it is not started again", is_final=True)
+                reason = f"{told}. It may be running there, so it is not started again"
+                raise Failure(reason, is_final=True, may_run=True)
             starting = asyncio.ensure_future(self._start(provider, call, arguments, key, on_progress))
             try:
                 remote = await asyncio.shield(starting)
             except asyncio.CancelledError:
-                await _hear_late(starting, acknowledge if "cancel" in provider.can else None)
+                await _hear_late(starting, call, acknowledge if "cancel" in provider.can else None)
                 raise
             if isinstance(remote, RemoteStatus):
                 return _end(remote, call)
             remote_id = remote
             await acknowledge(remote_id)
         if "status" not in provider.can:
-            told = f"The provider '{call.provider}' has begun run {remote_id}, and cannot tell what becomes of it."
-            return Outcome(told, {"runId": remote_id, "status": "not supported"})
+            raise Unknown(f"the provider '{call.provider}' has no way to ask about a run")
         return await self._await_end(provider, call, remote_id, on_progress)
 
     async def _start(
         self, provider: Provider, call: WorkflowCall, arguments: Mapping[str, Json], key: str, on_progress: OnProgress
     ) -> RemoteStatus | str:
-        """The id of the run that was begun, or its end."""
-        try:
-            begun = await provider.start(call.workflow, arguments, key, on_progress)
-        except ProviderError as problem:
-            doubt = ". It may have been started there all the same" if problem.maybe_started else ""
-            raise Failure(f"{problem}{doubt}", is_final=problem.maybe_started and not provider.idempotent) from problem
-        except NotSupported as problem:
-            raise Failure(problem.remedy, is_final=True) from problem
-        return begun.result if begun.result is not None else begun.remote_id
+        """The id of the run that was begun, or its end.
+
+        It is sent again only where that cannot begin a second run: after a clear refusal for now (429), and after any
+        doubtful answer where the provider honours keys.
+        """
+        for attempt in itertools.count(1):
+            try:
+                begun = await provider.start(call.workflow, arguments, key, on_progress)
+            except ProviderError as problem:
+                if problem.is_unreadable:
+                    raise Unknown(str(problem)) from problem
+                is_safe = problem.status == 429 or (problem.maybe_started and provider.idempotent)
+                if is_safe and attempt < START_ATTEMPTS:
+                    pause = max(FIRST_PAUSE * 2 ** (attempt - 1), problem.retry_after or 0.0)
+                    told = f"{problem}; it is sent again in {pause:g} seconds"
+                    log.warning("the start of workflow '%s' was not taken: %s", call.workflow, told)
+                    on_progress(Progress(0, None, told))
+                    await asyncio.sleep(pause)
+                    continue
+                doubt = ". It may have been started there all the same" if problem.maybe_started else ""
+                raise Failure(
+                    f"{problem}{doubt}",
+                    error=problem.error,
+                    is_final=problem.maybe_started and not provider.idempotent,
+                    may_run=problem.maybe_started,
+                ) from problem
+            except NotSupported as problem:
+                raise Failure(problem.remedy, is_final=True) from problem
+            return begun.result if begun.result is not None else begun.remote_id
+        raise AssertionError  # the loop has no end of its own
 
     async def _await_end(
         self, provider: Provider, call: WorkflowCall, remote_id: str, on_progress: OnProgress
     ) -> Outcome:
-        """Ask how the run is until it is over: soon at first, then at the provider's pace; patient when it is away."""
+        """Poll the run until it is over: soon at first, then at the provider's pace; patient when it is away.
+
+        What keeps its state from being known is part of its progress, and logged when it changes.
+        """
         began = asked = time.monotonic()
-        is_away = False
+        progress, trouble = Progress(0, None, ""), ""
+        pause, gone, gone_since = 0.0, 0, 0.0
         while True:
-            answered_in = time.monotonic() - asked
-            await asyncio.sleep(pause_before_asking(asked - began, answered_in, provider.interval))
+            pace = pause_before_asking(asked - began, time.monotonic() - asked, provider.interval)
+            await asyncio.sleep(max(pace, pause))
             asked = time.monotonic()
             try:
                 status = await provider.status(call.workflow, remote_id)
             except ProviderError as problem:
-                if problem.is_lasting:
-                    raise Failure(f"{problem}. Run {remote_id} may still be there", is_final=True) from problem
-                if not is_away:
-                    log.warning("the state of run %s cannot be asked now: %s", remote_id, problem)
-                is_away = True
+                if problem.is_unreadable:
+                    raise Unknown(str(problem)) from problem
+                gone = gone + 1 if problem.status in GONE else 0
+                gone_since = asked if gone == 1 else gone_since
+                if gone >= GONE_ANSWERS and asked - gone_since >= GONE_SECONDS:
+                    raise Unknown(f"{problem}, {gone} times in a row") from problem
+                pause = problem.retry_after or 0.0
+                trouble = _changed(trouble, f"its state cannot be asked now: {problem}; it is asked again", remote_id)
+                on_progress(msgspec.structs.replace(progress, message=trouble))
                 continue
             except NotSupported as problem:
-                raise Failure(problem.remedy, is_final=True) from problem
-            is_away = False
-            if status.progress is not None:
-                on_progress(status.progress)
+                raise Unknown(problem.remedy.rstrip(".")) from problem
+            pause, gone = status.retry_after or 0.0, 0
             if status.state != "running":
                 return _end(status, call)
+            said = f"'{status.said}', a word that is not known" if status.said else "not in the answer"
+            unknown = "" if status.is_known else f"its state is {said}: it is taken to be running"
+            trouble, was_in_trouble = _changed(trouble, unknown, remote_id), bool(trouble)
+            progress = status.progress or progress
+            if trouble:
+                on_progress(msgspec.structs.replace(progress, message=trouble))
+            elif status.progress is not None or was_in_trouble:
+                on_progress(progress)
 
     async def _stop_workflow(self, call: WorkflowCall, remote_id: str) -> Stopped:
+        """Ask for a run to be cancelled. It is stopped when the provider says so; what is in doubt is tried again."""
         named = f"run {remote_id}" if remote_id else "a run that it was beginning"
         left = f"{named} may still be running there"
         provider = self._provider_of(call.provider)
         if provider is None:
             return Stopped(stopped=False, told=f"the settings no longer name the provider '{call.provider}': {left}")
+        unable = Stopped(stopped=False, told=f"the provider '{call.provider}' cannot cancel: {left}")
         if remote_id and "cancel" not in provider.can:
-            return Stopped(stopped=False, told=f"the provider '{call.provider}' cannot cancel: {left}")
+            return unable
         try:
-            return Stopped(stopped=True, told=await provider.cancel(call.workflow, remote_id))
+            state, doubt = await provider.cancel(call.workflow, remote_id), None
         except NotSupported:
-            return Stopped(stopped=False, told=f"the provider '{call.provider}' cannot cancel: {left}")
+            return unable
         except ProviderError as problem:
-            return Stopped(stopped=False, told=f"{problem}: {left}")
+            if problem.status in (405, 501):  # Method Not Allowed, Not Implemented
+                return unable
+            state, doubt = None, problem
+        if "status" not in provider.can or not remote_id:
+            if doubt is None and state != "running":
+                return Stopped(stopped=True, told=f"the provider '{call.provider}' cancelled {named}")
+            told = doubt or f"the provider '{call.provider}' says that it did not cancel {named}"
+            return Stopped(stopped=False, told=f"{told}: {left}", is_pending=bool(remote_id))
+        return await self._see_end(provider, call, remote_id, state, doubt)
+
+    async def _see_end(
+        self, provider: Provider, call: WorkflowCall, remote_id: str, state: RemoteState | None, doubt: Exception | None
+    ) -> Stopped:
+        """What becomes of a run that was asked to end, by the word of its provider."""
+        who, left = f"the provider '{call.provider}'", f"run {remote_id} may still be running there"
+        deadline = time.monotonic() + STOP_SECONDS / 2
+        while state in (None, "running"):
+            try:
+                state = (await provider.status(call.workflow, remote_id)).state
+            except (ProviderError, NotSupported) as problem:
+                if getattr(problem, "status", 0) in GONE and getattr(doubt, "status", 0) in GONE:
+                    told = f"{who} no longer knows run {remote_id}: whether it was stopped cannot be known"
+                    return Stopped(stopped=False, told=told)
+                doubt = doubt or problem
+            if state in (None, "running"):
+                if doubt is not None or time.monotonic() >= deadline:
+                    why = doubt or f"{who} was asked to cancel run {remote_id}, which has not ended yet"
+                    return Stopped(stopped=False, told=f"{why}: {left}", is_pending=True)
+                await asyncio.sleep(STOP_PAUSE)
+        if state == "cancelled":
+            return Stopped(stopped=True, told=f"{who} cancelled run {remote_id}")
+        log.warning("the result of run %s at the provider '%s' is lost: it had %s", remote_id, call.provider, state)
+        return Stopped(stopped=True, told=f"run {remote_id} had {state} at {who} before it could be cancelled")
 
     def _provider(self, call: WorkflowCall) -> Provider:
         provider = self._provider_of(call.provider)
@@ -204,34 +325,56 @@ def pause_before_asking(waited: float, answered_in: float, interval: float) -> f
     """How many seconds to leave a provider in peace that was asked about a run, and answered in so many.
 
     Questions come in proportion to how long the run had been waited for, so that none takes much longer through us than
-    it takes, and a long one is not asked about often. What an answer takes is not added to that, up to a half: who is
-    slow to answer is not asked without a rest.
+    it takes, and a long one is not asked about often. The time of an answer counts towards the pause, up to a half of
+    it: a provider that is slow to answer gets a rest.
     """
     pace = max(LEAST_PAUSE, min(waited * LATENESS, interval))
     return pace - min(answered_in, pace / 2)
 
 
-async def _hear_late(starting: "asyncio.Future[RemoteStatus | str]", acknowledge: Acknowledge | None) -> None:
+def _changed(before: str, now: str, remote_id: str) -> str:
+    """What keeps the state of a run from being known now, logged when it is news."""
+    if now and now != before:
+        log.warning("run %s at another system: %s", remote_id, now)
+    return now
+
+
+async def _hear_late(
+    starting: "asyncio.Future[RemoteStatus | str]", call: WorkflowCall, acknowledge: Acknowledge | None
+) -> None:
     """A start was cancelled under way: what it begins can be cancelled only by its id, which is waited for."""
     if acknowledge is not None:
         await asyncio.wait({starting}, timeout=LATE_SECONDS)
     if not starting.done():
         starting.cancel()
         await asyncio.wait({starting}, timeout=LATE_SECONDS)
-    if acknowledge is None or not starting.done() or starting.cancelled() or starting.exception() is not None:
+    if not starting.done() or starting.cancelled() or starting.exception() is not None:
         return
-    if isinstance(remote_id := starting.result(), str):
-        await acknowledge(remote_id)
+    begun = starting.result()
+    if isinstance(begun, str):
+        if acknowledge is not None:
+            await acknowledge(begun)
+    else:
+        log.warning("the result of workflow '%s' came too late and is lost: it had %s", call.workflow, begun.state)
 
 
 def _end(status: RemoteStatus, call: WorkflowCall) -> Outcome:
     """What a run that is over gave. Raises `Failure` when that is nothing."""
     if status.state == "failed":
-        raise Failure(status.error[:_MOST_SAID] or f"the provider '{call.provider}' says that it failed, and not why")
+        error = status.error or RemoteError()
+        if status.output is not None:
+            error = msgspec.structs.replace(error, output=status.output)
+        reason = _reason(error) or f"the provider '{call.provider}' says that it failed, and not why"
+        raise Failure(reason, error=error)
     if status.state == "cancelled":
         raise Failure(f"it was cancelled at the provider '{call.provider}'", is_final=True)
     text = status.output if isinstance(status.output, str) else msgspec.json.encode(status.output).decode()
     return Outcome(text, status.output)
+
+
+def _reason(error: RemoteError) -> str:
+    """What another system said went wrong, in one line."""
+    return f"{error.message} (code {error.code})" if error.code and error.message else error.message or error.code
 
 
 def _called(call: ToolCall | WorkflowCall | None) -> str:

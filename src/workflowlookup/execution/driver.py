@@ -10,15 +10,16 @@ import logging
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from workflowlookup.core.advance import MOST_SAID
+from workflowlookup.core.events import Failed
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.async_runs import AsyncRuns
-from workflowlookup.execution.calls import Calls, Failure, Outcome
+from workflowlookup.execution.calls import Calls, Failure, Outcome, Unknown
 from workflowlookup.execution.spans import span_of
 from workflowlookup.execution.turns import Ticket, Turns
 from workflowlookup.providers.upstream import Stopped
@@ -54,6 +55,8 @@ class _Driven:
         self.is_done = False
         """Whether nothing of it is left to do but to say so to the engine."""
         self.remote_id = ""
+        self.ticket: Ticket | None = None
+        """Its turn among all runs, or its place in the line for it."""
 
 
 class Driver:
@@ -84,15 +87,42 @@ class Driver:
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._watch_for_ever())
         try:
-            self.line_up(run_id)
-            async with self._turns.taken(self._tickets.pop(run_id)):
-                while step:
-                    step = await do(step)
+            await self._take_turn(driven)
+            while step:
+                step = await do(step)
         finally:
+            self._end_turn(driven)
             if self._driven.get(run_id) is driven:
                 del self._driven[run_id]
                 self.progress.pop(run_id, None)
             self._ring()
+
+    async def _take_turn(self, driven: _Driven) -> None:
+        self.line_up(driven.run_id)
+        driven.ticket = self._tickets.pop(driven.run_id)
+        await asyncio.shield(driven.ticket)
+
+    def _end_turn(self, driven: _Driven) -> None:
+        if driven.ticket is not None:
+            self._turns.give_back(driven.ticket)
+            driven.ticket = None
+
+    @contextlib.asynccontextmanager
+    async def _at_provider(self, driven: _Driven, run: Run) -> AsyncIterator[None]:
+        """A place at the provider of the call that is due, where it has a limit; others have our turn meanwhile."""
+        limit = self._calls.limit_of(run.step.call)
+        if limit is None:
+            yield
+            return
+        place = limit.line_up()
+        try:
+            if not place.done():
+                self._end_turn(driven)
+                await asyncio.shield(place)
+                await self._take_turn(driven)
+            yield
+        finally:
+            limit.give_back(place)
 
     def line_up(self, run_id: str) -> None:
         """Keep a place in the line for a run whose driver is about to be started."""
@@ -110,7 +140,8 @@ class Driver:
         try:
             run = await self._runs.get(run_id)
             while _is_at(run, step_id):
-                run = await self._attempt(driven, run)
+                async with self._at_provider(driven, run):
+                    run = await self._attempt(driven, run)
         except (RunNotFound, RunDamaged) as problem:
             log.warning("run %s cannot be gone on with: %s", run_id, problem.remedy)
             driven.is_done = True
@@ -177,7 +208,7 @@ class Driver:
             with span_of(run):
                 return await self._calls.carry_out(run, note, acknowledge, is_repeated=is_repeated)
 
-        seconds = run.step.call.timeout_seconds if run.step.call else None
+        seconds = self._calls.seconds_of(run.step.call)
         work = asyncio.create_task(carry_out())
         moved = asyncio.create_task(driven.moved.wait())
         try:
@@ -205,42 +236,76 @@ class Driver:
         try:
             outcome = work.result()
         except Failure as failure:
-            reason, is_final = str(failure), failure.is_final
+            reason, error = str(failure), failure.error
             log.warning("run %s: the call of step '%s' failed: %s", run.id, step_id, reason)
+            is_final, may_run = failure.is_final, failure.may_run
             return await self._store(
-                run, lambda runs: runs.fail_call(run.id, step_id, reason, is_final=is_final, by=_BY)
+                run,
+                lambda runs: runs.fail_call(
+                    run.id, step_id, reason, error=error, is_final=is_final, may_run=may_run, by=_BY
+                ),
             )
+        except Unknown as unknown:
+            reason = str(unknown)
+            log.warning("run %s: how the call of step '%s' ends cannot be known: %s", run.id, step_id, reason)
+            return await self._store(run, lambda runs: runs.lose_call(run.id, step_id, reason, by=_BY))
         except asyncio.CancelledError:
             raise
         except Exception:  # broad on purpose: a fault of ours ends the run, not the server
             log.exception("the call of step '%s' of run %s failed", step_id, run.id)
             told = "this is a fault of the server, whose log says more"
             return await self._store(run, lambda runs: runs.fail_call(run.id, step_id, told, is_final=True, by=_BY))
-        return await self._store(
-            run, lambda runs: runs.finish_call(run.id, step_id, outcome.text, outcome.value, by=_BY)
+        now = await self._store(
+            run, lambda runs: runs.finish_call(run.id, step_id, outcome.text, outcome.value, by=_BY), result=outcome
         )
+        if isinstance(now.end, Failed):
+            log.warning("run %s: %s", run.id, now.end.reason)
+        return now
 
     async def _store_timeout(self, driven: _Driven, run: Run, seconds: float) -> Run:
         stopped = await self._calls.stop(run, driven.remote_id)
         told = f"it took longer than {seconds:g} seconds; {stopped.told}"
         log.warning("run %s: the call of step '%s' failed: %s", run.id, run.current, told)
-        return await self._store(run, lambda runs: runs.fail_call(run.id, run.current, told, timed_out=True, by=_BY))
+        may_run = not stopped.stopped
+        now = await self._store(
+            run,
+            lambda runs: runs.fail_call(
+                run.id,
+                run.current,
+                told,
+                timed_out=True,
+                is_final=may_run and not self._calls.is_safe_to_repeat(run.step.call),
+                may_run=may_run,
+                is_running=stopped.is_pending,
+                by=_BY,
+            ),
+        )
+        return await self._store_stop(now, stopped) if now.needs_stop else now
 
-    async def _store(self, run: Run, change: Callable[[Runs], Run]) -> Run:
-        """The run after a change; as it is when somebody else moved it meanwhile."""
+    async def _store(self, run: Run, change: Callable[[Runs], Run], *, result: Outcome | None = None) -> Run:
+        """The run after a change; as it is when somebody else moved it meanwhile, and its `result` is lost."""
         try:
             return await self._runs.surely(change)
         except RunStateError:
             now = await self._runs.get(run.id)
+        if result is not None:
+            size = f"{len(result.text):,} characters"
+            log.warning(
+                "run %s: the result of step '%s' (%s) is lost: the run is %s", run.id, run.current, size, now.state
+            )
         if now.needs_stop and now.current == run.current:
             now = await self._store_stop(now, Stopped(stopped=True, told="the call had ended just before"))
         return now
 
     async def _store_stop(self, run: Run, stopped: Stopped) -> Run:
-        log.info("run %s: %s", run.id, stopped.told)
+        before = run.calling.stopped if run.calling is not None else None
+        if before is None or before.told != stopped.told:
+            log.log(logging.INFO if stopped.stopped else logging.WARNING, "run %s: %s", run.id, stopped.told)
         try:
             return await self._runs.surely(
-                lambda runs: runs.stop_call(run.id, run.current, stopped.stopped, stopped.told, by=_BY)
+                lambda runs: runs.stop_call(
+                    run.id, run.current, stopped.stopped, stopped.told, is_pending=stopped.is_pending, by=_BY
+                )
             )
         except RunStateError:
             return await self._runs.get(run.id)

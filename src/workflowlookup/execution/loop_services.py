@@ -32,6 +32,11 @@ ORPHAN_MS: Final = 1_000
 """How long a run may be without a driver that anybody knows of: whoever moved it there is about to drive it."""
 FORSAKEN_LOOKS: Final = 4
 """How often a driver must be missed before it is given up: one that is taken over begins a moment later."""
+FIRST_STOP_PAUSE: Final = 2.0
+MAX_STOP_PAUSE: Final = 300.0
+"""Between two attempts to stop the same job at another system: the first, doubled each time, and the longest."""
+MAX_STOPPING: Final = 8
+"""How many such attempts are under way at once."""
 
 
 class LoopServices:
@@ -64,6 +69,10 @@ class LoopServices:
         self._hopeless: set[str] = set()
         """The runs that could not be taken up, of which it was said."""
         self._closing: set[asyncio.Task[None]] = set()
+        self._stopping: dict[str, asyncio.Task[None]] = {}
+        """By run: the attempt to stop what was left running."""
+        self._stop_again: dict[str, tuple[int, float]] = {}
+        """By run: how often that was tried, and when it is tried again."""
 
     @property
     def progress(self) -> dict[str, Progress]:
@@ -154,11 +163,28 @@ class LoopServices:
         for summary in work:
             if summary.id not in driven and summary.updated < now - ORPHAN_MS:
                 await self._take_up(summary.id, self.drive)
+        self._stop_again = {run_id: pause for run_id, pause in self._stop_again.items() if run_id in left}
         for run_id in left:
-            if run_id not in driven:
-                await self._take_up(run_id, self._driver.stop_orphan)
+            if run_id not in driven and run_id not in self._stopping:
+                self._stop_beside(run_id)
 
-    async def _take_up(self, run_id: str, do: Callable[[str], Awaitable[None]]) -> None:
+    def _stop_beside(self, run_id: str) -> None:
+        """Try once more to stop what was left running, beside everything else, unless that was tried a moment ago."""
+        tries, at = self._stop_again.get(run_id, (0, 0.0))
+        if time.monotonic() < at or len(self._stopping) >= MAX_STOPPING:
+            return
+        pause = min(FIRST_STOP_PAUSE * 2 ** min(tries, 10), MAX_STOP_PAUSE)
+        self._stop_again[run_id] = (tries + 1, time.monotonic() + pause)
+
+        async def stop() -> None:
+            try:
+                await self._take_up(run_id, self._driver.stop_orphan)
+            finally:
+                del self._stopping[run_id]
+
+        self._stopping[run_id] = asyncio.create_task(stop())
+
+    async def _take_up(self, run_id: str, do: Callable[[str], Awaitable[object]]) -> None:
         """Do what a run needs; one that cannot be gone on with keeps nobody from the others."""
         try:
             await do(run_id)
@@ -209,6 +235,8 @@ class LoopServices:
     async def aclose(self) -> None:
         """Lay everything down: what is being driven stays as it is, for whoever takes it up."""
         await self._driver.stop_what_is_over(STOP_SECONDS)
+        for task in self._stopping.values():
+            task.cancel()
         if self._engine is not None:
             await self._engine.close(0.0 if self._driver.is_calling else LAST_SECONDS)
         await self._discovery.aclose()

@@ -3,7 +3,6 @@
 import asyncio
 import collections
 import contextlib
-from collections.abc import AsyncIterator
 from typing import TypeAlias
 
 Ticket: TypeAlias = "asyncio.Future[None]"
@@ -24,7 +23,7 @@ class Turns:
         self._hand_out()
 
     def line_up(self) -> Ticket:
-        """A place at the end of the line. It must be used with `taken`, or given back."""
+        """A place at the end of the line. It is done when it is one's turn, and must be given back."""
         ticket: Ticket = asyncio.get_running_loop().create_future()
         self._line.append(ticket)
         self._hand_out()
@@ -38,15 +37,6 @@ class Turns:
         else:
             with contextlib.suppress(ValueError):
                 self._line.remove(ticket)
-
-    @contextlib.asynccontextmanager
-    async def taken(self, ticket: Ticket) -> AsyncIterator[None]:
-        """Wait for one's turn, and have it for as long as the block takes."""
-        try:
-            await asyncio.shield(ticket)
-            yield
-        finally:
-            self.give_back(ticket)
 
     def _hand_out(self) -> None:
         while self._line and self._taken < self._limit:

@@ -251,8 +251,11 @@ _STATUS: Final[Mapping[str, str]] = {
     State.COMPLETED: "completed",
     State.FAILED: "failed",
     State.CANCELLED: "cancelled",
+    State.UNKNOWN: "completed",
 }
-"""What a run is as a task. One that waits for the agent is done: the call has been answered with what to do."""
+"""What a run is as a task. One that waits for the agent is done: the call has been answered with what to do. So is one
+whose end cannot be known: its answer says so.
+"""
 
 _UNLIMITED: Final[Mapping[str, Json]] = {"ttlMs": None, "pollIntervalMs": POLL_MS}
 

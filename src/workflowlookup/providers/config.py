@@ -110,6 +110,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Seconds for an answer."""
     idempotent: bool = False
     """Whether a start with the same key, sent twice, is one run there."""
+    max_concurrent: int = 0
+    """How many of its runs are followed at once; 0: only the setting of this name limits them."""
+    timeout_seconds: float | None = None
+    """How long a run may take, unless the workflow or the call says otherwise."""
 
 
 class McpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -280,6 +284,11 @@ def _check_times(read: Options, at: str) -> None:
         raise ValueError(f"{at}.interval must be a number of seconds from 0.05 to 300; found {read.interval:g}")
     if not 0.1 <= read.timeout <= 3_600:
         raise ValueError(f"{at}.timeout must be a number of seconds from 0.1 to 3,600; found {read.timeout:g}")
+    if not 0 <= read.max_concurrent <= 100:
+        raise ValueError(f"{at}.max_concurrent must be a whole number from 0 to 100; found {read.max_concurrent}")
+    if read.timeout_seconds is not None and not 1 <= read.timeout_seconds <= 86_400:
+        found = f"{read.timeout_seconds:g}"
+        raise ValueError(f"{at}.timeout_seconds must be a number of seconds from 1 to 86,400; found {found}")
 
 
 def _check_mcp(read: McpOptions, servers: Mapping[str, ServerConfig], at: str) -> None:

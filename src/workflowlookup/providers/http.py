@@ -5,12 +5,16 @@ what is in the headers goes nowhere else.
 """
 
 import asyncio
+import email.utils
+import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 
+from workflowlookup.core.events import RemoteError
 from workflowlookup.core.values import Json
 from workflowlookup.errors import NotSupported
 from workflowlookup.providers.acknowledging import acknowledge_at_once
@@ -26,19 +30,21 @@ from workflowlookup.providers.config import (
 )
 from workflowlookup.providers.definition import LISTS, MOST_DEFINITIONS
 from workflowlookup.providers.provider import (
+    MAX_RETRY_AFTER,
     OnProgress,
     ProviderError,
     RemoteRun,
     RemoteStatus,
-    error_of,
+    hidden_error,
+    read_error,
     read_progress,
 )
-from workflowlookup.providers.states import state_of
+from workflowlookup.providers.states import RemoteState, meaning_of, state_of
 
 if TYPE_CHECKING:
     import httpx2
 
-MOST_BYTES: Final = 32 << 20
+MAX_BYTES: Final = 64 << 20
 """The longest answer that is read."""
 MOST_PAGES: Final = 1_000
 MOST_TOLD: Final = 300
@@ -97,6 +103,16 @@ PRESETS: Final[Mapping[str, Preset]] = {
 }
 
 
+class Answer(msgspec.Struct, frozen=True):
+    """A response with a status of 2xx."""
+
+    value: Json
+    """The body, decoded; None when it is empty."""
+    status: int
+    headers: Mapping[str, str]
+    """By name in small letters."""
+
+
 class HttpProvider:
     """A service with endpoints for workflows."""
 
@@ -106,6 +122,8 @@ class HttpProvider:
         self.name = config.name
         self.interval = options.interval
         self.idempotent = options.idempotent
+        self.max_concurrent = options.max_concurrent
+        self.timeout_seconds = options.timeout_seconds
         self._options = options
         self._endpoints = {
             name: getattr(preset, name) if getattr(options, name) is None else getattr(options, name)
@@ -126,7 +144,7 @@ class HttpProvider:
         found: list[Json] = []
         address, seen = path, set[str]()
         for page in range(1, MOST_PAGES + 1):
-            answer = await self._ask(method, address)
+            answer = (await self._ask(method, address)).value
             items = self._items(answer)
             found += items
             seen.add(address)
@@ -184,7 +202,8 @@ class HttpProvider:
         del on_progress  # a run here has a state of its own
         method, path = self._endpoint("start", id=workflow_id)
         body = _with_values(self._body, {"$input": dict(arguments), "$key": key})
-        answer = await self._ask(method, path, body=body, headers={self._options.key_header: key} if key else {})
+        headers = {self._options.key_header: key} if key else {}
+        answer = (await self._ask(method, path, body=body, headers=headers)).value
         run_id = _at(answer, self._fields["runId"]) if isinstance(answer, Mapping) else None
         if isinstance(run_id, str | int) and not isinstance(run_id, bool) and run_id != "":
             return RemoteRun(remote_id=str(run_id))
@@ -199,28 +218,37 @@ class HttpProvider:
     async def status(self, workflow_id: str, remote_id: str) -> RemoteStatus:
         method, path = self._endpoint("status", id=workflow_id, run=remote_id)
         answer = await self._ask(method, path)
-        if not isinstance(answer, Mapping):
+        if not isinstance(answer.value, Mapping):
             raise ProviderError(f"the provider '{self.name}' did not answer with the state of a run")
-        return self._status(answer)
+        return self._status(answer.value, retry_after(answer.headers))
 
-    def _status(self, answer: Mapping[str, Json]) -> RemoteStatus:
+    def _status(self, answer: Mapping[str, Json], pause: float | None = None) -> RemoteStatus:
         said = _at(answer, self._fields["state"])
+        state = state_of(said, self._options.states)
         return RemoteStatus(
-            state=state_of(said, self._options.states),
+            state=state,
             output=_at(answer, self._fields["output"]),
-            error=hidden(error_of(_at(answer, self._fields["error"])), self._secrets),
+            error=self._error(_at(answer, self._fields["error"])) if state == "failed" else None,
             progress=read_progress(_at(answer, self._fields["progress"])),
             said=said if isinstance(said, str) else "",
+            is_known=meaning_of(said, self._options.states) is not None,
+            retry_after=pause,
         )
 
-    async def cancel(self, workflow_id: str, remote_id: str) -> str:
+    def _error(self, raw: Json) -> RemoteError | None:
+        error = read_error(raw)
+        return error and hidden_error(error, self._secrets)
+
+    async def cancel(self, workflow_id: str, remote_id: str) -> RemoteState | None:
         if not remote_id:
-            raise ProviderError(f"the provider '{self.name}' did not say which run it started: it may be running there")
+            raise NotSupported(f"The provider '{self.name}' did not say which run it started.", provider=self.name)
         method, path = self._endpoint("cancel", id=workflow_id, run=remote_id)
-        answer = await self._ask(method, path, body={} if method != "DELETE" else None)
-        if isinstance(answer, Mapping) and answer.get("cancelled") is False:
-            raise ProviderError(f"the provider '{self.name}' says that it did not cancel run {remote_id}")
-        return f"the provider '{self.name}' cancelled run {remote_id}"
+        answer = (await self._ask(method, path, body={} if method != "DELETE" else None)).value
+        if not isinstance(answer, Mapping):
+            return None
+        if isinstance(is_cancelled := answer.get("cancelled"), bool):
+            return "cancelled" if is_cancelled else "running"
+        return self._status(answer).state if _at(answer, self._fields["state"]) is not None else None
 
     async def aclose(self) -> None:
         """Close, once nothing is at work here: a run goes on to its end by the settings that it began with."""
@@ -269,20 +297,26 @@ class HttpProvider:
 
     async def _ask(
         self, method: str, path: str, *, body: Json = None, headers: Mapping[str, str] | None = None
-    ) -> Json:
+    ) -> Answer:
         """The answer of the service, decoded. Raises `ProviderError` without anything secret in it."""
         self._at_work += 1
         try:
             return await self._exchange(method, path, body, dict(headers or {}))
         except ProviderError as problem:
-            told = hidden(str(problem), self._secrets)
-            raise ProviderError(told, maybe_started=problem.maybe_started, is_lasting=problem.is_lasting) from None
+            raise ProviderError(
+                hidden(str(problem), self._secrets),
+                maybe_started=problem.maybe_started,
+                status=problem.status,
+                error=problem.error and hidden_error(problem.error, self._secrets),
+                retry_after=problem.retry_after,
+                is_unreadable=problem.is_unreadable,
+            ) from None
         finally:
             self._at_work -= 1
             if self._is_left:
                 await self.aclose()
 
-    async def _exchange(self, method: str, path: str, body: Json, headers: dict[str, str]) -> Json:
+    async def _exchange(self, method: str, path: str, body: Json, headers: dict[str, str]) -> Answer:
         import httpx2  # noqa: PLC0415 - as above
 
         who = f"the provider '{self.name}'"
@@ -294,9 +328,9 @@ class HttpProvider:
                 client.stream(method, address, json=body, headers=headers) as response,
             ):
                 data = await self._read(response)
-                status = response.status_code
+                status, received = response.status_code, dict(response.headers)
         except NotSet as problem:
-            raise ProviderError(str(problem), is_lasting=True) from None
+            raise ProviderError(str(problem)) from None
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as problem:
             raise ProviderError(f"{who} cannot be reached at {self._place()}: {_cause(problem)}") from None
         except (httpx2.TimeoutException, TimeoutError):
@@ -305,11 +339,17 @@ class HttpProvider:
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as problem:
             raise ProviderError(f"{who} cannot be asked: {_cause(problem)}", maybe_started=True) from None
         if not 200 <= status < 300:
-            is_clear = 400 <= status < 500 and status not in (408, 429)
-            told = f"{who} answered with HTTP status {status}{_said(data)}"
-            raise ProviderError(told, maybe_started=status >= 500, is_lasting=is_clear)
+            error = _refusal(status, data)
+            said = f": {' '.join(error.message.split())[:MOST_TOLD]}" if error.message else ""
+            raise ProviderError(
+                f"{who} answered with HTTP status {status}{said}",
+                maybe_started=status >= 500,
+                status=status,
+                error=error,
+                retry_after=retry_after(received),
+            )
         try:
-            return msgspec.json.decode(data) if data.strip() else None
+            return Answer(msgspec.json.decode(data) if data.strip() else None, status, received)
         except (msgspec.DecodeError, RecursionError):
             raise ProviderError(f"{who} did not answer with JSON", maybe_started=True) from None
 
@@ -317,8 +357,10 @@ class HttpProvider:
         data = bytearray()
         async for chunk in response.aiter_bytes():
             data += chunk
-            if len(data) > MOST_BYTES:
-                raise ProviderError(f"the provider '{self.name}' answered with more than {MOST_BYTES:,} bytes")
+            if len(data) > MAX_BYTES:
+                is_done = 200 <= response.status_code < 300
+                told = f"the provider '{self.name}' answered with more than {MAX_BYTES:,} bytes"
+                raise ProviderError(told, maybe_started=True, is_unreadable=is_done)
         return bytes(data)
 
 
@@ -352,18 +394,29 @@ def _with_values(body: Json, values: Mapping[str, Json]) -> Any:
     return [_with_values(item, values) for item in body] if isinstance(body, list) else body
 
 
-def _said(data: bytes) -> str:
-    """What a refusal says, in a few words."""
+def _refusal(status: int, data: bytes) -> RemoteError:
+    """What a refusal says; its code is the HTTP status where the body has none."""
     try:
         answer = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError):
-        return ""
-    told = (
-        error_of(answer.get("error") or answer.get("message") or answer.get("detail"))
-        if isinstance(answer, Mapping)
-        else ""
-    )
-    return f": {' '.join(told.split())[:MOST_TOLD]}" if told else ""
+        return RemoteError(code=str(status))
+    error = (read_error(answer) if isinstance(answer, Mapping) else None) or RemoteError()
+    return msgspec.structs.replace(error, code=error.code or str(status))
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """How many seconds a response asks us to wait: a number, or a date."""
+    said = headers.get("retry-after", "").strip()
+    try:
+        seconds = float(said) if said else None
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(said).timestamp() - time.time()
+        except (ValueError, TypeError):
+            return None
+    if seconds is None or not math.isfinite(seconds):
+        return None
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 
 
 def _cause(problem: BaseException) -> str:

@@ -17,10 +17,10 @@ from workflowlookup.providers.provider import (
     ProviderError,
     RemoteRun,
     RemoteStatus,
-    error_of,
+    read_error,
     read_progress,
 )
-from workflowlookup.providers.states import state_of
+from workflowlookup.providers.states import RemoteState, meaning_of, state_of
 
 if TYPE_CHECKING:
     from workflowlookup.providers.upstream import CallResult, Upstreams
@@ -40,6 +40,8 @@ class McpProvider:
         self.name = config.name
         self.interval = self._options.interval
         self.idempotent = self._options.idempotent
+        self.max_concurrent = self._options.max_concurrent
+        self.timeout_seconds = self._options.timeout_seconds
         self._server = self._options.server or config.name
         self._upstreams = upstreams
         self._offered: frozenset[str] | None = None
@@ -83,7 +85,7 @@ class McpProvider:
         call = self._upstreams.call(self._server, tool, arguments, key=key, on_progress=on_progress)
         answer = await self._reached(call)
         if answer.is_error:
-            return RemoteRun(remote_id="", result=RemoteStatus(state="failed", error=answer.text))
+            return RemoteRun(remote_id="", result=RemoteStatus(state="failed", error=answer.error))
         return RemoteRun(remote_id="", result=_completed(answer.value))
 
     async def status(self, workflow_id: str, remote_id: str) -> RemoteStatus:
@@ -92,13 +94,18 @@ class McpProvider:
             raise ProviderError(f"the provider '{self.name}' did not answer with the state of a run")
         return _status(value)
 
-    async def cancel(self, workflow_id: str, remote_id: str) -> str:
+    async def cancel(self, workflow_id: str, remote_id: str) -> RemoteState | None:
         if not remote_id:  # the start itself was under way
-            return (await self._upstreams.stop(self._server)).told
+            stopped = await self._upstreams.stop(self._server)
+            if stopped.stopped:
+                return "cancelled"
+            raise NotSupported(f"{stopped.told[:1].upper()}{stopped.told[1:]}.", provider=self.name)
         value = await self._ask("cancel", self._options.cancel, workflow_id, remote_id)
-        if isinstance(value, Mapping) and value.get("cancelled") is False:
-            raise ProviderError(f"the provider '{self.name}' says that it did not cancel run {remote_id}")
-        return f"the provider '{self.name}' cancelled run {remote_id}"
+        if not isinstance(value, Mapping):
+            return None
+        if isinstance(is_cancelled := value.get("cancelled"), bool):
+            return "cancelled" if is_cancelled else "running"
+        return _status(value).state if _has_state(value) else None
 
     async def aclose(self) -> None:
         """Nothing: the session belongs to the upstreams."""
@@ -128,7 +135,8 @@ class McpProvider:
 def _value(answer: "CallResult", tool: str, provider: str) -> Json:
     """What a tool answered as a value: structured content, or JSON in its text, or the text."""
     if answer.is_error:
-        raise ProviderError(f"the tool '{tool}' of the provider '{provider}' failed: {answer.text[:500]}")
+        told = f"the tool '{tool}' of the provider '{provider}' failed: {answer.text[:500]}"
+        raise ProviderError(told, error=answer.error)
     value = answer.structured
     if value is None:
         try:
@@ -147,13 +155,14 @@ def _has_state(said: Mapping[str, Json]) -> bool:
 def _status(said: Mapping[str, Json]) -> RemoteStatus:
     word = said.get("status") or said.get("state")
     state = state_of(word)
-    error = next((error_of(said[name]) for name in ERRORS if said.get(name)), "") if state != "completed" else ""
+    error = next((read_error(said[name]) for name in ERRORS if said.get(name)), None) if state == "failed" else None
     return RemoteStatus(
         state=state,
         output=next((said[name] for name in OUTPUTS if name in said), None),
-        error=error if state != "running" else "",
+        error=error,
         progress=read_progress(said.get("progress")),
         said=word if isinstance(word, str) else "",
+        is_known=meaning_of(word) is not None,
     )
 
 

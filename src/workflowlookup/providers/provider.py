@@ -4,27 +4,47 @@ All of it happens on the worker's loop. What goes wrong raises `ProviderError` w
 do raises `NotSupported`. A start is never sent twice by a provider: only the caller knows whether that would do harm.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from workflowlookup.core.events import RemoteError
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.values import Json
+from workflowlookup.providers.config import hidden
 from workflowlookup.providers.states import RemoteState
 
 OnProgress: TypeAlias = Callable[[Progress], None]
+
+MAX_RETRY_AFTER: Final = 60.0
+"""The longest pause in seconds that another system can ask for."""
 
 
 class ProviderError(Exception):
     """The provider did not do what it was asked; the text says what, for people."""
 
-    def __init__(self, told: str, *, maybe_started: bool = False, is_lasting: bool = False) -> None:
-        super().__init__(told)
+    def __init__(  # noqa: PLR0913 - all that is known of a failure
+        self,
+        message: str,
+        *,
+        maybe_started: bool = False,
+        status: int = 0,
+        error: RemoteError | None = None,
+        retry_after: float | None = None,
+        is_unreadable: bool = False,
+    ) -> None:
+        super().__init__(message)
         self.maybe_started = maybe_started
         """Of a start: whether a run may be there all the same, because no clear refusal came back."""
-        self.is_lasting = is_lasting
-        """Whether asking again would be answered the same: the run is not known there, or we may not ask."""
+        self.status = status
+        """The HTTP status of a refusal."""
+        self.error = error
+        """What the provider said, where it said something."""
+        self.retry_after = retry_after
+        """How many seconds it asks to be left alone, at most `MAX_RETRY_AFTER`."""
+        self.is_unreadable = is_unreadable
+        """Whether it did what it was asked, and its answer is more than can be read."""
 
 
 class RemoteRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,10 +61,15 @@ class RemoteStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     state: RemoteState
     output: Json = None
-    error: str = ""
+    error: RemoteError | None = None
+    """Of a run that failed."""
     progress: Progress | None = None
     said: str = ""
     """The provider's own word for the state."""
+    is_known: bool = True
+    """Whether that word is one of those that are known here."""
+    retry_after: float | None = None
+    """How many seconds it asks to be left alone before the next question."""
 
 
 class Provider(Protocol):
@@ -62,6 +87,14 @@ class Provider(Protocol):
         """Whether a start with the same key, sent twice, is one run there."""
 
     @property
+    def max_concurrent(self) -> int:
+        """How many of its runs the server follows at once; 0 when it has no limit of its own."""
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        """How long a run may take, unless its step says otherwise."""
+
+    @property
     def can(self) -> frozenset[str]:
         """Which of "start", "status" and "cancel" it can."""
 
@@ -75,8 +108,8 @@ class Provider(Protocol):
 
     async def status(self, workflow_id: str, remote_id: str) -> RemoteStatus: ...
 
-    async def cancel(self, workflow_id: str, remote_id: str) -> str:
-        """Have a run stopped; what came of it, as a sentence. Raises `ProviderError` when it could not be stopped.
+    async def cancel(self, workflow_id: str, remote_id: str) -> RemoteState | None:
+        """Ask for a run to be stopped; its state as the answer has it, None when the answer does not say.
 
         Without a `remote_id`: what was under way in a `start` that has just been cancelled.
         """
@@ -100,10 +133,51 @@ def read_progress(raw: Json) -> Progress | None:
     return Progress(float(done), float(total) if is_number else None, told)
 
 
-def error_of(raw: Json) -> str:
-    """What a provider says went wrong, as text."""
-    if isinstance(raw, Mapping):
-        raw = next((raw[name] for name in ("message", "reason", "detail", "error") if raw.get(name)), raw)
-    if raw is None or raw == "":
-        return ""
-    return raw if isinstance(raw, str) else msgspec.json.encode(raw).decode()[:2_000]
+_CODES: Final = ("code", "errorCode", "error_code", "status", "type")
+_MESSAGES: Final = ("message", "reason", "detail", "error", "title")
+_DETAILS: Final = ("details", "detail", "data", "errors", "stack", "trace")
+
+
+def read_error(raw: Json) -> RemoteError | None:
+    """What a provider says went wrong, in any of the forms in which it comes; None when it says nothing."""
+    if raw is None or raw in ("", {}, []):
+        return None
+    if isinstance(raw, str):
+        return RemoteError(message=raw)
+    if not isinstance(raw, Mapping):
+        return RemoteError(message=_as_text(raw), detail=raw)
+    message = next((raw[name] for name in _MESSAGES if raw.get(name)), None)
+    if isinstance(message, Mapping):  # {"error": {"code": …, "message": …}}
+        return read_error(message)
+    code = next((raw[name] for name in _CODES if isinstance(raw.get(name), str | int)), "")
+    detail = next((raw[name] for name in _DETAILS if raw.get(name) and raw[name] is not message), None)
+    rest = raw.keys() - {*_CODES, *_MESSAGES}
+    return RemoteError(
+        code=str(code),
+        message=_as_text(raw if message is None else message),
+        detail=detail if detail is not None else {name: raw[name] for name in raw if name in rest} or None,
+    )
+
+
+def hidden_error(error: RemoteError, secrets: Collection[str]) -> RemoteError:
+    """What another system said about a failure, without our secrets."""
+    if not secrets:
+        return error
+
+    def clean(value: Json) -> Json:
+        if isinstance(value, str):
+            return hidden(value, secrets)
+        if isinstance(value, Mapping):
+            return {hidden(name, secrets): clean(item) for name, item in value.items()}
+        return [clean(item) for item in value] if isinstance(value, list) else value
+
+    return RemoteError(
+        code=hidden(error.code, secrets),
+        message=hidden(error.message, secrets),
+        detail=clean(error.detail),
+        output=clean(error.output),
+    )
+
+
+def _as_text(value: Json) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from workflowlookup.core.events import RemoteError
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.acknowledging import acknowledge_at_once
 from workflowlookup.providers.config import NotSet, ServerConfig, expanded, hidden, server_secrets
 from workflowlookup.providers.foreign_logs import join_log
-from workflowlookup.providers.provider import OnProgress
+from workflowlookup.providers.provider import OnProgress, hidden_error, read_error
 
 if TYPE_CHECKING:
     import httpx2
@@ -51,6 +52,16 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     structured: Json = None
     is_error: bool = False
+    code: str = ""
+    """Of an error of the protocol."""
+
+    @property
+    def error(self) -> RemoteError:
+        """The failure of a tool, as it told it."""
+        if self.code:
+            return RemoteError(code=self.code, message=self.text, detail=self.structured)
+        said = read_error(self.structured)
+        return RemoteError(code=said.code if said else "", message=self.text, detail=self.structured)
 
     @property
     def value(self) -> Json:
@@ -64,6 +75,8 @@ class Stopped(msgspec.Struct, frozen=True):
     stopped: bool
     told: str
     """A sentence without its end."""
+    is_pending: bool = False
+    """Whether that is not known yet, so that it is worth another attempt."""
 
 
 class Upstreams:
@@ -99,7 +112,7 @@ class Upstreams:
             except MCPError as problem:
                 if link.is_lost(problem):
                     raise
-                return link.refusal(f"{problem.message} (code {problem.code})")
+                return link.refusal(problem.message, problem.data, code=str(problem.code))
             except (ValueError, RuntimeError) as problem:  # what it sent is not what the protocol or its schema says
                 return link.refusal(_misfit(problem))
             result = _result(answer)
@@ -122,16 +135,15 @@ class Upstreams:
     async def stop(self, server: str) -> Stopped:
         """After a call was cancelled: kill the server when it is a process of ours that does nothing else.
 
-        It is started again when it is next needed.
+        It is started again when it is next needed. MCP has no answer to a cancellation: of any other server it is not
+        known whether it stopped.
         """
         link = self._links.get(server)
-        told = f"the MCP server '{server}' was told to stop"
-        if link is None or link.child is None or link.child.pid is None:
-            return Stopped(
-                stopped=link is not None, told=told if link else f"the MCP server '{server}' was not running"
-            )
-        if link.at_work:
-            return Stopped(stopped=True, told=told)
+        told = f"the MCP server '{server}' was asked to stop"
+        unknown = f"{told}, and MCP has no answer to that: it may still be at work on it"
+        if link is None or link.child is None or link.child.pid is None or link.at_work:
+            gone = f"the MCP server '{server}' is not connected: it may still be at work on it"
+            return Stopped(stopped=False, told=unknown if link else gone)
         del self._links[server]
         pid = link.child.pid
         await asyncio.sleep(_GRACE_SECONDS)  # for one that obeys
@@ -251,9 +263,10 @@ class _Link:
         cause = hidden(cause, self._secrets)
         return ProviderAway(f"The MCP server '{name}' does not answer: {cause}.", server=name, cause=cause)
 
-    def refusal(self, text: str, structured: Json = None) -> CallResult:
-        """What a tool says went wrong, without what only the server should know."""
-        return CallResult(text=hidden(text, self._secrets), structured=structured, is_error=True)
+    def refusal(self, text: str, structured: Json = None, *, code: str = "") -> CallResult:
+        """What a tool says went wrong, without our secrets."""
+        clean = hidden_error(RemoteError(code=code, message=text, detail=structured), self._secrets)
+        return CallResult(text=clean.message, structured=clean.detail, is_error=True, code=code)
 
     async def retire(self) -> None:
         """Close, once nothing is at work here."""

@@ -20,6 +20,7 @@ from workflowlookup.core.events import (
     ConfirmationAsked,
     ConfirmationDenied,
     ConfirmationGiven,
+    EndUnknown,
     Event,
     LoopEntered,
     LoopIterated,
@@ -81,7 +82,7 @@ def _fits(event: Event, workflow: Workflow, current: str) -> bool:
             return find_step(workflow, step_id) is not None
         case LoopEntered(loop_id=loop_id) | LoopIterated(loop_id=loop_id) | LoopLeft(loop_id=loop_id):
             return isinstance(find_step(workflow, loop_id), LoopStep)
-        case CallBegun() | CallAcknowledged() | CallProgressed() | CallFailed() | CallStopped():
+        case CallBegun() | CallAcknowledged() | CallProgressed() | CallFailed() | CallStopped() | EndUnknown():
             return event.step_id == current != ""
         case OutputRefused() | ConfirmationAsked() | ConfirmationGiven() | ConfirmationDenied():
             return event.step_id == current != ""

@@ -5,6 +5,7 @@ somebody was faster, and the call is decided anew. An answer is given only after
 """
 
 import contextlib
+import logging
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
@@ -13,7 +14,7 @@ import msgspec
 
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Draft, Moment
-from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Record, Started
+from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Failed, Record, RemoteError, Started
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, State, Waiting, apply, fold, submission_key
@@ -22,6 +23,8 @@ from workflowlookup.errors import InvalidParams, RunDamaged, RunNotFound, RunSta
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.foreign import refuse_foreign
 from workflowlookup.runs.journal import Conflict, Journal, Mark, Query, Summary, summarise
+
+log = logging.getLogger(__name__)
 
 MOST_KEPT: Final = 64
 """How many runs are kept folded; the others are folded when they are asked for."""
@@ -196,21 +199,54 @@ class Runs:
         return self._call(run_id, step_id, by, lambda run, at: advance.finish_call(run, output, value, at))
 
     def fail_call(  # noqa: PLR0913 - what is known of a failure
-        self, run_id: str, step_id: str, reason: str, *, is_final: bool = False, timed_out: bool = False, by: str = ""
+        self,
+        run_id: str,
+        step_id: str,
+        reason: str,
+        *,
+        error: RemoteError | None = None,
+        is_final: bool = False,
+        timed_out: bool = False,
+        may_run: bool = False,
+        is_running: bool = False,
+        by: str = "",
     ) -> Run:
         """The run after its call came to nothing: the call is due again, or the run has failed."""
 
         def decide(run: Run, at: Moment) -> Draft:
-            return advance.fail_call(run, reason, at, is_final=is_final, timed_out=timed_out)
+            return advance.fail_call(
+                run,
+                reason,
+                at,
+                error=error,
+                is_final=is_final,
+                timed_out=timed_out,
+                may_run=may_run,
+                is_running=is_running,
+            )
 
         return self._call(run_id, step_id, by, decide)
 
-    def stop_call(self, run_id: str, step_id: str, stopped: bool, told: str, *, by: str = "") -> Run:  # noqa: FBT001
-        """The run, which is over, with what became of its call; as it is when that was said before."""
+    def lose_call(self, run_id: str, step_id: str, reason: str, *, by: str = "") -> Run:
+        """The run after its call was started and nobody can be asked how it ended."""
+        return self._call(run_id, step_id, by, lambda run, at: advance.lose_call(run, reason, at))
+
+    def stop_call(  # noqa: PLR0913 - what became of it
+        self,
+        run_id: str,
+        step_id: str,
+        stopped: bool,  # noqa: FBT001
+        told: str,
+        *,
+        is_pending: bool = False,
+        by: str = "",
+    ) -> Run:
+        """The run, which is over, with what became of its call; as it is when nothing new is known."""
 
         def decide(run: Run, at: Moment) -> Draft | Run:
-            is_told = run.calling is not None and run.calling.stopped is not None
-            return run if is_told else advance.stop_call(run, stopped, told, at)
+            before = run.calling.stopped if run.calling is not None else None
+            is_known = before is not None and (not before.is_pending or (is_pending and before.told == told))
+            return run if is_known else advance.stop_call(run, stopped, told, at, is_pending=is_pending)
 
         return self._call(run_id, step_id, by, decide)
 
@@ -359,7 +395,8 @@ class Runs:
             at = _moment(max(self._clock(), run.updated), by)
             expired = advance.expire(run, Moment(time=at.time))
             if expired is not None:
-                self._store(run.sequence, expired)
+                if self._store(run.sequence, expired) and isinstance(expired.run.end, Failed):
+                    log.warning("run %s is out of time: %s", run_id, expired.run.end.reason)
                 continue
             start_budget()
             try:

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from workflowlookup.core.advance import MOST_SAID, remedy_of
 from workflowlookup.core.events import Failed
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run, State, Waiting
+from workflowlookup.core.values import brief
 from workflowlookup.errors import ExecutionFailed, StorageError, WorkflowLookupError
 from workflowlookup.tools.registry import Ask, Caller, Later, Result, Services
-from workflowlookup.tools.run_answers import stopped_in, title_of
+from workflowlookup.tools.run_answers import remote_error, stopped_in, title_of
 
 if TYPE_CHECKING:
     from workflowlookup.core.events import CallProgressed
@@ -72,7 +74,8 @@ class _Waiter:
         return self.answer(run)
 
     def answer(self, run: Run) -> Result | Ask | None:
-        if is_at_work(run) or (run.needs_stop and not self._is_late()):
+        is_stopping = run.needs_stop and run.calling is not None and run.calling.stopped is None
+        if is_at_work(run) or (is_stopping and not self._is_late()):
             return None
         if self._fails and run.state in (State.FAILED, State.CANCELLED):
             raise failure_of(run)
@@ -132,11 +135,16 @@ def failure_of(run: Run) -> ExecutionFailed:
     stopped = stopped_in(run)
     data: dict[str, Json] = {"runId": run.id, "state": run.state}
     if isinstance(end, Failed):
-        data |= {"reason": reason, "remedy": end.remedy, "timedOut": end.timed_out}
-        told = [f"Run '{run.id}' failed: {reason}", end.remedy]
+        data |= {"reason": reason, "remedy": remedy_of(run), "timedOut": end.timed_out}
+        if error := remote_error(run):
+            data["error"] = error
+        parts = [
+            f"{name.capitalize()}: {brief(error[name], MOST_SAID)}" for name in ("detail", "output") if name in error
+        ]
+        told = [f"Run '{run.id}' failed: {reason}", *parts, remedy_of(run)]
     else:
         data |= {"reason": reason, "timedOut": False}
-        told = [f"Run '{run.id}' was cancelled{f': {reason}' if reason else ''}"]
+        told = [f"Run '{run.id}' was cancelled{f': {reason}' if reason else ''}", remedy_of(run) if run.may_run else ""]
     if stopped:
         data["stopped"] = stopped
     told += [str(entry["told"]) for entry in stopped]

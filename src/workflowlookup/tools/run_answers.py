@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.advance import loops_to_end
+from workflowlookup.core.advance import loops_to_end, remedy_of
 from workflowlookup.core.calls import call_arguments, name_call
-from workflowlookup.core.events import Failed, OutputAccepted, OutputRefused
+from workflowlookup.core.events import EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.guidance import filler
 from workflowlookup.core.model import PromptStep
 from workflowlookup.core.navigation import MOST_SKIPPED, Skipped, explain_skip, find_step
@@ -22,6 +22,7 @@ from workflowlookup.tools.registry import Ask, Caller, Services
 from workflowlookup.tools.workflow_next import tell, tell_need
 from workflowlookup.tools.workflow_validate import REVIEW
 
+CANCELLED: Final = "Start a new one with workflow_start if it is wanted again."
 MOST_SHOWN: Final = 1_000
 """How many characters of an output a person is shown with a question."""
 
@@ -159,19 +160,29 @@ def _end(run: Run) -> dict[str, Json]:
         return {**reply, "next": "The run is complete: tell the user the outcome. workflow_status has the results."}
     stopped = stopped_in(run)
     what = {"stopped": stopped} if stopped else {}
+    remedy = remedy_of(run)
     if isinstance(run.end, Failed):
         error = {
             "reason": run.end.reason,
-            "remedy": run.end.remedy,
+            "remedy": remedy,
             **({"timedOut": True} if run.end.timed_out else {}),
+            **remote_error(run),
         }
-        return {"error": error, **what, "next": f"The run failed: tell the user why. {run.end.remedy}"}
+        return {"error": error, **what, "next": f"The run failed: tell the user why. {remedy}"}
     reason = {"reason": run.end.reason} if run.end and run.end.reason else {}
-    return {
-        **reason,
-        **what,
-        "next": "The run is cancelled: stop. Start a new one with workflow_start if it is wanted again.",
-    }
+    if isinstance(run.end, EndUnknown):
+        return {**reason, "next": f"It was started, and its end cannot be known here. {remedy}"}
+    doubt = f"Its call may still be running. {remedy}" if run.may_run else CANCELLED
+    return {**reason, **what, "next": f"The run is cancelled: stop. {doubt}"}
+
+
+def remote_error(run: Run) -> dict[str, Json]:
+    """What another system said about the failure that a run ended with: code, message, detail and output."""
+    call = run.calling
+    if call is None or call.error is None:
+        return {}
+    said: dict[str, Json] = msgspec.to_builtins(call.error)
+    return said
 
 
 def stopped_in(run: Run) -> list[dict[str, Json]]:

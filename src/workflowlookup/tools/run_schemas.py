@@ -6,7 +6,7 @@ from typing import Final
 from workflowlookup.core.values import Json
 from workflowlookup.tools.registry import GUIDANCE_SCHEMA, STEP_SCHEMA, TEXTS, VERDICT_SCHEMA
 
-STATES: Final = ["queued", "running", "waiting", "completed", "failed", "cancelled"]
+STATES: Final = ["queued", "running", "waiting", "completed", "failed", "cancelled", "unknown"]
 
 PROGRESS_SCHEMA: Final[Mapping[str, Json]] = {
     "type": "object",
