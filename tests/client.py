@@ -34,6 +34,7 @@ class Server:
     ) -> None:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
         clean |= {"HOME": str(home)}
+        (home / "project" / ".git").mkdir(parents=True, exist_ok=True)
         if directory is not None:
             clean |= {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
         self.process = Popen(
@@ -41,7 +42,7 @@ class Server:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            cwd=home,
+            cwd=home / "project",
             env=clean | (environment or {}),
         )
         self._ids = itertools.count(1)

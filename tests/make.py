@@ -35,3 +35,10 @@ def write(directory: Path, content: dict[str, Any], name: str | None = None) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content), encoding="utf-8")
     return path
+
+
+def settings_file(home: Path) -> Path:
+    """The user's own settings file, in a directory that is there."""
+    file = home / ".config" / "workflowlookup" / "workflowlookup.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file

@@ -14,21 +14,23 @@ LAYERS = {
     "core": 1,
     "access": 1,
     "web": 1,
-    "library": 2,
-    "runs": 2,
-    "providers": 3,
-    "execution": 4,
-    "tools": 5,
-    "protocol": 6,
-    "transport": 7,
-    "console": 7,
-    "settings": 7,
-    "logs": 7,
-    "app": 8,
-    "cli": 9,
-    "__main__": 10,
+    "repository": 1,
+    "trust": 2,
+    "library": 3,
+    "runs": 3,
+    "providers": 4,
+    "execution": 5,
+    "tools": 6,
+    "protocol": 7,
+    "transport": 8,
+    "console": 8,
+    "settings": 8,
+    "logs": 8,
+    "app": 9,
+    "cli": 10,
+    "__main__": 11,
 }
-"""errors <- core, access, web <- library, runs <- providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
+"""errors <- core, access, web, repository <- trust <- library, runs <- providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
 
 
 def imports_of(path: Path):

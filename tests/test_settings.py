@@ -9,10 +9,14 @@ from workflowlookup.settings import SETTINGS, Live, Settings, SettingsError, iss
 
 @pytest.fixture
 def read(tmp_path, monkeypatch):
+    """Reads the settings for a project beside the user's own file, if there is one."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "project").mkdir()
 
     def read_here(flags=None, environment=None, config=None):
-        return read_settings(flags or {}, environment or {}, directory=str(tmp_path), config=config)
+        own = tmp_path / "workflowlookup.toml"
+        config = config or (str(own) if own.exists() else None)
+        return read_settings(flags or {}, environment or {}, directory=str(tmp_path / "project"), config=config)
 
     return read_here
 
@@ -103,6 +107,7 @@ def test_directories_that_a_file_names_lie_beside_it(read, tmp_path):
 
 def test_the_table_and_the_struct_have_the_same_settings():
     others = ("origins", "servers", "providers", "left_out", "candidates", "read_again")
+    others += ("brought", "ignored", "trust", "project_around")
 
     assert [setting.name for setting in SETTINGS] == [name for name in Settings.__struct_fields__ if name not in others]
 
@@ -262,7 +267,7 @@ def test_what_is_in_the_environment_is_filled_in_when_it_is_used():
 
 
 def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(read, tmp_path):
-    file = tmp_path / "workflowlookup.toml"
+    file = tmp_path / "project" / "workflowlookup.toml"
     live = Live(read())
     assert live.look(is_asked=True) is None
 

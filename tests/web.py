@@ -55,6 +55,7 @@ class WebServer:
     ) -> None:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
         clean |= {"HOME": str(home)}
+        (home / "project" / ".git").mkdir(parents=True, exist_ok=True)
         if directory is not None:
             clean |= {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
         self.process = Popen(
@@ -62,7 +63,7 @@ class WebServer:
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=home,
+            cwd=home / "project",
             env=clean | (environment or {}),
         )
         self.logged: list[str] = []

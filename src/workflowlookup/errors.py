@@ -159,6 +159,10 @@ class SecurityError(WorkflowLookupError):
     code, message = -32007, "Security error"
 
 
+class Untrusted(SecurityError):
+    """Something that a repository brought would run, and nobody has trusted it; `untrusted` names each entry."""
+
+
 class ExecutionFailed(WorkflowLookupError):
     """A run that somebody waits for ended without being completed; `data` says how, and what was stopped beneath it."""
 

@@ -1,8 +1,9 @@
-"""Settings: one table, read from flags, then the environment, then `workflowlookup.toml`, then defaults.
+"""Settings: one table, read from flags, then the environment, then the project's file, then the user's, then defaults.
 
-A setting is a row of `SETTINGS`. Its flag is `--name`, its variable `WORKFLOWLOOKUP_NAME`, its key in the file `name`.
-Other systems are tables of the file: `[mcpServers.NAME]` and `[providers.NAME]`. While a server runs, `Live` reads the
-settings again when their file has changed.
+A setting is a row of `SETTINGS`. Its flag is `--name`, its variable `WORKFLOWLOOKUP_NAME`, its key in a file `name`.
+Other systems are tables of a file: `[mcpServers.NAME]` and `[providers.NAME]`. A file that a repository brought counts
+setting by setting over the user's own, and where it could do harm only when the user has trusted it (`trust`). While a
+server runs, `Live` reads the settings again when a file has changed.
 """
 
 import logging
@@ -14,8 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from workflowlookup.repository import Project, configuration_directory, find_project, is_inside
+
 if TYPE_CHECKING:
     from workflowlookup.providers.config import Plan, ProviderConfig, ServerConfig
+    from workflowlookup.trust import Entry, Store
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +153,52 @@ def one_of(*options: str) -> Callable[[object], str]:
     return parse
 
 
+# ── what a repository may set ───────────────────────────────────────────────────────────────────────────────────
+
+Rule = Callable[[Any, Any, Project], bool]
+"""Whether a value in a repository's file needs trust: from the value that holds without it, and that value."""
+
+
+def always(_: Any, __: Any, ___: Project) -> bool:
+    """It starts something, or says where data goes or who may come in."""
+    return True
+
+
+def never(_: Any, __: Any, ___: Project) -> bool:
+    """Any value that can be parsed does no harm."""
+    return False
+
+
+def to_switch_on(held: bool, wanted: bool, _: Project) -> bool:  # noqa: FBT001 - the values of a setting
+    """A repository may switch it off."""
+    return wanted and not held
+
+
+def to_loosen(*order: str) -> Rule:
+    """A repository may only go up in this order."""
+    return lambda held, wanted, _: order.index(wanted) < order.index(held)
+
+
+def to_ask_more_often(held: float, wanted: float, _: Project) -> bool:
+    """A repository may have other systems asked less often, or never (0)."""
+    return wanted != 0 and (held == 0 or wanted < held)
+
+
+def to_include_more(held: Sequence[str], wanted: Sequence[str], _: Project) -> bool:
+    """A repository may choose where the user chose nothing, or fewer of the user's patterns."""
+    return bool(held) and not (wanted and set(wanted) <= set(held))
+
+
+def to_exclude_less(held: Sequence[str], wanted: Sequence[str], _: Project) -> bool:
+    """A repository may exclude more."""
+    return not set(held) <= set(wanted)
+
+
+def to_leave_the_project(_: Sequence[str], wanted: Sequence[str], project: Project) -> bool:
+    """A repository may name directories of its own."""
+    return not all(is_inside(path, project.root) for path in wanted)
+
+
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table."""
 
@@ -156,6 +206,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     default: Any
     parse: Callable[[object], Any]
     help: str
+    needs_trust: Rule
+    """When a value in a file that a repository brought counts only after the user trusted it."""
     is_live: bool = False
     """Whether a change in the file takes effect while the server runs."""
 
@@ -166,25 +218,46 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SETTINGS: Final[tuple[Setting, ...]] = (
-    Setting(name="bundled", default=True, parse=boolean, help="Offer the workflows that come with the package."),
-    Setting(name="user", default=True, parse=boolean, help="Offer the workflows in ~/.workflowlookup/workflows."),
-    Setting(name="project", default=True, parse=boolean, help="Offer the workflows in ./.workflowlookup/workflows."),
+    Setting(
+        name="bundled",
+        default=True,
+        parse=boolean,
+        needs_trust=to_switch_on,
+        help="Offer the workflows that come with the package.",
+    ),
+    Setting(
+        name="user",
+        default=True,
+        parse=boolean,
+        needs_trust=to_switch_on,
+        help="Offer the workflows in ~/.workflowlookup/workflows.",
+    ),
+    Setting(
+        name="project",
+        default=True,
+        parse=boolean,
+        needs_trust=to_switch_on,
+        help="Offer the workflows in ./.workflowlookup/workflows.",
+    ),
     Setting(
         name="directories",
         default=(),
         parse=paths,
+        needs_trust=to_leave_the_project,
         help="More directories with workflows; WORKFLOW_STORAGE_PATH adds to them.",
     ),
     Setting(
         name="journal",
         default="~/.local/share/workflowlookup/runs.sqlite",
         parse=place,
+        needs_trust=always,
         help="Where runs are kept: a file, or a PostgreSQL database by its URL. `$XDG_DATA_HOME` moves the default.",
     ),
     Setting(
         name="confirmation",
         default="auto",
         parse=one_of("auto", "person", "agent"),
+        needs_trust=to_loosen("agent", "auto", "person"),
         help="Whose word counts where a step needs a person: auto asks through the client if it can and else has the "
         "agent relay the answer; person takes it from the person only; agent always has it relayed.",
     ),
@@ -192,13 +265,21 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="log_level",
         default="warning",
         parse=one_of("debug", "info", "warning", "error"),
+        needs_trust=to_loosen("error", "warning", "info", "debug"),
         help="What is logged on standard error.",
     ),
-    Setting(name="log_format", default="text", parse=one_of("text", "json"), help="A log line as text or as JSON."),
+    Setting(
+        name="log_format",
+        default="text",
+        parse=one_of("text", "json"),
+        needs_trust=never,
+        help="A log line as text or as JSON.",
+    ),
     Setting(
         name="max_message_bytes",
         default=8 << 20,
         parse=whole_number(1024, 64 << 20),
+        needs_trust=never,
         help="The longest message that is read; a longer one is answered with a parse error.",
     ),
     Setting(
@@ -206,6 +287,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=True,
         parse=boolean,
         is_live=True,
+        needs_trust=to_switch_on,
         help="Offer each workflow as a tool of its own, as well.",
     ),
     Setting(
@@ -213,6 +295,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=(),
         parse=patterns,
         is_live=True,
+        needs_trust=to_include_more,
         help="Which workflows become tools: glob patterns of an id or a name, or `id:`, `name:`, `category:` or "
         "`provider:` and a pattern; all when there is none. The library's own provider is `library`.",
     ),
@@ -221,6 +304,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=(),
         parse=patterns,
         is_live=True,
+        needs_trust=to_exclude_less,
         help="Which of these do not, by the same kind of patterns.",
     ),
     Setting(
@@ -228,6 +312,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=200_000,
         parse=whole_number(1_000, 64 << 20),
         is_live=True,
+        needs_trust=never,
         help="How long the list of tools may be; when it would be longer, workflow_search and workflow_start stand for "
         "the workflow tools.",
     ),
@@ -236,6 +321,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=300.0,
         parse=seconds(0, 86_400),
         is_live=True,
+        needs_trust=to_ask_more_often,
         help="How often providers are asked what workflows they have; 0: at the start and on demand only.",
     ),
     Setting(
@@ -243,6 +329,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=300.0,
         parse=seconds(1, 86_400),
         is_live=True,
+        needs_trust=never,
         help="How long a run may take that the server or another system does alone, unless the workflow or the call "
         "says otherwise.",
     ),
@@ -251,36 +338,42 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=10,
         parse=whole_number(1, 100),
         is_live=True,
+        needs_trust=never,
         help="How many runs the server works on at once; the others are queued.",
     ),
     Setting(
         name="drain_seconds",
         default=2.0,
         parse=seconds(0, 60),
+        needs_trust=never,
         help="How long calls that are waited for may take to finish when the client goes away, or the server stops.",
     ),
     Setting(
         name="http",
         default="",
         parse=address,
+        needs_trust=always,
         help="Serve HTTP at this HOST:PORT, such as 127.0.0.1:8787, in place of standard input and output.",
     ),
     Setting(
         name="allowed_hosts",
         default=(),
         parse=names,
+        needs_trust=always,
         help="More names that clients call this server by over HTTP, with or without a port; * allows all.",
     ),
     Setting(
         name="allowed_origins",
         default=(),
         parse=names,
+        needs_trust=always,
         help="Origins of other web pages that may ask over HTTP, such as https://tools.example.com; * allows all.",
     ),
     Setting(
         name="trusted_proxies",
         default=("127.0.0.1/32", "::1/128"),
         parse=networks,
+        needs_trust=always,
         help="Addresses and networks of proxies that are believed when X-Forwarded-For says where a request is from; "
         "those who guess tokens are slowed down by it.",
     ),
@@ -288,37 +381,49 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="max_sessions",
         default=1_000,
         parse=whole_number(1, 100_000),
+        needs_trust=always,
         help="How many clients may have a session open over HTTP at once.",
     ),
     Setting(
         name="idle_seconds",
         default=1_800.0,
         parse=seconds(1, 86_400),
+        needs_trust=always,
         help="How long a session over HTTP may be unused before it is ended.",
     ),
     Setting(
         name="requests_per_minute",
         default=6_000,
         parse=whole_number(0, 10_000_000),
+        needs_trust=always,
         help="How many requests one client may send over HTTP in a minute; 0: as many as it likes.",
     ),
     Setting(
         name="oauth_issuer",
         default="",
         parse=web_address,
+        needs_trust=always,
         help="Over HTTP, take JWTs of this issuer as well as tokens of `workflowlookup token`: `iss` as it is in them.",
     ),
     Setting(
         name="oauth_audience",
         default="",
         parse=word,
+        needs_trust=always,
         help="Whom they must be for: `aud`, best the address of this server, such as https://example.com/mcp.",
     ),
-    Setting(name="oauth_jwks_url", default="", parse=web_address, help="Where the issuer publishes its keys."),
+    Setting(
+        name="oauth_jwks_url",
+        default="",
+        parse=web_address,
+        needs_trust=always,
+        help="Where the issuer publishes its keys.",
+    ),
     Setting(
         name="oauth_scopes_claim",
         default="scope",
         parse=word,
+        needs_trust=always,
         help="Where in them the scopes are (read, run, confirm, admin, or these after `workflowlookup:`); dots lead "
         "on. The word `person` there says that a person holds the token.",
     ),
@@ -326,6 +431,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="oauth_workflows_claim",
         default="",
         parse=word,
+        needs_trust=always,
         help="Where in them the patterns of workflow ids are that they are good for; without this setting, for all.",
     ),
 )
@@ -375,8 +481,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     providers: Mapping[str, "ProviderConfig"] = {}
     left_out: Mapping[str, str] = {}
     """The entries of servers and providers that cannot be used, such as "providers.shop", each with the reason."""
+    brought: tuple["Entry", ...] = ()
+    """What a repository's file brings that needs trust, and whether it is trusted is in `ignored`."""
+    ignored: tuple["Entry", ...] = ()
+    """Those of `brought` that are not trusted, and do not count."""
+    trust: "Trust"
+    """Where it is kept what the user has trusted."""
+    project_around: Project
+    """The project that they hold for."""
     candidates: tuple[str, ...] = ()
-    """The files that they may stand in, the first that is there counts."""
+    """The files that decide them."""
     read_again: Callable[[], "Settings"] | None = None
     """The settings by the same flags and the same environment, as of then. Raises `SettingsError`."""
 
@@ -397,31 +511,50 @@ def plan_of(settings: Settings) -> "Plan":
     )
 
 
+class Trust(msgspec.Struct, frozen=True):
+    """Where it is kept what the user has trusted; no path when that place is not the user's own, and then why."""
+
+    path: str
+    problem: str = ""
+
+    @staticmethod
+    def of(own: str, project: Project) -> "Trust":
+        """What is kept in a configuration directory. One that lies in the project is no place for it."""
+        path = os.path.join(own, "trust.json")
+        if project.brings(path):
+            return Trust("", f"{own} lies in the project, so it is not the user's own: nothing is trusted")
+        return Trust(path)
+
+    def store(self) -> "Store":
+        from workflowlookup.trust import Store  # noqa: PLC0415 - only where a repository brings something
+
+        return Store(self.path, self.problem)
+
+
+class _Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """A settings file as it was read, once: what is checked is what is used."""
+
+    file: str
+    table: Mapping[str, Any]
+    is_brought: bool
+    """Whether a repository brought it."""
+
+
 def read_settings(
     flags: Mapping[str, Any], environment: Mapping[str, str], *, directory: str, config: str | None = None
 ) -> Settings:
     """The settings for a process in `directory`. Raises `SettingsError`."""
-    candidates = (config,) if config else _config_candidates(environment, directory)
-    file, table = _read_file(candidates, is_named=config is not None)
-    values: dict[str, Any] = _read_tables(file, table)
+    files = _Files(environment, directory, config)
+    values: dict[str, Any] = files.systems()
     origins: dict[str, str] = {}
     for setting in SETTINGS:
         said = (
             (f"--{setting.name.replace('_', '-')}", flags.get(setting.name)),
             (PREFIX + setting.name.upper(), environment.get(PREFIX + setting.name.upper())),
-            (file, table.get(setting.name)),
         )
-        origin, raw = next(((origin, raw) for origin, raw in said if raw is not None), ("default", None))
-        try:
-            values[setting.name] = setting.default if raw is None else setting.parse(raw)
-            if setting.parse is paths and origin == file:  # what a file names lies beside it, wherever one works
-                values[setting.name] = tuple(os.path.join(os.path.dirname(file), path) for path in values[setting.name])
-            elif setting.parse is place and origin == file and "://" not in values[setting.name]:
-                values[setting.name] = os.path.join(os.path.dirname(file), values[setting.name])
-        except ValueError as problem:
-            found = without_password(repr(raw))
-            raise SettingsError(f"{origin}: {setting.name} must be {problem}; found {found}") from None
-        origins[setting.name] = origin
+        origin, raw = next(((origin, raw) for origin, raw in said if raw is not None), ("", None))
+        found = files.value(setting) if raw is None else (origin, _parse(setting, origin, raw))
+        origins[setting.name], values[setting.name] = found
     if origins["journal"] == "default":
         data = environment.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
         values["journal"] = os.path.join(data, "workflowlookup", "runs.sqlite")
@@ -437,23 +570,149 @@ def read_settings(
     return Settings(
         **values,
         origins=origins,
-        candidates=candidates,
+        brought=tuple(files.brought),
+        ignored=tuple(files.ignored),
+        trust=files.trust,
+        project_around=files.project,
+        candidates=(*files.candidates, files.trust.path),
         read_again=lambda: read_settings(flags, environment, directory=directory, config=config),
     )
 
 
-def _read_tables(file: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """The other systems that the file names."""
-    found = {field: table[name] for name, field in TABLES.items() if name in table}
-    if not found:
-        return {}
-    from workflowlookup.providers.config import read_systems  # noqa: PLC0415 - as above
+def _parse(setting: Setting, origin: str, raw: object) -> Any:
+    try:
+        return setting.parse(raw)
+    except ValueError as problem:
+        found = without_password(repr(raw))
+        raise SettingsError(f"{origin}: {setting.name} must be {problem}; found {found}") from None
 
-    if "servers" in table and "mcpServers" in table:
-        raise SettingsError(f"{file}: servers is the same as mcpServers; only one of them can stand")
-    systems = read_systems(found.get("servers", {}), found.get("providers", {}))
-    left_out = {entry: f"{file}: {problem}" for entry, problem in systems.left_out.items()}
-    return {"servers": systems.servers, "providers": systems.providers, "left_out": left_out}
+
+class _Files:
+    """The settings files of one reading, the user's own first; each counts over those before it."""
+
+    def __init__(self, environment: Mapping[str, str], directory: str, config: str | None) -> None:
+        self._environment = environment
+        self._directory = directory
+        self.project = find_project(directory)
+        own = configuration_directory(environment, directory)
+        self.trust = Trust.of(own, self.project)
+        self.candidates = self._chosen(os.path.join(own, FILE_NAME), config)
+        self._layers = [
+            layer for file in self.candidates if (layer := _read_file(self.project, file, is_named=file == config))
+        ]
+        self.brought: list[Entry] = []
+        """What needs trust."""
+        self.ignored: list[Entry] = []
+        """What is not trusted, and does not count."""
+
+    def _chosen(self, users: str, config: str | None) -> tuple[str, ...]:
+        """A file that the user names stands for both; one of a repository, only for that of the project."""
+        if config is None:
+            return users, os.path.join(self._directory, FILE_NAME)
+        return (users, config) if self.project.brings(config) else (config,)
+
+    def value(self, setting: Setting) -> tuple[str, Any]:
+        """Where a setting comes from, of the files and the default, and its value."""
+        origin, value = "default", setting.default
+        for layer in self._layers:
+            if (raw := layer.table.get(setting.name)) is None:
+                continue
+            wanted = _parse(setting, layer.file, raw)
+            beside = os.path.dirname(layer.file)  # what a file names lies beside it, wherever one works
+            if setting.parse is paths:
+                wanted = tuple(os.path.join(beside, path) for path in wanted)
+            elif setting.parse is place and "://" not in wanted:
+                wanted = os.path.join(beside, wanted)
+            is_risky = layer.is_brought and wanted != value and setting.needs_trust(value, wanted, self.project)
+            if not is_risky or self._trusts_setting(layer, setting.name):
+                origin, value = layer.file, wanted
+        return origin, value
+
+    def _trusts_setting(self, layer: _Layer, name: str) -> bool:
+        """Whether a setting of a repository is trusted. A log-in is one entry: half of it would be another log-in."""
+        from workflowlookup.trust import SETTING, Entry  # noqa: PLC0415 - only where a repository brings something
+
+        value = layer.table[name]
+        if name.startswith("oauth_"):
+            name, value = "oauth", {key: part for key, part in layer.table.items() if key.startswith("oauth_")}
+        entry = Entry(file=os.path.realpath(layer.file), kind=SETTING, name=name, value=value)
+        if entry in self.brought:
+            return entry not in self.ignored
+        return self._pins(entry) is not None
+
+    def _pins(self, entry: "Entry") -> Mapping[str, str] | None:
+        """The digests of what a trusted entry runs; one that is not trusted is ignored."""
+        self.brought.append(entry)
+        pins = self.trust.store().pins(entry)
+        if pins is None:
+            self.ignored.append(entry)
+        return pins
+
+    def systems(self) -> dict[str, Any]:
+        """The other systems, those of a repository as far as they are trusted."""
+        tables: dict[str, dict[str, Any]] = {"servers": {}, "providers": {}}
+        files: dict[tuple[str, str], str] = {}
+        pins: dict[tuple[str, str], Mapping[str, str]] = {}
+        left_out: dict[str, str] = {}
+        for layer in self._layers:
+            if "servers" in layer.table and "mcpServers" in layer.table:
+                raise SettingsError(f"{layer.file}: servers is the same as mcpServers; only one of them can stand")
+            for title, field in TABLES.items():
+                table = layer.table.get(title, {})
+                if not isinstance(table, Mapping):
+                    left_out[title] = f"{layer.file}: {title} must be a table of tables, such as [{title}.name]"
+                    continue
+                for name, entry in table.items():
+                    if layer.is_brought:
+                        found = self._system_pins(layer, field, name, entry, tables)
+                        if found is None:
+                            continue
+                        pins[field, name] = found
+                    tables[field][name], files[field, name] = entry, layer.file
+        if not any(tables.values()):
+            return {"left_out": left_out}
+        from workflowlookup.providers.config import read_systems  # noqa: PLC0415 - most people name no other systems
+
+        systems = read_systems(tables["servers"], tables["providers"])
+        for place, problem in systems.left_out.items():
+            title, _, name = place.partition(".")
+            left_out[place] = f"{files[TABLES[title], name]}: {problem}"
+        servers = {
+            name: msgspec.structs.replace(server, root=self.project.root, files=pins[key])
+            if (key := ("servers" if name in tables["servers"] else "providers", name)) in pins
+            else server
+            for name, server in systems.servers.items()
+        }
+        return {"servers": servers, "providers": systems.providers, "left_out": left_out}
+
+    def _system_pins(
+        self, layer: _Layer, field: str, name: str, value: Any, tables: Mapping[str, Mapping[str, Any]]
+    ) -> Mapping[str, str] | None:
+        """As `_pins`, for a server or a provider; None also for one that is disabled, or is none at all."""
+        from workflowlookup.providers.config import process_files  # noqa: PLC0415 - as above
+        from workflowlookup.trust import PROVIDER, SERVER, Entry  # noqa: PLC0415
+
+        if not isinstance(value, Mapping) or value.get("disabled") is True:
+            return None
+        parts = {"provider": value}
+        if field == "providers" and (server := tables["servers"].get(str(value.get("server")))):
+            parts["server"] = server  # a provider behind another server would be another provider
+        entry = Entry(
+            file=os.path.realpath(layer.file),
+            kind=SERVER if field == "servers" else PROVIDER,
+            name=name,
+            value=parts if field == "providers" else value,
+            programs=tuple(
+                sorted(
+                    {
+                        path
+                        for part in parts.values()
+                        for path in process_files(part, self._directory, self.project.root, self._environment)
+                    }
+                )
+            ),
+        )
+        return self._pins(entry)
 
 
 def warn_left_out(settings: Settings, before: Settings | None = None) -> None:
@@ -464,15 +723,23 @@ def warn_left_out(settings: Settings, before: Settings | None = None) -> None:
             log.warning(message, entry, problem)
 
 
-def _config_candidates(environment: Mapping[str, str], directory: str) -> tuple[str, ...]:
-    home = environment.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return (os.path.join(directory, FILE_NAME), os.path.join(home, "workflowlookup", FILE_NAME))
+def warn_ignored(settings: Settings, before: Settings | None = None) -> None:
+    """Log what a repository brings and nobody trusted, by file; with `before`, what was not ignored then."""
+    if settings.ignored:
+        from workflowlookup.trust import how_to_trust  # noqa: PLC0415 - loaded with them
+
+        new = [entry for entry in settings.ignored if before is None or entry not in before.ignored]
+        if new and (problem := settings.trust.store().fault()):
+            log.warning("%s", problem)
+        for file in dict.fromkeys(entry.file for entry in new):
+            what = ", ".join(str(entry) for entry in new if entry.file == file)
+            log.warning("ignored in %s, because it is not trusted: %s. %s", file, what, how_to_trust([file]))
 
 
-def _read_file(candidates: Sequence[str], *, is_named: bool) -> tuple[str, Mapping[str, Any]]:
-    path = next((candidate for candidate in candidates if is_named or os.path.isfile(candidate)), None)
-    if path is None:
-        return FILE_NAME, {}
+def _read_file(project: Project, path: str, *, is_named: bool) -> _Layer | None:
+    """A settings file; None when there is none, unless it was named."""
+    if not is_named and not os.path.isfile(path):
+        return None
     import tomllib  # noqa: PLC0415 - most people have no settings file
 
     try:
@@ -482,12 +749,14 @@ def _read_file(candidates: Sequence[str], *, is_named: bool) -> tuple[str, Mappi
         raise SettingsError(f"{path}: {problem.strerror}") from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise SettingsError(f"{path} is not TOML: {problem}") from problem
+    except RecursionError:
+        raise SettingsError(f"{path} is nested too deeply") from None
     unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys())
     if unknown:
         raise SettingsError(
             f"{path}: unknown setting '{unknown[0]}'. Known: {', '.join(setting.name for setting in SETTINGS)}"
         )
-    return path, table
+    return _Layer(file=path, table=table, is_brought=project.brings(path))
 
 
 # ── settings that change while the server runs ──────────────────────────────────────────────────────────────────
@@ -534,6 +803,7 @@ class Live:
         self.problem = ""
         before, self.settings = self.settings, new
         warn_left_out(new, before)
+        warn_ignored(new, before)
         if self.stuck() != self._stuck:
             self._stuck = self.stuck()
             log.warning("what has changed takes effect with the next start: %s", ", ".join(self._stuck) or "nothing")

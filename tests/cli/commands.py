@@ -31,6 +31,15 @@ class Cli:
         self.directory = directory
         self.home = directory / "home"
         self.home.mkdir()
+        self._own: dict[str, str] = {}
+
+    @property
+    def own(self) -> Path:
+        """The user's own configuration directory, outside the project; it counts once it is used."""
+        base = self.directory.with_name(f"{self.directory.name}-config")
+        (base / "workflowlookup").mkdir(parents=True, exist_ok=True)
+        self._own = {"XDG_CONFIG_HOME": str(base)}
+        return base / "workflowlookup"
 
     def __call__(
         self, *words: str, stdin: bytes = b"", program: tuple[str, ...] = PROGRAM, **environment: str
@@ -81,7 +90,7 @@ class Cli:
             for name, value in os.environ.items()
             if not name.startswith(_OURS) and not AGENT_VARIABLES.fullmatch(name)
         }
-        return clean | {"HOME": str(self.home), "TERM": "xterm-256color"}
+        return clean | {"HOME": str(self.home), "TERM": "xterm-256color"} | self._own
 
 
 class Sitting:

@@ -67,9 +67,7 @@ def test_what_cannot_be_judged_is_said(cli: Cli, words: tuple[str, ...], stdin: 
 
 
 def test_a_workflow_of_another_system_is_not_looked_for_in_the_list(cli: Cli) -> None:
-    (cli.directory / "workflowlookup.toml").write_text(
-        '[providers.svc]\nkind = "http"\nbase_url = "http://127.0.0.1:9"\n'
-    )
+    (cli.own / "workflowlookup.toml").write_text('[providers.svc]\nkind = "http"\nbase_url = "http://127.0.0.1:9"\n')
 
     done = cli("check", "svc.deploy", "plan", stdin=b"x")
 

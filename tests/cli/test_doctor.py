@@ -231,7 +231,7 @@ def test_an_address_that_is_none_is_a_problem_and_not_the_end(cli: Cli, project:
         "user": "http://u:pw@127.0.0.1:9/m?k=v",
     }
     tables = "".join(f'[mcpServers.{name}]\nurl = "{url}"\n' for name, url in servers.items())
-    (project.parent.parent / "workflowlookup.toml").write_text(tables)
+    (cli.own / "workflowlookup.toml").write_text(tables)
 
     found = report_of(cli)["tools"]["servers"]
 

@@ -17,15 +17,16 @@ from warm import Popen
 @pytest.fixture
 def upstream(cli):
     found = McpUpstream(cli.directory / "up")
-    (cli.directory / "workflowlookup.toml").write_text(found.toml())
+    (cli.own / "workflowlookup.toml").write_text('directories = ["workflows"]\n' + found.toml())
+    (cli.own / "workflows").mkdir()
     yield found
     for pid in found.pids():
         os.kill(pid, signal.SIGKILL)
 
 
 def known(cli, *steps, **fields):
-    """A workflow of the project with these steps."""
-    write(cli.directory / ".workflowlookup" / "workflows", document(*steps, identifier="calling", **fields))
+    """A workflow of the user's own with these steps."""
+    write(cli.own / "workflows", document(*steps, identifier="calling", **fields))
 
 
 def test_a_run_of_calls_goes_by_itself(cli, upstream):

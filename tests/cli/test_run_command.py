@@ -238,7 +238,7 @@ def test_a_run_or_a_workflow_of_another_system_in_place_of_a_workflow_is_told_wh
     cli: Cli, tmp_path: Path
 ) -> None:
     run_id = start(cli)["runId"]
-    config = tmp_path / "mine.toml"
+    config = cli.own / "mine.toml"
     config.write_text('[providers.shop]\nkind = "http"\nbase_url = "http://127.0.0.1:9"\n')
 
     old = cli("run", str(run_id))

@@ -15,7 +15,7 @@ def service(tmp_path):
 
 
 def test_the_tools_are_listed_with_whose_they_are(cli, service, tmp_path):
-    config = tmp_path / "mine.toml"
+    config = cli.own / "mine.toml"
     config.write_text(service.toml())
 
     done = cli("tools", "--json", "--config", str(config))
@@ -30,7 +30,7 @@ def test_the_tools_are_listed_with_whose_they_are(cli, service, tmp_path):
 
 def test_a_provider_that_is_away_is_told(cli, service, tmp_path):
     service.stop()
-    config = tmp_path / "mine.toml"
+    config = cli.own / "mine.toml"
     config.write_text(service.toml())
 
     done = cli("tools", "--config", str(config))
@@ -51,7 +51,7 @@ def test_switched_off_there_are_none(cli):
 def test_doctor_tells_what_patterns_admit_and_how_others_do(cli, service, tmp_path):
     upstream = McpUpstream(tmp_path / "up")
     service.control(workflows=[ONE, {"id": "bad"}])
-    config = tmp_path / "mine.toml"
+    config = cli.own / "mine.toml"
     filters = 'include = ["provider:svc", "bug-*"]\nexclude = ["nothing-like-this"]\n'
     config.write_text(filters + upstream.toml() + service.toml(headers={"Authorization": "hush-hush"}))
 
@@ -75,7 +75,7 @@ def test_doctor_tells_what_patterns_admit_and_how_others_do(cli, service, tmp_pa
 
 
 def test_an_entry_that_cannot_be_read_is_told_and_the_others_are_listed(cli, service, tmp_path):
-    config = tmp_path / "mine.toml"
+    config = cli.own / "mine.toml"
     config.write_text(service.toml() + '[providers.broken]\nkind = "soap"\n')
 
     plain = cli("tools", "--config", str(config))
@@ -104,7 +104,7 @@ def test_doctor_names_calls_that_lead_nowhere(cli, service, tmp_path):
     calls = [{"id": f"step-{at}", "title": "Call", "call": call} for at, call in enumerate(steps)]
     write(tmp_path / "library", document(identifier="caller", steps=calls))
     upstream = McpUpstream(tmp_path / "up")
-    config = tmp_path / "mine.toml"
+    config = cli.own / "mine.toml"
     config.write_text(upstream.toml() + service.toml() + '[providers.broken]\nkind = "soap"\n')
 
     done = cli("doctor", "--json", "--config", str(config), "--directories", str(tmp_path / "library"))

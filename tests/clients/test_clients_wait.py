@@ -12,7 +12,7 @@ from mcp import Client, StdioServerParameters
 from mcp_types import ToolListChangedNotification
 from test_typescript_sdk import FOLDER, node, packages
 
-from make import document, step, write
+from make import document, settings_file, step, write
 from upstream.upstreams import McpUpstream
 
 __all__ = ["node", "packages"]
@@ -28,7 +28,7 @@ QUICK = {
 @pytest.fixture
 def home(tmp_path: Path, library: Path) -> Path:
     write(library, document(QUICK, id="quick-nap", name="Quick nap"))
-    (tmp_path / "workflowlookup.toml").write_text(McpUpstream(tmp_path / "up").toml())
+    settings_file(tmp_path).write_text(McpUpstream(tmp_path / "up").toml())
     return tmp_path
 
 
@@ -36,9 +36,14 @@ def environment(home: Path) -> dict[str, str]:
     return {"HOME": str(home), "WORKFLOW_STORAGE_PATH": str(home / "library"), "WORKFLOWLOOKUP_BUNDLED": "false"}
 
 
+def project(home: Path) -> Path:
+    (home / "project").mkdir(exist_ok=True)
+    return home / "project"
+
+
 def server(home: Path) -> StdioServerParameters:
     arguments = ["-m", "workflowlookup", "serve"]
-    return StdioServerParameters(command=sys.executable, args=arguments, cwd=home, env=environment(home))
+    return StdioServerParameters(command=sys.executable, args=arguments, cwd=project(home), env=environment(home))
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -99,7 +104,7 @@ def test_a_client_of_the_handshake_era_hears_of_it_too(home: Path) -> None:
 
 
 def test_a_workflow_is_a_task_for_the_typescript_client(home: Path, node: tuple[str, int], packages: None) -> None:
-    command = {"command": sys.executable, "args": ["-m", "workflowlookup", "serve"], "cwd": str(home)}
+    command = {"command": sys.executable, "args": ["-m", "workflowlookup", "serve"], "cwd": str(project(home))}
     call = {"name": "workflow_start", "arguments": {"workflowId": "quick-nap"}}
     request = json.dumps({"server": {**command, "env": environment(home)}, "call": call})
     done = subprocess.run(

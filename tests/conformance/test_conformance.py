@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tasks import documents
 
-from make import write
+from make import settings_file, write
 from npm import LOOSELY, install, node_for
 from upstream.upstreams import McpUpstream
 from web import WebServer
@@ -85,7 +85,7 @@ def fixtures(tmp_path_factory):
     home = tmp_path_factory.mktemp("fixtures")
     for one in documents():
         write(home / "library", one)
-    (home / "workflowlookup.toml").write_text(McpUpstream(home / "up").toml())
+    settings_file(home).write_text(McpUpstream(home / "up").toml())
     server = WebServer(home, program=(str(HERE / "server.py"),), directory=home / "library")
     yield server
     server.stop()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from execution.working import call, flow
+from make import settings_file
 from spec.stage import staged
 from upstream.upstreams import is_alive, table
 from workflowlookup.core.run import State
@@ -156,7 +157,7 @@ def test_a_terminated_server_takes_its_processes_with_it_and_leaves_the_run(tmp_
         pid_file = stage.home / "pid"
         deaf = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
         said = table("mcpServers.deaf", {"command": sys.executable, "args": ["-c", deaf]})
-        (stage.home / "workflowlookup.toml").write_text(said)
+        settings_file(stage.home).write_text(said)
         server = stage.serve()
         document = {"id": "deaf-one", "name": "Deaf", "description": "d", "version": "1.0.0"}
         document["steps"] = [call("one", "x", server="deaf")]

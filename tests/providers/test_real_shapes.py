@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from make import document, write
+from make import document, settings_file, write
 from spec.stage import DEPLOY, Stage, refusal, staged, state
 
 
@@ -92,7 +92,7 @@ BROKEN = '[providers.broken]\nkind = "http"\nbase_url = "https://x.example"\nstr
 def test_a_provider_that_cannot_be_read_does_not_stop_the_server(stage: Stage) -> None:
     service = stage.upstream("http")
     stage.settle(service)
-    config = stage.home / "workflowlookup.toml"
+    config = settings_file(stage.home)
     config.write_text(config.read_text() + BROKEN)
     server = stage.serve()
 
@@ -106,7 +106,7 @@ def test_a_provider_that_cannot_be_read_does_not_stop_the_server(stage: Stage) -
 def test_a_provider_that_breaks_while_the_server_runs_takes_nothing_else_with_it(stage: Stage) -> None:
     service = stage.upstream("http")
     stage.settle(service)
-    config = stage.home / "workflowlookup.toml"
+    config = settings_file(stage.home)
     server = stage.serve()
     server.tools_when(DEPLOY)
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from client import ENVELOPE
-from make import document, step, write
+from make import document, settings_file, step, write
 from upstream.upstreams import McpUpstream
 from web import WebClient, WebServer
 from workflowlookup.runs.neighbours import Neighbours
@@ -27,7 +27,7 @@ class Replicas:
         arguments = {"seconds": 20, "steps": 4}
         work = {"id": "work", "title": "Work", "call": {"server": "up", "tool": "sleep", "arguments": arguments}}
         write(self.library, document(work, identifier="takes-a-while"))
-        self.config = home / "workflowlookup.toml"
+        self.config = settings_file(home)
         self.config.write_text(McpUpstream(home / "up").toml())
         self.database = database
         self._home = home

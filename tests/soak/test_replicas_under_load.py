@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from journey import IS_SOAK
-from make import document, step, write
+from make import document, settings_file, step, write
 from postgres import Postgres
 from soak.crowd import STEPS, Ledger, Member
 from soak.proxy import Proxy
@@ -46,7 +46,7 @@ class House:
         call = {"server": "up", "tool": "echo", "arguments": {"text": "hello"}, "saveAs": "got", "retries": 5}
         work = {"id": "work", "title": "Work", "call": call}
         write(library, document(step(STEPS[0]), work, identifier="with-a-call"))
-        (home / "workflowlookup.toml").write_text(McpUpstream(home / "up").toml())
+        settings_file(home).write_text(McpUpstream(home / "up").toml())
         self.servers = [self._start() for _ in range(3)]
 
     def _start(self):

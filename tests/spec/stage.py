@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from client import Server
+from make import settings_file
 from upstream.upstreams import HttpUpstream, McpUpstream
 
 DEPLOY = "deploy_a_service"
@@ -110,7 +111,7 @@ class Stage:
         lines = [f"{name} = {json.dumps(value)}\n" for name, value in settings.items()]
         for one in upstreams:
             lines.append(one.toml(**({} if isinstance(one, HttpUpstream) else {"provider": True}), **(options or {})))
-        path = self.home / "workflowlookup.toml"
+        path = settings_file(self.home)
         path.with_suffix(".new").write_text("".join(lines))
         path.with_suffix(".new").replace(path)
 

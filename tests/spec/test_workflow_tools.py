@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from make import document, write
+from make import document, settings_file, write
 from spec.stage import DEPLOY, Stage, refusal, staged, state
 from upstream.upstreams import ONE, McpUpstream
 
@@ -252,7 +252,7 @@ def test_a_broken_settings_file_keeps_the_old_settings_and_says_why(stage: Stage
     server = stage.serve()
     server.tools_when(DEPLOY)
 
-    (stage.home / "workflowlookup.toml").write_text("workflow_tools = [unfinished")
+    settings_file(stage.home).write_text("workflow_tools = [unfinished")
     time.sleep(2)
 
     assert DEPLOY in server.tools()

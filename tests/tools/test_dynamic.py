@@ -7,7 +7,7 @@ import time
 import pytest
 
 from client import Server
-from make import document, step
+from make import document, settings_file, step
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
@@ -50,7 +50,7 @@ def serve(home, library):
 
 def write(home, settings):
     (home / "new.toml").write_text(settings)
-    (home / "new.toml").replace(home / "workflowlookup.toml")
+    (home / "new.toml").replace(settings_file(home))
 
 
 def workflow_tools(server):

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from client import ENVELOPE
-from make import document, step, write
+from make import document, settings_file, step, write
 from web import WebClient, WebServer
 
 DRAIN_SECONDS = 1.0
@@ -86,7 +86,7 @@ def test_a_client_that_never_reads_does_not_hold_it_up(serve):
 def test_nor_does_a_call_whose_server_hears_nothing_and_that_is_no_orphan(serve, tmp_path):
     pid_file = tmp_path / "pid"
     deaf = DEAF.format(pid_file=str(pid_file))
-    (tmp_path / "workflowlookup.toml").write_text(
+    settings_file(tmp_path).write_text(
         f"[mcpServers.deaf]\ncommand = {json.dumps(sys.executable)}\nargs = ['-c', {json.dumps(deaf)}]\n"
     )
     work = {"id": "work", "title": "Work", "call": {"server": "deaf", "tool": "x", "arguments": {}}}

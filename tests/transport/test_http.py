@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from client import ENVELOPE
-from make import document, step, write
+from make import document, settings_file, step, write
 from upstream.upstreams import McpUpstream
 from web import MODERN, WebServer, modern, opening
 
@@ -343,7 +343,7 @@ def test_the_figures_are_openmetrics(serve, connect, tmp_path):
 
 def test_providers_are_counted(serve, tmp_path):
     upstream = McpUpstream(tmp_path / "up", http=True)
-    (tmp_path / "workflowlookup.toml").write_text(upstream.toml(provider=True))
+    settings_file(tmp_path).write_text(upstream.toml(provider=True))
     with upstream:
         server = serve()
         wait_for_figure(server, 'workflowlookup_provider_up{provider="up"} 1')

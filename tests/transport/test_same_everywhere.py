@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from client import Server
-from make import document, step, write
+from make import document, settings_file, step, write
 from talks import MemoryWire, PipeWire, Talk, WebWire
 from web import WebClient, WebServer
 from workflowlookup.app import make_connection
@@ -46,7 +46,7 @@ def talk(home):
     def begin(carrier, *, is_modern):
         place = home / f"{carrier}-{is_modern}"
         place.mkdir()
-        (place / "workflowlookup.toml").write_text(McpUpstream(place / "up").toml())
+        settings_file(place).write_text(McpUpstream(place / "up").toml())
         if carrier == "http":
             server = WebServer(place, directory=home / "library")
             client = WebClient(server.url)
@@ -58,7 +58,7 @@ def talk(home):
             return Talk(PipeWire(piped), is_modern=is_modern)
         environment = {"HOME": str(place), "XDG_DATA_HOME": str(place), "WORKFLOWLOOKUP_BUNDLED": "false"}
         environment |= {"WORKFLOW_STORAGE_PATH": str(home / "library"), "WORKFLOWLOOKUP_USER": "false"}
-        connection = make_connection(read_settings({}, environment, directory=str(place)))
+        connection = make_connection(read_settings({}, environment, directory=str(place / "project")))
         ends.append(connection.close)
         return Talk(MemoryWire(connection), is_modern=is_modern)
 

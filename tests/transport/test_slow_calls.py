@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from client import ENVELOPE
-from make import document, step, write
+from make import document, settings_file, step, write
 from upstream.upstreams import McpUpstream
 from web import HEADERS, MODERN, WebClient, modern, opening
 
@@ -23,7 +23,7 @@ def serve_slow(serve, tmp_path, *flags, seconds=20):
     work = {"id": "work", "title": "Work", "call": {"server": "up", "tool": "sleep", "arguments": arguments}}
     write(tmp_path / "library", document(work, identifier="takes-a-while"))
     write(tmp_path / "library", document(step(), identifier="by-hand"))
-    (tmp_path / "workflowlookup.toml").write_text(McpUpstream(tmp_path / "up").toml())
+    settings_file(tmp_path).write_text(McpUpstream(tmp_path / "up").toml())
     server = serve(*flags, directory=tmp_path / "library")
 
     def run(identifier):

@@ -7,7 +7,7 @@ import pytest
 
 from client import ENVELOPE
 from collector import Collector, Span
-from make import document, step, write
+from make import document, settings_file, step, write
 from web import WebClient, WebServer
 from workflowlookup import __version__
 from workflowlookup.runs.sqlite import SqliteJournal
@@ -33,7 +33,7 @@ class Traced:
         self.collector = collector
         write(home / "library", document(step("plan"), calling("echo", text=ARGUMENT), identifier="good"))
         write(home / "library", document(calling("fail", how="raise", message=WORDS), identifier="bad"))
-        (home / "workflowlookup.toml").write_text(McpUpstream(home / "up").toml())
+        settings_file(home).write_text(McpUpstream(home / "up").toml())
         journal = str(home / "runs.sqlite")
         tokens = Tokens(SqliteJournal(journal))
         self.token = tokens.create("ci-bot", ["admin"], ["*"], seconds=600)[0]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from make import document, write
+from make import document, settings_file, write
 from upstream.upstreams import McpUpstream
 
 ROOM = 30.0
@@ -31,7 +31,7 @@ def serve(start, library, tmp_path, upstream):
     write(library, document(call("slow", "sleep", seconds=60, steps=60), id="slow-one"))
     write(library, document(call("quick", "sleep", seconds=1, steps=5), id="quick-one"))
     write(library, document(call("one", "say", text="a"), call("two", "say", text="{{one}}b"), id="two-calls"))
-    (tmp_path / "workflowlookup.toml").write_text(upstream.toml())
+    settings_file(tmp_path).write_text(upstream.toml())
 
     def serve_upstream(**options):
         return start(directory=library, WORKFLOWLOOKUP_JOURNAL=str(tmp_path / "runs.sqlite"), **options)
@@ -188,7 +188,7 @@ def news(server):
 def test_hangup_has_the_settings_read_again_and_does_not_end_the_server(serve, tmp_path):
     server = serve()
     before = {tool["name"] for tool in server.result("tools/list")["tools"]}
-    settings = tmp_path / "workflowlookup.toml"
+    settings = settings_file(tmp_path)
     settings.write_text('exclude = ["slow-one"]\n' + settings.read_text())
     server.process.send_signal(signal.SIGHUP)
 
@@ -202,7 +202,7 @@ def test_settings_and_documents_that_change_are_seen_without_being_told(serve, l
     before = {tool["name"] for tool in server.result("tools/list")["tools"]}
     write(library, document(call("new", "say", text="x"), id="new-one", name="New one"))
     with_new = news(server)
-    settings = tmp_path / "workflowlookup.toml"
+    settings = settings_file(tmp_path)
     settings.write_text("workflow_tools = false\n" + settings.read_text())
     without = news(server)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from workflowlookup import __version__
 from workflowlookup.errors import WorkflowLookupError
-from workflowlookup.settings import SETTINGS, Settings, SettingsError, read_settings
+from workflowlookup.settings import SETTINGS, Settings, SettingsError, read_settings, warn_ignored
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from workflowlookup.logs import start_log  # noqa: PLC0415 - `--help` needs no log
 
     start_log(settings.log_level, settings.log_format)
+    if options.command not in ("doctor", "trust"):  # which show it themselves
+        warn_ignored(settings)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a character gets its number
     try:

@@ -21,7 +21,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-from workflowlookup.providers.config import ServerConfig, hidden
+from workflowlookup.providers.config import ServerConfig, changed_files, hidden
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -82,6 +82,11 @@ class Child:
 
     async def _start(self) -> asyncio.subprocess.Process:
         config = self._config
+        if changed := changed_files(config):
+            raise PermissionError(
+                f"{', '.join(changed)} changed since it was trusted. A person can look at it and allow it: "
+                "`workflowlookup trust`"
+            )
         _starting.add(self)
         try:
             if _is_ending.is_set():

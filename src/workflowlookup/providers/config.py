@@ -13,6 +13,7 @@ import msgspec
 
 from workflowlookup.core.values import Json
 from workflowlookup.providers.states import Meaning
+from workflowlookup.repository import touches
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     url: str = ""
     headers: Mapping[str, str] = {}
+    root: str = ""
+    """The project that brought it; empty for one of the user's own."""
+    files: Mapping[str, str] = {}
+    """By path: the SHA-256 of each file below that root that was trusted with the entry."""
 
     def __repr__(self) -> str:
         return f"ServerConfig({self.name})"
@@ -446,3 +451,43 @@ def expanded(server: ServerConfig, environment: Mapping[str, str] = os.environ) 
         url=fill(server.url),
         headers=filled_headers(server.headers, at, environment),
     )
+
+
+# ── what a repository names ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def process_files(entry: Mapping[str, Any], directory: str, root: str, environment: Mapping[str, str]) -> set[str]:
+    """The files below the root that the command, an argument or a variable of a server's entry names.
+
+    Every word is looked at that could be a path. `environment` fills in `${NAME}`, and has the `PATH` to search.
+    """
+
+    def fill(text: object) -> str:
+        try:
+            return os.path.expanduser(filled(str(text), "", environment))
+        except NotSet:
+            return str(text)
+
+    own = entry.get("env")
+    variables = {name: fill(value) for name, value in own.items()} if isinstance(own, Mapping) else {}
+    arguments = entry.get("args")
+    words = [fill(word) for word in arguments] if isinstance(arguments, (list, tuple)) else []
+    base = os.path.join(directory, fill(entry.get("cwd") or ""))
+    command = fill(entry.get("command") or "")
+    places = variables.get("PATH", environment.get("PATH", os.defpath)).split(os.pathsep)
+    named = [command] if os.sep in command else [os.path.join(place, command) for place in places if command]
+    for word in (*words, *variables.values()):
+        named += [word, *re.split(r"[=\s:,;'\"]+", word)]
+    paths = (os.path.join(base, name) for name in named if name and "\0" not in name)
+    return {path for path in paths if os.path.isfile(path) and touches(path, root)}
+
+
+def changed_files(server: ServerConfig, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The files of a repository that the server would run or read by name and that are not as they were trusted."""
+    if not server.root:
+        return []
+    from workflowlookup.trust import file_digest  # noqa: PLC0415 - only where a repository brought one
+
+    entry = msgspec.to_builtins(server)
+    now = {path: file_digest(path) for path in process_files(entry, os.getcwd(), server.root, environment)}
+    return sorted(path for path in now.keys() | server.files.keys() if now.get(path) != server.files.get(path))

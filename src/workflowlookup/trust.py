@@ -1,0 +1,308 @@
+"""Trust: what a repository brings may describe, never run, until the user has trusted exactly that content.
+
+An `Entry` is one thing that would run: a setting, a server, a provider, a call of a step. The `Store` is a file in the
+user's own configuration directory with the SHA-256 of each entry that a person trusted. Which settings need trust is in
+`settings.SETTINGS`; what of a workflow's steps does is in `STEP_KINDS`. Whose file one is, `repository` says.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from workflowlookup.errors import SecurityError, StorageError, Untrusted
+
+MAX_STORE_BYTES: Final = 8 << 20
+MAX_PROGRAMS: Final = 64
+"""How many files of the repository one entry may name; with more it is never trusted."""
+MAX_PROGRAM_BYTES: Final = 256 << 20
+UNREADABLE: Final = "unreadable"
+"""In place of a digest: an entry with such a file is never trusted."""
+
+SETTING: Final = "setting"
+SERVER: Final = "mcpServers"
+PROVIDER: Final = "providers"
+
+
+def _call(step: Mapping[str, Any]) -> Any:
+    """A call, and whether a person is asked before it: without that, it would be another thing to trust."""
+    return {name: step[name] for name in ("call", "requireConfirmation") if name in step} if "call" in step else None
+
+
+STEP_KINDS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {"call": _call}
+"""What of a step needs trust in a workflow that a repository brings: by kind, the content, or None for none."""
+
+KINDS: Final[Mapping[str, str]] = {
+    SETTING: "setting",
+    SERVER: "MCP server",
+    PROVIDER: "provider",
+    "call": "call of step",
+}
+"""The kinds of entries, in the words in which a person reads them."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a file of a repository brings and that counts only when it is trusted."""
+
+    file: str
+    """The real path."""
+    kind: str
+    """A key of `KINDS`."""
+    name: str
+    value: Any
+    """The content as it stands in the file, of JSON's kinds."""
+    programs: tuple[str, ...] = ()
+    """Files of the repository that it runs or names; their content is trusted with it."""
+
+    def __str__(self) -> str:
+        return f"{KINDS[self.kind]} '{self.name}'"
+
+    def file_digests(self) -> dict[str, str]:
+        """By path: the SHA-256 of each program, as it is now."""
+        return {path: file_digest(path) for path in self.programs}
+
+    def digest(self, files: Mapping[str, str]) -> str:
+        """The SHA-256 of the canonical form: JSON with sorted keys and without blanks, in ASCII."""
+        whole = {"kind": self.kind, "name": self.name, "value": self.value, "files": files}
+        text = json.dumps(whole, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=repr)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def file_digest(path: str) -> str:
+    """The SHA-256 of a regular file; `UNREADABLE` for anything else."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_PROGRAM_BYTES:
+                return UNREADABLE
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError:
+        return UNREADABLE
+
+
+def step_entries(origin: str, document: Mapping[str, Any]) -> list[Entry]:
+    """The entries of a workflow that a repository brought in this file."""
+    from workflowlookup.core.document import walk_steps  # noqa: PLC0415 - settings alone need no documents
+
+    return [
+        Entry(file=origin, kind=kind, name=f"{document['id']}/{step['id']}", value=value)
+        for _, step in walk_steps(document["steps"])
+        for kind, content in STEP_KINDS.items()
+        if (value := content(step)) is not None
+    ]
+
+
+def how_to_trust(files: Iterable[str]) -> str:
+    """What a person does to trust what is in files."""
+    import shlex  # noqa: PLC0415 - only where something is ignored
+
+    commands = " and ".join(f"`workflowlookup trust {shlex.quote(file)}`" for file in dict.fromkeys(files))
+    return f"A person can look at it and allow it in a terminal: {commands}."
+
+
+# ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────────
+
+_SECRET_NAME: Final = re.compile(r"key|token|secret|passw|passphrase|credential|auth(?!or)|cookie|dsn", re.IGNORECASE)
+_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
+
+
+def shown(value: Any, name: str = "") -> Any:
+    """The content of an entry as it may be printed: without the values that are secret. Names stay."""
+    match value:
+        case Mapping():
+            is_headers = name == "headers"
+            return {key: _hidden(part) if is_headers and isinstance(part, str) else shown(part, str(key))
+                    for key, part in value.items()}  # fmt: skip
+        case list() | tuple():
+            return [shown(part, name) for part in value]
+        case str() if _SECRET_NAME.search(name) and "ASKPASS" not in name.upper():
+            return _hidden(value)
+        case str() if "://" in value:
+            return re.sub(r"([?&][^=&#\s]*=)[^&#\s]+", r"\1…", re.sub(r"(://[^:/@\s]*:)[^/@\s]*@", r"\1…@", value))
+    return value
+
+
+def _hidden(text: str) -> str:
+    """The references to variables in a text, and how long the rest is that is not shown."""
+    rest = len(_REFERENCE.sub("", text))
+    return " ".join([*_REFERENCE.findall(text), *([f"… ({rest} characters that are not shown)"] if rest else [])])
+
+
+def printed(entry: Entry) -> str:
+    """The content of an entry as JSON in ASCII: nothing in it can look like something else, or move a cursor."""
+    return json.dumps(shown(entry.value), indent=2, ensure_ascii=True, default=repr)
+
+
+# ── the store ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Trusted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry that a person trusted, as it is stored."""
+
+    file: str
+    kind: str
+    name: str
+    sha256: str
+    time: int = 0
+    """In milliseconds since 1970."""
+    by: str = ""
+    """How the person was asked: on a terminal, by a form of the client, in the console."""
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: Literal[1] = 1
+    trusted: tuple[Trusted, ...] = ()
+
+
+Key = tuple[str, str, str]
+
+
+class Store:
+    """What the user has trusted. Whatever is wrong with the file, nothing is trusted by it."""
+
+    def __init__(self, path: str, problem: str = "") -> None:
+        """`problem`: why this place cannot be the user's own; then nothing is trusted and nothing is stored."""
+        self.path = path
+        self.problem = problem
+        self._signature: object = None
+        self._records: Mapping[Key, Trusted] = {}
+
+    def records(self) -> Mapping[Key, Trusted]:
+        """By file, kind and name. A file that cannot be used is named in `problem`, and holds nothing."""
+        if not self.path:
+            return {}
+        try:
+            with open(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+                status = os.fstat(stream.fileno())
+                signature = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode)
+                if signature != self._signature:
+                    self._records, self.problem = {}, ""
+                    self._records = _read(stream.read(MAX_STORE_BYTES + 1), status)
+                    self._signature = signature
+        except FileNotFoundError:
+            self._records, self._signature, self.problem = {}, None, ""
+        except (OSError, ValueError) as problem:
+            self._records, self._signature = {}, None
+            self.problem = f"{self.path} cannot be used, so nothing is trusted: {problem}"
+        return self._records
+
+    def fault(self) -> str:
+        """Why the file cannot be used; empty when it can, or is not there."""
+        self.records()
+        return self.problem
+
+    def pins(self, entry: Entry) -> Mapping[str, str] | None:
+        """The digests of the programs of an entry that is trusted as it is now; None when it is not."""
+        record = self.records().get((entry.file, entry.kind, entry.name))
+        if record is None or len(entry.programs) > MAX_PROGRAMS:
+            return None
+        files = entry.file_digests()
+        return files if UNREADABLE not in files.values() and entry.digest(files) == record.sha256 else None
+
+    def trust(self, digests: Iterable[tuple[Entry, str]], *, by: str, time: int) -> None:
+        """Trust entries, each by the digest of what was shown. Raises `SecurityError`, `StorageError`."""
+        new = {
+            (entry.file, entry.kind, entry.name): Trusted(
+                file=entry.file, kind=entry.kind, name=entry.name, sha256=digest, time=time, by=by
+            )
+            for entry, digest in digests
+        }
+        self._change(lambda records: {**records, **new})
+
+    def revoke(self, is_meant: Callable[[Trusted], bool]) -> list[Trusted]:
+        """Trust no more what is meant; what that was. Raises `SecurityError`, `StorageError`."""
+        gone = [record for record in self.records().values() if is_meant(record)]
+        if gone:
+            self._change(lambda records: {key: kept for key, kept in records.items() if not is_meant(kept)})
+        return gone
+
+    def _change(self, change: Callable[[Mapping[Key, Trusted]], Mapping[Key, Trusted]]) -> None:
+        if not self.path:
+            raise SecurityError(self.problem)
+        try:
+            with _locked(self.path):
+                before = self.records()
+                if self.problem:
+                    raise SecurityError(f"{self.problem}. Look at the file, and remove it to begin again.")
+                _write(
+                    self.path, msgspec.json.format(msgspec.json.encode(_Stored(trusted=(*change(before).values(),))))
+                )
+        except (OSError, UnicodeEncodeError) as problem:
+            raise StorageError(f"{self.path} cannot be written: {problem}.") from problem
+
+
+def _read(data: bytes, status: os.stat_result) -> dict[Key, Trusted]:
+    if not stat.S_ISREG(status.st_mode) or len(data) > MAX_STORE_BYTES:
+        raise ValueError("it is no file of a list of what is trusted")
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise ValueError("others can write to it")
+    stored = msgspec.json.decode(data, type=_Stored)
+    return {(record.file, record.kind, record.name): record for record in stored.trusted}
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    import fcntl  # noqa: PLC0415 - only to write
+
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    with open(os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _write(path: str, data: bytes) -> None:
+    """Replace a file whole, readable and writable by its owner alone."""
+    descriptor, beside = tempfile.mkstemp(prefix=".trust.", dir=os.path.dirname(os.path.realpath(path)))
+    try:
+        with open(descriptor, "wb") as stream:  # made with 0600
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(beside, os.path.realpath(path))
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
+        raise
+
+
+# ── workflows ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Consent:
+    """What the steps of workflows may do, asked where it is done. The user's own workflows have no origin."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def missing(self, origin: str, document: Mapping[str, Any]) -> list[Entry]:
+        """The entries of a workflow that would run and are not trusted."""
+        entries = step_entries(origin, document) if origin else []
+        return [entry for entry in entries if self.store.pins(entry) is None]
+
+    def refuse_untrusted(self, origin: str, document: Mapping[str, Any], step_id: str | None = None) -> None:
+        """Raises `Untrusted` for a workflow, or for one of its steps, that would do what is not trusted."""
+        name = f"{document['id']}/{step_id}"
+        missing = [entry for entry in self.missing(origin, document) if step_id is None or entry.name == name]
+        if missing:
+            raise untrusted(missing)
+
+
+NO_CONSENT: Final = Consent(Store(""))
+"""Nothing that came with a repository may be done."""
+
+
+def untrusted(entries: Sequence[Entry]) -> Untrusted:
+    """The refusal to do what nobody trusted."""
+    what = ", ".join(dict.fromkeys(map(str, entries)))
+    return Untrusted(
+        f"Not trusted, because a repository brought it: {what}. {how_to_trust(entry.file for entry in entries)} "
+        "An agent must not do that; tell the user.",
+        untrusted=[{"file": entry.file, "kind": entry.kind, "name": entry.name} for entry in entries],
+    )

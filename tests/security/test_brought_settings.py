@@ -1,0 +1,174 @@
+"""What a repository's settings file may set, and what counts only when the user trusted it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workflowlookup.settings import SETTINGS, Settings, always, read_settings
+
+Read = Callable[..., Settings]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """The settings for a clone whose file, and the user's, have this content."""
+    clone, own = tmp_path / "clone", tmp_path / "config" / "workflowlookup"
+    (clone / ".git").mkdir(parents=True)
+    own.mkdir(parents=True)
+
+    def read_both(brought: str, users: str = "", *, config: str | None = None, **environment: str) -> Settings:
+        (clone / "workflowlookup.toml").write_text(brought)
+        (own / "workflowlookup.toml").write_text(users)
+        environment.setdefault("XDG_CONFIG_HOME", str(tmp_path / "config"))
+        return read_settings({}, environment, directory=str(clone), config=config)
+
+    return read_both
+
+
+def names(settings: Settings) -> list[str]:
+    return [entry.name for entry in settings.ignored]
+
+
+HARMLESS: dict[str, Any] = {
+    "bundled": False,
+    "user": False,
+    "project": False,
+    "directories": ["flows"],
+    "confirmation": "person",
+    "log_level": "info",
+    "log_format": "json",
+    "max_message_bytes": 4096,
+    "workflow_tools": False,
+    "include": ["id:a"],
+    "exclude": ["id:b"],
+    "tools_budget_bytes": 5000,
+    "refresh_seconds": 0,
+    "timeout_seconds": 10,
+    "max_concurrent": 2,
+    "drain_seconds": 1,
+}
+"""A value that needs no trust, for each setting that has one."""
+
+
+def toml(name: str, value: object) -> str:
+    import json
+
+    return f"{name} = {json.dumps(value)}\n"
+
+
+def test_every_setting_is_known_here_or_always_needs_trust() -> None:
+    """A new row decides: it needs trust, or its harmless value is written down above."""
+    assert {setting.name for setting in SETTINGS if setting.needs_trust is not always} == set(HARMLESS)
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_does_no_harm_needs_no_trust(read: Read, name: str) -> None:
+    settings = read(toml(name, HARMLESS[name]))
+
+    assert (names(settings), settings.origins[name].endswith("clone/workflowlookup.toml")) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("brought", "users", "held"),
+    [
+        ('journal = "here.sqlite"', 'journal = "/mine.sqlite"', {"journal": "/mine.sqlite"}),
+        ('confirmation = "agent"', "", {"confirmation": "auto"}),
+        ('confirmation = "auto"', 'confirmation = "person"', {"confirmation": "person"}),
+        ('log_level = "error"', "", {"log_level": "warning"}),
+        ("user = true", "user = false", {"user": False}),
+        ("project = true", "project = false", {"project": False}),
+        ("workflow_tools = true", "workflow_tools = false", {"workflow_tools": False}),
+        ('directories = ["flows", "/etc"]', "", {"directories": ()}),
+        ('directories = ["../elsewhere"]', 'directories = ["/mine"]', {"directories": ("/mine",)}),
+        ("include = []", 'include = ["id:safe"]', {"include": ("id:safe",)}),
+        ('include = ["*"]', 'include = ["id:safe"]', {"include": ("id:safe",)}),
+        ("exclude = []", 'exclude = ["id:risky"]', {"exclude": ("id:risky",)}),
+        ("refresh_seconds = 0.01", "", {"refresh_seconds": 300.0}),
+        ("refresh_seconds = 1", "refresh_seconds = 0", {"refresh_seconds": 0.0}),
+        ('http = "0.0.0.0:80"', "", {"http": ""}),
+        ('allowed_hosts = ["*"]', "", {"allowed_hosts": ()}),
+        ('allowed_origins = ["*"]', "", {"allowed_origins": ()}),
+        ('trusted_proxies = ["0.0.0.0/0"]', "", {"trusted_proxies": ("127.0.0.1/32", "::1/128")}),
+        ("requests_per_minute = 0", "", {"requests_per_minute": 6000}),
+        ("max_sessions = 100000", "", {"max_sessions": 1000}),
+        ("idle_seconds = 86400", "", {"idle_seconds": 1800.0}),
+    ],
+)
+def test_what_could_do_harm_leaves_the_users_own_setting_in_force(
+    read: Read, brought: str, users: str, held: dict[str, Any]
+) -> None:
+    settings = read(brought, users)
+
+    assert {name: getattr(settings, name) for name in held} == held
+    assert names(settings) == [brought.partition(" ")[0]]
+
+
+def test_a_log_in_of_a_repository_is_one_entry(read: Read) -> None:
+    settings = read(
+        'oauth_issuer = "https://evil.example"\noauth_audience = "x"\noauth_jwks_url = "https://evil.example/keys"\n'
+    )
+
+    assert (settings.oauth_issuer, settings.oauth_jwks_url, names(settings)) == ("", "", ["oauth"])
+
+
+def test_the_file_of_a_project_does_not_switch_off_that_of_the_user(read: Read) -> None:
+    settings = read("bundled = false", 'confirmation = "person"\n[mcpServers.mine]\ncommand = "mine"\n')
+
+    assert (settings.bundled, settings.confirmation, list(settings.servers)) == (False, "person", ["mine"])
+
+
+def test_a_server_of_a_repository_does_not_take_the_place_of_the_users(read: Read) -> None:
+    settings = read('[mcpServers.same]\ncommand = "evil"\n', '[mcpServers.same]\ncommand = "mine"\n')
+
+    assert (settings.servers["same"].command, names(settings)) == ("mine", ["same"])
+
+
+def test_flags_and_the_environment_need_no_trust(read: Read) -> None:
+    settings = read('journal = "here.sqlite"', WORKFLOWLOOKUP_JOURNAL="/tmp/there.sqlite", WORKFLOWLOOKUP_HTTP="h:1")
+
+    assert (settings.journal, settings.http, names(settings)) == ("/tmp/there.sqlite", "h:1", [])
+
+
+@pytest.mark.parametrize("name", ["other.toml", "../clone/other.toml", "../link.toml", "out.toml"])
+def test_a_named_file_inside_the_project_is_the_projects(read: Read, tmp_path: Path, name: str) -> None:
+    (tmp_path / "clone" / "other.toml").write_text('[mcpServers.x]\ncommand = "evil"\n')
+    (tmp_path / "elsewhere.toml").write_text('[mcpServers.x]\ncommand = "evil"\n')
+    (tmp_path / "link.toml").symlink_to(tmp_path / "clone" / "other.toml")
+    (tmp_path / "clone" / "out.toml").symlink_to(tmp_path / "elsewhere.toml")
+
+    settings = read("", 'confirmation = "person"', config=str(tmp_path / "clone" / name))
+
+    assert (dict(settings.servers), names(settings), settings.confirmation) == ({}, ["x"], "person")
+
+
+def test_a_named_file_outside_is_the_users_and_stands_alone(read: Read, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('[mcpServers.x]\ncommand = "mine"\n')
+
+    settings = read('journal = "here"', 'confirmation = "person"', config=str(tmp_path / "mine.toml"))
+
+    assert (list(settings.servers), names(settings), settings.confirmation) == (["x"], [], "auto")
+
+
+def test_a_configuration_directory_inside_the_project_trusts_nothing(read: Read, tmp_path: Path) -> None:
+    inside = tmp_path / "clone" / "x" / "workflowlookup"
+    inside.mkdir(parents=True)
+    (inside / "workflowlookup.toml").write_text('[mcpServers.x]\ncommand = "evil"\n')
+
+    settings = read("", XDG_CONFIG_HOME="x")
+
+    assert (dict(settings.servers), names(settings), settings.trust.path) == ({}, ["x"], "")
+    assert "lies in the project" in settings.trust.problem
+
+
+@pytest.mark.parametrize("content", ["a = " + "[" * 20_000, "mcpServers = 5", "[mcpServers]\nx = 5"])
+def test_a_hostile_file_is_refused_or_left_out(read: Read, content: str) -> None:
+    from workflowlookup.settings import SettingsError
+
+    try:
+        settings = read(content)
+    except SettingsError as problem:
+        assert "nested too deeply" in str(problem)
+    else:
+        assert dict(settings.servers) == {}
