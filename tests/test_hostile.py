@@ -232,3 +232,53 @@ def test_a_loop_stays_left_also_when_the_later_step_has_no_iteration(start, libr
     params = {"workflowId": "sample-workflow", "completedSteps": completed, "context": {"go": True}}
 
     assert server.result("workflow_next", params)["step"]["id"] == following
+
+
+HOSTILE_PATTERNS = {
+    "negated classes": "[^a]" * 40 + "{",
+    "negated classes, as many as fit": "[^a]" * 1_000 + "{",
+    "fields of a line": "^" + "[^,]*," * 24 + "(?:yes|no)+$",
+    "classes that never close": "[" * 4_096,
+    "a large count": "a{99999999}",
+    "counts of counts": "(?:a{999}){999}",
+    "counts behind a comment": "(?x)(?:a{99}#)\n){9999}",
+    "catastrophic": "(a+)+$",
+    "groups in groups": "(" * 2_000 + ")" * 2_000,
+}
+
+
+@pytest.mark.parametrize("pattern", HOSTILE_PATTERNS.values(), ids=HOSTILE_PATTERNS)
+def test_no_pattern_holds_up_the_server(start, library, pattern):
+    rule = {"type": "regex", "pattern": pattern, "message": "no"}
+    wanted = {"var": "text", "matches": pattern}
+    write(library, document(step(validationCriteria=[rule]), step("second-step", runCondition=wanted)))
+    server = start(directory=library)
+    text = "a" * 5_000 + "\N{LATIN SMALL LETTER E WITH ACUTE}"
+
+    asked = {"workflowId": "sample-workflow", "stepId": "first-step", "output": text}
+    reply = server.request("workflow_validate", asked)
+    assert "result" in reply or reply["error"]["code"] == -32004
+    after = {"workflowId": "sample-workflow", "completedSteps": ["first-step"], "context": {"text": text}}
+    assert "result" in server.request("workflow_next", after)
+    assert server.result("workflow_validate_json", {"workflowJson": json.dumps(document())})["valid"]
+
+
+def test_the_end_of_input_ends_the_server_while_an_output_is_judged(start, library):
+    rules = [{"type": "regex", "pattern": f"(a+)+{number}$", "message": "no"} for number in range(200)]
+    write(library, document(step(validationCriteria=rules)))
+    server = start(directory=library)
+    asked = {"workflowId": "sample-workflow", "stepId": "first-step", "output": "a" * 5_000}
+    server.send({"jsonrpc": "2.0", "id": 1, "method": "workflow_validate", "params": asked})
+    server.close_input()
+
+    assert server.wait(timeout=5) == 0
+
+
+def test_the_patterns_of_one_document_share_their_time(start, library):
+    costly = [f"(?i:{'[^a-z]|' * 500}{number})+" for number in range(200)]
+    server = start(directory=library)
+    text = json.dumps(document(step(validationCriteria=costly)))
+
+    verdict = server.result("workflow_validate_json", {"workflowJson": text})
+
+    assert "was not checked" in json.dumps(verdict)

@@ -21,7 +21,7 @@ from workflowlookup.core.model import (
     RegexRule,
     SchemaRule,
 )
-from workflowlookup.core.patterns import BadPattern, compile_pattern
+from workflowlookup.core.patterns import BadPattern, TooSlow, compile_pattern
 from workflowlookup.core.schemas import (
     BadSchema,
     Misfit,
@@ -105,5 +105,7 @@ def flaws_in(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, str]]:
         except BadPattern as problem:
             place = (*at, "pattern") if isinstance(data, Mapping) else at
             yield place, f"The pattern '{rule.pattern}' does not compile ({problem})"  # type: ignore[union-attr]
+        except TooSlow:
+            yield at, "The pattern was not checked: those before it took too long to compile"
         except BadSchema as problem:
             yield (*at, "schema"), f"The JSON Schema of a rule is malformed ({problem})"

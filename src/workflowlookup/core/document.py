@@ -14,7 +14,7 @@ import msgspec
 
 from workflowlookup.core.conditions import ORDERINGS, Condition, walk
 from workflowlookup.core.criteria import flaws_in, rules_in
-from workflowlookup.core.patterns import BadPattern, compile_pattern
+from workflowlookup.core.patterns import BadPattern, TooSlow, compile_pattern, start_budget
 from workflowlookup.core.schemas import (
     BadSchema,
     Misfit,
@@ -64,7 +64,11 @@ def is_sound(document: Json) -> bool:
 
 
 def check(document: Json) -> list[Finding]:
-    """Everything there is to say about a document, errors first."""
+    """Everything there is to say about a document, errors first.
+
+    Its patterns share the time of one request: those that it does not suffice for are not checked.
+    """
+    start_budget()
     found = misfits(workflow_validator(), document, workflow_schema())
     findings = [_from_misfit(misfit, document) for misfit in itertools.islice(found, MOST_FINDINGS)]
     if not any(finding.severity is Severity.ERROR for finding in findings):
@@ -387,6 +391,8 @@ def _impossible_parts(document: Mapping[str, Json], path: PathTo, condition: Con
             except BadPattern as problem:
                 reason = f"the pattern of 'matches' does not compile ({problem})"
                 yield _never((*at, "matches"), reason, document, "Mend the pattern")
+            except TooSlow:
+                return
 
 
 def _needed(condition: Condition, path: PathTo) -> Iterator[tuple[PathTo, Condition]]:

@@ -1,10 +1,13 @@
 """Regular expressions of authors: ECMAScript in, an answer within a time limit out.
 
-The patterns come from documents and are hostile until checked: their length is bounded, and a search that takes too
-long raises `TooSlow` instead of hanging the server. All the searches of one request share `SECONDS_PER_REQUEST`, so
-that many slow patterns cost no more than a few. Most patterns are plain, and most texts are ASCII: those are searched
-by an engine that takes no longer than the text is long, that of the JSON Schema validator. All else is for the `regex`
-package, which backtracks, knows every form, and is imported when it is needed.
+The patterns come from documents and are hostile until checked. Their length is bounded, and so is what they compile to:
+a pattern is checked here in time linear in its length before an engine sees it. A search that takes too long raises
+`TooSlow` instead of hanging the server. What the patterns of one request take, compiled and searched, is taken from
+`SECONDS_PER_REQUEST`, so that many slow patterns cost no more than a few.
+
+Most patterns are plain, and most texts are ASCII: those are searched by an engine that takes no longer than the text is
+long, that of the JSON Schema validator. All else is for the `regex` package, which backtracks, knows every form, and is
+imported when it is needed.
 """
 
 import functools
@@ -12,9 +15,11 @@ import re
 from collections.abc import Callable
 from contextvars import ContextVar
 from time import perf_counter
-from typing import Final
+from typing import Final, TypeVar
 
 MAX_PATTERN_LENGTH: Final = 4096
+MAX_NODES: Final = 8192
+"""How large a pattern may become when what it must repeat is written out, as `regex` does: `(?:a{300}){300}`."""
 SECONDS_PER_SEARCH: Final = 0.25
 SECONDS_PER_REQUEST: Final = 0.5
 WORTH_COUNTING: Final = 0.0005
@@ -25,6 +30,7 @@ UNTIMED_STEPS: Final = 1_000_000
 FLAGS: Final = "gimsuy"
 
 Search = Callable[[str], bool]
+T = TypeVar("T")
 
 
 class BadPattern(ValueError):
@@ -53,13 +59,19 @@ def start_budget() -> None:
 def compile_pattern(pattern: str, flags: str = "") -> Search:
     """A function that tells whether the pattern is found in a text.
 
-    Raises `BadPattern` here, and `TooSlow` from the function that it returns.
+    Raises `BadPattern`, and `TooSlow` when the request has no time left; so does the function that it returns.
     """
+    return _timed(lambda _: _compile(pattern, flags))
+
+
+def _compile(pattern: str, flags: str) -> Search:
     unknown = sorted(set(flags) - set(FLAGS))
     if unknown:
         raise BadPattern(f"unknown flag '{unknown[0]}' (known: {' '.join(FLAGS)})")
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise BadPattern(f"longer than {MAX_PATTERN_LENGTH} characters")
+    if _nodes(pattern) > MAX_NODES:
+        raise BadPattern(f"its repetitions come to more than {MAX_NODES:,} places; use a rule of type length instead")
     find = _in_linear_time(pattern, flags)
     states = _most_states(pattern)
 
@@ -82,14 +94,14 @@ def compile_pattern(pattern: str, flags: str = "") -> Search:
     return search
 
 
-def _timed(find: Callable[[float], bool]) -> bool:
-    """What a search finds that gets so many seconds; they are taken from what the request has left."""
+def _timed(work: Callable[[float], T]) -> T:
+    """What some work gives that is told how many seconds it has; they are taken from what the request has left."""
     remaining = _remaining.get()
     if remaining <= 0:
         raise TooSlow
     started = perf_counter()
     try:
-        return find(min(SECONDS_PER_SEARCH, remaining))
+        return work(min(SECONDS_PER_SEARCH, remaining))
     except TimeoutError as problem:
         raise TooSlow from problem
     finally:
@@ -103,13 +115,16 @@ def _timed(find: Callable[[float], bool]) -> bool:
 
 _ESCAPED: Final = r"\\[dwsnrt!-/:-@\[-`{-~]"
 _IN_CLASS: Final = rf"(?!--)(?:{_ESCAPED}|[^\\\[\]&~])"
-_PLAIN: Final = rf"""(?x)(?:
+_PLAIN: Final = rf"""(?x)(?>
         (?: {_ESCAPED} | \\[DWS] | \[\^?(?:{_IN_CLASS})+\] | [^\\\[\](){{}}*+?|^$] )  # a character or a class,
         (?: (?: [*+?] | \{{\d+(?:,\d*)?\}} ) \?? )?                                 # perhaps repeated
       | \\[bB] | [\^$|]
       | \((?:\?:)? | \)\??                                                         # a group, at most once
-    )*"""
-"""As text, and compiled by the first pattern: a list of workflows need not wait for it."""
+    )*+"""
+"""As text, and compiled by the first pattern: a list of workflows need not wait for it.
+
+Atomic and possessive: each part is read one way only, so the check takes linear time.
+"""
 _FOLDED_APART: Final = frozenset("ıİſ\N{KELVIN SIGN}")
 """Letters whose other case is ASCII, or not, depending on whom one asks."""
 
@@ -139,16 +154,45 @@ def _most_states(pattern: str) -> int:
     return 1 + len(pattern) + sum(int(most or least) for least, most in counts)
 
 
+_PART: Final = r"""(?xs)
+        \\. | \[(?:\\.|[^\]\\])*+\]?                  # an escape or a class
+      | \{(?P<least>\d+)(?:,\d*)?\} | (?P<repeat>[*+?])
+      | (?P<open>\() | (?P<close>\)) | (?P<bar>\|) | ."""
+
+
+def _nodes(pattern: str) -> int:
+    """How many parts a pattern has when each is written as often as it must be repeated."""
+    totals, last = [0], 0
+    for token in re.finditer(_PART, pattern):
+        if token["least"]:
+            times = max(1, int(token["least"]))
+            totals[-1] += last * (times - 1)
+            last *= times
+        elif token["open"]:
+            totals.append(0)
+            last = 0
+        elif token["close"] and len(totals) > 1:
+            last = 1 + totals.pop()
+            totals[-1] += last
+        elif not token["repeat"]:
+            last = not token["bar"]
+            totals[-1] += 1
+    return sum(totals)
+
+
 # ── by backtracking ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=128)
 def _backtracking(pattern: str, flags: str) -> Callable[..., object]:
     """A search that knows every form, and ends with `TimeoutError` when it takes too long."""
     import regex  # noqa: PLC0415 - costs 10 ms, and few searches need it
 
-    if re.search(r"(?:[*+?]|\{\d+(?:,\d*)?\})\+", _without_escapes(pattern)):
+    plain = _without_escapes(pattern)
+    if re.search(r"(?:[*+?]|\{\d+(?:,\d*)?\})\+", plain):
         raise BadPattern("nothing to repeat before '+'")
+    if re.search(r"\(\?(?:#|[A-Za-z]*x)", plain):  # with comments in it, it could not be measured
+        raise BadPattern("ECMAScript has no comments in patterns")
     options = regex.VERSION0
     for flag, option in (("i", regex.IGNORECASE), ("m", regex.MULTILINE), ("s", regex.DOTALL)):
         if flag in flags:
@@ -163,7 +207,7 @@ def _backtracking(pattern: str, flags: str) -> Callable[..., object]:
 def _without_escapes(pattern: str) -> str:
     """The pattern with escapes and classes as one letter each."""
     plain = re.sub(r"\\[pP]\{[^}]*\}", "x", pattern)
-    return re.sub(r"\\[^\\]|\[(?:\\.|[^\]\\])*\]", "x", plain, flags=re.DOTALL)
+    return re.sub(r"\\[^\\]|\[(?:\\.|[^\]\\])*+(?:\]|\Z)", "x", plain, flags=re.DOTALL)
 
 
 _REWRITTEN: Final = r"""(?xs)

@@ -59,10 +59,10 @@ def regex(rule: RegexRule) -> Check:
     def check(output: str, _: Context) -> Sequence[Issue]:
         nonlocal kept
         search = None if kept is None else kept()
-        if search is None:
-            search = compile_pattern(pattern, flags)
-            kept = weakref.ref(search)
         try:
+            if search is None:
+                search = compile_pattern(pattern, flags)
+                kept = weakref.ref(search)
             return () if search(output) else absent
         except TooSlow:
             message = f"The pattern {pattern} took too long on this output and was given up"
