@@ -7,7 +7,7 @@ import json
 import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from client import Server
@@ -185,3 +185,104 @@ def test_templates_never_raise(text, context):
     workflow = build(document(step(prompt="x" + text + "{{a}} {{b.c}} {{c.d}} {{{{")))
 
     assert guide(workflow, next_step(workflow, (), context)).prompt.startswith("x")
+
+
+RAW = (
+    st.sampled_from(
+        [
+            *(digit * count for digit in ("1", "-9") for count in (25, 400, 4_300, 4_301, 20_000)),
+            *(
+                "1e400",
+                "1e999999",
+                "-1e-999999",
+                "NaN",
+                "Infinity",
+                "0x10",
+                "1_000",
+                "2026-11-17",
+                "12:30:00",
+                "~",
+                "@",
+                "`",
+            ),
+            *(r'"\ud800"', r'"\udc00\ud800"', r'"\u0000"', '"\x7f"', '"\ufeff"', r'"\u202e"', '"' + "k" * 70_000 + '"'),
+            *("[" * depth + "1" + "]" * depth for depth in (30, 65, 500, 20_000)),
+            *('{"a":' * depth + "1" + "}" * depth for depth in (30, 65, 500, 20_000)),
+            *(
+                '{"a":1,"a":2}',
+                '{"":{"":1}}',
+                '{"<<":3}',
+                "{<<: [1]}",
+                "&a [*a]",
+                "!!binary aGk=",
+                "!!binary ?",
+                "!!set {a}",
+            ),
+            *(
+                "!!python/name:os.system",
+                "!!timestamp 2026-99-99",
+                "!!int x",
+                "!!float x",
+                "!<x> 1",
+                "*nothing",
+                "? [a]",
+            ),
+            *(
+                '"([^a])*{"',
+                '"a{99999999}"',
+                '{"type":"regex","pattern":"' + "[^a]" * 40 + '{"}',
+                '{"var":"a","gt":' + "9" * 400 + "}",
+            ),
+        ]
+    )
+    | JSON.map(json.dumps)
+    | NEAR.map(json.dumps)
+)
+
+
+@st.composite
+def files(draw):
+    """The text of a file: a document with something in it that does not belong there, or nothing like a document."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.binary(max_size=300))
+    value = document(step(), step("second-step"))
+    target = draw(st.sampled_from([value, value["steps"][0], value["steps"][1]]))
+    target[draw(st.sampled_from(WORDS))] = "@@@"
+    value["id"] = value["id"] if value["id"] == "@@@" else "bad-workflow"
+    return json.dumps(value).replace('"@@@"', draw(RAW)).encode(errors="surrogatepass")
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    """A server that lists what is in a directory, and the directory."""
+    home = tmp_path_factory.mktemp("shelf")
+    library = home / "library"
+    library.mkdir()
+    write(library, document())
+    one = Server(home, directory=library)
+    one.initialize()
+    yield one, library
+    one.stop()
+
+
+def with_number(digits):
+    return json.dumps({**document(), "id": "bad-workflow", "x-number": "@"}).replace('"@"', "7" * digits).encode()
+
+
+@given(files(), st.sampled_from([".json", ".yaml", ".test.yaml"]))
+@example(with_number(4_301), ".json")
+@example(with_number(4_301), ".yaml")
+@example(with_number(4_300), ".json")
+def test_whatever_one_file_contains_the_others_are_listed(shelf, data, suffix):
+    server, library = shelf
+    bad = library / f"bad-workflow{suffix}"
+    bad.write_bytes(data)
+    try:
+        assert "sample-workflow" in {one["id"] for one in server.result("workflow_list")["workflows"]}
+        assert "workflow_list" in {tool["name"] for tool in server.result("tools/list")["tools"]}
+        assert server.result("resources/list")["resources"]
+        assert server.result("prompts/list")["prompts"]
+        assert is_designed(server.request("workflow_get", {"id": "bad-workflow"}))
+        assert is_designed(server.request("workflow_next", {"workflowId": "bad-workflow", "completedSteps": []}))
+    finally:
+        bad.unlink()

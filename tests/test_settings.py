@@ -79,6 +79,8 @@ def test_a_value_that_does_not_fit_is_told_with_its_origin(read, environment, me
     [
         ("bundeled = true", "unknown setting 'bundeled'. Known: bundled, user"),
         ("bundled =", "is not TOML"),
+        ("max_concurrent = " + "9" * 4_301, "is not TOML"),
+        ("timeout_seconds = " + "9" * 400, "a number of seconds"),
         ('directories = "/a"\nlog_level = 5', "log_level must be one of"),
     ],
 )

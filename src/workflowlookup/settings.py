@@ -98,7 +98,7 @@ def seconds(least: float, most: float) -> Callable[[object], float]:
     def parse(value: object) -> float:
         try:
             number = float(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else -1.0
-        except ValueError:
+        except (ValueError, OverflowError):
             number = -1.0
         if not least <= number <= most:  # nor is it so for what is no number
             raise ValueError(f"a number of seconds from {least:g} to {most:,g}")
@@ -747,7 +747,7 @@ def _read_file(project: Project, path: str, *, is_named: bool) -> _Layer | None:
             table = tomllib.load(stream)
     except OSError as problem:
         raise SettingsError(f"{path}: {problem.strerror}") from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:  # ValueError also for an integer of more than 4,300 digits
         raise SettingsError(f"{path} is not TOML: {problem}") from problem
     except RecursionError:
         raise SettingsError(f"{path} is nested too deeply") from None

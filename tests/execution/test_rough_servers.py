@@ -55,6 +55,12 @@ def test_half_a_character_does_not_cost_the_answer():
     assert answered(line) == CallResult(text="a?")
 
 
+def test_a_number_of_thousands_of_digits_does_not_cost_the_answer():
+    result = '{"content": [{"type": "text", "text": "done"}], "structuredContent": {"a": ' + "9" * 5_000 + "}}"
+
+    assert answered('{"jsonrpc": "2.0", "id": ID, "result": ' + result + "}").text == "done"
+
+
 @pytest.mark.parametrize("line", [b"\xff\xfe", b"starting up", b"[]", b"null", b'{"id": null}', b'{"id": true}'])
 def test_what_is_no_answer_is_passed_over(line):
     assert isinstance(_parsed(line), Exception)

@@ -196,7 +196,7 @@ def _json_snippet(section: str, name: str | None, entry: Json) -> str:
 def _parse_toml(text: str) -> Json:
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+    except (ValueError, RecursionError) as problem:
         raise NotReadable(f"it is not valid TOML: {problem}") from None
 
 

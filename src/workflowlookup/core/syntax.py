@@ -81,7 +81,7 @@ def _json_problem(text: bytes, fallback: str) -> SyntaxProblem:
     except UnicodeDecodeError as problem:
         return _not_utf8(text, problem.start)
     try:
-        json.loads(string)
+        json.loads(string, parse_int=float)  # Python refuses to read integers of more than 4,300 digits
     except json.JSONDecodeError as problem:
         reason, position = _trailing_comma(string, problem.pos) or (problem.msg, problem.pos)
         fix = _likely_fix(string, position, reason)
@@ -90,7 +90,7 @@ def _json_problem(text: bytes, fallback: str) -> SyntaxProblem:
     except RecursionError:
         return TooDeep()
     else:  # accepted there, refused by msgspec: NaN, a lone surrogate, a number out of range
-        is_number = fallback.startswith("Number")
+        is_number = fallback.startswith(("Number", "Integer"))
         reason, position = "A number out of range" if is_number else "A value that JSON does not have", 0
         fix = "Use only what JSON has: numbers that fit a double, true, false, null, and text in valid Unicode"
     line, column = string.count("\n", 0, position) + 1, position - (string.rfind("\n", 0, position) + 1) + 1

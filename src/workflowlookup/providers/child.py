@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 MOST_BYTES: Final = 64 << 20
 """How long a message may be."""
+MAX_DIGITS: Final = 400
+"""Of an integer; what is longer is read as a float."""
 KILL_SECONDS: Final = 1.0
 """How long a process that was asked to end has until it is killed."""
 _LOOK_SECONDS: Final = 0.01
@@ -243,7 +245,7 @@ def _parsed(line: bytes) -> SessionMessage | Exception:
 def _mended(line: bytes) -> SessionMessage | None:
     """An answer that the SDK cannot read, so that nobody waits for it: without halves of characters, or as an error."""
     try:
-        said = json.loads(line.decode(errors="replace"))
+        said = json.loads(line.decode(errors="replace"), parse_int=_number)
         if not isinstance(said, dict) or "method" in said or type(said.get("id")) not in (int, str):
             return None
         text = json.dumps(said, ensure_ascii=False).encode(errors="replace")
@@ -253,3 +255,8 @@ def _mended(line: bytes) -> SessionMessage | None:
     except ValueError:
         error = ErrorData(code=PARSE_ERROR, message="its answer cannot be read")
         return SessionMessage(JSONRPCError(jsonrpc="2.0", id=said["id"], error=error))
+
+
+def _number(digits: str) -> int | float:
+    """Python refuses to read integers of more than 4,300 digits."""
+    return int(digits) if len(digits) <= MAX_DIGITS else float(digits)

@@ -4,8 +4,9 @@ All of it happens on the worker's loop. What goes wrong raises `ProviderError` w
 do raises `NotSupported`. A start is never sent twice by a provider: only the caller knows whether that would do harm.
 """
 
+import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -119,18 +120,22 @@ class Provider(Protocol):
 
 def read_progress(raw: Json) -> Progress | None:
     """Progress in any of the forms in which it comes: a number, or an object with done, total and message."""
-    if isinstance(raw, int | float) and not isinstance(raw, bool):
+    if _is_finite(raw):
         return Progress(float(raw), 1.0 if isinstance(raw, float) and raw <= 1 else 100.0, "")
     if not isinstance(raw, Mapping):
         return None
     done = next((raw[name] for name in ("done", "current", "completed", "progress", "percent") if name in raw), None)
-    if not isinstance(done, int | float) or isinstance(done, bool):
+    if not _is_finite(done):
         return None
     total = raw.get("total", 100 if "percent" in raw else None)
     message = raw.get("message")
-    is_number = isinstance(total, int | float) and not isinstance(total, bool)
     told = message if isinstance(message, str) else ""
-    return Progress(float(done), float(total) if is_number else None, told)
+    return Progress(float(done), float(total) if _is_finite(total) else None, told)
+
+
+def _is_finite(value: Json) -> TypeGuard[int | float]:
+    """Whether it is a number that a float can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 _CODES: Final = ("code", "errorCode", "error_code", "status", "type")
