@@ -136,6 +136,21 @@ class Sitting:
                 break
         return self
 
+    def resize(self, columns: int) -> "Sitting":
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        return self
+
+    def end(self, number: int = 0) -> None:
+        """The command is sent this signal; without one, the terminal goes away."""
+        if number:
+            for _ in range(5):  # once more when it came in a moment in which `readline` misses it
+                self._process.send_signal(number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(5)
+                    break
+        os.close(self._ours)
+        self._process.wait(TIMEOUT)
+
     def leave(self) -> tuple[int, str]:
         """The exit code, and all that was seen, without colours."""
         while self._more(time.monotonic() + TIMEOUT):

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     write((said, style), f": {options.note}" if options.note else ".")
     write(standing(after))
     if not after.is_over:
-        write_hint(f"Go on with: {command_line(settings, 'run', '--resume', after.id)}")
+        write_hint("Go on with: ", command_line(settings, "run", "--resume", after.id))
     return 0
 
 

@@ -59,7 +59,7 @@ def _write(sections: Sequence[Section]) -> None:
         for change in section.changes:
             write("    ", *_pieces(change))
             for line in change.diff:
-                write((f"        {line}", DIFF_STYLES.get(line[:1], "")))
+                write((f"        {line}", DIFF_STYLES.get(line[:1], "")), wrap=False)
         write()
     write(_summary(sections))
 

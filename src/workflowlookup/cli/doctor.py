@@ -96,8 +96,8 @@ def _write_problems(problems: Sequence[Problem]) -> None:
         return
     write((plural(len(problems), "problem"), "bold red"))
     for problem in problems:
-        write(("- ", "red"), problem.problem)
-        write((f"  {problem.remedy}", "dim"))
+        write(("- ", "red"), problem.problem, hang=2)
+        write((f"  {problem.remedy}", "dim"), hang=2)
 
 
 COMMAND = Command(

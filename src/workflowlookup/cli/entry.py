@@ -1,43 +1,36 @@
-"""Where the output of a step comes from: the keyboard, a pipe, a file, or the editor.
+"""Where the output of a step comes from: a pipe, a file, or the editor; `keyboard` has the one that is typed.
 
 Each source gives an `Entry` for the step that a run waits for, or None when there is nothing more: then the run is left
-as it is. What was typed is never sent by accident: only a line with a single dot, or the end of input, sends it.
+as it is. What was typed is never sent by accident, only by a line with a single dot or the end of input; and it is
+never lost: until it is sent it is a draft (`drafts`).
 """
 
-import argparse
+import contextlib
 import io
 import os
 import shlex
+import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import Final, Protocol
 
 import msgspec
 
-from workflowlookup.cli.context import variable
+from workflowlookup.cli.drafts import Draft, Drafts
 from workflowlookup.cli.output import clean, complain, write
-from workflowlookup.core.advance import loops_to_end
-from workflowlookup.core.contract import Need, unmet
+from workflowlookup.cli.refusals import problems
+from workflowlookup.core.contract import Need, misfitting, unmet
 from workflowlookup.core.events import OutputRefused
 from workflowlookup.core.guidance import guide
+from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import scope_of
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StorageError
 
 END: Final = "."
-PROMPT: Final = "> "
-SCISSORS: Final = "# ------------------------ >8 ------------------------"
-BELOW: Final = "# This line and all below it are left out. Save an empty file to leave the run as it is."
-
-HELP: Final = (
-    (":set NAME=VALUE", "set a context variable with this output"),
-    (":edit", "go on in your editor"),
-    (":end", "end the loop that the run is in"),
-    (":leave", "leave; the run is kept (so do Ctrl-C, and Ctrl-D on an empty output)"),
-)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,16 +45,23 @@ class Source(Protocol):
     """Gives outputs, and a person's word."""
 
     tries_again: bool
-    """Whether somebody is there who can mend what was refused."""
+    """Whether somebody is there who can correct what was refused."""
 
-    def entry(self, run: Run, last: str) -> Entry | None:
-        """The output of the current step; `last` is the one that was refused."""
+    def entry(self, run: Run, rejected: Draft, drafts: Drafts) -> Entry | None:
+        """The output of the current step; `rejected` is the last one, if it was refused or not agreed to."""
 
     def values(self, run: Run) -> dict[str, Json] | None:
         """The variables that the run waits for; None when they do not come."""
 
-    def agrees(self, run: Run) -> tuple[bool, str] | None:
-        """Whether the person agrees, and a note; None when they do not say."""
+    def agrees(self, run: Run) -> bool | None:
+        """Whether the person agrees; None when they do not say."""
+
+    def reason(self) -> str:
+        """Why the person does not agree; may be empty."""
+
+
+class Left(Exception):
+    """The person leaves the run as it is."""
 
 
 class NoEditor(Exception):
@@ -120,7 +120,7 @@ class Given:
         self._outputs: Iterator[str] | None = None
         self._changes = changes
 
-    def entry(self, run: Run, last: str) -> Entry | None:  # noqa: ARG002 - nobody is there to mend it
+    def entry(self, run: Run, rejected: Draft, drafts: Drafts) -> Entry | None:  # noqa: ARG002 - nobody is there
         if self._outputs is None:
             sys.stdout.flush()  # who reads the step may be about to write its output
             self._outputs = iter(self._read())
@@ -136,102 +136,91 @@ class Given:
         changes, self._changes = self._changes, {}
         return changes
 
-    def agrees(self, run: Run) -> tuple[bool, str] | None:  # noqa: ARG002 - a pipe is no person
+    def agrees(self, run: Run) -> bool | None:  # noqa: ARG002 - a pipe is no person
         return None
 
-
-# ── the keyboard ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Keyboard:
-    """A person who types."""
-
-    tries_again = True
-
-    def __init__(self, changes: dict[str, Json]) -> None:
-        self._changes = changes
-        _prepare_keyboard()
-
-    def entry(self, run: Run, last: str) -> Entry | None:
-        loops = loops_to_end(run)
-        write()
-        write(("Your output. End it with a line that is a single dot, or with Ctrl-D; :help tells more.", "dim"))
-        return self._typed(run, last, loops)
-
-    def _typed(self, run: Run, last: str, loops: list[str]) -> Entry | None:
-        lines: list[str] = []
-        while True:
-            line = _line(PROMPT)
-            is_blank = not any(typed.strip() for typed in lines)
-            if line is None and is_blank:
-                return None
-            if line is None or line == END:
-                if is_blank:
-                    write(("There is nothing yet. :leave leaves the run as it is.", "dim"))
-                    continue
-                return self._with_variables(run, "\n".join(lines))
-            word, _, rest = line.strip().partition(" ")
-            match word:
-                case ":leave" | ":quit":
-                    return None
-                case ":help":
-                    for command, meaning in HELP:
-                        write((f"  {command:<16}", "cyan"), f"  {meaning}")
-                case ":set":
-                    self._set(rest.strip())
-                case ":end" if loops:
-                    return Entry(output="\n".join(lines), changes=self._taken(), ends_loop=loops[-1])
-                case ":edit":
-                    text = _edited_or_told(run, "\n".join(lines) or last)
-                    if text is not None and text.strip():
-                        return self._with_variables(run, text)
-                case _:
-                    lines.append(line)
-
-    def _set(self, text: str) -> None:
-        try:
-            name, value = variable(text)
-        except argparse.ArgumentTypeError as problem:
-            complain(str(problem))
-        else:
-            self._changes[name] = value
-            write((f"  {name} is set with this output.", "dim"))
-
-    def _with_variables(self, run: Run, output: str) -> Entry:
-        """The output, with what the step should leave in the context and the person has not set yet."""
-        changes = self._taken()
-        return Entry(output=output, changes=_ask_for(_needs(run, changes), changes))
-
-    def _taken(self) -> dict[str, Json]:
-        changes, self._changes = self._changes, {}
-        return changes
-
-    def values(self, run: Run) -> dict[str, Json] | None:
-        return _ask_for_all(run.missing, self._taken())
-
-    def agrees(self, run: Run) -> tuple[bool, str] | None:  # noqa: ARG002 - the question was shown
-        return ask_for_word()
+    def reason(self) -> str:
+        return ""
 
 
-def ask_for_word() -> tuple[bool, str] | None:
-    """Yes, no with a reason, or nothing said."""
+def load_draft(drafts: Drafts, run: Run) -> Draft:
+    try:
+        return drafts.load(run.current)
+    except StorageError as problem:
+        complain(problem.remedy)
+        return Draft()
+
+
+def keep_draft(drafts: Drafts, run: Run, draft: Draft) -> None:
+    if not draft.text.strip() and not draft.changes:
+        drafts.drop(run.current)
+        return
+    try:
+        drafts.save(run.current, draft)
+    except StorageError as problem:
+        complain(problem.remedy)
+
+
+# ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ask_for_word() -> bool | None:
+    """Yes, no, or nothing said."""
     while True:
-        said = _line("Do you agree? [y]es, [n]o, [l]eave it for later: ")
+        said = ask_line("Do you agree? [y]es, [n]o, [l]eave it for later: ")
         word = (said or "").strip().lower()
         if said is None or word in ("l", "leave"):
             return None
         if word in ("y", "yes"):
-            return True, ""
+            return True
         if word in ("n", "no"):
-            return False, (_line("Why not? (may be empty) ") or "").strip()
+            return False
+
+
+def ask_for_reason() -> str:
+    return (ask_line("Why not? (may be empty) ") or "").strip()
 
 
 def ask_yes_or_no(question: str) -> bool:
     """Only a plain yes is one."""
-    return (_line(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")
+    return (ask_line(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")
 
 
-def _prepare_keyboard() -> None:
+def ask_for_values(workflow: Workflow, needs: Iterable[Need], changes: dict[str, Json]) -> None:
+    """Put a value for each variable that the person gives one for into the changes. Raises `Left`."""
+    for need in needs:
+        value = _ask_for_value(workflow, need)
+        if value is not None:
+            changes[need.variable] = value
+
+
+def ask_for_missing(run: Run, changes: dict[str, Json]) -> dict[str, Json] | None:
+    """The changes with the variables that the run waits for; None when the person gives none."""
+    try:
+        ask_for_values(run.workflow, [need for need in run.missing if need.variable not in changes], changes)
+    except Left:
+        return None
+    return changes or None
+
+
+def _ask_for_value(workflow: Workflow, need: Need) -> Json:
+    """A value for a variable, asked for until it fits; None when the line is left empty. Raises `Left`."""
+    example = msgspec.json.encode(need.example["context"][need.variable]).decode()
+    such_as = "" if "…" in example else f", such as {clean(example)}"
+    while True:
+        typed = ask_line(f"{clean(need.variable)} ({clean(need.expected)}{such_as}): ")
+        if typed is None:
+            raise Left
+        text = typed.strip()
+        if not text:
+            return None
+        for value in (_value(text), text):
+            if not misfitting(workflow, {need.variable: value}):
+                return value
+        complain(f"{need.variable} must be {need.expected}. Leave the line empty to go on without it.")
+
+
+def prepare_keyboard() -> None:
     """Lines as long as one likes, which can be edited; bytes that are no text do not end it."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
@@ -243,7 +232,7 @@ def _prepare_keyboard() -> None:
         readline.parse_and_bind("set enable-bracketed-paste off")  # a paste of many lines is many lines
 
 
-def _line(question: str) -> str | None:
+def ask_line(question: str) -> str | None:
     """A line; None at the end of input."""
     sys.stdout.flush()
     try:
@@ -253,26 +242,40 @@ def _line(question: str) -> str | None:
         return None
 
 
-def _needs(run: Run, changes: dict[str, Json]) -> tuple[Need, ...]:
+def line_so_far() -> str:
+    """What was typed of a line that is not ended."""
+    readline = sys.modules.get("readline")
+    return str(readline.get_line_buffer()) if readline is not None else ""
+
+
+class TerminalGone(KeyboardInterrupt):
+    """The terminal went away, or the command was told to end, while a line was read; it has what was typed of it."""
+
+
+@contextlib.contextmanager
+def end_of_terminal() -> Iterator[None]:
+    """While a line is read, a terminal that goes away interrupts it, as Ctrl-C does. Raises `TerminalGone`."""
+
+    def interrupt(_: int, __: FrameType | None) -> None:
+        begun = line_so_far()
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # nobody reads any more, and writing would fail
+        for descriptor in (1, 2):
+            os.dup2(nowhere, descriptor)
+        raise TerminalGone(begun)
+
+    signals = [number for number in (signal.SIGHUP, signal.SIGTERM) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in signals:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in signals:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def needs_of(run: Run, changes: dict[str, Json]) -> tuple[Need, ...]:
     scope = scope_of(run.workflow, run.current, {**run.context, **changes}, run.extents)
     return unmet(run.workflow, run.step, scope, is_done=True)
-
-
-def _ask_for(needs: Iterable[Need], changes: dict[str, Json]) -> dict[str, Json]:
-    """The changes, with a value for each variable that the person gives one for."""
-    for need in needs:
-        example = msgspec.json.encode(need.example["context"][need.variable]).decode()
-        such_as = "" if "…" in example else f", such as {clean(example)}"
-        typed = _line(f"{clean(need.variable)} ({clean(need.expected)}{such_as}): ")
-        if typed and typed.strip():
-            changes[need.variable] = _value(typed.strip())
-    return changes
-
-
-def _ask_for_all(needs: Iterable[Need], changes: dict[str, Json]) -> dict[str, Json] | None:
-    """The same, of variables without which the run cannot go on; None when the person gives none."""
-    open_needs = [need for need in needs if need.variable not in changes]
-    return _ask_for(open_needs, changes) or None
 
 
 def _value(text: str) -> Json:
@@ -290,39 +293,44 @@ class Editor:
 
     def __init__(self, changes: dict[str, Json]) -> None:
         self._changes = changes
+        self._last = ""
         self.tries_again = is_typed()
         if self.tries_again:
-            _prepare_keyboard()
+            prepare_keyboard()
 
-    def entry(self, run: Run, last: str) -> Entry | None:
-        if last and not ask_yes_or_no("Edit it again?"):
+    def entry(self, run: Run, rejected: Draft, drafts: Drafts) -> Entry | None:
+        if self._last == run.current and not ask_yes_or_no("Edit it again?"):
             return None
-        output = edited(run, last)
+        self._last = run.current
+        draft = load_draft(drafts, run)
+        changes = {**rejected.changes, **draft.changes, **self._changes}
+        self._changes = {}
+        output = edited(run, Draft(draft.text or rejected.text, changes), drafts)
         if not output.strip():
+            drafts.drop(run.current)
             return None
-        changes, self._changes = self._changes, {}
-        if self.tries_again:
-            changes = _ask_for(_needs(run, changes), changes)
+        try:
+            if self.tries_again:
+                ask_for_values(run.workflow, needs_of(run, changes), changes)
+        except Left:
+            return None
+        finally:
+            keep_draft(drafts, run, Draft(output, changes))
         return Entry(output=output, changes=changes)
 
     def values(self, run: Run) -> dict[str, Json] | None:
         changes, self._changes = self._changes, {}
-        return _ask_for_all(run.missing, changes) if self.tries_again else changes or None
+        return ask_for_missing(run, changes) if self.tries_again else changes or None
 
-    def agrees(self, run: Run) -> tuple[bool, str] | None:  # noqa: ARG002 - the question was shown
+    def agrees(self, run: Run) -> bool | None:  # noqa: ARG002 - the question was shown
         return ask_for_word() if self.tries_again else None
 
-
-def _edited_or_told(run: Run, text: str) -> str | None:
-    try:
-        return edited(run, text)
-    except NoEditor as problem:
-        complain(str(problem))
-        return None
+    def reason(self) -> str:
+        return ask_for_reason()
 
 
-def edited(run: Run, text: str) -> str:
-    """What the person made of the text. Raises `NoEditor`."""
+def edited(run: Run, draft: Draft, drafts: Drafts) -> str:
+    """What the person made of the draft, in the file that keeps it. Raises `NoEditor`."""
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
     try:
         words = shlex.split(command)
@@ -330,20 +338,23 @@ def edited(run: Run, text: str) -> str:
         words = []
     if not words:
         raise NoEditor("no editor is set. Set EDITOR, as in: export EDITOR=nano")
-    descriptor, path = tempfile.mkstemp(prefix="workflowlookup-", suffix=".md")
     try:
-        with open(descriptor, "w", encoding="utf-8", errors="replace", newline="\n") as file:
-            file.write("\n".join([text, "", SCISSORS, BELOW, "", *_reminder(run), ""]))
-        done = subprocess.run([*words, path], check=False)  # noqa: S603 - the person's own editor
-        if done.returncode:
-            raise NoEditor(f"the editor '{command}' ended with code {done.returncode}; nothing was sent")
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().partition(SCISSORS)[0].strip("\n")
+        path = drafts.save(run.current, draft, ["", *_reminder(run)])
+        before = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is for the editor, which gets it too
+        try:
+            done = subprocess.run([*words, path], check=False)  # noqa: S603 - the person's own editor
+        finally:
+            signal.signal(signal.SIGINT, before)
+        text = drafts.load(run.current).text.strip("\n")
+        keep_draft(drafts, run, Draft(text, draft.changes))
+    except StorageError as problem:
+        raise NoEditor(problem.remedy) from problem
     except OSError as problem:
         told = f"the editor '{command}' cannot be started: {problem.strerror}. Set EDITOR to one that can."
         raise NoEditor(told) from problem
-    finally:
-        os.unlink(path)
+    if done.returncode:
+        raise NoEditor(f"the editor '{command}' ended with code {done.returncode}; nothing was sent")
+    return text
 
 
 def _reminder(run: Run) -> Iterator[str]:
@@ -352,7 +363,7 @@ def _reminder(run: Run) -> Iterator[str]:
     yield f"# {clean(guidance.step['title'])}"
     if isinstance(run.judged, OutputRefused):
         yield "\nIt was refused:"
-        yield from (f"- {clean(issue)}" for issue in run.judged.issues)
+        yield from (f"- {clean(problem)}" for problem in problems(run))
     yield f"\n{clean(guidance.prompt)}"
     if guidance.criteria:
         yield "\nThe output must meet:"

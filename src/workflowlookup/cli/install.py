@@ -64,7 +64,7 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     write_diff(file, before or "", after)
     if options.client == "claude-code":
         words = ["claude", "mcp", "add", "--scope", scope, name, "--", command, *arguments]
-        write(("The same with Claude Code's own command: ", "dim"), shlex.join(words))
+        write(("The same with Claude Code's own command: ", "dim"), shlex.join(words), wrap=False)
     if scope == "project":
         write(("The path is one of this machine: others who share the file run this command too.", "dim"))
     objection = None if options.yes else _objection()

@@ -3,9 +3,11 @@
 Everything that is accepted is in the journal before the next step is shown, so the run can be left at any time.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from workflowlookup.cli.drafts import Draft, Drafts
 from workflowlookup.cli.entry import Entry, NoEditor, Source
 from workflowlookup.cli.journal import command_line, person
 from workflowlookup.cli.output import complain, refuse, write
@@ -19,7 +21,7 @@ from workflowlookup.cli.run_view import (
     write_step,
     write_verdict,
 )
-from workflowlookup.core.events import OutputRefused
+from workflowlookup.core.events import ConfirmationDenied, OutputAccepted, OutputRefused
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.errors import InvalidParams, RunStateError, StorageError, WorkflowLookupError
 from workflowlookup.runs.service import Runs
@@ -44,11 +46,14 @@ class Leading:
         self._settings = settings
         self._is_quiet = is_quiet
         self._work = work
-        self._last = ""
+        self._is_resumed = False
+        self._unsent = Draft()
+        """What was not taken by the journal, as when the disk is full."""
         self.was_refused = False
 
-    def lead(self, run: Run) -> Run:
-        """Go on until the run is over or left; the run as it is then."""
+    def lead(self, run: Run, *, is_resumed: bool = False) -> Run:
+        """Go on until the run is over or left; the run as it is then. One that is resumed has its state shown."""
+        self._is_resumed = is_resumed
         try:
             return self._lead(run)
         except KeyboardInterrupt:
@@ -94,13 +99,18 @@ class Leading:
         if run.waiting_for is Waiting.CONTEXT:
             write_needs(run)
         elif run.waiting_for is Waiting.OUTPUT:
-            write_step(run)
+            write_step(run, with_progress=not self._is_resumed)
             write_note(run)
+            if self._is_resumed and isinstance(run.judged, OutputRefused):
+                write()
+                write_verdict(run)
         else:
             write_question(run)
+        self._is_resumed = False
 
     def _take_output(self, run: Run) -> Run | None:
-        entry = self._source.entry(run, self._last)
+        drafts = Drafts(self._settings.journal, run.id)
+        entry = self._source.entry(run, self._rejected(run), drafts)
         if entry is None:
             return None
         try:
@@ -108,38 +118,61 @@ class Leading:
             moved = self._runs.submit(run.id, step, entry.output, entry.changes, by=person())
         except (InvalidParams, RunStateError, StorageError) as refusal:
             return self._not_taken(run, entry, refusal)
+        self._unsent = Draft()
         self.was_refused = isinstance(moved.judged, OutputRefused)
-        self._last = entry.output if self.was_refused else ""
+        if not self.was_refused or drafts.load(run.current).text == entry.output:
+            drafts.drop(run.current)
         if not self._is_quiet:
             write_verdict(moved)
         return moved
+
+    def _rejected(self, run: Run) -> Draft:
+        """The last output of the current step, if it was refused, not agreed to, or not taken at all."""
+        if self._unsent.text:
+            return self._unsent
+        if isinstance(run.judged, OutputRefused):
+            return Draft(run.judged.output, dict(run.judged.context))
+        if isinstance(run.answers.get(run.current, (0, None))[1], ConfirmationDenied):
+            events = [record.event for record in self._runs.history(run.id)]
+            outputs = [
+                event.output for event in events if isinstance(event, OutputAccepted) and event.step_id == run.current
+            ]
+            return Draft(outputs[-1] if outputs else "")
+        return Draft()
 
     def _not_taken(self, run: Run, entry: Entry, refusal: WorkflowLookupError) -> Run:
         """Variables that do not fit, a run that somebody else moved, a full disk: what was written is not lost."""
         if not self._source.tries_again:
             raise refusal
         refuse(refusal)
-        self._last = entry.output
+        self._unsent = Draft(entry.output, entry.changes)
         now = run if isinstance(refusal, StorageError) else self._runs.get(run.id)
         self.was_refused = now.sequence == run.sequence
         if self.was_refused:
-            complain("nothing was sent. :edit takes up what you wrote.")
+            complain("nothing was sent.")
         return now
 
     def _take_word(self, run: Run) -> Run | None:
-        said = self._source.agrees(run)
-        if said is None:
+        agrees = self._source.agrees(run)
+        if agrees is None:
             return None
-        agrees, note = said
-        tell_runs = self._runs.confirm if agrees else self._runs.deny
+        self.was_refused = False
+        if agrees:
+            return self._record(self._runs.confirm, run)
         try:
-            moved = tell_runs(run.id, run.current, note=note, by=person())
+            note = self._source.reason()
+        except KeyboardInterrupt:  # a no is a no, also from somebody who gives no reason
+            self._record(self._runs.deny, run)
+            raise
+        return self._record(self._runs.deny, run, note)
+
+    def _record(self, word: Callable[..., Run], run: Run, note: str = "") -> Run:
+        """The run after the person's word."""
+        try:
+            return word(run.id, run.current, note=note, by=person())
         except RunStateError as refusal:
             refuse(refusal)  # somebody else was asked too, and was faster
-            moved = self._runs.get(run.id)
-        self.was_refused = False
-        self._last = ""
-        return moved
+            return self._runs.get(run.id)
 
     def _take_values(self, run: Run) -> Run | None:
         values = self._source.values(run)
@@ -165,15 +198,20 @@ class Leading:
         if self._is_quiet:
             return
         if run.is_over:
-            write((f"The report: {command_line(self._settings, 'run', 'show', run.id)}", "dim"))
+            write((f"The report: {command_line(self._settings, 'run', 'show', run.id)}", "dim"), wrap=False)
             return
         now = self._runs.get(run.id)
         write()
-        write(standing(now), " It is kept.")
+        write(standing(now), " It is kept.", " So is what you have written." if self._has_draft(now) else "")
         if now.waiting_for is Waiting.CONFIRMATION:
             confirm = command_line(self._settings, "confirm", run.id)
-            write("Confirm it with: ", (confirm, "bold"), "   (or with --deny)")
-        write("Go on with:      ", (command_line(self._settings, "run", "--resume", run.id), "bold"))
+            write("Confirm it with: ", (confirm, "bold"), "   (or with --deny)", wrap=False)
+        write("Go on with:      ", (command_line(self._settings, "run", "--resume", run.id), "bold"), wrap=False)
+
+    def _has_draft(self, run: Run) -> bool:
+        with contextlib.suppress(StorageError):
+            return bool(Drafts(self._settings.journal, run.id).load(run.current).text)
+        return False
 
 
 def exit_code(run: Run, *, was_refused: bool) -> int:

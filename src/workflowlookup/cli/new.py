@@ -108,10 +108,10 @@ def _write_new(options: argparse.Namespace, *, is_asking: bool) -> int:
     write((f"Wrote {shown_path(path)}.", "green"))
     write("Next: put your own words into the prompts and the messages of the criteria. Then:")
     for words in (["watch", path], ["graph", identifier, *where], ["next", identifier, *where]):
-        write(("  workflowlookup " + shlex.join(words), "bold"))
+        write(("  workflowlookup " + shlex.join(words), "bold"), wrap=False)
     write("And a fixture to test it with:")
     fixture = f"{shlex.join(['test', '--example', identifier, *where])} > {shlex.quote(stem + FIXTURE_SUFFIXES[0])}"
-    write(("  workflowlookup " + fixture, "bold"))
+    write(("  workflowlookup " + fixture, "bold"), wrap=False)
     return 0
 
 

@@ -46,10 +46,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     write_list("Skipped", [f"{skip['stepId']}: {skip['because']}" for skip in answer.get("skipped", ())])
     write_list("Warnings", answer.get("warnings", ()))
     if answer["step"]:
-        write_hint(f"When it is done: {_command(options.id, [*done, answer['step']['id']], dict(options.context))}")
+        write_hint("When it is done: ", _command(options.id, [*done, answer["step"]["id"]], dict(options.context)))
     elif not answer["isComplete"]:
         example = answer["missing"][0]["example"]["context"]
-        write_hint(f"With that: {_command(options.id, done, {**dict(options.context), **example})}")
+        write_hint("With that: ", _command(options.id, done, {**dict(options.context), **example}))
     return 0
 
 

@@ -4,11 +4,13 @@
 characters: it cannot move the cursor or paint over what stands above it.
 """
 
+import itertools
 import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,12 +19,18 @@ from workflowlookup.errors import WorkflowLookupError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 Piece = str | tuple[str, str]
 """Text, or text and its style."""
 
 _UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
+_QUOTE: Final = "  │ "
+_WORD: Final = re.compile("(?:`[^`\n]{1,300}`|[\\S\u00a0\u202f])+")
+_OPENING: Final = ("Ps", "Pi")
+_CLOSING: Final = ("Pe", "Pf", "Po", "Mn", "Me", "Mc", "Cf", "Sk", "Lm")
+_JOINER: Final = "\N{ZERO WIDTH JOINER}"
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -49,15 +57,93 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def write(*pieces: Piece) -> None:
-    """One line."""
+def times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def write(*pieces: Piece, hang: int = 0, wrap: bool = True) -> None:
+    """One line; on a terminal it is wrapped between words, and its continuation is indented by `hang` columns.
+
+    `wrap=False` is for what a person copies: a command, a line of a diff.
+    """
     parts = _cleaned(pieces)
     if not is_terminal():
         print("".join(text for text, _ in parts))
         return
     from rich.text import Text  # noqa: PLC0415 - only for a terminal
 
-    _console().print(Text.assemble(*parts), soft_wrap=True)
+    console = _console()
+    text = Text.assemble(*parts)
+    console.print(_wrapped(text, console.width, hang) if wrap else text, soft_wrap=True)
+
+
+def write_quoted(text: str) -> None:
+    """A text of somebody else, with a bar before each row: no part of it can look like a line of ours."""
+    rows = clean(text).expandtabs().splitlines()
+    columns = width()
+    if columns is not None:
+        rows = [part for row in rows for part in _folded(row, max(columns - len(_QUOTE), 2))]
+    for row in rows:
+        write((_QUOTE, "dim"), row, wrap=False)
+
+
+def _wrapped(text: "Text", columns: int, hang: int) -> "Text":
+    from rich.text import Text  # noqa: PLC0415 - only for a terminal
+
+    hang = min(hang, columns // 2)
+    rows: list[Text] = []
+    for line in text.split("\n", allow_blank=True):
+        line.expand_tabs(8)
+        parts = line.divide(_breaks(line.plain, columns, hang, hang if rows else 0))
+        for part in parts:
+            part.rstrip()
+            rows.append(Text.assemble(" " * hang, part) if rows else part)
+    return Text("\n").join(rows)
+
+
+def _breaks(text: str, columns: int, hang: int, indent: int) -> list[int]:
+    """Where the rows after the first begin. What is wider than a row stays whole: the terminal breaks it, and what is
+    copied from there is as it was."""
+    from rich.cells import cell_len  # noqa: PLC0415 - only for a terminal
+
+    found, column, end = [], indent, 0
+    for start, stop in _unbreakable(text):
+        column += cell_len(text[end:start])
+        size = cell_len(text[start:stop])
+        if column + size > columns and column > hang:
+            found.append(start)
+            column = hang
+        column, end = column + size, stop
+    return found
+
+
+def _unbreakable(text: str) -> Iterator[tuple[int, int]]:
+    """Words, and commands in backticks; where there are no blanks between words, as in Chinese, characters."""
+    for word in _WORD.finditer(text):
+        start = word.start()
+        for place in range(start + 1, word.end()):
+            if _may_break(text[place - 1], text[place]):
+                yield start, place
+                start = place
+        yield start, word.end()
+
+
+def _may_break(before: str, after: str) -> bool:
+    """Whether a row may end between two characters of a word: beside a wide one, and not before closing marks."""
+    if after.isascii() and before.isascii():
+        return False
+    is_wide = any(unicodedata.east_asian_width(character) in "WF" for character in (before, after))
+    kinds = unicodedata.category(before), unicodedata.category(after)
+    return is_wide and kinds[0] not in _OPENING and kinds[1] not in _CLOSING and before != _JOINER
+
+
+def _folded(row: str, columns: int) -> list[str]:
+    """The rows that a line takes: between words where that is possible, else anywhere."""
+    from rich.cells import chop_cells  # noqa: PLC0415 - only for a terminal
+
+    starts = [0, *_breaks(row, columns, 0, 0), len(row)]
+    parts = [row[start:stop] for start, stop in itertools.pairwise(starts)]
+    return [piece for part in parts for piece in chop_cells(part.rstrip(" "), columns) or [""]]
 
 
 def _cleaned(pieces: Sequence[Piece]) -> list[tuple[str, str]]:
@@ -69,11 +155,11 @@ def write_heading(title: str) -> None:
     write((title, "bold"))
 
 
-def write_hint(text: str) -> None:
-    """What to do next: for the person at the terminal, and for nobody else."""
+def write_hint(text: str, command: str = "") -> None:
+    """What to do next, and a command that can be copied: for the person at the terminal, and for nobody else."""
     if is_terminal():
         write()
-        write((text, "dim"))
+        write((text + command, "dim"), wrap=not command)
 
 
 def write_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = False) -> None:
@@ -124,7 +210,7 @@ def write_list(title: str, lines: Sequence[str]) -> None:
         write_heading(title if is_terminal() else f"## {title}")
         write()
         for line in lines:
-            write(("- ", "cyan"), line)
+            write(("- ", "cyan"), line, hang=2)
 
 
 class Branch(msgspec.Struct, frozen=True):
@@ -165,7 +251,7 @@ def write_diff(file: str, before: str, after: str) -> None:
     old, new = before.splitlines(), after.splitlines()
     name = shown_path(file)
     for line in difflib.unified_diff(old, new, name if before else "/dev/null", name, lineterm=""):
-        write((line, DIFF_STYLES.get(line[0], "")))
+        write((line, DIFF_STYLES.get(line[0], "")), wrap=False)
     write()
 
 
@@ -205,7 +291,13 @@ def as_command(text: str) -> str:
 
 def complain(text: str) -> None:
     """Say on standard error what is wrong."""
-    print(f"workflowlookup: {clean(text)}", file=sys.stderr)
+    text = f"workflowlookup: {clean(text)}"
+    if sys.stderr is not None and sys.stderr.isatty():
+        from rich.console import Console  # noqa: PLC0415 - only for a terminal
+        from rich.text import Text  # noqa: PLC0415
+
+        text = _wrapped(Text(text), Console(file=sys.stderr).width, 0).plain
+    print(text, file=sys.stderr)
 
 
 def _console() -> "Console":

@@ -11,12 +11,13 @@ from typing import Final
 from workflowlookup.app import make_services
 from workflowlookup.cli.answers import plain
 from workflowlookup.cli.context import add_context_argument
-from workflowlookup.cli.entry import Editor, Given, Keyboard, Source, is_typed, read_file, read_pipe
+from workflowlookup.cli.entry import Editor, Given, Source, is_typed, read_file, read_pipe
 from workflowlookup.cli.journal import command_line, find_run, open_services, person
+from workflowlookup.cli.keyboard import Keyboard
 from workflowlookup.cli.leading import Leading, exit_code
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, write_hint, write_json, write_markdown
-from workflowlookup.cli.run_view import write_start
+from workflowlookup.cli.run_view import write_start, write_state
 from workflowlookup.cli.work import Work
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.report import report
@@ -55,13 +56,13 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     services = open_services(settings) if options.resume else make_services(settings)
     current = _resumed(services, options) if options.resume else _started(services, options, settings)
     if not options.json:
-        write_start(current)
+        (write_state if options.resume else write_start)(current)
         sys.stdout.flush()
     source = _source(options)
     work = Work(services, is_quiet=options.json)
     leading = Leading(services.runs, source, settings, is_quiet=options.json, work=work.follow)
     try:
-        current = leading.lead(current)
+        current = leading.lead(current, is_resumed=bool(options.resume))
     finally:
         work.close()
     if options.json:
@@ -130,7 +131,7 @@ def _show(options: argparse.Namespace, settings: Settings) -> int:
         return 0
     write_markdown(report(run_id, services.runs.history(run_id)).rstrip())
     if not services.runs.get(run_id).is_over:
-        write_hint(f"Go on with: {command_line(settings, 'run', '--resume', run_id)}")
+        write_hint("Go on with: ", command_line(settings, "run", "--resume", run_id))
     return 0
 
 

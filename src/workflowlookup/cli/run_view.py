@@ -11,18 +11,20 @@ from typing import Final
 from workflowlookup.cli.output import (
     Piece,
     as_command,
-    clean,
     is_terminal,
+    times,
     width,
     write,
     write_heading,
     write_list,
     write_markdown,
+    write_quoted,
 )
+from workflowlookup.cli.refusals import problems
 from workflowlookup.core.advance import loops_to_end, remedy_of
 from workflowlookup.core.calls import name_call
 from workflowlookup.core.contract import how_to_send, unmet
-from workflowlookup.core.events import EndUnknown, Failed, OutputAccepted, OutputRefused
+from workflowlookup.core.events import ConfirmationDenied, EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.guidance import Guidance, filler, guide
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.tools.run_answers import question
@@ -50,16 +52,23 @@ def write_start(run: Run) -> None:
     """Which run it is; and what a person should know before the first step."""
     workflow = run.workflow
     write((workflow.name, "bold"), (f"  {workflow.id} · version {workflow.version} · run {run.id}", "dim"))
-    for field, title in _LISTS if not run.results else ():
+    for field, title in _LISTS:
         write_list(title, getattr(workflow, field))
 
 
-def write_step(run: Run) -> None:
+def write_state(run: Run) -> None:
+    """Where a run stands that is taken up again, in one line."""
+    refused = f" It was refused {times(run.attempts)}." if isinstance(run.judged, OutputRefused) else ""
+    write((run.workflow.name, "bold"), f"  {_count(run)} · {standing(run)}{refused}", (f"  run {run.id}", "dim"))
+
+
+def write_step(run: Run, *, with_progress: bool = True) -> None:
     """The current step, in full."""
     guidance = guide(run.workflow, run.offered)
     write()
-    write(*progress(run))
-    write()
+    if with_progress:
+        write(*progress(run))
+        write()
     write_markdown("\n\n".join(_markdown(run, guidance)))
     write_list("The output must meet", guidance.criteria)
     needs = unmet(run.workflow, run.step, run.scope, is_done=True)
@@ -116,27 +125,25 @@ def write_verdict(run: Run) -> None:
     match run.judged:
         case OutputAccepted():
             write((f"{_sign('✓', '+')} accepted", "bold green"))
-        case OutputRefused(issues=issues, suggestions=suggestions):
+        case OutputRefused():
             most = run.step.max_attempts
             attempt = f"attempt {run.attempts}" + ("" if most is None else f" of {most}")
             write((f"{_sign('✗', '!')} refused", "bold red"), (f"  ({attempt})", "dim"))
-            for issue in issues:
-                write(("  - ", "red"), issue)
-            for suggestion in suggestions:
-                write(("    ", ""), (suggestion, "dim"))
+            for problem in problems(run):
+                write(("  - ", "red"), problem, hang=4)
 
 
 def write_question(run: Run) -> None:
     """What a person is asked to agree to, with the output that it is about."""
     asked, _, output = question(run).partition("\n\n")
     write_heading(asked)
-    write_output(output.replace(f"run://{run.id}", f"`workflowlookup run show {run.id}`"))
-
-
-def write_output(text: str) -> None:
-    """An output as it is, set apart."""
-    for line in clean(text).splitlines():
-        write(("  │ ", "dim"), line)
+    _, earlier = run.answers.get(run.current, (0, None))
+    if isinstance(earlier, ConfirmationDenied):
+        write(
+            ("An earlier output of this step was answered with no", "yellow"),
+            f": {earlier.note}" if earlier.note else ".",
+        )
+    write_quoted(output.replace(f"run://{run.id}", f"`workflowlookup run show {run.id}`"))
 
 
 def write_end(run: Run) -> None:
@@ -174,16 +181,18 @@ def standing(run: Run) -> str:
 def progress(run: Run) -> Iterator[Piece]:
     """A bar, as far as it is known how many steps there are."""
     done, total = len(run.results), run.total
-    if total is None:
-        yield f"{done} done", "cyan"
-        return
     if is_terminal() and total:
         size = min(BAR, max(5, (width() or BAR) - 20))
         filled = min(size, size * done // total)
         yield _sign(_BAR_CHARACTERS[0], "#") * filled, "green"
         yield _sign(_BAR_CHARACTERS[1], "-") * (size - filled), "dim"
         yield "  "
-    yield f"{done} of {total} done", "cyan"
+    yield _count(run), "cyan"
+
+
+def _count(run: Run) -> str:
+    """How many steps are done, and of how many, as far as that is known."""
+    return f"{len(run.results)} done" if run.total is None else f"{len(run.results)} of {run.total} done"
 
 
 def _sign(sign: str, plain: str) -> str:

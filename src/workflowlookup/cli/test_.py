@@ -94,7 +94,7 @@ def _percent(text: str) -> float:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.example:
         workflow = open_workflow(options.example, settings)
-        write(_example(workflow))
+        write(_example(workflow), wrap=False)
         return 0
     paths = options.paths or [PROJECT_DIRECTORY]
     if not options.paths and not os.path.isdir(PROJECT_DIRECTORY):
@@ -259,9 +259,9 @@ def _report_text(suites: Sequence[Suite], subjects: Sequence[Subject], shortfall
 
 def _write_difference(difference: Difference) -> None:
     first, *rest = difference.message.split("\n")
-    write((f"    {difference.field}: ", "yellow"), first)
+    write((f"    {difference.field}: ", "yellow"), first, hang=8)
     for line in rest:
-        write(f"        {line}")
+        write(f"        {line}", hang=8)
 
 
 _HEADINGS: Final[Sequence[Piece]] = [
@@ -287,7 +287,11 @@ def _write_rows(rows: Sequence[Sequence[Piece]]) -> None:
     cells = [[(piece, "") if isinstance(piece, str) else piece for piece in row] for row in rows]
     widths = [max(len(row[column][0]) for row in cells) for column in range(len(cells[0]))]
     for *row, last in cells:
-        write(*((text.ljust(width + 2), style) for (text, style), width in zip(row, widths, strict=False)), last)
+        write(
+            *((text.ljust(width + 2), style) for (text, style), width in zip(row, widths, strict=False)),
+            last,
+            wrap=False,
+        )
 
 
 def _write_missing(subject: Subject) -> None:
@@ -295,7 +299,7 @@ def _write_missing(subject: Subject) -> None:
         if names:
             write_heading(f"{subject.workflow.id}: {kind} without a test")
             for name in names[:MOST_LISTED]:
-                write(("  - ", "yellow"), name)
+                write(("  - ", "yellow"), name, hang=4)
             if len(names) > MOST_LISTED:
                 write((f"    and {len(names) - MOST_LISTED} more; --json has them all", "dim"))
 

@@ -251,7 +251,7 @@ def write_remarks(file: str, remarks: Iterable[Remark]) -> None:
     for remark in remarks:
         severity = (remark.severity.value, _STYLES[remark.severity])
         write((f"{file}{remark.place}", "bold"), ": ", severity, ": ", " ".join(remark.sentence.split()))
-        write((f"    {remark.suggestion}", "dim"))
+        write((f"    {remark.suggestion}", "dim"), hang=4)
 
 
 def _as_json(checked: Sequence[Checked]) -> None:

@@ -112,9 +112,11 @@ def _write(workflow: Workflow, more: str, told: Explanation) -> None:
         indent = "  " * reason.depth
         write()
         title = " ".join(reason.title.split())
-        write(indent, (f"{sign} ", style), (reason.id, "cyan"), f"  {title}: ", (reason.fate, style))
+        write(
+            indent, (f"{sign} ", style), (reason.id, "cyan"), f"  {title}: ", (reason.fate, style), hang=len(indent) + 2
+        )
         for line in _lines(reason):
-            write(indent, "    ", line)
+            write(indent, "    ", line, hang=len(indent) + 4)
     write_list("Warnings", told.warnings)
 
 

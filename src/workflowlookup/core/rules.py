@@ -25,6 +25,9 @@ _JSON_BEGINS_WITH: Final = frozenset('{["-0123456789tfn')
 _MOST_MISFITS: Final = 5
 MOST_JSON: Final = 256 * 1024
 
+NO_MATCH: Final = "Output does not match pattern {}"
+GIVEN_UP: Final = "The pattern {} took too long on this output and was given up"
+
 Check = Callable[[str, Context], Sequence[Issue] | None]
 """What is wrong with an output; None when nothing is asked of it in this context. The context matters where rules are
 put together; a rule by itself does not look at it."""
@@ -51,7 +54,7 @@ def regex(rule: RegexRule) -> Check:
     with_flags = f"{pattern} (flags {flags})" if flags else pattern
     absent = (
         Issue(
-            message=rule.message or f"Output does not match pattern {pattern}",
+            message=rule.message or NO_MATCH.format(pattern),
             suggestion=f"Change the output so that it matches the pattern {with_flags}.",
         ),
     )
@@ -65,7 +68,7 @@ def regex(rule: RegexRule) -> Check:
                 kept = weakref.ref(search)
             return () if search(output) else absent
         except TooSlow:
-            message = f"The pattern {pattern} took too long on this output and was given up"
+            message = GIVEN_UP.format(pattern)
             suggestion = "Shorten the output; the author should simplify the pattern, which backtracks without end."
             return (Issue(message=message, suggestion=suggestion, is_undecided=True),)
 

@@ -1,0 +1,101 @@
+"""What a person has written and not sent yet: kept in a file, so that Ctrl-C or a closed terminal loses nothing.
+
+A draft belongs to one step of one run in one journal, and is removed when it is sent: from then on the journal has it.
+The file is text that an editor can open: the output, a line of scissors, and below it what is not part of the output.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from workflowlookup.core.values import Json
+from workflowlookup.errors import StorageError
+
+SCISSORS: Final = "# ------------------------ >8 ------------------------"
+BELOW: Final = "# This line and all below it are left out. Save an empty file to leave the run as it is."
+_VARIABLES: Final = "# Variables: "
+_NOT_FOR_NAMES: Final = re.compile(r"[^A-Za-z0-9@._-]+")
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """An output in the making, and the variables that were set with it."""
+
+    text: str = ""
+    changes: dict[str, Json] = {}
+
+
+class Drafts:
+    """The drafts of one run."""
+
+    def __init__(self, journal: str, run_id: str, environment: Mapping[str, str] = os.environ) -> None:
+        state = environment.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        self._directory = os.path.join(state, "workflowlookup", "drafts")
+        self._journal = journal if "://" in journal else os.path.realpath(os.path.expanduser(journal))
+        self._run_id = run_id
+
+    def load(self, step_id: str) -> Draft:
+        """The draft of a step; an empty one when there is none. Raises `StorageError` when it cannot be read."""
+        path = self.path(step_id)
+        try:
+            with open(path, encoding="utf-8", errors="replace", newline="") as file:
+                return _parse(file.read())
+        except FileNotFoundError:
+            return Draft()
+        except OSError as problem:
+            raise StorageError(f"The draft {path} cannot be read: {problem.strerror}.", file=path) from problem
+
+    def save(self, step_id: str, draft: Draft, notes: Iterable[str] = ()) -> str:
+        """Keep a draft, readable by its user only; the path of its file. Raises `StorageError`."""
+        path = self.path(step_id)
+        temporary = f"{path}.{secrets.token_hex(4)}.tmp"
+        try:
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            try:
+                with open(descriptor, "w", encoding="utf-8", errors="replace", newline="") as file:
+                    file.write("\n".join([*_lines(draft), *notes, ""]))
+                os.replace(temporary, path)
+            except BaseException:
+                os.unlink(temporary)
+                raise
+        except OSError as problem:
+            told = f"What you have written cannot be kept in {path}: {problem.strerror}. Send it, or copy it elsewhere."
+            raise StorageError(told, file=path) from problem
+        return path
+
+    def drop(self, step_id: str) -> None:
+        """Forget the draft of a step, which was sent."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path(step_id))
+
+    def path(self, step_id: str) -> str:
+        """The file of a step's draft; its name tells a person what it is, and is like no other."""
+        identity = "\0".join((self._journal, self._run_id, step_id))
+        digest = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()
+        words = _NOT_FOR_NAMES.sub("_", f"{self._run_id}.{step_id}")[:100]
+        return os.path.join(self._directory, f"{words}.{digest[:12]}.md")
+
+
+def _lines(draft: Draft) -> Iterator[str]:
+    yield draft.text
+    yield SCISSORS
+    yield BELOW
+    if draft.changes:
+        yield _VARIABLES + msgspec.json.encode(draft.changes).decode()
+
+
+def _parse(content: str) -> Draft:
+    text, _, below = content.partition(SCISSORS)
+    changes: dict[str, Json] = {}
+    for line in below.splitlines():
+        if line.startswith(_VARIABLES):
+            with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+                changes = msgspec.json.decode(line.removeprefix(_VARIABLES), type=dict[str, Json])
+            break
+    return Draft(text.removesuffix("\n"), changes)

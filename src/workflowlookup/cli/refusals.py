@@ -1,0 +1,106 @@
+"""Why an output was refused, for a person: a line for each problem, and no regular expression in it.
+
+The journal has what an agent was told: messages, and the pattern where an author gave no message. Here a pattern is put
+into words where it is a plain one; any other is named by what it is, a form that the step asks for.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from workflowlookup.core.events import OutputRefused
+from workflowlookup.core.guidance import describe_criterion
+from workflowlookup.core.model import (
+    AllOf,
+    AnyOf,
+    ContainsRule,
+    Criterion,
+    LengthRule,
+    Malformed,
+    Not,
+    RegexRule,
+    Rule,
+    SchemaRule,
+)
+from workflowlookup.core.rules import GIVEN_UP, NO_MATCH, RULES
+from workflowlookup.core.run import Run
+from workflowlookup.core.schemas import BadSchema
+
+_LITERAL: Final = r"(?:\\[^\w\s]|[^\\^$.|?*+()\[\]{}])+"
+_CHOICE: Final = rf"{_LITERAL}(?:\|{_LITERAL})*"
+_PLAIN: Final = re.compile(
+    rf"(?P<begin>\^?)(?:(?P<before>(?:{_LITERAL})?)\((?:\?:)?(?P<group>{_CHOICE})\)|(?P<bare>{_CHOICE}))(?P<end>\$?)"
+)
+_ESCAPED: Final = re.compile(r"\\(.)")
+FORM: Final = 'have the form that the step describes under "The output must meet"'
+
+
+def problems(run: Run) -> list[str]:
+    """A line for each thing that is wrong with the output that was refused last."""
+    refused = run.judged
+    if not isinstance(refused, OutputRefused):
+        return []
+    rules = list(_rules(run.step.criteria))
+    hints = _hints(rules, refused.output)
+    patterns = [rule for rule in rules if isinstance(rule, RegexRule)]
+    return [_line(message, hints.get(message, ""), patterns) for message in refused.issues]
+
+
+def _line(message: str, hint: str, patterns: list[RegexRule]) -> str:
+    for rule in patterns:
+        described = describe_criterion(RegexRule(pattern=rule.pattern, message="", flags=rule.flags))
+        message = message.replace(NO_MATCH.format(rule.pattern), f"The output must {in_words(rule)}.")
+        message = message.replace(GIVEN_UP.format(rule.pattern), "This output took too long to judge. Shorten it.")
+        message = message.replace(described, f"The output may {in_words(rule)}")
+    message = " ".join(message.split())
+    return f"{message}{'' if message.endswith(('.', '!', '?')) else '.'} {hint}" if hint else message
+
+
+def in_words(rule: RegexRule) -> str:
+    """What an output must do to match: `contain "PASS" or "FAIL"`."""
+    plain = _PLAIN.fullmatch(rule.pattern)
+    choice = (plain["group"] or plain["bare"]) if plain else ""
+    if plain is None or (plain["bare"] and "|" in choice and (plain["begin"] or plain["end"])):
+        return FORM
+    words = " or ".join(f'"{_ESCAPED.sub(_character, (plain["before"] or "") + word)}"' for word in choice.split("|"))
+    line = "have a line that " if "m" in rule.flags and (plain["begin"] or plain["end"]) else ""
+    ending = "s" if line else ""
+    match bool(plain["begin"]), bool(plain["end"]):
+        case True, True:
+            return f"{line}{'is' if line else 'be'} {words}"
+        case True, False:
+            return f"{line}begin{ending} with {words}"
+        case False, True:
+            return f"{line}end{ending} with {words}"
+    return f"contain {words}"
+
+
+def _character(escaped: re.Match[str]) -> str:
+    return escaped[1]
+
+
+def _hints(rules: list[Rule], output: str) -> dict[str, str]:
+    """By message: how to meet it, where that says more than the message."""
+    says_more = [
+        rule
+        for rule in rules
+        if isinstance(rule, LengthRule | SchemaRule) or (isinstance(rule, ContainsRule) and rule.message)
+    ]
+    try:
+        issues = [issue for rule in says_more for issue in RULES[type(rule)](rule)(output, {}) or ()]
+    except BadSchema:  # then it was not refused by this schema
+        return {}
+    return {issue.message: issue.suggestion for issue in issues}
+
+
+def _rules(criterion: Criterion | None) -> Iterator[Rule]:
+    match criterion:
+        case None | Malformed():
+            return
+        case AllOf(parts=parts) | AnyOf(parts=parts):
+            for part in parts:
+                yield from _rules(part)
+        case Not(part=part):
+            yield from _rules(part)
+        case rule:
+            yield rule
