@@ -747,7 +747,7 @@ def _read_file(project: Project, path: str, *, is_named: bool) -> _Layer | None:
             table = tomllib.load(stream)
     except OSError as problem:
         raise SettingsError(f"{path}: {problem.strerror}") from problem
-    except (ValueError, RecursionError) as problem:  # ValueError also for an integer of more than 4,300 digits
+    except ValueError as problem:  # ValueError also for an integer of more than 4,300 digits
         raise SettingsError(f"{path} is not TOML: {problem}") from problem
     except RecursionError:
         raise SettingsError(f"{path} is nested too deeply") from None
