@@ -198,6 +198,27 @@ url = "https://mcp.example.org/mcp"
         ),
         ('[providers.a]\nkind = "http"\nbase_url = "http://x"\nstart = "/x"', "must be a method and a path such as"),
         ('[providers.a]\nkind = "http"\nbase_url = "http://x"\ninterval = 0', "interval must be a number of seconds"),
+        *(
+            (f'[providers.a]\nkind = "http"\nbase_url = "http://x"\n{line}', words)
+            for line, words in {
+                'fields = {runid = "id"}': "providers.a.fields: unknown field 'runid' (did you mean 'runId'?). Known: w",
+                'fields = {id = "$id"}': "providers.a.fields.id must be a dotted path, or '$key' for runId; found '$id'",
+                "fields = {id = 5}": "providers.a.fields",
+                'start = "POST /x/{ids}"': "providers.a.start: unknown placeholder 'ids' (did you mean 'id'?). Known: id,",
+                'list = "GET /x/{id}"': "providers.a.list: unknown placeholder 'id'. Known: none",
+                'start_body = {a = ["$inputt"]}': "providers.a.start_body: unknown value '$inputt' (did you mean '$input'?)",
+                'cancel_body = "$input"': "providers.a.cancel_body: unknown value '$input'. Known: $id, $run, $null",
+                'states = {X = "failled"}': "providers.a.states[...]: unknown word 'failled' (did you mean 'failed'?). Known",
+                'preset = "simplifed"': "providers.a.preset: unknown word 'simplifed' (did you mean 'simplified'?). Known: p",
+                'paging = {nxt = "x"}': "providers.a.paging: unknown field 'nxt' (did you mean 'next'?). Known: next, offs",
+                'list = ""': "providers.a.list must say where the workflows are listed; or describe them as workflows",
+                'list = "GET /x"\nworkflows = [{id = "a"}]': "providers.a must have either a list or workflows",
+                'workflows = [{name = "a"}]': "providers.a.workflows[0].id is required",
+                'workflows = [{id = "a", descripton = "a"}]': "unknown field 'descripton' (did you mean 'description'?)",
+                'workflows = [{id = "a", executionType = "snyc"}]': "unknown word 'snyc' (did you mean 'sync'?)",
+                'sync = "yes"': "providers.a.sync: expected `bool`, got `str`",
+            }.items()
+        ),
         ('[providers.a]\nkind = "mcp"\nserver = "b"', "providers.a.server must be one of mcpServers (none); found 'b'"),
         ('[providers.a]\nkind = "mcp"', "providers.a must have either a command or a url"),
     ],

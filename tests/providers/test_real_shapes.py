@@ -1,18 +1,265 @@
 """Other systems as they are: each is spoken to in its own shape, by a real server over stdio."""
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from make import document, settings_file, write
-from spec.stage import DEPLOY, Stage, refusal, staged, state
+from spec.stage import DEPLOY, Stage, Upstream, refusal, staged, state
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     with staged(tmp_path / "home") as stage:
         yield stage
+
+
+# ── the examples of the docs ────────────────────────────────────────────────────────────────────────────────────
+
+DOCS = (Path(__file__).parents[2] / "docs" / "providers.md").read_text()
+EXAMPLES = dict(re.findall(r"^#### ([^\n]+)\n(?:(?!\n#).)*?```toml\n(.*?)```", DOCS, re.MULTILINE | re.DOTALL))
+NAMES = [name for name in EXAMPLES if "base_url" in EXAMPLES[name]]
+IMAGE = {"digest": "sha256:1f", "replicas": 3}
+
+
+class Example(NamedTuple):
+    """What a test knows of an example that the docs do not say."""
+
+    prefix: str
+    """Where the service has the system."""
+    tool: str = DEPLOY
+    result: Any = IMAGE
+    given: Any = None
+    """What the system gets, where it is not the arguments."""
+
+
+SYSTEMS = {
+    "Airflow": Example("/airflow", result=None),
+    "Argo Workflows": Example(
+        "/argo",
+        tool="deploy",
+        given={"service": "shop", "replicas": "2"},
+        result=[{"name": "url", "value": json.dumps(IMAGE)}],
+    ),
+    "Conductor": Example("/conductor", tool="deploy"),
+    "GitHub Actions": Example("", result=None),
+    "n8n": Example("/n8n", result={"invoice": 7, "status": "failed", "for": {"service": "shop", "replicas": 2}}),
+    "Prefect": Example("/prefect", result=None),
+    "Step Functions": Example("/steps", tool="deploy"),
+    "Temporal": Example("/temporal", tool="place_an_order", result=None, given={"article": "tea"}),
+    "A service that answers 202 with Location": Example("", tool="report"),
+}
+ARGUMENTS = {"service": "shop", "replicas": 2}
+
+
+def settle_example(stage: Stage, service: Upstream, name: str) -> dict[str, str]:
+    """Writes an example of the docs as the settings; the environment that it needs."""
+    text = EXAMPLES[name]
+    example = SYSTEMS[name]
+    text = re.sub(r'base_url = "https://[^/"]+', f'base_url = "{service.url}{example.prefix}', text)
+    settings_file(stage.home).write_text(text)
+    return dict.fromkeys(re.findall(r"\$\{(\w+)\}", text), "hush-hush")
+
+
+def test_every_example_of_the_docs_is_tried() -> None:
+    assert list(SYSTEMS) == NAMES
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_an_example_of_the_docs_lists_starts_and_follows_a_run(stage: Stage, name: str) -> None:
+    service = stage.upstream("http", runs={"*": {"seconds": 0.2, "output": IMAGE}})
+    example = SYSTEMS[name]
+    server = stage.serve(**settle_example(stage, service, name))
+    server.tools_when(example.tool)
+    arguments = {"article": "tea"} if name == "Temporal" else ARGUMENTS
+
+    told = state(server.end(server.begin_call(example.tool, arguments)))
+
+    (run,) = service.runs()
+    assert run["input"] == (example.given or arguments)
+    assert (told["state"], told.get("result")) == ("completed", example.result)
+    assert name == "n8n" or len(service.seen("status")) >= 1
+
+
+FAILING = ("Argo Workflows", "Conductor", "Prefect", "Step Functions")
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_why_a_run_of_an_example_failed_is_told(stage: Stage, name: str) -> None:
+    service = stage.upstream(
+        "http", runs={"*": {"seconds": 0, "outcome": "failed", "error": "no capacity in eu-west-1"}}
+    )
+    server = stage.serve(**settle_example(stage, service, name))
+    server.tools_when(SYSTEMS[name].tool)
+
+    told = refusal(server.end(server.begin_call(SYSTEMS[name].tool, ARGUMENTS)))
+
+    assert "no capacity in eu-west-1" in str(told)
+
+
+CANCELLING = [name for name in SYSTEMS if re.search(r'^cancel = "\w', EXAMPLES[name], re.MULTILINE)]
+
+
+@pytest.mark.parametrize("name", CANCELLING)
+def test_a_run_of_an_example_is_cancelled_there(stage: Stage, name: str) -> None:
+    service = stage.upstream("http", runs={"*": {"seconds": 60}})
+    server = stage.serve(**settle_example(stage, service, name))
+    server.tools_when(SYSTEMS[name].tool)
+    arguments = {"article": "tea"} if name == "Temporal" else ARGUMENTS
+    call = server.begin_call(SYSTEMS[name].tool, arguments)
+    service.wait_for("status")
+
+    server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": call}})
+    service.wait_for("cancel")
+
+    (run,) = service.runs()
+    assert run["state"] == "CANCELLED"
+
+
+# ── answers to a start ──────────────────────────────────────────────────────────────────────────────────────────
+
+WEBHOOK = {"start": "POST /n8n/webhook/{id}", "start_body": "$input", "status": "", "cancel": ""}
+INVOICE = [{"id": "invoice", "name": "Make an invoice", "executionType": "sync"}]
+
+
+@pytest.mark.parametrize(("responds", "result"), [("text", "Invoice 7 is ready."), ("nothing", None)])
+def test_a_workflow_that_is_described_as_sync_is_answered_with_its_result(
+    stage: Stage, responds: str, result: object
+) -> None:
+    service = stage.upstream("http", runs={"*": {"responds": responds}})
+    stage.settle(service, options={**WEBHOOK, "workflows": INVOICE})
+    server = stage.serve()
+    server.tools_when("make_an_invoice")
+
+    told = state(server.end(server.begin_call("make_an_invoice", {"customer": 7})))
+
+    assert (told["state"], told["result"]) == ("completed", result)
+    assert service.seen("list") == []
+
+
+def test_a_synchronous_answer_may_take_longer_than_other_answers(stage: Stage) -> None:
+    service = stage.upstream("http", delay=1.0)
+    stage.settle(service, options={**WEBHOOK, "workflows": INVOICE, "timeout": 0.3})
+    server = stage.serve()
+    server.tools_when("make_an_invoice")
+
+    told = state(server.end(server.begin_call("make_an_invoice", {"customer": 7})))
+
+    assert told["result"]["for"] == {"customer": 7}
+
+
+def test_a_workflow_that_the_service_lists_as_sync_is_answered_with_its_result(stage: Stage) -> None:
+    service = stage.upstream("http", workflows=[{"id": "invoice", "name": "Invoice", "executionType": "sync"}])
+    stage.settle(service, options={"start": "POST /n8n/webhook/{id}", "start_body": "$input"})
+    server = stage.serve()
+
+    tool = server.tools_when("invoice")["invoice"]
+    told = state(server.end(server.begin_call("invoice", {"customer": 7})))
+
+    assert tool["description"] == "Invoice"
+    assert told["result"]["invoice"] == 7
+
+
+def test_the_state_of_a_synchronous_answer_counts_where_the_settings_say_where_it_is(stage: Stage) -> None:
+    service = stage.upstream("http")
+    stage.settle(service, options={**WEBHOOK, "workflows": INVOICE, "fields": {"state": "status", "error": "for.why"}})
+    server = stage.serve()
+    server.tools_when("make_an_invoice")
+
+    told = refusal(server.end(server.begin_call("make_an_invoice", {"why": "no such customer"})))
+
+    assert "no such customer" in str(told)
+
+
+JOBS = {"start": "POST /jobs/{id}", "start_body": "$input", "workflows": [{"id": "report"}]}
+
+
+def test_a_run_whose_location_fits_the_status_endpoint_has_an_id_and_can_be_cancelled(stage: Stage) -> None:
+    place = "/workflows/report/runs/{run}"
+    service = stage.upstream("http", runs={"*": {"seconds": 60, "location": place}})
+    stage.settle(service, options=JOBS)
+    server = stage.serve()
+    server.tools_when("report")
+    call = server.begin_call("report")
+    service.wait_for("status")
+
+    server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": call}})
+    service.wait_for("stopped")
+
+    (run,) = service.runs()
+    assert service.seen("status")[0]["path"] == place.format(run=run["id"])
+
+
+def test_a_run_at_a_location_that_is_done_without_content_has_no_result(stage: Stage) -> None:
+    service = stage.upstream("http", runs={"*": {"seconds": 0.2, "output": None}})
+    stage.settle(service, options=JOBS)
+    server = stage.serve()
+    server.tools_when("report")
+
+    told = state(server.end(server.begin_call("report")))
+
+    assert (told["state"], told["result"]) == ("completed", None)
+    assert "?token=7" in service.seen("status")[0]["path"]
+
+
+def test_a_location_on_another_host_is_not_asked(stage: Stage) -> None:
+    service = stage.upstream("http", runs={"*": {"location": "http://127.0.0.1:9/jobs/{run}"}})
+    stage.settle(service, options=JOBS)
+    server = stage.serve()
+    server.tools_when("report")
+
+    told = refusal(server.end(server.begin_call("report")))
+
+    assert "has the state of its run on another host" in str(told)
+    assert "may have been started" in str(told)
+
+
+@pytest.mark.parametrize("status", ["", "GET /runs/{run}"])
+def test_a_start_that_is_answered_with_204_was_started_and_its_end_is_not_known(stage: Stage, status: str) -> None:
+    service = stage.upstream("http")
+    dispatch = {"start": "POST /repos/acme/shop/actions/workflows/{id}/dispatches", "status": status, "cancel": ""}
+    body = {"ref": "main", "inputs": "$input"}
+    stage.settle(service, options={**dispatch, "start_body": body})
+    server = stage.serve()
+    server.tools_when(DEPLOY)
+
+    reply = server.end(server.begin_call(DEPLOY, {"service": "shop"}))
+
+    assert len(service.runs()) == 1
+    assert "cannot be known" in str(reply)
+    assert reply["result"]["structuredContent"]["state"] == "unknown"
+
+
+def test_a_webhook_that_answers_before_its_end_was_started_and_its_end_is_not_known(stage: Stage) -> None:
+    service = stage.upstream("http", runs={"*": {"responds": "immediately"}})
+    stage.settle(service, options={**WEBHOOK, "workflows": [{"id": "invoice"}]})
+    server = stage.serve()
+    server.tools_when("invoice")
+
+    reply = server.end(server.begin_call("invoice"))
+
+    assert "cannot be known" in str(reply)
+
+
+# ── workflows that the settings describe ────────────────────────────────────────────────────────────────────────
+
+
+def test_workflows_of_an_mcp_server_can_be_described_in_the_settings(stage: Stage) -> None:
+    upstream = stage.upstream("stdio", without=["workflows-list-tool"], runs={"*": {"seconds": 0, "output": 7}})
+    schema = {"type": "object", "properties": {"service": {"type": "string"}}, "required": ["service"]}
+    described = {"id": "deploy", "name": "Deploy it", "category": "ops", "inputSchema": schema}
+    stage.settle(upstream, options={"workflows": [described]})
+    server = stage.serve()
+
+    tool = server.tools_when("deploy_it")["deploy_it"]
+    told = state(server.end(server.begin_call("deploy_it", {"service": "shop"})))
+
+    assert (tool["inputSchema"], tool["description"]) == (schema, "Deploy it")
+    assert told["result"] == 7
 
 
 # ── the preset "simplified" ─────────────────────────────────────────────────────────────────────────────────────

@@ -174,7 +174,7 @@ def test_arguments_that_do_not_fit_are_a_result_since_2025_11_25(stage: Stage) -
 @pytest.mark.spec("002/3.2/required-fields", "002/5.3/registration-fails", "002/6.2/missing-fields")
 def test_a_definition_that_lacks_something_is_named_in_the_log_and_passed_over(stage: Stage) -> None:
     bad = [{"id": "no-name", "description": "x"}, {"name": "No id", "description": "x"}, 17, {"id": "d", "name": "D"}]
-    upstream = stage.upstream("http", workflows=[*bad, ONE])
+    upstream = stage.upstream("stdio", workflows=[*bad, ONE])
     stage.settle(upstream)
     server = stage.serve()
 

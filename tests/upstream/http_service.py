@@ -3,8 +3,8 @@
     python http_service.py DIRECTORY PORT
 
 It serves the plain API (`/workflows`, `/workflows/ID/runs`, `/workflows/ID/runs/RUN`, `…/RUN/cancel`) and the one of the
-preset "simplified" (`/api/v1/service/workflows/mcp`, `…/ID/start`, `…/ID/runs/RUN/status`). `world.py` says how a test
-controls it and sees what it saw; headers are in seen.jsonl, too.
+preset "simplified" (`/api/v1/service/workflows/mcp`, `…/ID/start`, `…/ID/runs/RUN/status`), and those of well-known
+systems (`systems.py`). `world.py` says how a test controls it and sees what it saw; headers are in seen.jsonl, too.
 """
 
 import json
@@ -15,8 +15,9 @@ import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
+import systems
 from world import World
 
 ROUTES = (
@@ -50,6 +51,15 @@ class Service(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.answer("POST")
 
+    def do_PUT(self) -> None:
+        self.answer("PUT")
+
+    def do_PATCH(self) -> None:
+        self.answer("PATCH")
+
+    def do_DELETE(self) -> None:
+        self.answer("DELETE")
+
     def log_message(self, *_: Any) -> None:
         """Nothing: what came is in seen.jsonl."""
 
@@ -64,7 +74,8 @@ class Service(BaseHTTPRequestHandler):
             body = raw.decode(errors="replace")
         found = ((name, pattern.fullmatch(address.path)) for wanted, pattern, name in ROUTES if wanted == method)
         name, match = next(((name, match) for name, match in found if match), ("unknown", None))
-        what = name.removeprefix("simplified_")
+        system = self.find_system(method, address.path) if match is None else None
+        what = system[0] if system else name.removeprefix("simplified_")
         headers = {key.lower(): value for key, value in self.headers.items()}
         self.world.see(what, method=method, path=self.path, body=body, headers=headers)
         said = self.world.said()
@@ -72,20 +83,41 @@ class Service(BaseHTTPRequestHandler):
         try:
             if said.get("token") and headers.get("authorization") != said["token"]:
                 raise Refused(401, "who are you?")  # noqa: TRY301
-            if match is None:
+            if match is None and system is None:
                 raise Refused(404, "nothing here")  # noqa: TRY301
             self.behave(said.get(what, "ok"), what)
+            if system:
+                _, handler, parts = system
+                self.send(handler(systems.Asked(self.world, parts, body, query)))
+                return
             reply: Any = getattr(self, f"on_{name}")(*match.groups(), body=body, query=query, headers=headers)
             status = 200
         except Refused as refusal:
             reply, status = {"error": str(refusal)}, refusal.status
         except Garbage:
             reply, status = b"<html>no workflows here</html>", 200
-        data = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
+        self.send(systems.Reply(reply, status))
+
+    def find_system(self, method: str, path: str) -> tuple[str, systems.Handler, tuple[str, ...]] | None:
+        """The route of one of the well-known systems: its kind, what answers, and the parts of the path."""
+        for wanted, pattern, kind, handler in systems.ROUTES:
+            if wanted == method and (match := pattern.fullmatch(path)):
+                return kind, handler, tuple(unquote(part) for part in match.groups())
+        return None
+
+    def send(self, reply: systems.Reply) -> None:
+        body, is_raw = reply.body, isinstance(reply.body, bytes)
+        data = body if is_raw else b"" if body is None and reply.status in (202, 204) else json.dumps(body).encode()
+        kind = "text/plain" if reply.is_text else "application/json"
+        if reply.is_text:
+            data = body.encode()
         try:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
+            self.send_response(reply.status)
+            self.send_header("Content-Type", kind)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            if reply.status != 204:
+                self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
         except (BrokenPipeError, ConnectionResetError):

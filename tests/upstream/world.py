@@ -102,6 +102,13 @@ class World:
         self._write(f"runs/{run_id}.json", run)
         return run_id
 
+    def name_run(self, run_id: str, name: str) -> None:
+        """Gives a run the id that its caller chose."""
+        directory = self.directory / "runs"
+        run = json.loads((directory / f"{run_id}.json").read_text())
+        self._write(f"runs/{name}.json", run | {"id": name})
+        (directory / f"{run_id}.json").unlink()
+
     def run(self, run_id: str) -> dict[str, Any] | None:
         """A run and its state by now: "state", "output", "error", "progress"."""
         try:

@@ -185,7 +185,10 @@ class Calls:
             if isinstance(remote, RemoteStatus):
                 return _end(remote, call)
             remote_id = remote
-            await acknowledge(remote_id)
+            if remote_id:
+                await acknowledge(remote_id)
+        if not remote_id:
+            raise Unknown(f"the provider '{call.provider}' did not say which run it started")
         if "status" not in provider.can:
             raise Unknown(f"the provider '{call.provider}' has no way to ask about a run")
         return await self._await_end(provider, call, remote_id, on_progress)

@@ -12,6 +12,15 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from workflowlookup.core.values import Json
+from workflowlookup.providers.shapes import (
+    FIELDS,
+    KEY,
+    METHODS,
+    PLACEHOLDERS,
+    Paging,
+    unknown_in_body,
+    unknown_in_path,
+)
 from workflowlookup.providers.states import Meaning
 from workflowlookup.repository import touches
 
@@ -138,34 +147,32 @@ class McpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True)
     cancel: str = "workflows-cancel-tool"
 
 
-class Paging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a long list comes in pages."""
-
-    next: str = ""
-    """Where in an answer the next page stands: a URL, or with `parameter` what to send for it."""
-    parameter: str = ""
-    """The query parameter; without `next` it counts pages from 1, until one is empty or all `total` are there."""
-    total: str = ""
-
-
 class HttpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a provider of the kind "http" can be told. What is not said is as the preset has it."""
 
     base_url: str
     preset: Literal["plain", "simplified"] = "plain"
+    """A key of `shapes.PRESETS`."""
     headers: dict[str, str] = {}
     list: str | None = None
-    """`GET /workflows`: a method and a path; `{id}` and `{run}` are filled in. Empty: there is no such endpoint."""
+    """`GET /workflows`: a method and a path, with placeholders. Empty: there is no such endpoint."""
     start: str | None = None
     status: str | None = None
     cancel: str | None = None
-    start_body: dict[str, Any] | None = None
-    """What is sent to start a run: "$input" stands for the arguments, "$key" for the key."""
+    list_body: Any = None
+    """What is sent there, with values such as "$input" in it."""
+    start_body: Any = None
+    status_body: Any = None
+    cancel_body: Any = None
     fields: dict[str, str | tuple[str, ...]] = {}
-    """Where things are in answers, as dotted paths, each one or several to try: see `http.PRESETS`."""
+    """Where things are in answers, as dotted paths, each one or several to try."""
     paging: Paging | None = None
     states: dict[str, Meaning] = {}
     """What this system's words for states mean, where they are not the usual ones."""
+    sync: bool = False
+    """Whether every answer to a start is the result; else a workflow that is listed as "sync" is answered so."""
+    output_is_text: bool = False
+    """Whether outputs are JSON in a text, which is decoded."""
     key_header: str = "Idempotency-Key"
 
 
@@ -302,19 +309,31 @@ def _check_mcp(read: McpOptions, servers: Mapping[str, ServerConfig], at: str) -
     if read.server and read.server not in servers:
         known = ", ".join(servers) or "none"
         raise ValueError(f"{at}.server must be one of mcpServers ({known}); found '{read.server}'")
-    if not read.list:
-        raise ValueError(f"{at}.list must name the tool that lists workflows")
+    if not read.list and not read.workflows:
+        raise ValueError(f"{at}.list must name the tool that lists workflows; or describe them as workflows")
 
 
 def _check_http(read: HttpOptions, at: str) -> None:
     if not read.base_url.startswith(("http://", "https://", "${")):
         raise ValueError(f"{at}.base_url must begin with http:// or https://; found '{_shown_url(read.base_url)}'")
-    for name in ("list", "start", "status", "cancel"):
-        said: str | None = getattr(read, name)
-        if said and not re.fullmatch(r"(GET|POST|PUT|PATCH|DELETE) /\S*", said):
-            raise ValueError(f"{at}.{name} must be a method and a path such as 'GET /workflows'; found '{said}'")
-    if read.list == "":
-        raise ValueError(f"{at}.list must say where the workflows are listed")
+    for name in PLACEHOLDERS:
+        endpoint: str | None = getattr(read, name)
+        if endpoint and not re.fullmatch(rf"({'|'.join(METHODS)}) /\S*", endpoint):
+            raise ValueError(f"{at}.{name} must be a method and a path such as 'GET /workflows'; found '{endpoint}'")
+        for unknown in unknown_in_path(name, endpoint or ""):
+            raise _unknown(f"{at}.{name}", *unknown)
+        for unknown in unknown_in_body(name, getattr(read, f"{name}_body")):
+            raise _unknown(f"{at}.{name}_body", *unknown)
+    for name, path in read.fields.items():
+        if name not in FIELDS:
+            raise _unknown(f"{at}.fields", "field", name, FIELDS)
+        for one in (path,) if isinstance(path, str) else path:
+            if one.startswith("$") and (name, one) != ("runId", KEY):
+                raise ValueError(f"{at}.fields.{name} must be a dotted path, or '{KEY}' for runId; found '{one}'")
+    if read.list and read.workflows:
+        raise ValueError(f"{at} must have either a list or workflows")
+    if read.list == "" and not read.workflows:
+        raise ValueError(f"{at}.list must say where the workflows are listed; or describe them as workflows")
 
 
 def _convert(entry: Mapping[str, Any], kind: type[T], at: str) -> T:
@@ -342,16 +361,22 @@ def _unknown(at: str, what: str, name: str, known: Sequence[str]) -> ValueError:
     return ValueError(f"{at}: unknown {what} {suggest(name, known)}. Known: {', '.join(known) or 'none'}")
 
 
+def _struct_at(kind: type, where: str) -> tuple[type, str]:
+    """The struct that a place such as `workflows[0].executionType` is in, and the field of it."""
+    first, *more = re.findall(r"[A-Za-z_]+", where) or [""]
+    inner = {"paging": Paging, "workflows": StaticWorkflow}.get(first)
+    return (inner, more[-1] if more else "") if inner else (kind, first)
+
+
 def _names_at(kind: type, where: str) -> list[str]:
-    """The fields of a struct, or of the one inside it that `where` leads to."""
-    inner = {"paging": Paging, "workflows": StaticWorkflow}.get(re.split(r"\W", where)[0], kind)
-    return sorted(field.encode_name for field in msgspec.structs.fields(inner))
+    """The fields of the struct at a place."""
+    return sorted(field.encode_name for field in msgspec.structs.fields(_struct_at(kind, where)[0]))
 
 
 def _words_at(kind: type, where: str) -> list[str]:
-    """The words that a field of a struct can take, when it is one of a few."""
-    name = re.split(r"\W", where)[0]
-    types = [field.type for field in msgspec.structs.fields(kind) if field.encode_name == name]
+    """The words that the field at a place can be, when it is one of a few."""
+    struct, name = _struct_at(kind, where)
+    types = [field.type for field in msgspec.structs.fields(struct) if field.encode_name == name]
     words: list[str] = []
     while types:
         inner = types.pop()

@@ -9,8 +9,8 @@ import email.utils
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urljoin, urlsplit
+from typing import TYPE_CHECKING, Final
+from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 import msgspec
 
@@ -21,7 +21,6 @@ from workflowlookup.providers.acknowledging import acknowledge_at_once
 from workflowlookup.providers.config import (
     HttpOptions,
     NotSet,
-    Paging,
     ProviderConfig,
     filled,
     filled_headers,
@@ -39,6 +38,19 @@ from workflowlookup.providers.provider import (
     read_error,
     read_progress,
 )
+from workflowlookup.providers.shapes import (
+    INPUTS,
+    KEY,
+    NULL,
+    OF_WORKFLOW,
+    PLACEHOLDERS,
+    PRESETS,
+    fill_body,
+    fill_path,
+    name_path,
+    run_in,
+    value_at,
+)
 from workflowlookup.providers.states import RemoteState, meaning_of, state_of
 
 if TYPE_CHECKING:
@@ -50,57 +62,24 @@ MOST_PAGES: Final = 1_000
 MOST_TOLD: Final = 300
 
 
-class Preset(msgspec.Struct, frozen=True, kw_only=True):
-    """How a kind of service is spoken to, unless the settings say otherwise."""
-
-    list: str
-    start: str
-    status: str
-    cancel: str
-    start_body: Mapping[str, Json]
-    fields: Mapping[str, str | Sequence[str]]
-    paging: Paging
+ACCEPTED: Final = 202
+NO_CONTENT: Final = 204
+LOCATION: Final = "location:"
+"""How the id of a run begins that the service names by an address only: what follows is where its state is."""
 
 
-_OF_WORKFLOW: Final = ("id", "name", "description", "category", "version", "inputSchema", "executionType", "metadata")
-"""The fields of a workflow, as ours are named."""
-_PLAIN_FIELDS: Final = {
-    **{name: name for name in _OF_WORKFLOW},
-    "workflows": "",
-    "runId": "runId",
-    "state": "status",
-    "output": "output",
-    "error": "error",
-    "progress": "progress",
-}
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent to the service."""
 
-PRESETS: Final[Mapping[str, Preset]] = {
-    "plain": Preset(
-        list="GET /workflows",
-        start="POST /workflows/{id}/runs",
-        status="GET /workflows/{id}/runs/{run}",
-        cancel="POST /workflows/{id}/runs/{run}/cancel",
-        start_body={"input": "$input"},
-        fields=_PLAIN_FIELDS,
-        paging=Paging(next="next"),
-    ),
-    "simplified": Preset(
-        list="GET /api/v1/service/workflows/mcp",
-        start="POST /api/v1/service/workflows/{id}/start",
-        status="GET /api/v1/service/workflows/{id}/runs/{run}/status",
-        cancel="",
-        start_body={"input": "$input", "source": "application"},
-        fields={
-            **_PLAIN_FIELDS,
-            "workflows": "results",
-            "name": "title",
-            "inputSchema": "inputs",
-            "runId": "workflow_id",  # of the start's answer; "correlation_id" is for tracing
-            "error": ("output.error", "output.message"),
-        },
-        paging=Paging(parameter="page", total="count"),
-    ),
-}
+    method: str
+    path: str
+    """Below the base address, or a whole address on the same host."""
+    body: Json = None
+    headers: Mapping[str, str] = {}
+    takes_text: bool = False
+    """Whether the answer may be text that is not JSON."""
+    is_unhurried: bool = False
+    """Whether the answer may take as long as the caller waits."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -126,13 +105,17 @@ class HttpProvider:
         self.timeout_seconds = options.timeout_seconds
         self._options = options
         self._endpoints = {
-            name: getattr(preset, name) if getattr(options, name) is None else getattr(options, name)
-            for name in ("list", "start", "status", "cancel")
+            name: preset.endpoints[name] if (set_ := getattr(options, name)) is None else set_ for name in PLACEHOLDERS
+        }
+        self._bodies = {
+            name: preset.bodies.get(name) if (set_ := getattr(options, f"{name}_body")) is None else set_
+            for name in PLACEHOLDERS
         }
         self.can = frozenset(name for name in ("start", "status", "cancel") if self._endpoints[name])
         self._fields = {**preset.fields, **options.fields}
         self._paging = options.paging or preset.paging
-        self._body = preset.start_body if options.start_body is None else options.start_body
+        self._sync_ids: frozenset[str] | None = None
+        """The workflows whose start is answered with the result, as of the last list."""
         texts = (options.base_url, *options.headers.values())
         self._secrets = secrets_of(texts, options.headers.values())
         self._client: httpx2.AsyncClient | None = None
@@ -140,11 +123,21 @@ class HttpProvider:
         self._is_left = False
 
     async def list(self) -> Json:
-        method, path = self._endpoint("list")
+        described = [workflow.listed() for workflow in self._options.workflows]
+        found: Sequence[Json] = described or await self._pages()
+        self._sync_ids = frozenset(
+            item["id"]
+            for item in found
+            if isinstance(item, Mapping) and item.get("executionType") == "sync" and isinstance(item.get("id"), str)
+        )
+        return found
+
+    async def _pages(self) -> Sequence[Json]:
+        request = self._request("list")
         found: list[Json] = []
-        address, seen = path, set[str]()
+        address, seen = request.path, set[str]()
         for page in range(1, MOST_PAGES + 1):
-            answer = (await self._ask(method, address)).value
+            answer = (await self._ask(msgspec.structs.replace(request, path=address))).value
             items = self._items(answer)
             found += items
             seen.add(address)
@@ -156,7 +149,7 @@ class HttpProvider:
 
     def _items(self, answer: Json) -> Sequence[Json]:
         place = self._fields["workflows"]
-        items = _at(answer, place) if place and isinstance(answer, Mapping) else answer
+        items = value_at(answer, place) if place and isinstance(answer, Mapping) else answer
         if isinstance(items, Mapping):
             items = next((items[name] for name in LISTS if isinstance(items.get(name), list)), None)
         if not isinstance(items, list):
@@ -167,73 +160,149 @@ class HttpProvider:
         """A workflow with its fields named as ours."""
         if not isinstance(item, Mapping):
             return item
-        found = {name: _at(item, self._fields[name]) for name in _OF_WORKFLOW}
-        if isinstance(found["id"], int) and not isinstance(found["id"], bool):
-            found["id"] = str(found["id"])  # numbers are how many services count
+        found = {name: value_at(item, self._fields[name]) for name in OF_WORKFLOW}
+        for name in ("id", "version"):  # numbers are how many services count
+            if isinstance(number := found[name], int) and not isinstance(number, bool):
+                found[name] = str(number)
+        if found["description"] in (None, ""):
+            found["description"] = found["name"]  # better than no tool: many services have no descriptions
         return {name: value for name, value in found.items() if value is not None}
 
     def _next_page(self, answer: Json, address: str, page: int, items: int, so_far: int) -> str | None:
         """Where the list goes on from the page at `address`; None at its end."""
-        _, path = self._endpoint("list")
+        path = self._request("list").path
         paging = self._paging
         joined = "&" if "?" in path else "?"
         if paging.next:
-            following = _at(answer, paging.next) if isinstance(answer, Mapping) else None
+            following = value_at(answer, paging.next) if isinstance(answer, Mapping) else None
             if following in (None, "", False):
                 return None
             if paging.parameter:
                 return f"{path}{joined}{quote(paging.parameter)}={quote(str(following), safe='')}"
-            return self._same_host(urljoin(self._whole(address), str(following)))
+            return self._same_host(urljoin(self._whole(address), str(following)), "its next page")
         if not paging.parameter or not items:
             return None
-        total = _at(answer, paging.total) if paging.total and isinstance(answer, Mapping) else None
+        total = value_at(answer, paging.total) if paging.total and isinstance(answer, Mapping) else None
         if paging.total and (not isinstance(total, int) or so_far >= total):
             return None
-        return f"{path}{joined}{quote(paging.parameter)}={page + 1}"
+        return f"{path}{joined}{quote(paging.parameter)}={so_far if paging.offset else page + 1}"
 
-    def _same_host(self, address: str) -> str:
-        if urlsplit(address)[:2] != urlsplit(self._base())[:2]:
-            raise ProviderError(f"the provider '{self.name}' has its next page on another host")
-        return address
+    def _same_host(self, address: str, what: str) -> str:
+        """The address, asked with the same credentials. Raises `ProviderError` when it is on another host."""
+        there, here = urlsplit(address), urlsplit(self._base())
+        try:
+            is_same = (there.scheme, there.hostname, _port(there)) == (here.scheme, here.hostname, _port(here))
+        except ValueError:  # a port that is none
+            is_same = False
+        if not is_same:
+            raise ProviderError(f"the provider '{self.name}' has {what} on another host", maybe_started=True)
+        return there._replace(netloc=here.netloc).geturl()
 
     async def start(
         self, workflow_id: str, arguments: Mapping[str, Json], key: str, on_progress: OnProgress | None = None
     ) -> RemoteRun:
         del on_progress  # a run here has a state of its own
-        method, path = self._endpoint("start", id=workflow_id)
-        body = _with_values(self._body, {"$input": dict(arguments), "$key": key})
-        headers = {self._options.key_header: key} if key else {}
-        answer = (await self._ask(method, path, body=body, headers=headers)).value
-        run_id = _at(answer, self._fields["runId"]) if isinstance(answer, Mapping) else None
+        inputs = {name: make(arguments) for name, make in INPUTS.items()}
+        request = self._request("start", id=workflow_id, key=key, **inputs)
+        is_sync = self._is_sync(workflow_id)
+        answer = await self._ask(
+            msgspec.structs.replace(
+                request,
+                headers={self._options.key_header: key} if key else {},
+                takes_text=is_sync is not False or not self._fields["runId"],
+                is_unhurried=is_sync is True,
+            )
+        )
+        if is_sync and (result := self._result(answer.value)).state != "running":
+            return RemoteRun(remote_id="", result=result)
+        run_id = key if self._fields["runId"] == KEY else value_at(answer.value, self._fields["runId"])
         if isinstance(run_id, str | int) and not isinstance(run_id, bool) and run_id != "":
             return RemoteRun(remote_id=str(run_id))
-        if isinstance(answer, Mapping) and _at(answer, self._fields["state"]) is not None:
-            return RemoteRun(remote_id="", result=self._status(answer))
+        if (location := answer.headers.get("location")) and "status" in self.can:
+            return RemoteRun(remote_id=self._run_at(urljoin(self._whole(request.path), location)))
+        if value_at(answer.value, self._fields["state"]) is not None:
+            status = self._status(answer.value)
+            if status.state != "running":
+                return RemoteRun(remote_id="", result=status)
+        if is_sync is None and await self._is_listed_as_sync(workflow_id):
+            return RemoteRun(remote_id="", result=self._result(answer.value))
+        if answer.status == NO_CONTENT or "status" not in self.can:
+            return RemoteRun(remote_id="")
         raise ProviderError(
             f"the provider '{self.name}' did not say which run it started: its answer has no "
-            f"{_shown_path(self._fields['runId'])}",
+            f"{name_path(self._fields['runId'])}",
             maybe_started=True,
         )
 
-    async def status(self, workflow_id: str, remote_id: str) -> RemoteStatus:
-        method, path = self._endpoint("status", id=workflow_id, run=remote_id)
-        answer = await self._ask(method, path)
-        if not isinstance(answer.value, Mapping):
-            raise ProviderError(f"the provider '{self.name}' did not answer with the state of a run")
-        return self._status(answer.value, retry_after(answer.headers))
+    def _is_sync(self, workflow_id: str) -> bool | None:
+        """Whether a start of this workflow is answered with its result; None when that is not known yet."""
+        if self._options.sync:
+            return True
+        return None if self._sync_ids is None else workflow_id in self._sync_ids
 
-    def _status(self, answer: Mapping[str, Json], pause: float | None = None) -> RemoteStatus:
-        said = _at(answer, self._fields["state"])
+    async def _is_listed_as_sync(self, workflow_id: str) -> bool:
+        try:
+            await self.list()
+        except ProviderError:
+            return False
+        return self._is_sync(workflow_id) is True
+
+    def _result(self, value: Json) -> RemoteStatus:
+        """The end of a run whose start is answered with it. A state counts where the settings say where it is."""
+        if "state" in self._options.fields and value_at(value, self._fields["state"]) is not None:
+            return self._status(value)
+        output = value_at(value, self._fields["output"]) if "output" in self._options.fields else value
+        return RemoteStatus(state="completed", output=self._decoded(output))
+
+    def _run_at(self, address: str) -> str:
+        """What a run is called that has its state at this address: its id, or the address where it has none."""
+        address = self._same_host(address, "the state of its run")
+        below = address.removeprefix(self._base())
+        if below == address:  # kept without credentials
+            there = urlsplit(address)
+            return LOCATION + there._replace(netloc=there.netloc.rpartition("@")[2]).geturl()
+        run_id = run_in(self._endpoints["status"], f"/{below}")
+        return LOCATION + below if run_id is None else unquote(run_id)
+
+    async def status(self, workflow_id: str, remote_id: str) -> RemoteStatus:
+        is_address = remote_id.startswith(LOCATION)
+        if is_address:
+            where = self._same_host(self._whole(remote_id.removeprefix(LOCATION)), "the state of its run")
+            request = Request(method="GET", path=where, takes_text=True)
+        else:
+            request = self._request("status", id=workflow_id, run=remote_id)
+        answer = await self._ask(request)
+        pause = retry_after(answer.headers)
+        if value_at(answer.value, self._fields["state"]) is not None:
+            return self._status(answer.value, pause)
+        if answer.status == ACCEPTED:
+            return RemoteStatus(state="running", retry_after=pause)
+        if answer.status == NO_CONTENT or is_address:
+            return RemoteStatus(state="completed", output=self._decoded(answer.value))
+        if isinstance(answer.value, Mapping):
+            return self._status(answer.value, pause)
+        raise ProviderError(f"the provider '{self.name}' did not answer with the state of a run")
+
+    def _status(self, answer: Json, pause: float | None = None) -> RemoteStatus:
+        said = value_at(answer, self._fields["state"])
         state = state_of(said, self._options.states)
         return RemoteStatus(
             state=state,
-            output=_at(answer, self._fields["output"]),
-            error=self._error(_at(answer, self._fields["error"])) if state == "failed" else None,
-            progress=read_progress(_at(answer, self._fields["progress"])),
+            output=self._decoded(value_at(answer, self._fields["output"])),
+            error=self._error(value_at(answer, self._fields["error"])) if state == "failed" else None,
+            progress=read_progress(value_at(answer, self._fields["progress"])),
             said=said if isinstance(said, str) else "",
             is_known=meaning_of(said, self._options.states) is not None,
             retry_after=pause,
         )
+
+    def _decoded(self, output: Json) -> Json:
+        if not self._options.output_is_text or not isinstance(output, str):
+            return output
+        try:
+            return msgspec.json.decode(output)
+        except (msgspec.DecodeError, RecursionError):
+            return output
 
     def _error(self, raw: Json) -> RemoteError | None:
         error = read_error(raw)
@@ -242,13 +311,17 @@ class HttpProvider:
     async def cancel(self, workflow_id: str, remote_id: str) -> RemoteState | None:
         if not remote_id:
             raise NotSupported(f"The provider '{self.name}' did not say which run it started.", provider=self.name)
-        method, path = self._endpoint("cancel", id=workflow_id, run=remote_id)
-        answer = (await self._ask(method, path, body={} if method != "DELETE" else None)).value
+        if remote_id.startswith(LOCATION):
+            raise NotSupported(f"The provider '{self.name}' gives its run no id to cancel it by.", provider=self.name)
+        request = self._request("cancel", id=workflow_id, run=remote_id)
+        if request.body is None and request.method not in ("GET", "DELETE"):
+            request = msgspec.structs.replace(request, body={})
+        answer = (await self._ask(request)).value
         if not isinstance(answer, Mapping):
             return None
         if isinstance(is_cancelled := answer.get("cancelled"), bool):
             return "cancelled" if is_cancelled else "running"
-        return self._status(answer).state if _at(answer, self._fields["state"]) is not None else None
+        return self._status(answer).state if value_at(answer, self._fields["state"]) is not None else None
 
     async def aclose(self) -> None:
         """Close, once nothing is at work here: a run goes on to its end by the settings that it began with."""
@@ -260,14 +333,14 @@ class HttpProvider:
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _endpoint(self, name: str, **values: str) -> tuple[str, str]:
-        said: str = self._endpoints[name]
-        if not said:
+    def _request(self, name: str, **values: Json) -> Request:
+        """What is sent to an endpoint. Raises `NotSupported` when there is no such endpoint."""
+        endpoint = self._endpoints[name]
+        if not endpoint:
             raise NotSupported(f"The provider '{self.name}' has no endpoint for this: {name}.", provider=self.name)
-        method, _, path = said.partition(" ")
-        for field, value in values.items():
-            path = path.replace("{" + field + "}", quote(value, safe=""))
-        return method, path
+        method, _, path = endpoint.partition(" ")
+        path = fill_path(path, {place: str(values[place]) for place in PLACEHOLDERS[name]})
+        return Request(method=method, path=path, body=fill_body(self._bodies[name], {**values, NULL: None}))
 
     def _base(self) -> str:
         return filled(self._options.base_url, f"the provider '{self.name}'").rstrip("/") + "/"
@@ -277,7 +350,7 @@ class HttpProvider:
         return urlsplit(self._options.base_url).netloc.rpartition("@")[2] or "its base_url"
 
     def _whole(self, path: str) -> str:
-        return path if "://" in path else self._base() + path.lstrip("/")
+        return path if path.startswith(("http://", "https://")) else self._base() + path.lstrip("/")
 
     def _opened(self) -> "httpx2.AsyncClient":
         if self._client is None:
@@ -295,13 +368,11 @@ class HttpProvider:
             )
         return self._client
 
-    async def _ask(
-        self, method: str, path: str, *, body: Json = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    async def _ask(self, request: Request) -> Answer:
         """The answer of the service, decoded. Raises `ProviderError` without anything secret in it."""
         self._at_work += 1
         try:
-            return await self._exchange(method, path, body, dict(headers or {}))
+            return await self._exchange(request)
         except ProviderError as problem:
             raise ProviderError(
                 hidden(str(problem), self._secrets),
@@ -316,16 +387,22 @@ class HttpProvider:
             if self._is_left:
                 await self.aclose()
 
-    async def _exchange(self, method: str, path: str, body: Json, headers: dict[str, str]) -> Answer:
+    async def _exchange(self, request: Request) -> Answer:
         import httpx2  # noqa: PLC0415 - as above
 
         who = f"the provider '{self.name}'"
         try:
             client = self._opened()
-            address = self._whole(path)
+            seconds = None if request.is_unhurried else self._options.timeout
             async with (
-                asyncio.timeout(self._options.timeout),  # for all of it: the client's own is for each piece
-                client.stream(method, address, json=body, headers=headers) as response,
+                asyncio.timeout(seconds),  # for all of it: the client's own is for each piece
+                client.stream(
+                    request.method,
+                    self._whole(request.path),
+                    json=request.body,
+                    headers=dict(request.headers),
+                    timeout=httpx2.Timeout(seconds, connect=self._options.timeout),
+                ) as response,
             ):
                 data = await self._read(response)
                 status, received = response.status_code, dict(response.headers)
@@ -351,6 +428,8 @@ class HttpProvider:
         try:
             return Answer(msgspec.json.decode(data) if data.strip() else None, status, received)
         except (msgspec.DecodeError, RecursionError):
+            if request.takes_text:
+                return Answer(data.decode(errors="replace"), status, received)
             raise ProviderError(f"{who} did not answer with JSON", maybe_started=True) from None
 
     async def _read(self, response: "httpx2.Response") -> bytes:
@@ -364,34 +443,8 @@ class HttpProvider:
         return bytes(data)
 
 
-def _at(value: Json, path: str | Sequence[str]) -> Json:
-    """The value at a dotted path, or at the first of several that leads to one; None when there is nothing.
-
-    A key may have dots itself: `annotations.example.org/description`.
-    """
-    if not isinstance(path, str):
-        return next((found for one in path if (found := _at(value, one)) not in (None, "")), None)
-    while path:
-        if not isinstance(value, Mapping):
-            return None
-        if path in value:
-            return value[path]
-        part, _, path = path.partition(".")
-        value = value.get(part)
-    return value
-
-
-def _shown_path(path: str | Sequence[str]) -> str:
-    return " or ".join(f"'{one}'" for one in ([path] if isinstance(path, str) else path))
-
-
-def _with_values(body: Json, values: Mapping[str, Json]) -> Any:
-    """The body with what is meant by "$input" and "$key" in it."""
-    if isinstance(body, str):
-        return values.get(body, body)
-    if isinstance(body, Mapping):
-        return {name: _with_values(item, values) for name, item in body.items()}
-    return [_with_values(item, values) for item in body] if isinstance(body, list) else body
+def _port(address: SplitResult) -> int:
+    return address.port or (443 if address.scheme == "https" else 80)
 
 
 def _refusal(status: int, data: bytes) -> RemoteError:

@@ -58,6 +58,8 @@ class McpProvider:
     async def list(self) -> Json:
         tools = await self._reached(self._upstreams.tools(self._server, timeout=self._options.timeout))
         self._offered = frozenset(tool.name for tool in tools)
+        if self._options.workflows:
+            return [workflow.listed() for workflow in self._options.workflows]
         if self._options.list not in self._offered:
             raise ProviderError(f"the MCP server '{self._server}' has no tool '{self._options.list}'")
         return _value(await self._call(self._options.list, {}), self._options.list, self.name)

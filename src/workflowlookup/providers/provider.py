@@ -52,7 +52,7 @@ class RemoteRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that a provider has begun."""
 
     remote_id: str
-    """Empty when the answer is the result already."""
+    """Empty when the answer is the result already, or when nobody can ask about the run."""
     result: "RemoteStatus | None" = None
     """The end, when the provider answers only then."""
 

@@ -1,0 +1,184 @@
+"""The shape of an HTTP service: what is sent to which endpoint, and where things are in answers. No I/O.
+
+A path has placeholders such as `{id}`; a text in a body that is nothing but `$input` stands for a value. Both are
+checked when the settings are read, so that a typo is found before anything is sent.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+from urllib.parse import quote
+
+import msgspec
+
+from workflowlookup.core.values import Json
+
+Path: TypeAlias = str | Sequence[str]
+"""A dotted path into an answer, or several, of which the first that leads to a value counts."""
+
+OF_WORKFLOW: Final = ("id", "name", "description", "category", "version", "inputSchema", "executionType", "metadata")
+"""The fields of a workflow in a list."""
+OF_RUN: Final = ("runId", "state", "output", "error", "progress")
+FIELDS: Final = ("workflows", *OF_WORKFLOW, *OF_RUN)
+"""What `fields` can say the place of."""
+KEY: Final = "$key"
+"""As the place of `runId`: the run is named by the key that was sent to start it."""
+
+
+class Paging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a long list comes in pages."""
+
+    next: str = ""
+    """Where in an answer the next page stands: a URL, or with `parameter` what to send for it."""
+    parameter: str = ""
+    """The query parameter; without `next` it counts, until a page is empty or all `total` are there."""
+    total: str = ""
+    offset: bool = False
+    """Whether the parameter counts workflows from 0, and not pages from 1."""
+
+
+class Preset(msgspec.Struct, frozen=True, kw_only=True):
+    """How a kind of service is spoken to, unless the settings say otherwise."""
+
+    endpoints: Mapping[str, str]
+    bodies: Mapping[str, Json]
+    fields: Mapping[str, Path]
+    paging: Paging
+
+
+_PLAIN_FIELDS: Final[Mapping[str, Path]] = {**{name: name for name in FIELDS}, "workflows": "", "state": "status"}
+
+PRESETS: Final[Mapping[str, Preset]] = {
+    "plain": Preset(
+        endpoints={
+            "list": "GET /workflows",
+            "start": "POST /workflows/{id}/runs",
+            "status": "GET /workflows/{id}/runs/{run}",
+            "cancel": "POST /workflows/{id}/runs/{run}/cancel",
+        },
+        bodies={"start": {"input": "$input"}},
+        fields=_PLAIN_FIELDS,
+        paging=Paging(next="next"),
+    ),
+    "simplified": Preset(
+        endpoints={
+            "list": "GET /api/v1/service/workflows/mcp",
+            "start": "POST /api/v1/service/workflows/{id}/start",
+            "status": "GET /api/v1/service/workflows/{id}/runs/{run}/status",
+            "cancel": "",
+        },
+        bodies={"start": {"input": "$input", "source": "application"}},
+        fields={
+            **_PLAIN_FIELDS,
+            "workflows": "results",
+            "name": "title",
+            "inputSchema": "inputs",
+            "runId": "workflow_id",  # of the start's answer; "correlation_id" is for tracing
+            "error": ("output.error", "output.message"),
+        },
+        paging=Paging(parameter="page", total="count"),
+    ),
+}
+
+
+# ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+PLACEHOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "list": (),
+    "start": ("id", "key"),
+    "status": ("id", "run"),
+    "cancel": ("id", "run"),
+}
+"""By endpoint: what its path can have in braces; in its body the same stand after a dollar sign."""
+
+
+def _as_text(value: Json) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+INPUTS: Final[Mapping[str, Callable[[Mapping[str, Json]], Json]]] = {
+    "input": dict,
+    "inputText": lambda arguments: _as_text(dict(arguments)),
+    "inputPairs": lambda arguments: [f"{name}={_as_text(value)}" for name, value in arguments.items()],
+}
+"""How the arguments of a run stand in the body that starts it: as an object, as JSON in a text, as `name=value`."""
+NULL: Final = "null"
+"""`$null` stands for null, which TOML has no word for."""
+
+
+def values_in(endpoint: str) -> tuple[str, ...]:
+    """What can stand after a dollar sign in the body for an endpoint."""
+    return (*(INPUTS if endpoint == "start" else ()), *PLACEHOLDERS[endpoint], NULL)
+
+
+def fill_path(path: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        path = path.replace("{" + name + "}", quote(value, safe=""))
+    return path
+
+
+def fill_body(body: Json, values: Mapping[str, Json]) -> Any:
+    """The body with the values in it; "$$" at the beginning of a text is a dollar sign."""
+    if isinstance(body, str) and body.startswith("$"):
+        return body[1:] if body.startswith("$$") else values[body[1:]]
+    if isinstance(body, Mapping):
+        return {name: fill_body(item, values) for name, item in body.items()}
+    return [fill_body(item, values) for item in body] if isinstance(body, list) else body
+
+
+class Unknown(NamedTuple):
+    """A name that means nothing where it stands."""
+
+    what: str
+    name: str
+    known: Sequence[str]
+
+
+def unknown_in_path(endpoint: str, path: str) -> Iterator[Unknown]:
+    known = PLACEHOLDERS[endpoint]
+    for name in re.findall(r"\{([^{}]*)\}", path):
+        if name not in known:
+            yield Unknown("placeholder", name, known)
+
+
+def unknown_in_body(endpoint: str, body: Json) -> Iterator[Unknown]:
+    if isinstance(body, str):
+        known = values_in(endpoint)
+        if body.startswith("$") and not body.startswith("$$") and body[1:] not in known:
+            yield Unknown("value", body, [f"${name}" for name in known])
+    elif isinstance(body, Mapping | list):
+        for item in body.values() if isinstance(body, Mapping) else body:
+            yield from unknown_in_body(endpoint, item)
+
+
+def run_in(endpoint: str, path: str) -> str | None:
+    """The run that a path is about, when it is one of the endpoint's paths; None when it is not."""
+    _, _, template = endpoint.partition(" ")
+    parts = re.split(r"(\{id\}|\{run\})", template)
+    known = {"{id}": "[^/?]+", "{run}": "([^/?]+)"}
+    pattern = "".join(known.get(part, re.escape(part)) for part in parts)
+    found = re.fullmatch(pattern, path) if parts.count("{run}") == 1 else None
+    return found[1] if found else None
+
+
+# ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def value_at(value: Json, path: Path) -> Json:
+    """The value at a path; None when there is nothing. A key may have dots itself: `notes.example.org/about`."""
+    if not isinstance(path, str):
+        return next((found for one in path if (found := value_at(value, one)) not in (None, "")), None)
+    while path:
+        if not isinstance(value, Mapping):
+            return None
+        if path in value:
+            return value[path]
+        part, _, path = path.partition(".")
+        value = value.get(part)
+    return value
+
+
+def name_path(path: Path) -> str:
+    """A path, as it is shown."""
+    return " or ".join(f"'{one}'" for one in ([path] if isinstance(path, str) else path))
