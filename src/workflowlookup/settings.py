@@ -280,7 +280,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=8 << 20,
         parse=whole_number(1024, 64 << 20),
         needs_trust=never,
-        help="The longest message that is read; a longer one is answered with a parse error.",
+        help="The longest message that is read; a longer one is answered with a parse error, and with its id where "
+        "that is in the first 64 KiB.",
     ),
     Setting(
         name="workflow_tools",
@@ -747,7 +748,7 @@ def _read_file(project: Project, path: str, *, is_named: bool) -> _Layer | None:
             table = tomllib.load(stream)
     except OSError as problem:
         raise SettingsError(f"{path}: {problem.strerror}") from problem
-    except ValueError as problem:  # ValueError also for an integer of more than 4,300 digits
+    except ValueError as problem:  # also for an integer of more than 4,300 digits
         raise SettingsError(f"{path} is not TOML: {problem}") from problem
     except RecursionError:
         raise SettingsError(f"{path} is nested too deeply") from None

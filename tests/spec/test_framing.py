@@ -165,7 +165,7 @@ def test_a_message_over_the_limit_is_a_parse_error_and_the_next_one_is_answered(
     lines = replies_to(server, long + b"\n" + request(2, "ping") + b"\n")
 
     assert [(reply["id"], reply.get("error", {}).get("code")) for reply in map(json.loads, lines)] == [
-        (None, -32700),
+        (1, -32700),
         (2, None),
     ]
 

@@ -16,7 +16,7 @@ import pytest
 from client import ENVELOPE
 from make import document, settings_file, step, write
 from upstream.upstreams import McpUpstream
-from web import MODERN, WebServer, modern, opening
+from web import MODERN, WebServer, events, modern, opening
 
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -145,6 +145,36 @@ def test_a_message_that_is_too_long_is_refused(serve, connect, is_declared):
 
     assert response.status_code == 413
     assert "longer than 2,000 bytes" in response.json()["error"]["data"]["details"]
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_a_message_over_the_limit_is_answered_by_its_id(serve, connect, is_declared):
+    server = serve("--max-message-bytes", "2000")
+    body = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":{"x":"' + b"a" * 9_000 + b'"}}'
+
+    response = connect(server).http.post(server.url, content=body if is_declared else iter([body[:1000], body[1000:]]))
+
+    assert (response.status_code, response.json()["id"]) == (413, "a-7")
+
+
+def test_a_message_that_is_nested_too_deeply_is_answered_by_its_id(serve, connect):
+    server = serve()
+    body = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+
+    response = connect(server).http.post(server.url, content=body)
+
+    assert (response.status_code, response.json()["id"]) == (400, "a-7")
+    assert response.json()["error"]["code"] == -32700
+
+
+def test_half_a_character_is_taken_as_the_replacement_character(serve, connect):
+    client = connect(serve())
+    client.initialize()
+
+    response = client.post(rb'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"cut \ud83d"}}')
+
+    (reply,) = events(response)
+    assert (reply["id"], "cut \ufffd" in json.dumps(reply, ensure_ascii=False)) == (7, True)
 
 
 def test_a_client_that_asks_too_often_is_told_to_wait(serve, connect):

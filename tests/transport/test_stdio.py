@@ -72,9 +72,36 @@ def test_a_message_over_the_limit_is_answered_and_the_next_one_too(start):
 
     reply = server.receive()
 
-    assert (reply["id"], reply["error"]["code"]) == (None, -32700)
+    assert (reply["id"], reply["error"]["code"]) == (7, -32700)
     assert reply["error"]["data"] == {"details": "the message is longer than 2,000 bytes", "position": 2000}
     assert server.receive() == PONG
+
+
+UNREADABLE = {
+    "more than 8 MiB": b'{"x":"' + b"a" * (8 << 20) + b'"}',
+    "nested too deeply": b"[" * 200_000 + b"]" * 200_000,
+    "a number of 4,301 digits": b"[" + b"9" * 4_301 + b"]",
+}
+
+
+@pytest.mark.parametrize("params", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_request_that_cannot_be_read_is_answered_by_its_id(start, params):
+    server = start(version=None)
+    server.write(b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":' + params + b"}\n" + PING)
+
+    reply = server.receive()
+
+    assert (reply["id"], reply["error"]["code"]) == ("a-7", -32700)
+    assert server.receive() == PONG
+
+
+def test_half_a_character_is_taken_as_the_replacement_character(start):
+    server = start()
+    server.write(rb'{"jsonrpc":"2.0","id":7,"method":"cut \ud83d"}' + b"\n")
+
+    reply = server.receive()
+
+    assert (reply["id"], reply["error"]["data"]) == (7, {"method": "cut \ufffd"})
 
 
 def test_a_file_as_input_is_read_to_its_end(tmp_path, quiet):

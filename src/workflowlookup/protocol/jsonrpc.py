@@ -1,9 +1,11 @@
 """JSON-RPC 2.0 as values: a line becomes a `Request`, a `Notification`, a `Batch`, or the problem with it.
 
 Ids come back exactly as they were sent, 1, 1.0 and 1e0 apart: whole numbers can be written only in one way, and of all
-others the bytes are kept.
+others the bytes are kept. A message that is too long or nested too deeply is not read, but its id is looked for in its
+first bytes, so that its sender does not wait for ever.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,6 +18,8 @@ LARGEST_USUAL_ID: Final = (1 << 63) - 1
 """Up to here whole numbers are read and written at once."""
 MAX_BATCH: Final = 100
 NULL_ID: Final = b"null"
+SCANNED_BYTES: Final = 1 << 16
+"""How much of a message that cannot be read is searched for its id."""
 
 _ABSENT: Final = msgspec.Raw(b"")
 _encode: Final = msgspec.json.Encoder().encode
@@ -114,21 +118,29 @@ def in_full(usual: Usual, line: bytes) -> Message:
 
 def decode_unusual(line: bytes) -> Message:
     """What a line means that is in any other form."""
+    text = without_surrogates(line)
     try:
-        if not line.isascii():
-            line.decode()
-        return _classify(_decode_line(line), len(line))
+        if not text.isascii():
+            text.decode()
+        parsed = _decode_line(text)
     except msgspec.ValidationError:
-        return _decode_other(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        return Malformed(NULL_ID, _parse_error(line, problem))
+        return _decode_other(text)
+    except RecursionError as problem:
+        return Malformed(find_id(text), _parse_error(text, problem))
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        return Malformed(NULL_ID, _parse_error(text, problem))
+    if text is not line and bytes(parsed.id) not in line:
+        return Malformed(NULL_ID, _invalid("id must be text in valid Unicode"))  # it could not come back as it was sent
+    return _classify(parsed, len(line))
 
 
 def _decode_other(line: bytes) -> Message:
     """JSON that is no object of the expected form: a batch, or nothing that we understand."""
     try:
         value = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError) as problem:
+    except (msgspec.ValidationError, RecursionError) as problem:  # JSON, with a number that is out of range
+        return Malformed(find_id(line), _parse_error(line, problem))
+    except msgspec.DecodeError as problem:
         return Malformed(NULL_ID, _parse_error(line, problem))
     if not isinstance(value, list):
         return Malformed(NULL_ID, _invalid("a message is a JSON object"))
@@ -195,10 +207,71 @@ def _parse_error(line: bytes, problem: Exception) -> ParseError:
     return ParseError(f"{details} (byte {position})", details=f"{details} (byte {position})", position=position)
 
 
-def too_long(limit: int) -> Malformed:
-    """What a message over the size limit means."""
+def too_long(limit: int, beginning: bytes) -> Malformed:
+    """What a message over the size limit means, of which the beginning is known."""
     details = f"the message is longer than {limit:,} bytes"
-    return Malformed(NULL_ID, ParseError(details, details=details, position=limit))
+    return Malformed(find_id(beginning), ParseError(details, details=details, position=limit))
+
+
+# ── messages that cannot be read as they are ────────────────────────────────────────────────────────────────────────
+
+_PART: Final = rb'"(?:[^"\\]|\\.)*+"|[{}\[\],:]|[^\s"{}\[\],:]++|"'
+"""A text, a mark, anything else (such as a number), or a quote that is never closed."""
+
+
+def find_id(beginning: bytes) -> bytes:
+    """The id of a request whose first bytes these are; `null` when it is not there, or when it is no request.
+
+    Only the member `id` of the outermost object counts, whatever its parameters contain.
+    """
+    found, name, value, depth = NULL_ID, b"", b"", 0
+    for part in re.finditer(_PART, beginning[:SCANNED_BYTES], re.DOTALL):
+        text = part[0]
+        if text == b'"' or (depth == 0 and text != b"{"):
+            break
+        if text in (b"{", b"["):
+            depth += 1
+            continue
+        if text in (b"}", b"]"):
+            depth -= 1
+        if depth == 1 and text == b":":
+            name, value = value, b""
+            if name in (b'"result"', b'"error"'):
+                return NULL_ID  # an answer to us, whose id is ours
+        elif depth <= 1 and text in (b",", b"}"):  # only now is the value known to be whole
+            found = value if name == b'"id"' and _is_id(value) else found
+            name = value = b""
+        elif depth == 1:
+            value = text
+        if depth <= 0:
+            break
+    return found
+
+
+_LONE: Final = (
+    rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"  # a pair is no lone surrogate
+    rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\xed[\xa0-\xbf][\x80-\xbf]|(\\.)"
+)
+
+
+def without_surrogates(text: bytes) -> bytes:
+    """The message with U+FFFD for each half of a character that stands alone; the same object when there is none.
+
+    JavaScript sends them, escaped, when it cuts a text in the middle of an emoji. UTF-8 has no way to write them.
+    """
+    if b"\\ud" not in text and b"\\uD" not in text and b"\xed" not in text:
+        return text
+    whole, count = text, 0
+
+    def replace(found: re.Match[bytes]) -> bytes:
+        nonlocal count
+        if found[1] or found[2]:
+            return found[0]
+        count += 1
+        return b"\\ufffd"
+
+    replaced = re.sub(_LONE, replace, whole, flags=re.DOTALL)
+    return replaced if count else text
 
 
 def success(request_id: bytes, result: Json) -> bytes:

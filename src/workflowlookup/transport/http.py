@@ -144,6 +144,7 @@ class Door:
         if refused is not None:
             await refused(scope, receive, send)
             return
+        body = jsonrpc.without_surrogates(body)
         await self._admit(message, access, (scope, replaying(body, receive), send))
 
     def _refuse_message(self, message: Message) -> HttpResponse | None:

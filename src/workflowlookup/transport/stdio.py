@@ -22,6 +22,7 @@ from typing import Final
 from workflowlookup.errors import InternalError
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import Connection
+from workflowlookup.protocol.jsonrpc import Malformed
 from workflowlookup.transport.bell import Bell
 
 log = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ class Stdio:
     def _serve(self) -> None:
         poll = select.poll()
         waits = _can_wait(self._in)
-        handle, too_long = self._connection.handle, jsonrpc.too_long(self._lines.limit)
+        handle = self._connection.handle
         has_replied = is_settled = False
         while not self._connection.is_finished and not self._reader_is_gone:
             if self._kept:
@@ -116,7 +117,7 @@ class Stdio:
             if self._must_reload:
                 self._look()
             for line in self._lines.feed(data):
-                reply = handle(line) if line is not None else self._connection.answer(too_long)
+                reply = self._connection.answer(line) if isinstance(line, Malformed) else handle(line)
                 self._send(reply)
                 has_replied = has_replied or reply is not None
                 while len(self._kept) > MOST_KEPT_BYTES and not self._reader_is_gone:
@@ -253,20 +254,21 @@ class Stdio:
 
 
 class Lines:
-    """Cuts a stream of bytes into lines; a line over the limit is dropped and told as None."""
+    """Cuts a stream of bytes into lines. Of a line over the limit only the beginning is kept, to find its id."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._rest = b""
-        self._dropping = False
+        self._too_long: Malformed | None = None
+        """The line that is being read is this."""
 
-    def feed(self, data: bytes) -> list[bytes | None]:
+    def feed(self, data: bytes) -> list[bytes | Malformed]:
         """The lines that are complete now; without data, at the end of the stream, what is left counts as one."""
         if (
             data[:1] == b"{"
             and data.find(b"\n") == len(data) - 1 <= self.limit
             and not self._rest
-            and not self._dropping
+            and self._too_long is None
         ):
             return [data]  # one whole line, the usual case
         if not data:
@@ -274,17 +276,19 @@ class Lines:
         else:
             pieces = (self._rest + data).split(b"\n") if b"\n" in data else [self._rest + data]
         self._rest = pieces.pop()
-        lines: list[bytes | None] = []
+        lines: list[bytes | Malformed] = []
         for line in pieces:
-            if self._dropping:
-                self._dropping = False
-                lines.append(None)
+            if self._too_long is not None:
+                lines.append(self._too_long)
+                self._too_long = None
             elif len(line) > self.limit:
-                lines.append(None)
+                lines.append(jsonrpc.too_long(self.limit, line))
             elif line.strip():
                 lines.append(line)
-        if len(self._rest) > self.limit:
-            self._dropping = True
+        if self._too_long is not None:
+            self._rest = b""
+        elif len(self._rest) > self.limit:
+            self._too_long = jsonrpc.too_long(self.limit, self._rest)
             self._rest = b""
         return lines
 

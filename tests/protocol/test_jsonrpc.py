@@ -1,0 +1,99 @@
+"""Messages that cannot be read as they are: whose id is found all the same, and which are read with a replacement."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workflowlookup.protocol.jsonrpc import Malformed, Request, decode, find_id, without_surrogates
+
+TEXTS = st.text(alphabet=st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
+    ['"id":5,', "}", "\\", '\\"', "id"]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS | st.just("id"), inner, max_size=3),
+    max_leaves=8,
+)
+IDS = st.integers() | TEXTS
+
+
+@given(IDS, st.dictionaries(TEXTS | st.just("params"), VALUES, max_size=4), st.randoms(), st.booleans(), st.booleans())
+def test_the_id_of_any_request_is_found_wherever_it_stands(identifier, others, random, is_ascii, is_wide):
+    members = [*{**others, "id": identifier, "method": "ping"}.items()]
+    random.shuffle(members)
+    text = json.dumps(dict(members), ensure_ascii=is_ascii, indent=2 if is_wide else None).encode()
+
+    assert json.loads(find_id(text)) == identifier
+
+
+@given(IDS, VALUES, st.integers(0, 200))
+def test_of_the_beginning_of_a_request_the_id_is_found_or_nothing(identifier, params, cut):
+    text = json.dumps({"jsonrpc": "2.0", "params": params, "id": identifier, "method": "ping"}).encode()
+
+    assert json.loads(find_id(text[:cut])) in (identifier, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"method":"ping","params":{"id":5}}',
+        b'{"method":"ping","params":[{"id":5}',
+        b'{"method":"\\"id\\":5,',
+        b'{"method":"ping","text":"never closed, "id":5,',
+        b'{"id":5,"result":{"action":"accept"}}',
+        b'{"id":{"id":5},"method":"ping"}',
+        b'{"id":[5],"method":"ping"}',
+        b'{"id":12',
+        b'{"method":"ping"}{"id":5}',
+        b'[{"id":5,"method":"ping"}]',
+        b'"id":5,',
+        b"",
+    ],
+)
+def test_no_other_id_is_taken_for_it(text):
+    assert find_id(text) == b"null"
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (rb'"cut \ud83d"', "cut \ufffd"),
+        (rb'"\uDE00 first"', "\ufffd first"),
+        (rb'"\ud83d\ude00"', "\U0001f600"),
+        (rb'"\ud83d\ud83d\ude00"', "\ufffd\U0001f600"),
+        (rb'"\\ud83d"', r"\ud83d"),
+        (b'"\xed\xa0\xbd"', "\ufffd"),
+        (b'"\xed\x95\x9c"', "\ud55c"),
+    ],
+)
+def test_half_a_character_is_read_as_the_replacement_character(sent, read):
+    message = decode(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"text":%b}}' % sent)
+
+    assert isinstance(message, Request)
+    assert message.params == {"text": read}
+
+
+def test_what_has_no_half_of_a_character_stays_as_it_is():
+    for text in (b"{}", rb'{"a":"\ud83d\ude00"}', rb'{"a":"\\ud83d"}', b'{"a":"\xed\x95\x9c"}'):
+        assert without_surrogates(text) is text
+
+
+def test_an_id_that_could_not_come_back_as_it_was_sent_is_refused():
+    message = decode(rb'{"jsonrpc":"2.0","id":"\ud800","method":"ping"}')
+
+    assert isinstance(message, Malformed)
+    assert (message.id, message.problem.code) == (b"null", -32600)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [b"[" * 100_000 + b"]" * 100_000, b"[" + b"9" * 4_301 + b"]", b"[1e999999]"],
+    ids=["deep", "long", "large"],
+)
+def test_a_request_with_a_value_that_cannot_be_read_is_refused_by_its_id(params):
+    message = decode(b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":%b}' % params)
+
+    assert isinstance(message, Malformed)
+    assert (message.id, message.problem.code) == (b'"a-7"', -32700)
