@@ -120,10 +120,10 @@ def test_a_skipped_step_whose_condition_comes_true_is_offered_after_all():
 INPUT = {"type": "object", "properties": {"ticket": {"type": "string"}}, "required": ["ticket"]}
 
 
-def test_the_fields_of_the_input_are_variables_and_the_context_beside_it_wins():
-    story = Story(document(inputSchema=INPUT), {"ticket": "T-1", "size": 1}, {"size": 2})
+def test_the_fields_of_the_input_are_variables_and_the_context_beside_it_adds_to_them():
+    story = Story(document(inputSchema=INPUT), {"ticket": "T-1", "size": 1}, {"size": 1, "more": 2})
 
-    assert story.run.context == {"ticket": "T-1", "size": 2}
+    assert story.run.context == {"ticket": "T-1", "size": 1, "more": 2}
     assert story.run.input == {"ticket": "T-1", "size": 1}
 
 
@@ -333,7 +333,7 @@ def test_criteria_that_cannot_be_judged_by_are_named_with_run_and_step():
 
 def test_a_for_each_goes_through_the_list_that_was_there_when_it_was_entered():
     story = Story(
-        document(loop("all", [step("look")], type="forEach", items="files"), step("end")), {"files": ["a", "b"]}
+        document(loop("all", [step("look")], type="forEach", items="files"), step("end")), {}, {"files": ["a", "b"]}
     )
     assert story.last == ["started", "loop-entered", "step-offered"]
     (entered,) = story.events("loop-entered")

@@ -270,6 +270,24 @@ FOUND = {
         "not well-formed": (judged({"type": "contains", "message": "m"}), "steps.0.validationCriteria.0"),
         "a type that there is not": (judged(TEXT, contains("x", type="contain")), "steps.0.validationCriteria.1.type"),
     },
+    "WL010": {
+        "a list of names": (
+            document(step(produces=["more", "kind"]), step("second", runCondition={"var": "kind"})),
+            "steps.0.produces.1",
+        ),
+        "a prompt alone": (
+            document(step(prompt="Set `kind`."), step("second", runCondition={"var": "kind.of"})),
+            "steps.0",
+        ),
+        "the list of a loop": (
+            document(step(produces=["files"]), loop("each", [step("second")], type="forEach", items="files")),
+            "steps.0.produces.0",
+        ),
+        "the condition of a loop": (
+            document(loop("again", [step(produces=["done"])], type="until", condition={"var": "done"})),
+            "steps.0.body.0.produces.0",
+        ),
+    },
 }
 
 NOT_FOUND = {
@@ -379,6 +397,27 @@ NOT_FOUND = {
         "a long path and a digest": told("src/" + "deep/" * 30 + " " + "ab12" * 32),
     },
     "WL009": {"rules that compile": judged(TEXT, regex("(?<year>\\d+)"), fits({"type": "object"}), length(min=1))},
+    "WL010": {
+        "a map": document(step(produces={"kind": {}}), step("second", runCondition={"var": "kind"})),
+        "the result of a call": document(
+            step(call={"server": "s", "tool": "t", "saveAs": "kind"}), step("second", runCondition={"var": "kind"})
+        ),
+        "the input": document(
+            step(prompt="Mind `kind`."),
+            step("second", runCondition={"var": "kind"}),
+            inputSchema={"properties": {"kind": {}}},
+        ),
+        "what decides nothing": document(step(produces=["kind"]), step("second")),
+        "a variable of the loop": document(
+            loop(
+                "again",
+                [step(prompt="`item`", runCondition={"var": "item"})],
+                type="forEach",
+                items="xs",
+                itemVar="item",
+            )
+        ),
+    },
 }
 
 ROWS_FOUND = [

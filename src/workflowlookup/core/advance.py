@@ -5,14 +5,15 @@ good enough is no such thing, it is an event. Every draft ends where the run res
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from workflowlookup.core.calls import missing_for_call, name_call
+from workflowlookup.core.captures import capture
 from workflowlookup.core.conditions import describe, evaluate
-from workflowlookup.core.contract import MOST_MISFITS, Need, need_of_loop, refuse_misfits, unmet
+from workflowlookup.core.contract import MOST_MISFITS, Need, need_of_loop, produced_by, refuse_misfits, unmet
 from workflowlookup.core.events import (
     CallAcknowledged,
     CallBegun,
@@ -42,12 +43,12 @@ from workflowlookup.core.events import (
     StepSkipped,
 )
 from workflowlookup.core.guidance import requires_confirmation
-from workflowlookup.core.model import Issue, Loop, Verdict, Workflow
+from workflowlookup.core.model import Issue, Loop, Workflow
 from workflowlookup.core.navigation import Next, find_step, join_instance, next_step, scope_of, split_instance
 from workflowlookup.core.run import CallState, Run, State, Waiting, apply, fold, kept_document, submission_key
 from workflowlookup.core.schemas import compile_schema_text, misfits, suggest
-from workflowlookup.core.validation import judge
-from workflowlookup.core.values import MAX_CONTEXT_BYTES, Context, Json, lookup
+from workflowlookup.core.validation import judge_step
+from workflowlookup.core.values import MAX_CONTEXT_BYTES, Context, Json, brief, json_equal, lookup
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
 
 MOST_OUTPUT: Final = 1 << 20
@@ -91,6 +92,7 @@ def begin(  # noqa: PLR0913 - all that a run begins with
 ) -> Draft:
     """A new run of the workflow. Raises `InvalidParams` when the input or the context does not fit its schemas."""
     _refuse_input(workflow, given)
+    _refuse_override(workflow, given, given, context)
     variables = {**given, **context}
     _refuse_context(workflow, {}, variables)
     document, digest = kept_document(workflow)
@@ -112,6 +114,7 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     ends_loop = step_id != run.current and step_id in loops_to_end(run)
     if step_id != run.current and not ends_loop:
         raise _wrong_step(run, step_id)
+    _refuse_override(run.workflow, run.input, run.context, changes, produced_by(run.step))
     _refuse_context(run.workflow, run.context, changes)
     key = submission_key(step_id, output, changes)
     draft = Draft(run, at)
@@ -120,14 +123,18 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
         _go_on(draft)
         return draft
     scope = scope_of(run.workflow, step_id, {**run.context, **changes}, run.extents)
-    issues = _judge(run, output, scope).issues
+    issues, captured = _judge(run, output, scope)
+    _refuse_size({**run.context, **changes, **captured})
+    scope = {**scope, **captured}
     needs = unmet(run.workflow, run.step, scope, is_done=True)
     if issues or needs:
         how = [f"Send {msgspec.json.encode(need.example).decode()} with the output." for need in needs]
         _refuse(draft, output, changes, issues, needs, how=how)
         _try_again(draft)
         return draft
-    _accept(draft, OutputAccepted(step_id=step_id, output=output, key=key), changes)
+    warnings = tuple(_overridden(changes, captured))
+    accepted = OutputAccepted(step_id=step_id, output=output, key=key, captured=captured, warnings=warnings)
+    _accept(draft, accepted, {**changes, **captured})
     if requires_confirmation(run.step, scope):
         draft.add(ConfirmationAsked(step_id=step_id))
     else:
@@ -144,6 +151,8 @@ def supply(run: Run, loop_id: str, changes: Context, at: Moment) -> Draft:
     _refuse_unless_waiting_for(run, Waiting.CONTEXT, loop_id)
     if loop_id != run.current:
         raise _wrong_step(run, loop_id)
+    asked = [need.variable for need in run.missing]
+    _refuse_override(run.workflow, run.input, run.context, changes, asked)
     _refuse_context(run.workflow, run.context, changes)
     draft = Draft(run, at)
     draft.add(ContextChanged(changes=changes, key=submission_key(loop_id, "", changes)))
@@ -165,7 +174,13 @@ def confirm(run: Run, step_id: str, at: Moment, *, relayed: bool, note: str = ""
         _due_again(draft)
         return draft
     if isinstance(run.judged, OutputRefused):
-        _accept(draft, OutputAccepted(step_id=run.current, output=run.judged.output), run.judged.context)
+        captured = {
+            name: value
+            for name, value in capture(run.step.captures, run.judged.output).values.items()
+            if not any(_input_misfits(run.workflow, run.input, {name: value}))
+        }
+        accepted = OutputAccepted(step_id=run.current, output=run.judged.output, captured=captured)
+        _accept(draft, accepted, {**run.judged.context, **captured})
     _go_on(draft)
     return draft
 
@@ -270,17 +285,21 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
         return fail_call(run, f"its result cannot be kept: {misfit.remedy}", at, is_final=True)
     scope = scope_of(run.workflow, run.current, {**run.context, **changes}, run.extents)
     try:
-        issues = _judge(run, output, scope).issues if step.criteria is not None else ()
+        issues, captured = _judge(run, output, scope)
+        _refuse_size({**run.context, **changes, **captured})
+    except InvalidParams as misfit:
+        return fail_call(run, f"its result cannot be kept: {misfit.remedy}", at, is_final=True)
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         return fail_call(run, f"its result cannot be judged: {refusal.remedy}", at, is_final=True)
-    needs = unmet(run.workflow, step, scope, is_done=True)
+    needs = unmet(run.workflow, step, {**scope, **captured}, is_done=True)
     key = submission_key(run.current, output, changes)
     draft = Draft(run, at)
     if issues or needs:
         refused = _refuse(draft, output, changes, issues, needs)
         _call_again(draft, "; ".join(refused.issues))
         return draft
-    _accept(draft, OutputAccepted(step_id=run.current, output=output, key=key), changes)
+    accepted = OutputAccepted(step_id=run.current, output=output, key=key, captured=captured)
+    _accept(draft, accepted, {**changes, **captured})
     _go_on(draft)
     return draft
 
@@ -555,15 +574,64 @@ def _refuse_input(workflow: Workflow, given: Context) -> None:
 
 def _refuse_context(workflow: Workflow, context: Context, changes: Context) -> None:
     refuse_misfits(workflow, context, changes)
-    if changes and len(msgspec.json.encode({**context, **changes})) > MAX_CONTEXT_BYTES:
+    if changes:
+        _refuse_size({**context, **changes})
+
+
+def _refuse_size(context: Context) -> None:
+    if len(msgspec.json.encode(context)) > MAX_CONTEXT_BYTES:
         raise InvalidParams(
             f"the context of a run must be at most 256KB ({MAX_CONTEXT_BYTES:,} bytes) as JSON, all variables together"
         )
 
 
-def _judge(run: Run, output: str, scope: Context) -> Verdict:
+def _refuse_override(
+    workflow: Workflow, given: Context, known: Context, changes: Context, free: Collection[str] = ()
+) -> None:
+    """Values that came with the input stay, but for variables that the current step produces.
+
+    Raises `InvalidParams`, also when a variable of the input would take a value that its schema forbids.
+    """
+    for name, value in changes.items():
+        if name in given and name not in free and not json_equal(value, known.get(name)):
+            raise InvalidParams(
+                f"context.{name} cannot be changed: the run was started with {name} = {brief(known.get(name))} as "
+                "input, and this step does not produce it. Leave it out of the context"
+            )
+    misfitting_inputs = list(_input_misfits(workflow, given, changes))
+    if misfitting_inputs:
+        raise InvalidParams("; ".join(misfitting_inputs[:MOST_MISFITS]))
+
+
+def _input_misfits(workflow: Workflow, given: Context, changes: Context) -> Iterator[str]:
+    """Which variables of the input would take a value that the input schema forbids."""
+    schema = workflow.document.get("inputSchema", {}) if workflow.input_schema else {}
+    declared = schema.get("properties", {}) if isinstance(schema, Mapping) else {}
+    inputs = {name: value for name, value in changes.items() if name in given or name in declared}
+    if not inputs:
+        return
+    for misfit in misfits(compile_schema_text(bytes(workflow.input_schema or b"{}")), {**given, **inputs}, schema):
+        if misfit.path and misfit.path[0] in inputs:
+            yield msgspec.structs.replace(misfit, path=("context", *misfit.path)).sentence()
+
+
+def _overridden(changes: Context, captured: Context) -> Iterator[str]:
+    """What to say of variables that the caller sent with another value than the output has."""
+    for name, value in captured.items():
+        if name in changes and not json_equal(changes[name], value):
+            yield (
+                f"'{name}' is {brief(value)}, as the output says; {brief(changes[name])}, which came in the context, "
+                "was not taken"
+            )
+
+
+def _judge(run: Run, output: str, scope: Context) -> tuple[Sequence[Issue], Context]:
+    """What is wrong with an output, and the variables that came out of it."""
     try:
-        return judge(run.step.criteria, output, scope)
+        verdict = judge_step(run.step, output, scope)
+        forbidden = _input_misfits(run.workflow, run.input, verdict.captured)
+        wrong = (Issue(message=sentence, suggestion="Change the value in the output.") for sentence in forbidden)
+        return (*verdict.issues, *wrong), verdict.captured
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         place = {"runId": run.id, "workflowId": run.workflow.id, "stepId": run.current}
         raise type(refusal)(refusal.remedy, **place, **refusal.data) from refusal

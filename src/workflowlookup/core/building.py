@@ -5,12 +5,14 @@ from typing import Any, Final
 
 import msgspec
 
+from workflowlookup.core.captures import describe_capture
 from workflowlookup.core.conditions import Predicate, compile_condition, walk
 from workflowlookup.core.criteria import parse_criteria
-from workflowlookup.core.document import confirmation_of, schema_text, walk_steps
+from workflowlookup.core.document import capture_schema, confirmation_of, schema_text, walk_steps
 from workflowlookup.core.guidance import requirements_of
 from workflowlookup.core.model import (
     Call,
+    Capture,
     Fragment,
     Function,
     FunctionCall,
@@ -102,7 +104,9 @@ def _loop_step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dic
 
 def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
     criteria = parse_criteria(data.get("validationCriteria"))
-    requirements = tuple(requirements_of(criteria))
+    captures = captures_of(data.get("produces", ()))
+    wanted = [Requirement(sentence=describe_capture(capture)) for capture in captures]
+    requirements = (*requirements_of(criteria), *wanted)
     return PromptStep(
         id=data["id"],
         title=data["title"],
@@ -127,10 +131,28 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         parallel_delegations=tuple(data.get("parallelDelegations", ())),
         synthesis=data.get("synthesis"),
         requires=tuple(data.get("requires", ())),
-        produces=tuple(data.get("produces", ())),
+        produces=() if captures else tuple(data.get("produces", ())),
+        captures=captures,
         max_attempts=data.get("maxAttempts"),
         when_exhausted=data.get("whenExhausted", "fail"),
         call=call_of(data["call"]) if "call" in data else None,
+    )
+
+
+def captures_of(produces: Any) -> tuple[Capture, ...]:
+    """The variables of the map form of `produces`; none of the list form."""
+    if not isinstance(produces, Mapping):
+        return ()
+    return tuple(
+        Capture(
+            name=name,
+            schema=msgspec.Raw(msgspec.json.encode(capture_schema(entry))),
+            pattern=entry.get("pattern", ""),
+            flags=entry.get("flags", ""),
+            pointer=entry.get("pointer"),
+            is_optional=entry.get("optional", False),
+        )
+        for name, entry in produces.items()
     )
 
 

@@ -253,6 +253,17 @@ def _as_list(field: str, before: Json, after: Json) -> Iterator[Change]:
     yield from told or _as_value(field, before, after)
 
 
+def _as_produced(field: str, before: Json, after: Json) -> Iterator[Change]:
+    """Variables that a step sets, each with where it is found, if that is said."""
+    yield from _as_list(field, _produced(before), _produced(after))
+
+
+def _produced(value: Json) -> list[str]:
+    if not isinstance(value, Mapping):
+        return list(value or ())
+    return [f"{name}: {_json(entry)}" if entry else name for name, entry in value.items()]
+
+
 def _sentences(what: str, before: Sequence[str], after: Sequence[str]) -> Iterator[Change]:
     gone = [sentence for sentence in before if sentence not in after]
     come = [sentence for sentence in after if sentence not in before]
@@ -303,7 +314,7 @@ _STEP_FIELDS: Final[Mapping[str, Teller | None]] = {
     "agentRole": _as_text,
     "guidance": _as_list,
     "requires": _as_list,
-    "produces": _as_list,
+    "produces": _as_produced,
     "runCondition": _in_words("condition", in_words),
     "requireConfirmation": _in_words("confirmation", _confirmation_words),
     "loop": _in_words("loop", _loop_words),

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.model import LoopStep, PromptStep, Workflow
+from workflowlookup.core.model import LoopStep, PromptStep, Step, Workflow
 from workflowlookup.core.navigation import EXTENT_SCHEMAS, LoopNeed, find_step
 from workflowlookup.core.schemas import (
     EXAMPLES_BY_FORMAT,
@@ -66,12 +66,20 @@ def forgotten(workflow: Workflow, completed: Iterable[str], context: Context) ->
     """By variable that a completed step produces and the context lacks: a sentence that says so."""
     in_order = sorted(completed) if isinstance(completed, set) else completed
     steps = [step for instance_id in in_order if (step := find_step(workflow, instance_id)) is not None]
-    unset = {name: step.id for step in steps for name in step.produces if lookup(context, name) is None}
+    unset = {
+        name: step.id for step in steps for name in produced_by(step, optional=False) if lookup(context, name) is None
+    }
     return {
         name: f"Step '{step_id}' is completed, but '{name}', which it produces, is not set: "
         f"expected {_need(workflow, name, None).expected}"
         for name, step_id in itertools.islice(unset.items(), MOST_FORGOTTEN)
     }
+
+
+def produced_by(step: Step, *, optional: bool = True) -> list[str]:
+    """The variables that a step sets; without the optional ones, those that are set once it is done."""
+    captures = step.captures if isinstance(step, PromptStep) else ()
+    return [*step.produces, *(capture.name for capture in captures if optional or not capture.is_optional)]
 
 
 def misfitting(workflow: Workflow, variables: Context) -> tuple[Need, ...]:
@@ -175,6 +183,10 @@ def _declared(workflow: Workflow, name: str) -> Json:
     schema = declaration(name, known).schema
     if isinstance(schema, Mapping):
         return schema
+    producer = workflow.steps.get(workflow.producers.get(name, ""))
+    for capture in producer.captures if isinstance(producer, PromptStep) else ():
+        if capture.name == name:
+            return msgspec.json.decode(capture.schema)
     loops = [step.loop for step in workflow.steps.values() if isinstance(step, LoopStep)]
     used = (EXTENT_SCHEMAS[loop.type] for loop in loops if name in (loop.items, loop.count))
     return next(used, schema)

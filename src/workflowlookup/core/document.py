@@ -19,6 +19,7 @@ from workflowlookup.core.schemas import (
     BadSchema,
     Misfit,
     PathTo,
+    compile_schema,
     compile_schema_text,
     dotted,
     misfits,
@@ -203,12 +204,39 @@ def _structure(document: Mapping[str, Json]) -> Iterator[Finding]:
         yield from _bodies(document, loops)
     if calls:
         yield from _calls(document, calls)
+    for path, step in walk_steps(document["steps"]):
+        if isinstance(step.get("produces"), Mapping):
+            yield from _captures(document, (*path, "produces"), step)
     for field in [field for field in ("contextSchema", "inputSchema") if field in document]:
         try:
             compile_schema_text(bytes(schema_text(document, field)))
         except BadSchema as problem:
             message = f"The JSON Schema in '{field}' is malformed ({problem})"
             yield _error((field,), message, "Mend the schema, or leave it out", document)
+
+
+def _captures(document: Mapping[str, Json], path: PathTo, step: Mapping[str, Json]) -> Iterator[Finding]:
+    """Why the variables of a `produces` map could not be found in any output."""
+    for name, entry in step["produces"].items():
+        at = (*path, name)
+        if "pattern" in entry and "pointer" in entry:
+            yield _error(at, f"'{name}' has both a pattern and a pointer", "Keep the one that finds it", document)
+        if "flags" in entry and "pattern" not in entry:
+            yield _error((*at, "flags"), f"'{name}' has flags without a pattern", "Remove 'flags'", document)
+        try:
+            if "pattern" in entry:
+                compile_pattern(entry["pattern"], entry.get("flags", ""))
+        except BadPattern as problem:
+            message = f"The pattern of '{name}' does not compile ({problem})"
+            yield _error((*at, "pattern"), message, "Fix the pattern", document)
+        except TooSlow:
+            message = f"The pattern of '{name}' was not checked: the patterns before it took too long"
+            yield _error((*at, "pattern"), message, "Simplify the patterns of the document", document)
+        try:
+            compile_schema(capture_schema(entry))
+        except BadSchema as problem:
+            place = (*at, "schema") if "schema" in entry else at
+            yield _error(place, f"The JSON Schema of '{name}' is malformed ({problem})", "Fix the schema", document)
 
 
 def _bodies(document: Mapping[str, Json], loops: Iterable[tuple[PathTo, Mapping[str, Json]]]) -> Iterator[Finding]:
@@ -493,3 +521,15 @@ def confirmation_of(data: Mapping[str, Any]) -> bool | Condition | None:
         condition: Condition | None = value.get("condition")
         return True if condition is None else condition
     return value  # type: ignore[no-any-return]
+
+
+_HOW_TO_FIND: Final = frozenset({"pattern", "flags", "pointer", "optional", "schema"})
+"""The fields of a captured variable that are no keywords of its JSON Schema."""
+
+
+def capture_schema(entry: Mapping[str, Any]) -> Json:
+    """The JSON Schema of a captured variable: the keywords beside where it is found, and `schema`."""
+    keywords = {name: value for name, value in entry.items() if name not in _HOW_TO_FIND}
+    if "schema" not in entry:
+        return keywords
+    return {"allOf": [entry["schema"]], **keywords} if keywords else entry["schema"]

@@ -62,6 +62,9 @@ class OutputAccepted(_Event, frozen=True, kw_only=True):
     step_id: str
     output: str
     key: str = ""
+    captured: Mapping[str, Json] = {}
+    """The variables that came out of the output."""
+    warnings: tuple[str, ...] = ()
 
 
 class OutputRefused(_Event, frozen=True, kw_only=True):

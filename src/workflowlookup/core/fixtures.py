@@ -22,9 +22,10 @@ out. Here in full; only `cases` and `name` are required, and what is left out is
         complete: true                            # false: the path is followed to its end, and more would come
         warnings: []                              # what workflow_next warned of, each sentence once
 
-The first output under `accept` of a step with a call stands for its result: the variable takes it, as JSON if it is
-that. The id of a loop in `steps` stands where the agent ends that loop by completing its id. `--update` writes what
-really came out into `steps`, `iterations`, `complete`, `warnings` and `outputs`. The same in JSON is a `*.test.json`.
+The first output under `accept` stands for what was submitted: variables that `produces` finds in it are set, and win
+over `after`; of a step with a call it is the result, which its variable takes, as JSON if it is that.
+The id of a loop in `steps` stands where the agent ends that loop by completing its id. `--update` writes what really
+came out into `steps`, `iterations`, `complete`, `warnings` and `outputs`. The same in JSON is a `*.test.json`.
 """
 
 import functools

@@ -25,6 +25,7 @@ from workflowlookup.core.lint_subject import (
     Subject,
     counter,
     head_of,
+    loop_variables,
     numbered,
     sets,
     texts_in,
@@ -230,6 +231,49 @@ _WITH_TEMPLATES: Final = (
 )
 
 
+def _forgettable_variables(subject: Subject) -> Found:
+    """What decides over steps, and comes only if the agent remembers to send it."""
+    decides = _deciding_variables(subject)
+    for name in [*_inputs(subject), *(name for place in subject.places for name in _found_by_the_server(place.step))]:
+        decides.pop(head_of(name), None)
+    for place in subject.places:
+        prose = Prose(place.step.get("prompt"), place.step.get("promptBlocks"), place.step.get("guidance"))
+        produces = place.step.get("produces", ())
+        named = {head_of(name): (*place.path, "produces", index) for index, name in enumerate(produces)}
+        for name in [name for name in decides if name in named or prose.mentions(name, quoted=True)]:
+            message = f"Step '{decides.pop(name)}' depends on '{name}', which the agent must remember to send"
+            remedy = f"Write 'produces' as a map, and the value comes out of the output: {{{name}: {{enum: […]}}}}"
+            yield named.get(name, place.path), f"{message} after step '{place.id}'", remedy
+
+
+def _deciding_variables(subject: Subject) -> dict[str, str]:
+    """By variable that the context has, and that decides over a step or a loop: the first such step."""
+    decides: dict[str, str] = {}
+    for place in subject.places:
+        loop = place.step.get("loop", {})
+        own = {name for around in (*place.loops, place.step) if "loop" in around for name in loop_variables(around)}
+        conditions = [place.step.get("runCondition", {}), loop.get("condition", {})]
+        names = [name for condition in conditions for name in variables_in(condition)]
+        names += [loop[key] for key in ("items", "count") if isinstance(loop.get(key), str)]
+        for name in names:
+            if head_of(name) not in own:
+                decides.setdefault(head_of(name), place.id)
+    return decides
+
+
+def _found_by_the_server(step: Object) -> Iterator[str]:
+    """The variables that a step sets without the help of an agent's memory."""
+    yield from step["produces"] if isinstance(step.get("produces"), Mapping) else ()
+    if saved := step.get("call", {}).get("saveAs"):
+        yield saved
+
+
+def _inputs(subject: Subject) -> Iterator[str]:
+    schema = subject.document.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    yield from properties if isinstance(properties, Mapping) else ()
+
+
 def _endless_loops(subject: Subject) -> Found:
     for_all = Prose(*(subject.document.get(key) for key in ("metaGuidance", "functionDefinitions")))
     for index, place in enumerate(subject.places):
@@ -378,4 +422,10 @@ CHECKS: Final[Mapping[str, Check]] = {
         description="A text tries to instruct the client outside the workflow.",
     ),
     "WL009": Check(name="broken-rule", find=_broken_rules, description="A pattern or a JSON Schema does not compile."),
+    "WL010": Check(
+        name="forgettable-variable",
+        find=_forgettable_variables,
+        description="A condition or a loop depends on a variable that the agent must remember to send.",
+        severity=Severity.NOTE,
+    ),
 }

@@ -13,7 +13,7 @@ import msgspec
 from workflowlookup.core.building import build
 from workflowlookup.core.conditions import Condition, walk
 from workflowlookup.core.criteria import rules_in
-from workflowlookup.core.document import walk_steps
+from workflowlookup.core.document import capture_schema, walk_steps
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.schemas import PathTo
 from workflowlookup.core.values import Json
@@ -69,7 +69,13 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @functools.cached_property
     def contract(self) -> Scope:
         """The variables that the workflow declares. What a step produces is not there before, even when required."""
-        declared = _declared(self.document.get("contextSchema"))
+        captured = {
+            name: Declared(capture_schema(entry))
+            for place in self.places
+            if isinstance(produces := place.step.get("produces"), Mapping)
+            for name, entry in produces.items()
+        }
+        declared = captured | _declared(self.document.get("contextSchema"))
         return declared | {name: Declared(declared[name].schema) for name in self.produced & declared.keys()}
 
     @functools.cached_property
@@ -155,6 +161,12 @@ def _loop_variables(loop: Object, scope: Scope) -> dict[str, Declared]:
         item = items.get("items", True) if "prefixItems" not in items else True
         variables[loop.get("itemVar", "currentItem")] = Declared(item, always_set=True)
     return variables
+
+
+def loop_variables(step: Object) -> tuple[str, ...]:
+    """The names that the body of a loop sees beside the context."""
+    loop = step["loop"]
+    return counter(loop), str(loop.get("itemVar", "currentItem")), str(loop.get("indexVar", "currentIndex"))
 
 
 def whole_number(least: int, most: int) -> Declared:

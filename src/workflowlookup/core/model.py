@@ -144,6 +144,18 @@ class WorkflowCall(msgspec.Struct, frozen=True, kw_only=True):
 Call: TypeAlias = ToolCall | WorkflowCall
 
 
+class Capture(msgspec.Struct, frozen=True, kw_only=True):
+    """A variable whose value comes out of the output: by a pattern, a JSON pointer, or its name."""
+
+    name: str
+    schema: msgspec.Raw = msgspec.Raw(b"{}")
+    """The JSON Schema of the value, as text."""
+    pattern: str = ""
+    flags: str = ""
+    pointer: str | None = None
+    is_optional: bool = False
+
+
 class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step that is handed to the agent; with `parallel_delegations`, one that it hands on to several."""
 
@@ -174,6 +186,9 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     synthesis: Json = None
     requires: tuple[str, ...] = ()
     produces: tuple[str, ...] = ()
+    """Variables that the agent sends beside the output."""
+    captures: tuple[Capture, ...] = ()
+    """Variables that come out of the output."""
     max_attempts: int | None = None
     when_exhausted: Literal["fail", "ask"] = "fail"
     call: Call | None = None
@@ -272,6 +287,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What `validation.judge` says of an output."""
 
     issues: tuple[Issue, ...] = ()
+    captured: Mapping[str, Json] = {}
+    """The variables that came out of the output."""
 
     @property
     def valid(self) -> bool:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from contextvars import ContextVar
 from time import perf_counter
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 MAX_PATTERN_LENGTH: Final = 4096
 MAX_NODES: Final = 8192
@@ -92,6 +92,20 @@ def _compile(pattern: str, flags: str) -> Search:
         return _timed(lambda _: find(text))
 
     return search
+
+
+def extract(pattern: str, flags: str, text: str) -> str | None:
+    """The first group of the first match, or the match itself without groups; None when nothing matches.
+
+    Raises `BadPattern` and `TooSlow`.
+    """
+    compile_pattern(pattern, flags)  # checks the length and the flags
+    find = _backtracking(pattern, flags)
+    match: Any = _timed(lambda seconds: find(text, timeout=seconds))
+    if match is None:
+        return None
+    found: str | None = match[1] if match.re.groups else match[0]
+    return found
 
 
 def _timed(work: Callable[[float], T]) -> T:

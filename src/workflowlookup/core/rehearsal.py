@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup.core.captures import capture
 from workflowlookup.core.conditions import Condition, describe, evaluate
 from workflowlookup.core.contract import declared_variables, how_to_send, misfitting, need_of_loop
 from workflowlookup.core.fixtures import NOTHING, Case, Outputs, Refused
@@ -39,7 +40,7 @@ from workflowlookup.core.navigation import (
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.rules import passes
 from workflowlookup.core.schemas import PathTo, suggest
-from workflowlookup.core.validation import judge
+from workflowlookup.core.validation import judge_step
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 
@@ -112,8 +113,8 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
         judged += _judge_outputs(case, found, coverage)
         last = found.instance_id
         path.append(last)
-        context |= _saved(case, found.step, last)
         context |= {**case.after.get(found.step.id, NOTHING), **case.after.get(last, NOTHING)}
+        context |= _taken_from_output(case, found.step, last)
     outcome = Rehearsal(
         path=tuple(path),
         is_complete=found.is_complete,
@@ -127,15 +128,18 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
     return msgspec.structs.replace(outcome, differences=tuple(_differences(workflow, case, outcome)))
 
 
-def _saved(case: Case, step: PromptStep, instance_id: str) -> dict[str, Json]:
-    """What the result of a call leaves in the context: its first output that is accepted stands for it."""
+def _taken_from_output(case: Case, step: PromptStep, instance_id: str) -> dict[str, Json]:
+    """What a step leaves in the context: its first output that is accepted stands for it."""
     outputs = case.outputs.get(instance_id) or case.outputs.get(step.id)
-    if step.call is None or not step.call.save_as or outputs is None or not outputs.accept:
+    if outputs is None or not outputs.accept:
         return {}
+    taken = dict(capture(step.captures, outputs.accept[0]).values)
+    if step.call is None or not step.call.save_as:
+        return taken
     try:
-        return {step.call.save_as: msgspec.json.decode(outputs.accept[0])}
+        return {step.call.save_as: msgspec.json.decode(outputs.accept[0]), **taken}
     except (msgspec.DecodeError, RecursionError):
-        return {step.call.save_as: outputs.accept[0]}
+        return {step.call.save_as: outputs.accept[0], **taken}
 
 
 def _loop_ended_by_hand(workflow: Workflow, case: Case, path: Sequence[str]) -> str:
@@ -154,9 +158,9 @@ def _judge_outputs(case: Case, found: Next, coverage: "Coverage") -> Iterator[Ju
         issues: tuple[str, ...] = ()
         problem = ""
         try:
-            if step.call is None or step.criteria is not None:  # a result may say nothing where nothing is asked of it
-                issues = tuple(issue.message for issue in judge(step.criteria, output, found.context).issues)
-            coverage.note_rules(step, output, found.context)
+            verdict = judge_step(step, output, found.context)
+            issues = tuple(issue.message for issue in verdict.issues)
+            coverage.note_rules(step, output, {**found.context, **verdict.captured})
         except (InvalidCriteria, InvalidWorkflow) as refusal:
             problem = refusal.remedy
         yield Judged(

@@ -101,7 +101,7 @@ def schema(rule: SchemaRule) -> Check:
         if len(output) > MOST_JSON:
             advice = f"Shorten the JSON to at most {MOST_JSON:,} characters (now {len(output):,})."
             return (Issue(message=rule.message or "Output is too long to be checked as JSON", suggestion=advice),)
-        text = _unfenced(output).lstrip(_BLANKS)
+        text = unfenced(output).lstrip(_BLANKS)
         if text and text[0] not in _JSON_BEGINS_WITH:
             return no_json(f"this begins with '{text[0]}', which no JSON does")
         try:
@@ -123,7 +123,7 @@ def schema(rule: SchemaRule) -> Check:
     return check
 
 
-def _unfenced(output: str) -> str:
+def unfenced(output: str) -> str:
     """What stands inside a single Markdown code fence; the output itself when there is none."""
     text = output.strip()
     if not (text.startswith(_FENCE) and text.endswith(_FENCE)):

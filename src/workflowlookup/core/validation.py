@@ -11,9 +11,10 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup.core.captures import capture
 from workflowlookup.core.conditions import evaluate
 from workflowlookup.core.guidance import describe_criterion
-from workflowlookup.core.model import AllOf, AnyOf, Criterion, Issue, Malformed, Not, Rule, Verdict
+from workflowlookup.core.model import AllOf, AnyOf, Criterion, Issue, Malformed, Not, PromptStep, Rule, Verdict
 from workflowlookup.core.patterns import BadPattern
 from workflowlookup.core.rules import RULES, Check
 from workflowlookup.core.schemas import BadSchema
@@ -62,6 +63,21 @@ def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
         ready.is_flawed = True
         details = f"Invalid JSON schema: {flaw}"
         raise InvalidWorkflow(f"{details}. Ask the author to mend it.", details=details) from flaw
+
+
+def judge_step(step: PromptStep, output: str, context: Context) -> Verdict:
+    """Whether the output meets the criteria of a step and says what the step produces.
+
+    The criteria see what came out of the output. The result of a call may be blank where no criteria ask for more.
+    Raises what `judge` does.
+    """
+    captured = capture(step.captures, output)
+    scope = {**context, **captured.values} if captured.values else context
+    is_free = step.call is not None and step.criteria is None
+    issues = () if is_free else judge(step.criteria, output, scope).issues
+    if not step.captures:
+        return Verdict(issues=issues) if issues else _PASSED
+    return Verdict(issues=(*issues, *captured.issues), captured=captured.values)
 
 
 def ready_check(criteria: Criterion | None) -> Check | None:

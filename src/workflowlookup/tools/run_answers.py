@@ -50,6 +50,8 @@ def answer(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
         reply |= _at_work(services, run)
     else:
         reply |= _end(run)
+    if isinstance(run.judged, OutputAccepted) and run.judged.warnings:
+        reply["warnings"] = [*run.judged.warnings, *reply.get("warnings", ())]
     return reply
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from workflowlookup.core.model import Issue, PromptStep, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
-from workflowlookup.core.validation import judge, ready_check
+from workflowlookup.core.validation import judge, judge_step, ready_check
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.tools.registry import (
@@ -46,7 +46,7 @@ class _Usual(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 def _answer_usual(services: Services, asked: _Usual) -> Result | None:
     workflow = services.catalog.ready(asked.workflow_id)
     step = None if workflow is None else workflow.steps.get(asked.step_id)
-    if type(step) is not PromptStep or not asked.output:
+    if type(step) is not PromptStep or not asked.output or step.captures:
         return None
     check = ready_check(step.criteria)
     if check is None:
@@ -73,12 +73,13 @@ def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -
     step = find_step(workflow, wanted)
     if step is None:
         raise step_not_found(workflow, wanted)
-    criteria = step.criteria if isinstance(step, PromptStep) else None
+    scope = scope_of(workflow, wanted, known)
     try:
-        verdict = judge(criteria, output, scope_of(workflow, wanted, known))
+        verdict = judge_step(step, output, scope) if isinstance(step, PromptStep) else judge(None, output, scope)
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         raise type(refusal)(refusal.remedy, workflowId=workflow.id, stepId=wanted, **refusal.data) from refusal
-    return _tell(verdict.issues)
+    told = _tell(verdict.issues)
+    return {**told, "captured": verdict.captured} if isinstance(step, PromptStep) and step.captures else told
 
 
 def _tell(issues: Sequence[Issue]) -> Mapping[str, Json]:
@@ -96,7 +97,8 @@ TOOL = Tool(
     title="Validate an output",
     description=(
         "Validates step output against workflow requirements. Call it with the full output before you add the step to "
-        "completedSteps; when valid is false, mend what issues and suggestions say and call again."
+        "completedSteps; when valid is false, mend what issues and suggestions say and call again. "
+        "Pass captured on in the context of workflow_next."
     ),
     input_schema=arguments_schema(
         {
@@ -109,7 +111,16 @@ TOOL = Tool(
         "stepId",
         "output",
     ),
-    output_schema=VERDICT_SCHEMA,
+    output_schema={
+        **VERDICT_SCHEMA,
+        "properties": {
+            **VERDICT_SCHEMA["properties"],
+            "captured": {
+                "type": "object",
+                "description": "The variables that the output sets, of a step whose `produces` says where they stand.",
+            },
+        },
+    },
     example=(
         {"workflowId": "bug-investigation", "stepId": "reproduce", "output": "It crashes."},
         {

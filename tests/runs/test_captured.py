@@ -1,0 +1,116 @@
+"""Variables come out of outputs, and values of the input stay: over stdio, as an agent meets it."""
+
+import pytest
+
+from make import document, step, write
+
+TRIAGE = document(
+    step("triage", produces={"bugKind": {"enum": ["plain", "hidden"]}, "notes": {"optional": True}}),
+    step("dig", runCondition={"var": "bugKind", "equals": "hidden"}),
+    step("end"),
+    identifier="triage-it",
+)
+RISK = {"type": "object", "properties": {"risk": {"enum": ["low", "high"]}, "size": {"type": "integer"}}}
+GUARDED = document(
+    step("look"),
+    step("rate", produces={"risk": {}}),
+    step("careful", runCondition={"var": "risk", "equals": "high"}),
+    step("end"),
+    identifier="guarded",
+    inputSchema=RISK,
+)
+
+
+@pytest.fixture
+def server(start, library):
+    write(library, TRIAGE)
+    write(library, GUARDED)
+    return start(directory=library)
+
+
+def begin(server, workflow_id, **arguments):
+    return server.result("workflow_start", {"workflowId": workflow_id, **arguments})
+
+
+def send(server, run, step_id, output="done", **arguments):
+    asked = {"runId": run["runId"], "stepId": step_id, "output": output, **arguments}
+    return server.result("workflow_submit", asked)
+
+
+def refused(server, method, **arguments):
+    error = server.error(method, arguments)
+    assert error["code"] == -32602
+    return error["data"]["details"]
+
+
+def test_the_agent_is_told_which_line_the_output_must_have(server):
+    guidance = begin(server, "triage-it")["guidance"]
+
+    assert guidance["validationCriteria"] == [
+        "The output says bugKind (one of 'plain', 'hidden'): the line `bugKind: plain`",
+        "If it is known, the output says notes (any value): the line `notes: …`",
+    ]
+
+
+def test_a_value_enters_the_context_of_a_run_when_its_output_is_accepted(server):
+    run = begin(server, "triage-it")
+
+    refusal = send(server, run, "triage", "I think it is hidden.")
+    assert refusal["verdict"]["issues"] == [
+        "bugKind is not in the output: expected one of 'plain', 'hidden'. Add the line `bugKind: plain`."
+    ]
+    assert send(server, run, "triage", "Far away.\n\n**bugKind:** hidden")["step"]["id"] == "dig"
+
+
+def test_the_value_in_the_output_wins_over_the_context_and_the_answer_says_so(server):
+    run = begin(server, "triage-it")
+
+    moved = send(server, run, "triage", "bugKind: hidden", context={"bugKind": "plain"})
+
+    assert moved["step"]["id"] == "dig"
+    assert moved["warnings"] == [
+        '\'bugKind\' is "hidden", as the output says; "plain", which came in the context, was not taken'
+    ]
+
+
+def test_workflow_validate_returns_what_was_captured_and_workflow_next_goes_by_it(server):
+    asked = {"workflowId": "triage-it", "stepId": "triage"}
+
+    assert server.result("workflow_validate", {**asked, "output": "words"})["captured"] == {}
+    told = server.result("workflow_validate", {**asked, "output": "bugKind: plain\nnotes: none"})
+    assert told["valid"] is True
+    assert told["captured"] == {"bugKind": "plain", "notes": "none"}
+    step_after = {"workflowId": "triage-it", "completedSteps": ["triage"]}
+    assert server.result("workflow_next", {**step_after, "context": told["captured"]})["step"]["id"] == "end"
+    forgotten = server.result("workflow_next", step_after)["warnings"]
+    assert "'bugKind', which it produces, is not set" in forgotten[0]
+
+
+def test_the_context_does_not_override_the_input_at_the_start(server):
+    told = refused(server, "workflow_start", workflowId="guarded", input={"risk": "high"}, context={"risk": "low"})
+
+    assert 'the run was started with risk = "high" as input' in told
+    assert begin(server, "guarded", input={"risk": "high"}, context={"risk": "high"})["state"] == "waiting"
+
+
+def test_the_context_of_a_submission_does_not_override_the_input(server):
+    run = begin(server, "guarded", input={"risk": "high"})
+    asked = {"runId": run["runId"], "stepId": "look", "output": "done", "context": {"risk": "low"}}
+
+    assert "context.risk cannot be changed" in refused(server, "workflow_submit", **asked)
+    assert server.result("workflow_status", {"runId": run["runId"]})["step"]["id"] == "look"
+
+
+def test_a_step_that_produces_it_may_change_a_value_of_the_input_within_the_schema(server):
+    run = begin(server, "guarded", input={"risk": "low"})
+    send(server, run, "look")
+
+    forbidden = send(server, run, "rate", "risk: enormous")
+    assert "context.risk must be one of" in forbidden["verdict"]["issues"][0]
+    assert send(server, run, "rate", "risk: high")["step"]["id"] == "careful"
+
+
+def test_a_variable_of_the_input_never_takes_a_value_that_its_schema_forbids(server):
+    told = refused(server, "workflow_start", workflowId="guarded", input={}, context={"size": "large"})
+
+    assert told == "context.size must be a whole number; found 'large'"
