@@ -126,6 +126,22 @@ class Call(msgspec.Struct, kw_only=True, gc=False, forbid_unknown_fields=True, r
             _refuse_odd_name(self.save_as)
 
 
+class Capture(msgspec.Struct, kw_only=True, gc=False, forbid_unknown_fields=True, rename="camel"):
+    """Where a variable is found in an output, without a pattern and with keywords that always compile."""
+
+    pointer: Annotated[str, Meta(pattern=r"\A(/([^~/]|~[01])*)*\Z")] | UnsetType = UNSET
+    optional: bool | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    type: Literal["string", "number", "integer", "boolean", "array", "object", "null"] | UnsetType = UNSET
+    enum: Annotated[list[str], Meta(min_length=1)] | UnsetType = UNSET
+    minimum: int | UnsetType = UNSET
+    min_length: Annotated[int, Meta(ge=0, le=1000)] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if self.enum is not UNSET and len(set(self.enum)) != len(self.enum):
+            raise ValueError("a value that is listed twice")
+
+
 class _Step(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
     """What every step may have."""
 
@@ -140,7 +156,7 @@ class _Step(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
     has_validation: bool | UnsetType = UNSET
     output_contract: dict[str, str] | UnsetType = UNSET
     requires: Variables | UnsetType = UNSET
-    produces: Variables | UnsetType = UNSET
+    produces: Variables | dict[Variable, Capture] | UnsetType = UNSET
     max_attempts: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
     when_exhausted: Literal["fail", "ask"] | UnsetType = UNSET
 
@@ -241,6 +257,7 @@ def quick_yes(text: bytes) -> Document | None:
             if (
                 step.loop is UNSET
                 or step.body is UNSET
+                or isinstance(step.produces, dict)
                 or any(getattr(step, name) is not UNSET for name in _PROMPT_ONLY)
             ):
                 return None
