@@ -400,7 +400,7 @@ EACH = document(loop("each", [step("look-at")], type="forEach", items="files"), 
 def test_a_person_is_asked_for_the_list_of_a_loop(cli: Cli, project: Path) -> None:
     write(project, EACH)
     sitting = cli.sit_down("run", "each-file").see("files is not set: expected a list").see("files (a list")
-    sitting.type("a.py\n").see("files is 'a.py': expected a list").see("files (a list")
+    sitting.type("a.py\n").see("files must be a list").see("files (a list")
     sitting.type('["a.py"]\n').see("look-at@1").see("> ").type(":leave\n")
 
     code, seen = sitting.see("It is kept").leave()

@@ -236,6 +236,18 @@ def test_a_draft_belongs_to_its_run_and_its_step(cli: Cli, known: Any) -> None:
     assert "A draft." not in other + later
 
 
+def test_the_drafts_of_a_run_are_purged_with_it(cli: Cli, known: Any) -> None:
+    known(step("first"))
+    sittings = [cli.sit_down("run", "sample-workflow").see("> ").type("A draft.\n").see("> ") for _ in range(2)]
+    ended, _ = (leave(sitting) for sitting in sittings)
+    cli("cancel", ended)
+
+    done = cli("purge", "--older-than", "0m", "--yes")
+
+    assert done.stdout.endswith("Forgot 1 run.\n")
+    assert [path.name.startswith(ended) for path in drafts(cli)] == [False]
+
+
 def test_a_draft_that_cannot_be_kept_is_said_and_can_be_sent(cli: Cli, known: Any) -> None:
     known(step("first"), step("second"))
     (cli.home / ".local").mkdir()
@@ -273,7 +285,7 @@ def test_resume_shows_a_line_of_state_and_the_last_verdict_and_the_editor_has_th
     editor.chmod(0o700)
 
     sitting = cli.sit_down("run", "--resume", run_id, columns=200, EDITOR=str(editor))
-    sitting.see("Sample workflow  0 of 2 done · The run waits for the output of step 'first'. It was refused once.")
+    sitting.see("Sample workflow  0 of 2 done · waits for the output of step 'first' · refused once\n")
     sitting.see("Do first.").see("refused  (attempt 1)").see("- Say that it is done.").see(":edit opens").see("> ")
     leave(sitting.type(":edit\n").see("accepted").see("> "))
 
@@ -313,6 +325,44 @@ def test_a_refusal_is_a_line_for_each_problem_and_shows_no_pattern(cli: Cli, kno
         "  - Say more. Add at least 95 more characters (now 5, at least 100 are needed).",
         '  - The output must not meet this: The output may contain "TODO"',
     ]
+
+
+def test_why_and_a_list_of_refusals_show_no_pattern(cli: Cli, known: Any) -> None:
+    known(step("first", validationCriteria=[{"type": "regex", "pattern": r"v\d+", "message": ""}]))
+    run_id = json.loads(cli("run", "sample-workflow", "--json", stdin=b"No.").stdout)["runId"]
+
+    seen = cli("why", run_id).stdout
+
+    assert "refused once: The output must have the form that the step describes" in seen
+    assert r"v\d+" not in seen
+
+
+def test_criteria_that_cannot_be_judged_end_the_command_and_keep_the_draft(cli: Cli, known: Any) -> None:
+    known(step("first", validationCriteria=[{"type": "regex", "pattern": "(", "message": "Ask me."}]))
+    sitting = (
+        cli.sit_down("run", "sample-workflow", columns=200).see("> ").type("Text.\n.\n").see("Invalid regex pattern")
+    )
+
+    code, seen = sitting.see("So is what you have written.").leave()
+
+    assert code == 1
+    assert leave(cli.sit_down("run", "--resume", run_of(seen)).see("│ Text.").see("> ")) == run_of(seen)
+
+
+def test_a_run_that_waits_for_a_list_asks_for_it_until_it_is_one(cli: Cli, known: Any) -> None:
+    known(loop("each", [step("turn")], type="forEach", items="names"))
+    sitting = cli.sit_down("run", "sample-workflow").see("names (a list ('array')").type("Ada\n")
+    sitting.see("names must be a list").see("names (").type('["Ada"]\n').see("turn@1").see("> ").type("One.\n.\n")
+
+    assert sitting.see("The run is completed").leave()[0] == 0
+
+
+@pytest.mark.parametrize("typed", ["\x04", "\n"])
+def test_a_list_that_is_not_given_leaves_the_run_as_it_is(cli: Cli, known: Any, typed: str) -> None:
+    known(loop("each", [step("turn")], type="forEach", items="names"))
+    sitting = cli.sit_down("run", "sample-workflow").see("names (a list ('array')").type(typed)
+
+    assert sitting.see("The run waits for the variable 'names'").leave()[0] == 0
 
 
 def test_a_no_is_recorded_also_when_the_reason_is_broken_off(cli: Cli, known: Any) -> None:

@@ -34,10 +34,8 @@ class Drafts:
     """The drafts of one run."""
 
     def __init__(self, journal: str, run_id: str, environment: Mapping[str, str] = os.environ) -> None:
-        state = environment.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-        self._directory = os.path.join(state, "workflowlookup", "drafts")
-        self._journal = journal if "://" in journal else os.path.realpath(os.path.expanduser(journal))
-        self._run_id = run_id
+        self._directory = _directory(environment)
+        self._prefix = _prefix(journal, run_id)
 
     def load(self, step_id: str) -> Draft:
         """The draft of a step; an empty one when there is none. Raises `StorageError` when it cannot be read."""
@@ -76,10 +74,36 @@ class Drafts:
 
     def path(self, step_id: str) -> str:
         """The file of a step's draft; its name tells a person what it is, and is like no other."""
-        identity = "\0".join((self._journal, self._run_id, step_id))
-        digest = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()
-        words = _NOT_FOR_NAMES.sub("_", f"{self._run_id}.{step_id}")[:100]
-        return os.path.join(self._directory, f"{words}.{digest[:12]}.md")
+        return os.path.join(self._directory, f"{self._prefix}{_name(step_id, step_id)}.md")
+
+
+def forget_drafts(journal: str, run_ids: Iterable[str], environment: Mapping[str, str] = os.environ) -> None:
+    """Remove the drafts of runs that are forgotten."""
+    directory = _directory(environment)
+    with contextlib.suppress(OSError):
+        files = os.listdir(directory)
+        prefixes = tuple(_prefix(journal, run_id) for run_id in run_ids) if files else ()
+        for file in files:
+            if file.startswith(prefixes):
+                os.unlink(os.path.join(directory, file))
+
+
+def _directory(environment: Mapping[str, str]) -> str:
+    state = environment.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(state, "workflowlookup", "drafts")
+
+
+def _prefix(journal: str, run_id: str) -> str:
+    """What the names of a run's drafts begin with."""
+    place = journal if "://" in journal else os.path.realpath(os.path.expanduser(journal))
+    identity = "\0".join((place, run_id))
+    return f"{_name(run_id, identity)}."
+
+
+def _name(words: str, identity: str) -> str:
+    """A part of a file name: what a person can read, and what tells it from every other."""
+    digest = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:12]
+    return f"{_NOT_FOR_NAMES.sub('_', words)[:60]}-{digest}"
 
 
 def _lines(draft: Draft) -> Iterator[str]:

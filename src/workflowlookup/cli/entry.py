@@ -6,6 +6,7 @@ never lost: until it is sent it is a draft (`drafts`).
 """
 
 import contextlib
+import functools
 import io
 import os
 import shlex
@@ -19,7 +20,7 @@ from typing import Final, Protocol
 import msgspec
 
 from workflowlookup.cli.drafts import Draft, Drafts
-from workflowlookup.cli.output import clean, complain, write
+from workflowlookup.cli.output import clean, complain, is_terminal, wrapped_rows, write
 from workflowlookup.cli.refusals import problems
 from workflowlookup.core.contract import Need, misfitting, unmet
 from workflowlookup.core.events import OutputRefused
@@ -167,7 +168,7 @@ def keep_draft(drafts: Drafts, run: Run, draft: Draft) -> None:
 def ask_for_word() -> bool | None:
     """Yes, no, or nothing said."""
     while True:
-        said = ask_line("Do you agree? [y]es, [n]o, [l]eave it for later: ")
+        said = ask_line("Do you agree? [y]es, [n]o, [l]eave it for later:")
         word = (said or "").strip().lower()
         if said is None or word in ("l", "leave"):
             return None
@@ -178,46 +179,58 @@ def ask_for_word() -> bool | None:
 
 
 def ask_for_reason() -> str:
-    return (ask_line("Why not? (may be empty) ") or "").strip()
+    return (ask_line("Why not? (may be empty)") or "").strip()
 
 
 def ask_yes_or_no(question: str) -> bool:
     """Only a plain yes is one."""
-    return (ask_line(f"{question} [y/N] ") or "").strip().lower() in ("y", "yes")
+    return (ask_line(f"{question} [y/N]") or "").strip().lower() in ("y", "yes")
 
 
 def ask_for_values(workflow: Workflow, needs: Iterable[Need], changes: dict[str, Json]) -> None:
     """Put a value for each variable that the person gives one for into the changes. Raises `Left`."""
     for need in needs:
-        value = _ask_for_value(workflow, need)
+        value = _ask_for_value(need, functools.partial(_fits_contract, workflow, need))
         if value is not None:
             changes[need.variable] = value
 
 
 def ask_for_missing(run: Run, changes: dict[str, Json]) -> dict[str, Json] | None:
     """The changes with the variables that the run waits for; None when the person gives none."""
-    try:
-        ask_for_values(run.workflow, [need for need in run.missing if need.variable not in changes], changes)
-    except Left:
-        return None
+    for need in run.missing:
+        if need.variable not in changes:
+            try:
+                value = _ask_for_value(need, functools.partial(_is_like_example, need))
+            except Left:
+                return None
+            if value is not None:
+                changes[need.variable] = value
     return changes or None
 
 
-def _ask_for_value(workflow: Workflow, need: Need) -> Json:
+def _fits_contract(workflow: Workflow, need: Need, value: Json) -> bool:
+    return not misfitting(workflow, {need.variable: value})
+
+
+def _is_like_example(need: Need, value: Json) -> bool:
+    return type(value) is type(need.example["context"][need.variable])
+
+
+def _ask_for_value(need: Need, fits: Callable[[Json], bool]) -> Json:
     """A value for a variable, asked for until it fits; None when the line is left empty. Raises `Left`."""
     example = msgspec.json.encode(need.example["context"][need.variable]).decode()
-    such_as = "" if "…" in example else f", such as {clean(example)}"
+    such_as = "" if example == '"…"' else f", such as {clean(example)}"
     while True:
-        typed = ask_line(f"{clean(need.variable)} ({clean(need.expected)}{such_as}): ")
+        typed = ask_line(f"{clean(need.variable)} ({clean(need.expected)}{such_as}):")
         if typed is None:
             raise Left
         text = typed.strip()
         if not text:
             return None
         for value in (_value(text), text):
-            if not misfitting(workflow, {need.variable: value}):
+            if fits(value):
                 return value
-        complain(f"{need.variable} must be {need.expected}. Leave the line empty to go on without it.")
+        complain(f"{need.variable} must be {need.expected}{such_as}. An empty line leaves it unset.")
 
 
 def prepare_keyboard() -> None:
@@ -234,9 +247,12 @@ def prepare_keyboard() -> None:
 
 def ask_line(question: str) -> str | None:
     """A line; None at the end of input."""
+    *rows, last = wrapped_rows(question) if is_terminal() else [question]
+    for row in rows:
+        write(row)
     sys.stdout.flush()
     try:
-        return input(question)
+        return input(f"{last} ")
     except EOFError:
         write()
         return None

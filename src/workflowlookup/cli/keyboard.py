@@ -38,7 +38,7 @@ from workflowlookup.core.contract import misfitting
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Json
 
-PROMPT: Final = "> "
+PROMPT: Final = ">"
 COLON: Final = ":"
 """What a line begins with that is a command. Doubled, it begins a line of the output."""
 MAX_ROWS: Final = 20

@@ -23,7 +23,14 @@ from workflowlookup.cli.run_view import (
 )
 from workflowlookup.core.events import ConfirmationDenied, OutputAccepted, OutputRefused
 from workflowlookup.core.run import Run, State, Waiting
-from workflowlookup.errors import InvalidParams, RunStateError, StorageError, WorkflowLookupError
+from workflowlookup.errors import (
+    InvalidCriteria,
+    InvalidParams,
+    InvalidWorkflow,
+    RunStateError,
+    StorageError,
+    WorkflowLookupError,
+)
 from workflowlookup.runs.service import Runs
 from workflowlookup.settings import Settings
 
@@ -49,7 +56,13 @@ class Leading:
         self._is_resumed = False
         self._unsent = Draft()
         """What was not taken by the journal, as when the disk is full."""
+        self._is_stuck = False
         self.was_refused = False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an output was refused where nobody could correct it, or cannot be judged at all."""
+        return self._is_stuck or (self.was_refused and not self._source.tries_again)
 
     def lead(self, run: Run, *, is_resumed: bool = False) -> Run:
         """Go on until the run is over or left; the run as it is then. One that is resumed has its state shown."""
@@ -118,6 +131,10 @@ class Leading:
             moved = self._runs.submit(run.id, step, entry.output, entry.changes, by=person())
         except (InvalidParams, RunStateError, StorageError) as refusal:
             return self._not_taken(run, entry, refusal)
+        except (InvalidCriteria, InvalidWorkflow) as refusal:  # of the author; no other output helps
+            refuse(refusal)
+            self._is_stuck = True
+            return None
         self._unsent = Draft()
         self.was_refused = isinstance(moved.judged, OutputRefused)
         if not self.was_refused or drafts.load(run.current).text == entry.output:
@@ -214,6 +231,6 @@ class Leading:
         return False
 
 
-def exit_code(run: Run, *, was_refused: bool) -> int:
-    """1 for a run that ended badly, and for an output that was refused where nobody could mend it."""
-    return int(was_refused or run.state in (State.FAILED, State.CANCELLED, State.UNKNOWN))
+def exit_code(run: Run, *, has_failed: bool) -> int:
+    """1 for a run that ended badly, and for a sitting that did."""
+    return int(has_failed or run.state in (State.FAILED, State.CANCELLED, State.UNKNOWN))

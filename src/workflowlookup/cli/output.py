@@ -87,6 +87,13 @@ def write_quoted(text: str) -> None:
         write((_QUOTE, "dim"), row, wrap=False)
 
 
+def wrapped_rows(text: str) -> list[str]:
+    """The rows that a line takes on the terminal, without what a terminal would obey."""
+    from rich.text import Text  # noqa: PLC0415 - only for a terminal
+
+    return _wrapped(Text(clean(text)), _console().width, 0).plain.split("\n")
+
+
 def _wrapped(text: "Text", columns: int, hang: int) -> "Text":
     from rich.text import Text  # noqa: PLC0415 - only for a terminal
 

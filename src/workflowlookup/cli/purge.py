@@ -4,6 +4,7 @@ import argparse
 from typing import Final
 
 from workflowlookup.app import make_services
+from workflowlookup.cli.drafts import forget_drafts
 from workflowlookup.cli.entry import ask_yes_or_no, is_typed
 from workflowlookup.cli.journal import age, ago, has_journal
 from workflowlookup.cli.main import Command
@@ -42,6 +43,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         write("Nothing was forgotten.")
         return 0
     purged = 0 if options.dry_run or not old else make_services(settings).runs.purge(before)
+    if purged:
+        forget_drafts(settings.journal, [one.id for one in old])
     if options.json:
         write_json({"purged": purged, "runs": [one.id for one in old]})
     elif purged:

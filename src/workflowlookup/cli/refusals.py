@@ -5,7 +5,7 @@ into words where it is a plain one; any other is named by what it is, a form tha
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from workflowlookup.core.events import OutputRefused
@@ -18,6 +18,7 @@ from workflowlookup.core.model import (
     LengthRule,
     Malformed,
     Not,
+    PromptStep,
     RegexRule,
     Rule,
     SchemaRule,
@@ -38,12 +39,15 @@ FORM: Final = 'have the form that the step describes under "The output must meet
 def problems(run: Run) -> list[str]:
     """A line for each thing that is wrong with the output that was refused last."""
     refused = run.judged
-    if not isinstance(refused, OutputRefused):
-        return []
-    rules = list(_rules(run.step.criteria))
-    hints = _hints(rules, refused.output)
+    return without_patterns(run.step, refused.issues, refused.output) if isinstance(refused, OutputRefused) else []
+
+
+def without_patterns(step: PromptStep, issues: Iterable[str], output: str | None = None) -> list[str]:
+    """The issues that an output of a step was refused for, in words; with the output, how to meet them as well."""
+    rules = list(_rules(step.criteria))
+    hints = {} if output is None else _hints(rules, output)
     patterns = [rule for rule in rules if isinstance(rule, RegexRule)]
-    return [_line(message, hints.get(message, ""), patterns) for message in refused.issues]
+    return [_line(message, hints.get(message, ""), patterns) for message in issues]
 
 
 def _line(message: str, hint: str, patterns: list[RegexRule]) -> str:

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         work.close()
     if options.json:
         write_json(plain(answer(services, current, NOBODY)))
-    return exit_code(current, was_refused=leading.was_refused and not source.tries_again)
+    return exit_code(current, has_failed=leading.has_failed)
 
 
 def _misused(options: argparse.Namespace) -> str:

@@ -58,8 +58,10 @@ def write_start(run: Run) -> None:
 
 def write_state(run: Run) -> None:
     """Where a run stands that is taken up again, in one line."""
-    refused = f" It was refused {times(run.attempts)}." if isinstance(run.judged, OutputRefused) else ""
-    write((run.workflow.name, "bold"), f"  {_count(run)} · {standing(run)}{refused}", (f"  run {run.id}", "dim"))
+    facts = [_count(run), standing(run).removeprefix("The run ").removesuffix(".")]
+    if isinstance(run.judged, OutputRefused):
+        facts.append(f"refused {times(run.attempts)}")
+    write((run.workflow.name, "bold"), f"  {' · '.join(facts)}")
 
 
 def write_step(run: Run, *, with_progress: bool = True) -> None:

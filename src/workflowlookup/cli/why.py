@@ -8,11 +8,13 @@ from workflowlookup.app import make_services
 from workflowlookup.cli.context import add_context_argument
 from workflowlookup.cli.journal import find_run, has_journal
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import clean, complain, is_terminal, write, write_bytes, write_json, write_list
+from workflowlookup.cli.output import clean, complain, is_terminal, times, write, write_bytes, write_json, write_list
+from workflowlookup.cli.refusals import without_patterns
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.graph import Graph, draw, draw_path
 from workflowlookup.core.mermaid import as_mermaid
-from workflowlookup.core.model import Workflow
+from workflowlookup.core.model import PromptStep, Workflow
+from workflowlookup.core.navigation import find_step
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.core.values import brief
@@ -115,23 +117,23 @@ def _write(workflow: Workflow, more: str, told: Explanation) -> None:
         write(
             indent, (f"{sign} ", style), (reason.id, "cyan"), f"  {title}: ", (reason.fate, style), hang=len(indent) + 2
         )
-        for line in _lines(reason):
+        for line in _lines(workflow, reason):
             write(indent, "    ", line, hang=len(indent) + 4)
     write_list("Warnings", told.warnings)
 
 
-def _lines(reason: Reason) -> Iterator[str]:
+def _lines(workflow: Workflow, reason: Reason) -> Iterator[str]:
     if reason.because and (reason.because != NO_CONDITION or reason.fate is not Fate.NOT_REACHED):
         yield " ".join(reason.because.split())
     seen = dict.fromkeys(check.sentence() for check in reason.checks)
     if seen:
         yield f"here {', '.join(seen)}"
     if reason.refused:
-        times = "once" if reason.refused == 1 else f"{reason.refused} times"
-        yield f"refused {times}: {' '.join(' '.join(reason.issues).split())}"
+        step = find_step(workflow, reason.id)
+        issues = without_patterns(step, reason.issues) if isinstance(step, PromptStep) else reason.issues
+        yield f"refused {times(reason.refused)}: {' '.join(issues)}"
     if reason.failed:
-        times = "once" if reason.failed == 1 else f"{reason.failed} times"
-        yield f"its call failed {times}: {' '.join(reason.failure.split())}"
+        yield f"its call failed {times(reason.failed)}: {' '.join(reason.failure.split())}"
     if reason.error is not None:
         said = {"detail": reason.error.detail, "output": reason.error.output}
         yield from (f"{name} there: {brief(value, MAX_SAID)}" for name, value in said.items() if value is not None)
