@@ -163,7 +163,7 @@ def test_a_journal_of_a_newer_version_is_a_problem_and_one_that_is_not_there_yet
         {
             "problem": f"The journal of runs, {place}, cannot be used: "
             "it was written by a newer version of workflowlookup. Update this one.",
-            "remedy": "`workflowlookup db check` has the numbers; the setting journal is from --journal.",
+            "remedy": "`workflowlookup db check` has the numbers. The setting journal is from --journal.",
         }
     ]
 

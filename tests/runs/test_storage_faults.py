@@ -16,7 +16,7 @@ from journey import RUN, calls, folded, read
 from make import document, step
 from workflowlookup.core.building import build
 from workflowlookup.core.run import fold
-from workflowlookup.errors import RunDamaged, RunStateError, StorageError
+from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, StorageError
 from workflowlookup.runs.journal import Query
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.sqlite import SqliteJournal
@@ -192,23 +192,28 @@ def asides(path):
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_journal_is_set_aside_by_a_name_that_is_told(serve, path, stored, how):
+def test_a_damaged_journal_is_set_aside_by_a_name_that_is_said_from_then_on(serve, path, stored, how):
     path.write_bytes(spoilt(stored, how))
     server = serve(path)
 
-    error = server.error("workflow_status", {"runId": RUN})
-    assert error["code"] == -32006
+    reply = server.request("workflow_runs")  # the server's own look may have been faster
     (aside,) = asides(path)
-    assert f"is kept as {aside}. A new journal is begun: try again." in error["data"]["details"]
+    if "error" in reply:
+        assert reply["error"]["code"] == -32006
+        assert f"is kept as {aside}. " in reply["error"]["data"]["details"]
+        assert reply["error"]["data"]["details"].endswith(" Try again.")
     assert aside.read_bytes() == spoilt(stored, how)
-    for call in calls("completed"):
-        server.result(*call)
+    assert server.result(*journey.start("new"))["state"] == "waiting"
+    for _ in range(2):
+        assert f"set aside as {aside}: " in server.result("workflow_runs")["next"]
+        assert f"set aside as {aside}: " in server.error("workflow_status", {"runId": "none"})["data"]["details"]
+        assert f"set aside as {aside}: " in server.call("workflow_status", {"runId": "none"})["content"][0]["text"]
     server.close_input()
     server.wait()
 
     assert str(aside) in server.log()
     assert asides(path) == [aside]
-    assert folded(RUN, read(str(path))).state == "completed"
+    assert folded("new", read(str(path), "new")).state == "waiting"
 
 
 def test_every_damaged_journal_is_kept_however_fast_they_come(path, stored):
@@ -222,18 +227,17 @@ def test_every_damaged_journal_is_kept_however_fast_they_come(path, stored):
     assert {aside.read_bytes()[:9] for aside in asides(path)} == {b"garbage %d" % number for number in range(5)}
 
 
-def test_a_look_at_what_is_at_work_leaves_a_damaged_journal_to_those_who_can_be_told(path, stored):
+def test_a_look_at_what_is_at_work_sets_a_damaged_journal_aside_too(path, stored):
     path.write_bytes(spoilt(stored, "a garbage header"))
     runs = Runs(SqliteJournal(str(path)))
-    for look in (runs.at_work, runs.left_running):
-        with pytest.raises(StorageError):
-            look()
-    assert asides(path) == []
     with pytest.raises(StorageError):
-        runs.recent(1)
-    runs.close()
+        runs.at_work()
 
-    assert len(asides(path)) == 1
+    assert (runs.at_work(), runs.left_running()) == ([], [])
+    (aside,) = asides(path)
+    with pytest.raises(RunNotFound, match=f"set aside as {aside}"):
+        runs.get("none")
+    runs.close()
 
 
 def test_servers_that_meet_a_damaged_journal_at_once_set_it_aside_once(serve, path, stored):
@@ -255,11 +259,10 @@ def test_servers_that_meet_a_damaged_journal_at_once_set_it_aside_once(serve, pa
     (aside,) = asides(path)
     assert aside.read_bytes() == spoilt(stored, "a garbage header")
     refused = [first["error"] for first, _ in replies.values() if "error" in first]
-    assert {error["code"] for error in refused} == {-32006}
-    assert any(str(aside) in error["data"]["details"] for error in refused)
+    assert {error["code"] for error in refused} <= {-32006}
     for server in servers:
-        listed = server.result("workflow_runs")["runs"]
-        assert {run["runId"] for run in listed} == {f"run-{number}" for number in replies}, "all are in the new one"
+        listed = server.result("workflow_runs", {"limit": 200})["runs"]
+        assert {run["runId"] for run in listed} > {f"run-{number}" for number in replies}, "all are in the new one"
 
 
 def test_a_directory_in_the_place_of_the_journal_is_told_and_left_alone(serve, path):
@@ -316,6 +319,7 @@ def test_a_run_whose_records_end_in_the_middle_of_a_call_is_refused(tmp_path, st
     cut = next(count for count in range(1, len(records)) if not fold(RUN, records[:count]).rests)
     with journal.writing() as transaction:
         transaction.execute("DELETE FROM events WHERE run = ? AND sequence > ?", (RUN, cut))
+        transaction.execute("UPDATE runs SET sequence = ? WHERE id = ?", (cut, RUN))
     runs = Runs(journal)
 
     with pytest.raises(RunDamaged, match=f"The records of run '{RUN}' end in the middle of a call"):

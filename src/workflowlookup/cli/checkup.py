@@ -4,6 +4,7 @@
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import shlex
@@ -109,6 +110,7 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
     shadowed = tuple(_shadows(catalog))
     tools = examine_tools(settings, catalog)
     clients = tuple(_clients())
+    journal_problems = tuple(_journal_problems(settings))  # before a server opens it, which sets aside what is damaged
     self_test = _self_test(server_command(options))
     return Report(
         version=__version__,
@@ -122,7 +124,7 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
         self_test=self_test,
         problems=(
             *_settings_problems(options),
-            *_journal_problems(settings),
+            *journal_problems,
             *_library_problems(catalog, settings),
             *_shadow_problems(shadowed),
             *tools_problems(tools, settings),
@@ -140,23 +142,11 @@ def _settings_problems(options: argparse.Namespace) -> Iterator[Problem]:
 
 
 def _journal_problems(settings: Settings) -> Iterator[Problem]:
-    """Whether runs could be kept; nothing is made for that."""
-    journal, origin = make_journal(settings), shown_path(settings.origins["journal"])
-    try:
-        level = journal.level()
-    except StorageError as refusal:
-        yield Problem(
-            problem=refusal.remedy,
-            remedy=f"Until then no run is kept. The setting journal is from {origin}.",
-        )
-    else:
-        if level.problem:
-            yield Problem(
-                problem=f"The journal of runs, {_shown(settings.journal)}, cannot be used: {level.problem}.",
-                remedy=f"{command('db', 'check')} has the numbers; the setting journal is from {origin}.",
-            )
-    finally:
-        journal.close()
+    """Whether runs are kept and can be; no journal is made for that."""
+    origin = shown_path(settings.origins["journal"])
+    with contextlib.closing(make_journal(settings)) as journal:
+        for problem, remedy in journal.faults():
+            yield Problem(problem=problem, remedy=f"{remedy} The setting journal is from {origin}.")
 
 
 # ── the library and its settings ────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""`workflowlookup db check|upgrade`: whether the tables that runs are kept in are up to date, and making them so."""
+"""`workflowlookup db check|upgrade|salvage`: the tables that runs are kept in: up to date, and whole."""
 
 import argparse
 from typing import Any, Final
@@ -16,11 +16,17 @@ HOW: Final = "`workflowlookup db upgrade` does it now; a server does it when it 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["check", "upgrade"], help="only look, or bring the tables up to date")
+    parser.add_argument(
+        "action",
+        choices=["check", "upgrade", "salvage"],
+        help="only look; bring the tables up to date; or set a damaged SQLite journal aside and save what can be read",
+    )
     parser.add_argument("--json", action="store_true", help="print what was found, or done")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
+    if options.action == "salvage":
+        return _salvage(options, settings)
     journal = make_journal(settings)
     about: dict[str, Any] = {"journal": without_password(settings.journal)}
     try:
@@ -47,9 +53,27 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return _tell(options, about)
 
 
+def _salvage(options: argparse.Namespace, settings: Settings) -> int:
+    journal = make_journal(settings)
+    try:
+        kept = journal.salvage()
+    except StorageError as problem:
+        complain(str(problem))
+        return 1
+    finally:
+        journal.close()
+    if options.json:
+        write_json({"setAside": kept})
+        return 0
+    write(str(kept or "No damage was found, and nothing was done."))
+    for line in kept.details if kept else ():
+        write(line)
+    return 0
+
+
 def _state(level: Level) -> str:
     if level.problem:
-        return "too new"
+        return "foreign" if level.is_foreign else "too new"
     if level.version == level.known:
         return "up to date"
     if level.version > level.known:
@@ -87,6 +111,7 @@ def _sentence(about: dict[str, Any]) -> str:
     return {
         "up to date": "Up to date: there is nothing to do.",
         "newer": "Newer than this program, which can work with them: there is nothing to do.",
+        "foreign": f"{str(about.get('problem', '')).capitalize()}.",
         "too new": "Too new for this program: update it.",
         "behind": f"To be done: {plural(steps, 'step')}. {HOW}",
         "empty": f"To be done: make the tables. {HOW}",
@@ -99,5 +124,6 @@ COMMAND = Command(
     examples="""\
   workflowlookup db check                     whether the tables are up to date; changes nothing
   workflowlookup db check --json              the same for programs; exit code 1 when something is to be done
-  workflowlookup db upgrade                   bring them up to date, while servers run""",
+  workflowlookup db upgrade                   bring them up to date, while servers run
+  workflowlookup db salvage                   begin a new SQLite journal with what can be read of the old one""",
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from workflowlookup.app import make_services
 from workflowlookup.errors import RunNotFound
 from workflowlookup.runs.clock import now
+from workflowlookup.runs.set_aside import files_set_aside, is_begun
 from workflowlookup.settings import Settings, without_password
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ _UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 def has_journal(settings: Settings) -> bool:
     """Whether there may be runs; a database is there, whether or not it can be reached."""
-    return "://" in settings.journal or os.path.exists(os.path.expanduser(settings.journal))
+    path = os.path.expanduser(settings.journal)
+    return "://" in settings.journal or os.path.exists(path) or is_begun(path) or bool(files_set_aside(path))
 
 
 def open_services(settings: Settings) -> "Services":
@@ -52,7 +54,8 @@ def find_run(runs: "Runs", name: str) -> str:
         named = ", ".join(found[:MOST_NAMED]) + (", …" if len(found) > MOST_NAMED else "")
         told = f"{len(found)} runs have an id that begins with '{name}': {named}. Give more of the one you mean."
         raise RunNotFound(told, runId=name)
-    raise RunNotFound(f"There is no run '{name}'.{_nearest(name, ids)}", runId=name)
+    kept = "".join(f" {aside}" for aside in runs.set_aside())
+    raise RunNotFound(f"There is no run '{name}'.{_nearest(name, ids)}{kept}", runId=name)
 
 
 def _nearest(name: str, ids: list[str]) -> str:

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, Final
 
+from workflowlookup.app import make_journal
 from workflowlookup.cli.journal import ago, command_line, has_journal, milliseconds, moment
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, width, write_hint, write_json, write_table
@@ -48,6 +49,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         complain("no run fits. Without --state, --workflow and --since you see them all.")
     else:
         complain("there are no runs yet. `workflowlookup run ID` starts one.")
+    for aside in [] if options.json else make_journal(settings).set_aside():
+        complain(f"{str(aside).rstrip('.')}. `workflowlookup doctor` tells more.")
     return 0
 
 

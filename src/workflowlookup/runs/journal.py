@@ -11,9 +11,18 @@ import msgspec
 
 from workflowlookup.core.events import Record
 from workflowlookup.core.run import Run
+from workflowlookup.errors import StorageError
 
 STOP: Final = "stop"
 """What the line about a run says that it waits for when it is over and its call may still be running."""
+
+
+class NoRoom(StorageError):
+    """There is no room to write; what is stored can be read."""
+
+
+class ReadOnly(StorageError):
+    """The journal may not be written; what is stored can be read."""
 
 
 class Conflict(Exception):
@@ -79,6 +88,19 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 50
 
 
+class SetAside(msgspec.Struct, frozen=True, kw_only=True):
+    """A damaged journal that is kept under another name."""
+
+    file: str
+    outcome: str = ""
+    """How much of it was saved; nothing where nobody knows."""
+    details: tuple[str, ...] = ()
+    """Which runs were not saved whole."""
+
+    def __str__(self) -> str:
+        return f"A damaged journal was set aside as {self.file}{self.outcome and ': '}{self.outcome}."
+
+
 class Journal(Protocol):
     """A place where runs are kept."""
 
@@ -132,6 +154,9 @@ class Journal(Protocol):
 
     def purge(self, before: int) -> int:
         """Forget the runs that are over and were last updated before a time; how many they were."""
+
+    def set_aside(self) -> Sequence[SetAside]:
+        """The damaged journals that were set aside and are still kept."""
 
     def close(self) -> None:
         """Give back what is held; the journal opens itself again when it is needed."""

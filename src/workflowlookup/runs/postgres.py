@@ -16,7 +16,7 @@ from psycopg.sql import SQL, Identifier
 
 from workflowlookup.core.events import Record
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.journal import Summary
+from workflowlookup.runs.journal import SetAside, Summary
 from workflowlookup.runs.levels import Level
 from workflowlookup.runs.sql import MIGRATIONS, Cursor, SqlJournal, Statement, Transaction
 
@@ -92,6 +92,21 @@ class PostgresJournal(SqlJournal):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def salvage(self, *, is_damaged: bool = False) -> SetAside | None:  # noqa: ARG002 - nothing is done
+        raise self._storage_error("a PostgreSQL database is restored from its backup (docs/operations.md)")
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        try:
+            problem = self.level().problem
+            if not problem:
+                with self._connected() as connection, connection.transaction(force_rollback=True):
+                    connection.execute("UPDATE levels SET least = least")
+        except StorageError as refusal:
+            yield refusal.remedy, "Until then no run is kept."
+        else:
+            if problem:
+                yield str(self._storage_error(problem)), "`workflowlookup db check` has the numbers."
 
     def require_tokens(self) -> None:
         """Kept as a default of the role in this database, which any role may set and no dropped table takes away."""

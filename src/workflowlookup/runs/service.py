@@ -22,7 +22,7 @@ from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidParams, RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.foreign import refuse_foreign
-from workflowlookup.runs.journal import Conflict, Journal, Mark, Query, Summary, summarise
+from workflowlookup.runs.journal import Conflict, Journal, Mark, NoRoom, Query, ReadOnly, SetAside, Summary, summarise
 
 log = logging.getLogger(__name__)
 
@@ -282,7 +282,10 @@ class Runs:
 
     def get(self, run_id: str) -> Run:
         """The run as it is now. Raises `RunNotFound`."""
-        return self._move(run_id, "", lambda run, _: run)
+        try:
+            return self._move(run_id, "", lambda run, _: run)
+        except (ReadOnly, NoRoom):  # that its time is over cannot be stored
+            return self._load(run_id)
 
     def at(self, run_id: str, sequence: int) -> Run:
         """The run as it was when it rested at a sequence. Raises `RunNotFound`."""
@@ -369,13 +372,22 @@ class Runs:
         """Forget a run. Raises `RunNotFound`."""
         self._kept.pop(run_id, None)
         if not self.journal.delete(run_id):
-            raise not_found(run_id)
+            raise self.not_found(run_id)
         self._tell(run_id, None)
 
     def purge(self, before: int) -> int:
         """Forget the runs that are over and were last touched before a time; how many they were."""
         self._kept.clear()
         return self.journal.purge(before)
+
+    def set_aside(self) -> Sequence[SetAside]:
+        """The damaged journals that were set aside and are still kept: a run that is missing may be in one."""
+        return self.journal.set_aside()
+
+    def not_found(self, run_id: str) -> RunNotFound:
+        """What everybody is answered for whom there is no such run."""
+        asides = "".join(f" {aside}" for aside in self.set_aside())
+        return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.{asides}", runId=run_id)
 
     def close(self) -> None:
         self.journal.close()
@@ -419,9 +431,13 @@ class Runs:
         mark = self.journal.mark(run_id)
         kept = self._kept.pop(run_id, None)
         if mark is None:
-            raise not_found(run_id)
+            raise self.not_found(run_id)
         if kept is None or kept.sequence > mark.sequence or (kept.started, kept.hash) != (mark.started, mark.hash):
-            kept = fold(run_id, self.journal.read(run_id))
+            records = self.journal.read(run_id)
+            if len(records) < mark.sequence and self.journal.mark(run_id) == mark:
+                told = f"Of the {mark.sequence} events of run '{run_id}' only {len(records)} are left."
+                raise RunDamaged(told, runId=run_id, details=told)
+            kept = fold(run_id, records)
         elif kept.sequence < mark.sequence:
             for record in self.journal.read(run_id, after=kept.sequence):
                 kept = apply(kept, record)
@@ -490,8 +506,3 @@ def _moment(time: int, by: str) -> Moment:
 
 def _mark(run: Run) -> Mark:
     return Mark(run.sequence, run.started, run.hash)
-
-
-def not_found(run_id: str) -> RunNotFound:
-    """What everybody is told for whom there is no such run."""
-    return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.", runId=run_id)

@@ -5,7 +5,7 @@ theirs.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
@@ -14,7 +14,7 @@ import msgspec
 from workflowlookup.core.events import NO_DOCUMENT, Event, Record, Started, kind_of
 from workflowlookup.core.run import OVER, hash_of
 from workflowlookup.errors import RunDamaged
-from workflowlookup.runs.journal import STOP, Conflict, Mark, Query, Summary
+from workflowlookup.runs.journal import STOP, Conflict, Mark, Query, SetAside, Summary
 from workflowlookup.runs.levels import Level
 
 MIGRATIONS: Final[tuple[str, ...]] = (
@@ -60,12 +60,20 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         session TEXT NOT NULL, address TEXT NOT NULL, PRIMARY KEY (session, address)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE INDEX runs_by_state ON runs (state, started, id);
+    CREATE TABLE document_copies (hash TEXT PRIMARY KEY, document TEXT NOT NULL);
+    INSERT INTO document_copies SELECT hash, document FROM documents;
+    """,
 )
 """How the tables came to be: each entry leads from one version to the next. Entries are added, never changed.
 
 Servers of two versions may work side by side, so an entry only adds: tables, indexes, columns that may be null or have
 a default. One that takes something away also raises `levels.least`, the oldest version whose programs can still work
 with the tables (docs/operations.md has the rules).
+
+A document is kept twice, because all runs of a workflow depend on it: where one copy is on a damaged page, `salvage`
+finds the other.
 
 There is no index over what most appends change: each index that an append touches is one more page to be synced. For
 the same reason rows lie in their primary key, `WITHOUT ROWID`, where a database has that.
@@ -80,10 +88,14 @@ _THIS: Final = "sequence = ? AND started = ? AND hash = ?"
 _BEGIN_RUN: Final = f"INSERT INTO runs ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
 _MOVE_RUN: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _MOVING)} WHERE id = ? AND {_THIS}"  # noqa: S608
 _ADD_DOCUMENT: Final = "INSERT INTO documents (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
+_COPY_DOCUMENT: Final = "INSERT INTO document_copies (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _ADD_EVENT: Final = "INSERT INTO events (run, sequence, time, who, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
 _READ: Final = "SELECT sequence, time, who, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence"
 _ADD_NAME: Final = "INSERT INTO tool_names (provider, workflow, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-_OVER: Final = "state IN ({})".format(", ".join(f"'{state}'" for state in sorted(OVER)))
+OLD: Final = "SELECT id FROM runs WHERE state IN ({}) AND updated < ?".format(  # noqa: S608 - as above
+    ", ".join(f"'{state}'" for state in sorted(OVER))
+)
+"""The runs that are over and were last updated before a time."""
 
 _AT_WORK: Final = "state IN ('queued', 'running')"
 _POSITION: Final = """
@@ -143,6 +155,23 @@ class SqlJournal(ABC):
     def close(self) -> None:
         """As `Journal` has it."""
 
+    def set_aside(self) -> Sequence[SetAside]:
+        """As `Journal` has it; a database server minds its own files."""
+        return ()
+
+    @abstractmethod
+    def salvage(self, *, is_damaged: bool = False) -> SetAside | None:
+        """Set the journal aside and begin a new one with what can be read of it; None when there was no need to.
+
+        `is_damaged`: also when no damage can be found.
+
+        Raises `StorageError` where that cannot be done.
+        """
+
+    @abstractmethod
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """What is wrong with the journal, each with a remedy: it is opened, checked, and a write is tried."""
+
     @abstractmethod
     def require_tokens(self) -> None:
         """Record durably, outside of the tables, that requests over HTTP need a token. Raises `StorageError`."""
@@ -169,7 +198,9 @@ class SqlJournal(ABC):
                 raise Conflict(run_id)
             if not expected:
                 started: Started = records[0].event  # type: ignore[assignment]
-                transaction.execute(_ADD_DOCUMENT, (started.hash, bytes(started.document).decode()))
+                document = (started.hash, bytes(started.document).decode())
+                if transaction.execute(_ADD_DOCUMENT, document).rowcount:
+                    transaction.execute(_COPY_DOCUMENT, document)
             transaction.executemany(_ADD_EVENT, rows)
 
     def head(self, run_id: str) -> int | None:
@@ -254,10 +285,9 @@ class SqlJournal(ABC):
             return transaction.execute("DELETE FROM runs WHERE id = ?", (run_id,)).rowcount == 1
 
     def purge(self, before: int) -> int:
-        old = f"{_OVER} AND updated < ?"
         with self.writing() as transaction:
-            transaction.execute(f"DELETE FROM events WHERE run IN (SELECT id FROM runs WHERE {old})", (before,))  # noqa: S608
-            return transaction.execute(f"DELETE FROM runs WHERE {old}", (before,)).rowcount  # noqa: S608
+            transaction.execute(f"DELETE FROM events WHERE run IN ({OLD})", (before,))  # noqa: S608 - as above
+            return transaction.execute(f"DELETE FROM runs WHERE id IN ({OLD})", (before,)).rowcount  # noqa: S608
 
 
 def _as_like(pattern: str) -> str:

@@ -1,33 +1,43 @@
 """The journal in one SQLite file, shared by all processes of a machine that are given its path.
 
 Write-ahead log with `synchronous=FULL`: a commit is on the disk when it returns. The file is made and opened with the
-first question. One that SQLite cannot make sense of is set aside under another name, never deleted, and a new one is
-begun. Needs a local disk: SQLite's shared memory does not work over a network.
+first question. One that SQLite cannot make sense of is set aside under another name, never deleted, and replaced by a
+new one with all that can still be read (`set_aside`, `salvage`). A file that cannot be written is read. A SQLite file
+of another program is refused. Needs a local disk: SQLite's shared memory does not work over a network.
 """
 
 import contextlib
 import errno
 import fcntl
-import itertools
 import logging
 import os
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.journal import Summary
+from workflowlookup.runs import set_aside
+from workflowlookup.runs.journal import NoRoom, ReadOnly, SetAside
 from workflowlookup.runs.levels import Level
-from workflowlookup.runs.sql import MIGRATIONS, SqlJournal
+from workflowlookup.runs.pages import Log, count_logged
+from workflowlookup.runs.sql import MIGRATIONS, OLD, SqlJournal
 
 log = logging.getLogger(__name__)
 
+APPLICATION_ID: Final = 0x776C6B75
+"""What the header of our files says of whose they are; those of older versions say 0, as most files of others do."""
 BUSY_SECONDS: Final = 10.0
 """How long a write waits for those of other processes."""
+CHECK_SECONDS: Final = 10.0
+"""How long `faults` reads a large file."""
+RESERVE_BYTES: Final = 256 * 1024
+"""Held in a file of its own, and given up by `purge` where the disk is full: to delete takes room for the log."""
 
 _LOCK_PAUSE: Final = 0.01
+_PROBE_BYTES: Final = 64 * 1024
 
 _ADVICE: Final = {
     sqlite3.SQLITE_FULL: "Make room on its disk; the run goes on from where it is.",
@@ -37,15 +47,23 @@ _ADVICE: Final = {
     sqlite3.SQLITE_IOERR: "Check that its disk works and has room; the run goes on from where it is.",
     sqlite3.SQLITE_CANTOPEN: "Check that its directory is there and that you may write to it.",
 }
+_KINDS: Final = {
+    sqlite3.SQLITE_FULL: NoRoom,
+    sqlite3.SQLITE_IOERR: NoRoom,
+    sqlite3.SQLITE_CANTOPEN: NoRoom,
+    sqlite3.SQLITE_READONLY: ReadOnly,
+}
+"""What keeps from writing, and not from reading. Where no file can be made, one that is there can still be read."""
 _AS_SQLITE: Final = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQLITE_READONLY}
 _PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR_WRITE})
 """What does a connection no harm: runs can still be read on it, where a new one would need room to be opened."""
 _CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_TABLES: Final = frozenset({"documents", "runs", "events"})
+"""By these a file of an older version, without an application id, is known to be ours."""
 _TOKENS_REQUIRED: Final = """\
 Tokens were made for this journal: over HTTP nobody is served without one, also when the journal is lost.
-To serve without tokens again, stop the server, begin with another journal, or delete this file and the journal.
+To serve without tokens again, begin with another journal; or stop the servers and delete this file and the journal.
 """
-_SIDE_FILES: Final = ("", "-wal", "-shm")
 
 
 class SqliteJournal(SqlJournal):
@@ -56,12 +74,13 @@ class SqliteJournal(SqlJournal):
         self._connection: sqlite3.Connection | None = None
         self._identity: object = None
         self._is_ready = False
-        self._only_looks = False
+        self._why_not_written: StorageError | None = None
+        """Set while the file can only be read; each use tries again to open it for writing."""
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        with self._opened() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with self._translated():
+            connection = self._begin()
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -70,43 +89,61 @@ class SqliteJournal(SqlJournal):
                     connection.execute("ROLLBACK")
                 raise
 
+    def _begin(self) -> sqlite3.Connection:
+        """A connection in a transaction, to the file that has the path now: it may be set aside while this waits."""
+        while True:
+            connection = self._opened()
+            if self._why_not_written is not None:
+                raise self._why_not_written
+            connection.execute("BEGIN IMMEDIATE")
+            if _identity(self.path) == self._identity:
+                return connection
+            connection.execute("ROLLBACK")
+
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        with self._opened() as connection:
-            return connection.execute(statement, values).fetchall()
-
-    def at_work(self, limit: int) -> list[Summary]:
-        with self._looking():
-            return super().at_work(limit)
-
-    def left_running(self) -> list[str]:
-        with self._looking():
-            return super().left_running()
-
-    @contextlib.contextmanager
-    def _looking(self) -> Iterator[None]:
-        """Asked without anybody waiting for it: a damaged file is left for the next who can be told of it."""
-        self._only_looks = True
-        try:
-            yield
-        finally:
-            self._only_looks = False
+        with self._translated():
+            return self._opened().execute(statement, values).fetchall()
 
     def version(self) -> int:
         return int(self.query("PRAGMA data_version")[0][0])
+
+    def purge(self, before: int) -> int:
+        try:
+            return super().purge(before)
+        except NoRoom:
+            return self._purge_without_room(before)
+
+    def _purge_without_room(self, before: int) -> int:
+        """A run at a time, in the room of the reserve: the log is begun again after each."""
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._reserve)
+        self.close()
+        old = [run_id for (run_id,) in self.query(OLD, (before,))]
+        for run_id in old:
+            self.query("PRAGMA secure_delete = FAST")  # to overwrite what is deleted would take room in the log
+            self.delete(run_id)
+            self.query("PRAGMA wal_checkpoint(RESTART)")
+        self._keep_reserve()
+        return len(old)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
+    # ── beside the file ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def set_aside(self) -> Sequence[SetAside]:
+        return set_aside.files_set_aside(self.path)
+
     def require_tokens(self) -> None:
         with self._translated():
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-            with open(self._tokens_required, "a", encoding="utf-8") as record:
+            with open(self._tokens_required, "w", encoding="utf-8") as record:
                 record.write(_TOKENS_REQUIRED)
                 record.flush()
                 os.fsync(record.fileno())
-            _sync_directory(self.path)
+            set_aside.sync_directory(self.path)
 
     def requires_tokens(self) -> bool:
         try:
@@ -121,47 +158,99 @@ class SqliteJournal(SqlJournal):
     def _tokens_required(self) -> str:
         return f"{self.path}.tokens-required"
 
+    @property
+    def _reserve(self) -> str:
+        return f"{self.path}.reserve"
+
+    def _keep_reserve(self) -> None:
+        if os.path.lexists(self._reserve):
+            return
+        with contextlib.suppress(OSError):
+            reserve = os.open(self._reserve, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            try:
+                os.write(reserve, bytes(RESERVE_BYTES))
+            finally:
+                os.close(reserve)
+
     # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────
 
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        """The connection to the file that has the path now; what goes wrong on it becomes `StorageError`."""
-        with self._translated():
-            if self._connection is None or _identity(self.path) != self._identity:
-                self.close()
-                self._open()
-            yield self._connection  # type: ignore[misc]
+    def _opened(self) -> sqlite3.Connection:
+        """The connection to the file that has the path now."""
+        if self._connection is None or self._why_not_written is not None or _identity(self.path) != self._identity:
+            self.close()
+            self._open()
+        assert self._connection is not None
+        return self._connection
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
         """What goes wrong becomes `StorageError`."""
         try:
             yield
-        except (sqlite3.Error, UnicodeDecodeError) as problem:
+        except (sqlite3.Error, UnicodeDecodeError, OSError) as problem:
             raise self._refusal(problem) from problem
-        except OSError as problem:
-            code = _AS_SQLITE.get(problem.errno or 0, sqlite3.SQLITE_CANTOPEN)
-            raise self._storage_error(str(problem.strerror), _ADVICE[code]) from problem
 
     def _open(self) -> None:
         self._is_ready = False
+        self._why_not_written = None
+        if os.path.exists(self.path) and not _may_write(self.path):
+            self._open_to_read(self._storage_error("it is read-only", sqlite3.SQLITE_READONLY))
+            return
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        with self._alone():
-            with contextlib.suppress(FileExistsError):  # to open and close one would give up SQLite's locks on it
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
-            # SQLite would leave files beside a read-only one that stay read-only when it does not.
-            if not os.access(self.path, os.W_OK):
-                raise self._storage_error("it is read-only", _ADVICE[sqlite3.SQLITE_READONLY])
-            self._identity = _identity(self.path)
-            self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-            self._migrate(self._connection)
-            self._is_ready = True
+        try:
+            with self._alone():
+                self._open_to_write()
+        except (sqlite3.OperationalError, OSError) as problem:
+            if _code(problem) & 0xFF not in _KINDS or not _size(self.path):
+                raise
+            self.close()
+            self._open_to_read(self._storage_error(_reason(problem), _code(problem)))
+
+    def _open_to_write(self) -> None:
+        if set_aside.is_begun(self.path):
+            set_aside.finish(self.path, SqliteJournal, self._wait_for_writers)
+        with contextlib.suppress(FileExistsError):  # to open and close one would give up SQLite's locks on it
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
+        self._identity = _identity(self.path)
+        if not _size(self.path) and _size(f"{self.path}-wal"):  # which SQLite would delete
+            raise _Damage("the file is empty, and its write-ahead log is not")
+        self._refuse_strangers()
+        logged = count_logged(self.path)
+        self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+        if logged:
+            self._check_log(self._connection, logged)
+        self._migrate(self._connection)
+        self._keep_reserve()
+        self._is_ready = True
+
+    def _open_to_read(self, why: StorageError) -> None:
+        """Have the file open for questions only; `why` it cannot be written."""
+        self._why_not_written = why
+        self._identity = _identity(self.path)
+        self._refuse_strangers()
+        self._connection = _connect_to_read(self.path)
+
+    def _refuse_strangers(self) -> None:
+        """Raises `StorageError` where a file is of another program or a newer version, which is not touched then."""
+        if not _size(self.path):
+            return
+        with contextlib.closing(_connect_to_read(self.path)) as connection:
+            level = _level(connection)
+        if level.problem:
+            raise self._storage_error(level.problem)
+
+    def _check_log(self, connection: sqlite3.Connection, logged: int) -> None:
+        """Raises `_Damage` where the log is bad in the middle: SQLite would drop the rest of it without a word."""
+        _, taken, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if taken < logged:  # or another process is just writing
+            with contextlib.closing(Log(self.path)) as written:
+                if written.is_damaged:
+                    raise _Damage("its write-ahead log is not what was written")
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         level = _level(connection)
-        if level.problem:
-            self.close()
-            raise self._storage_error(level.problem)
+        if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         for number, script in enumerate(MIGRATIONS[level.version :], level.version + 1):
@@ -173,16 +262,15 @@ class SqliteJournal(SqlJournal):
 
     def level(self) -> Level:
         """Where the tables are; nothing is made or changed. Raises `StorageError` when they cannot be read."""
-        if not os.path.exists(self.path):
-            if not _has_room(os.path.dirname(self.path)):
-                raise self._storage_error("it cannot be made there", _ADVICE[sqlite3.SQLITE_CANTOPEN])
+        if not _size(self.path):
+            if not os.path.exists(self.path) and not _has_room(os.path.dirname(self.path)):
+                raise self._storage_error("it cannot be made there", sqlite3.SQLITE_CANTOPEN)
             return Level(version=0, known=len(MIGRATIONS))
         try:
-            with contextlib.closing(sqlite3.connect(f"{Path(self.path).as_uri()}?mode=ro", uri=True)) as connection:
+            with contextlib.closing(_connect_to_read(self.path)) as connection:
                 return _level(connection)
-        except sqlite3.Error as problem:
-            advice = _ADVICE.get(getattr(problem, "sqlite_errorcode", 0) & 0xFF, "Check its disk.")
-            raise self._storage_error(str(problem), advice) from problem
+        except (sqlite3.Error, UnicodeDecodeError) as problem:
+            raise self._storage_error(_reason(problem), _code(problem)) from problem
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -202,53 +290,169 @@ class SqliteJournal(SqlJournal):
                 return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > last:
-                    raise self._storage_error("it is being opened", _ADVICE[sqlite3.SQLITE_BUSY]) from None
+                    raise self._storage_error("it is being opened", sqlite3.SQLITE_BUSY) from None
                 time.sleep(_LOCK_PAUSE)
 
     # ── what goes wrong ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _refusal(self, problem: sqlite3.Error | UnicodeDecodeError) -> StorageError:
+    def faults(self) -> Iterator[tuple[str, str]]:
+        try:
+            problem = self.level().problem
+        except StorageError as refusal:
+            yield refusal.remedy, "Until then no run is kept."
+            return
+        if problem:
+            yield str(self._storage_error(problem)), "`workflowlookup db check` has the numbers."
+            return
+        damage = self._check()
+        if damage:
+            told = f"The journal of runs, {self.path}, is damaged: {damage}."
+            yield told, "`workflowlookup db salvage` sets it aside and saves what can be read."
+        elif _size(self.path):
+            yield from self._try_to_write()
+        for aside in self.set_aside():
+            remedy = "Move or delete the file and those beside it when you need nothing more of it."
+            yield " ".join((str(aside), *(f"{line}." for line in aside.details))), remedy
+
+    def _check(self) -> str:
+        """What SQLite finds wrong with the file, as far as it gets in `CHECK_SECONDS`."""
+        if not _size(self.path):
+            return "the file is empty, and its write-ahead log is not" if _size(f"{self.path}-wal") else ""
+        end = time.monotonic() + CHECK_SECONDS
+        try:
+            with contextlib.closing(_connect_to_read(self.path)) as connection:
+                connection.set_progress_handler(lambda: time.monotonic() > end, 10_000)
+                rows = connection.execute("PRAGMA quick_check(5)").fetchall()
+        except (sqlite3.Error, UnicodeDecodeError) as problem:
+            return "" if _code(problem) & 0xFF == sqlite3.SQLITE_INTERRUPT else _reason(problem)
+        found = [" ".join(str(row[0]).split()) for row in rows]
+        return "" if found == ["ok"] else "; ".join(found)
+
+    def _try_to_write(self) -> Iterator[tuple[str, str]]:
+        try:
+            with contextlib.suppress(_Undone), self.writing() as transaction:
+                transaction.execute("UPDATE levels SET least = least")
+                raise _Undone
+            with self._translated(), tempfile.TemporaryFile(dir=os.path.dirname(self.path)) as probe:
+                probe.write(bytes(_PROBE_BYTES))
+                probe.flush()
+                os.fsync(probe.fileno())
+        except StorageError as refusal:
+            yield refusal.remedy, "Until then what is stored can be read, and no run is started or goes on."
+
+    def salvage(self, *, is_damaged: bool = False) -> SetAside | None:
+        level = None
+        with contextlib.suppress(StorageError):
+            level = self.level()
+        if level is not None and level.problem:
+            raise self._storage_error(level.problem)
+        damage = self._check() or (is_damaged and "a person says so")
+        if not damage:
+            return None
+        with self._translated():
+            self._identity = _identity(self.path)
+            return self._set_aside(damage)
+
+    def _refusal(self, problem: sqlite3.Error | UnicodeDecodeError | OSError) -> StorageError:
         """What the caller is told. The connection is given up, unless what was in its way passes by itself."""
-        is_garbled = isinstance(problem, UnicodeDecodeError)  # the names of its tables
-        full_code = sqlite3.SQLITE_CORRUPT if is_garbled else getattr(problem, "sqlite_errorcode", 0)
-        code = full_code & 0xFF
-        reason, advice = str(problem), _ADVICE.get(code, "Check its disk.")
-        if code in _CORRUPT and not self._only_looks:
-            aside = self._set_aside()
-            reason, advice = f"it was damaged ({problem})", "A new journal is begun: try again."
-            if aside:
-                reason += f" and is kept as {aside}"
-                log.error("%s: %s; a new journal is begun", self.path, reason)
-        if self._is_ready and full_code in _PASSING:
-            return self._storage_error(reason, advice)
+        code = _code(problem)
+        if code & 0xFF in _CORRUPT:
+            refusal = self._replace_damaged(problem)
+        else:
+            refusal = self._storage_error(_reason(problem), code)
+            if self._is_ready and code in _PASSING:
+                return refusal
         with contextlib.suppress(sqlite3.Error):
             self.close()  # only now: SQLite leaves the files of a database alone that is no longer where it was
-        return self._storage_error(reason, advice)
+        return refusal
 
-    def _set_aside(self) -> str | None:
-        """The name under which the file is kept; None when another process was faster."""
+    def _replace_damaged(self, problem: Exception) -> StorageError:
+        if self._why_not_written is not None:
+            return self._storage_error(f"it is damaged ({problem}), and cannot be replaced", sqlite3.SQLITE_READONLY)
+        try:
+            kept = self._set_aside(str(problem))
+        except OSError as obstacle:
+            reason = f"it was damaged ({problem}), and what can be read of it could not be saved: {_reason(obstacle)}"
+            return self._storage_error(reason, _code(obstacle))
+        reason = f"it was damaged ({problem})"
+        if kept is not None:
+            reason += f" and is kept as {kept.file}. {kept.outcome}"
+        return self._storage_error(reason, advice="Try again.")
+
+    def _set_aside(self, reason: str) -> SetAside | None:
+        """What is kept of the file; None when another process was faster."""
         with self._alone():
             if _identity(self.path) != self._identity:
                 return None
-            name = f"{self.path}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
-            names = (f"{name}-{number}" if number else name for number in itertools.count())
-            aside = next(name for name in names if not os.path.lexists(name))
-            for suffix in _SIDE_FILES:
-                with contextlib.suppress(FileNotFoundError):
-                    os.rename(self.path + suffix, aside + suffix)
-            return aside
+            set_aside.begin(self.path, reason)
+            return set_aside.finish(self.path, SqliteJournal, self._wait_for_writers)
 
-    def _storage_error(self, reason: str, advice: str = "") -> StorageError:
+    def _wait_for_writers(self) -> None:
+        """Wait until those have committed who began before the file was moved; later ones see that it was."""
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.execute("ROLLBACK")
+
+    def _storage_error(self, reason: str, code: int = 0, *, advice: str = "") -> StorageError:
+        advice = advice or _ADVICE.get(code & 0xFF, "Check its disk." if code else "")
         told = f"The journal of runs, {self.path}, cannot be used: {reason}. {advice}".rstrip()
-        return StorageError(told, path=self.path, details=told)
+        return _KINDS.get(code & 0xFF, StorageError)(told, path=self.path, details=told)
+
+
+class _Damage(sqlite3.DatabaseError):
+    """Damage that SQLite itself would not see."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+class _Undone(Exception):
+    """Takes back a write that was only tried."""
+
+
+def _connect_to_read(path: str) -> sqlite3.Connection:
+    """A connection that changes nothing and leaves no files behind.
+
+    A file without a log is read as it is: SQLite would make files beside it, which stay when it is closed.
+    """
+    how = "mode=ro" if _size(f"{path}-wal") else "immutable=1"
+    uri = f"{Path(path).as_uri()}?{how}"
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
 
 
 def _level(connection: sqlite3.Connection) -> Level:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'levels'").fetchone() is None:
-        return Level(version=version, known=len(MIGRATIONS))
-    (least,) = connection.execute("SELECT MAX(least) FROM levels").fetchone()
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    is_ours = application == APPLICATION_ID or (application == 0 and (tables >= _TABLES or not tables))
+    if not is_ours:
+        return Level(version=0, known=len(MIGRATIONS), is_foreign=True)
+    least = connection.execute("SELECT MAX(least) FROM levels").fetchone()[0] if "levels" in tables else None
     return Level(version=version, known=len(MIGRATIONS), least=least)
+
+
+def _code(problem: Exception) -> int:
+    """What SQLite calls it."""
+    if isinstance(problem, OSError):
+        return _AS_SQLITE.get(problem.errno or 0, sqlite3.SQLITE_CANTOPEN)
+    if isinstance(problem, UnicodeDecodeError):  # the names of its tables
+        return sqlite3.SQLITE_CORRUPT
+    return int(getattr(problem, "sqlite_errorcode", 0))
+
+
+def _reason(problem: Exception) -> str:
+    return str(problem.strerror) if isinstance(problem, OSError) else str(problem)
+
+
+def _may_write(path: str) -> bool:
+    return os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK | os.X_OK)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 def _has_room(directory: str) -> bool:
@@ -256,15 +460,6 @@ def _has_room(directory: str) -> bool:
     while not os.path.lexists(directory):
         directory = os.path.dirname(directory)
     return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
-
-
-def _sync_directory(path: str) -> None:
-    """Have the names in the directory of a file on the disk."""
-    directory = os.open(os.path.dirname(path), os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _identity(path: str) -> object:

@@ -18,11 +18,11 @@ from workflowlookup.core.events import Record
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Context
-from workflowlookup.errors import Forbidden, RunStateError, StorageError, WorkflowLookupError
+from workflowlookup.errors import Forbidden, RunNotFound, RunStateError, StorageError, WorkflowLookupError
 from workflowlookup.library.catalog import Catalog, Entry, Snapshot, Source
 from workflowlookup.library.directory import Listing
-from workflowlookup.runs.journal import Query, Summary
-from workflowlookup.runs.service import Runs, Watch, not_found
+from workflowlookup.runs.journal import Query, SetAside, Summary
+from workflowlookup.runs.service import Runs, Watch
 from workflowlookup.tools.registry import Services, WorkflowTools
 
 MOST_REMEMBERED: Final = 10_000
@@ -141,7 +141,7 @@ class ScopedRuns(Runs):
         """The id of the workflow of a run. Raises `RunNotFound` when there is none for them."""
         workflow_id = self._runs.workflow_of(run_id)
         if workflow_id is None or not self._access.may("read", workflow_id):
-            raise not_found(run_id)
+            raise self.not_found(run_id)
         return workflow_id
 
     def _allowed(self, run_id: str, scope: str) -> None:
@@ -268,6 +268,12 @@ class ScopedRuns(Runs):
         return ScopedWatch(self._runs, self._access, listener, self._runs.watch)
 
     # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def set_aside(self) -> Sequence[SetAside]:
+        return self._runs.set_aside()
+
+    def not_found(self, run_id: str) -> RunNotFound:
+        return self._runs.not_found(run_id)
 
     def take_in(self, run_id: str, records: Sequence[Record]) -> bool:
         self._access.need_everything()

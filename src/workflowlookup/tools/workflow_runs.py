@@ -32,7 +32,8 @@ def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mappi
     found = services.runs.summaries(query)
     shown = found[:limit]
     following = {"nextCursor": encode_place(shown[-1])} if len(found) > limit else {}
-    return {"runs": [_line(summary) for summary in shown], **following, "next": _next(arguments, shown, following)}
+    guidance = " ".join((_next(arguments, shown, following), *map(str, services.runs.set_aside())))
+    return {"runs": [_line(summary) for summary in shown], **following, "next": guidance}
 
 
 def _next(arguments: Mapping[str, Any], shown: "list[Summary]", following: Mapping[str, Json]) -> str:

@@ -1,0 +1,278 @@
+"""Reads the rows of a damaged SQLite file from whichever of its pages still hold together.
+
+SQLite gives up a whole table when a page that leads to it is bad. Here every page is read by itself, the committed
+pages of the write-ahead log in place of those in the file. This knows the file format of SQLite
+(https://sqlite.org/fileformat2.html) and nothing of journals; what a row means is for the caller to find out and check.
+"""
+
+import contextlib
+import itertools
+import os
+import struct
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final, NamedTuple, Self
+
+MAGIC: Final = b"SQLite format 3\0"
+DEFAULT_PAGE_SIZE: Final = 4096
+_PAGE_SIZES: Final = frozenset(1 << power for power in range(9, 17))
+
+_INTERIOR_INDEX: Final = 2
+_LEAF_INDEX: Final = 10
+_LEAF_TABLE: Final = 13
+
+_WAL_HEADER: Final = 32
+_FRAME_HEADER: Final = 24
+_WAL_MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}
+"""The byte order of its checksums."""
+
+_CONSTANTS: Final = {0: None, 8: 0, 9: 1}
+_INTEGER_SIZES: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+_DAMAGE: Final = (IndexError, ValueError, struct.error, OverflowError)
+"""What reading bytes that are not what they should be ends in."""
+
+
+class Row(NamedTuple):
+    """A row, and whether it lay in the tree of an index, as rows of tables `WITHOUT ROWID` do."""
+
+    is_index: bool
+    values: tuple[Any, ...]
+
+
+class Log:
+    """The write-ahead log of a SQLite file: the latest committed version of each page that is in it.
+
+    Reads the log and not the file itself: to open and close that would give up the locks that this process has on it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.page_size: int | None = None
+        self.page_count: int | None = None
+        """Of the file, after the last transaction."""
+        self.is_damaged = False
+        """Whether there are frames that are not what was written, before others that are."""
+        self._offsets: dict[int, int] = {}
+        self._file: BinaryIO | None = None
+        with contextlib.suppress(FileNotFoundError):
+            self._file = open(f"{path}-wal", "rb")  # noqa: SIM115 - closed by `close`
+            self._read(self._file)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def page(self, number: int) -> bytes | None:
+        if self._file is None or self.page_size is None or number not in self._offsets:
+            return None
+        self._file.seek(self._offsets[number])
+        return self._file.read(self.page_size)
+
+    def _read(self, file: BinaryIO) -> None:
+        header = file.read(_WAL_HEADER)
+        if len(header) < _WAL_HEADER or _u32(header, 0) not in _WAL_MAGIC or _u32(header, 8) not in _PAGE_SIZES:
+            return
+        order, self.page_size = _WAL_MAGIC[_u32(header, 0)], _u32(header, 8)
+        salt, seed = header[16:24], header[24:32]
+        written: dict[int, int] = {}
+        commits_after_gap = -1  # no gap yet
+        for at in itertools.count(_WAL_HEADER, _FRAME_HEADER + self.page_size):
+            file.seek(at)
+            frame = file.read(_FRAME_HEADER + self.page_size)
+            if len(frame) < _FRAME_HEADER + self.page_size:
+                return
+            # Each checksum goes on from that of the frame before, so a frame after a bad one can still be verified.
+            is_valid = frame[8:16] == salt and _checksum(seed, frame, order) == frame[16:24]
+            seed = frame[16:24]
+            if not is_valid:
+                commits_after_gap = max(commits_after_gap, 0)
+                continue
+            written[_u32(frame, 0)] = at + _FRAME_HEADER
+            if count := _u32(frame, 4):  # the last frame of a transaction
+                commits_after_gap += commits_after_gap >= 0
+                if commits_after_gap == 1:  # perhaps it was never whole, and then nothing was stored after it
+                    continue
+                self._offsets.update(written)
+                self.page_count = count
+                self.is_damaged = commits_after_gap > 1
+
+
+class Pages:
+    """The pages of a SQLite file, those in its write-ahead log in place of older ones."""
+
+    def __init__(self, path: str) -> None:
+        self._log = Log(path)
+        self._file = open(path, "rb")  # noqa: SIM115 - closed by `__exit__`
+        header = self._file.read(100)
+        self._size = _page_size(header) or self._log.page_size or DEFAULT_PAGE_SIZE
+        self._count = self._log.page_count or -(-os.fstat(self._file.fileno()).st_size // self._size)
+        first = self._page(1)
+        has_header = first.startswith(MAGIC)
+        self._usable = self._size - (first[20] if has_header else 0)
+        self._free = frozenset(self._free_pages(first)) if has_header else frozenset[int]()
+
+    @property
+    def is_log_damaged(self) -> bool:
+        return self._log.is_damaged
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._log.close()
+
+    def rows(self) -> Iterator[Row]:
+        """The rows on all pages that are in use, as far as they can be read."""
+        for number in range(1, self._count + 1):
+            if number not in self._free:
+                yield from self._rows_on(number)
+
+    def _page(self, number: int) -> bytes:
+        logged = self._log.page(number)
+        if logged is not None and len(logged) == self._size:
+            return logged
+        self._file.seek((number - 1) * self._size)
+        return self._file.read(self._size).ljust(self._size, b"\0")
+
+    def _free_pages(self, first: bytes) -> Iterator[int]:
+        """What was deleted is still on pages that are free, and must not come back."""
+        trunk, seen = _u32(first, 32), set[int]()
+        while 0 < trunk <= self._count and trunk not in seen:
+            seen.add(trunk)
+            yield trunk
+            page = self._page(trunk)
+            leaves = min(_u32(page, 4), self._size // 4 - 2)
+            yield from struct.unpack_from(f">{leaves}I", page, 8)
+            trunk = _u32(page, 0)
+
+    def _rows_on(self, number: int) -> Iterator[Row]:
+        page = self._page(number)
+        start = 100 if number == 1 else 0
+        kind = page[start]
+        if kind not in (_INTERIOR_INDEX, _LEAF_INDEX, _LEAF_TABLE):
+            return
+        pointers = start + (12 if kind == _INTERIOR_INDEX else 8)
+        count = min(_u16(page, start + 3), (self._size - pointers) // 2)
+        for cell in struct.unpack_from(f">{count}H", page, pointers):
+            try:
+                yield Row(kind != _LEAF_TABLE, _record(self._payload(page, cell, kind)))
+            except _DAMAGE:
+                continue
+
+    def _payload(self, page: bytes, at: int, kind: int) -> bytes:
+        if kind == _INTERIOR_INDEX:
+            at += 4  # the page below
+        length, at = _varint(page, at)
+        if kind == _LEAF_TABLE:
+            _, at = _varint(page, at)  # the row's number
+        usable = self._usable
+        least = (usable - 12) * 32 // 255 - 23
+        most = usable - 35 if kind == _LEAF_TABLE else (usable - 12) * 64 // 255 - 23
+        if length <= most:
+            return _exactly(page[at : at + length], length)
+        if length > self._count * self._size:
+            raise ValueError(length)
+        local = least + (length - least) % (usable - 4)
+        local = local if local <= most else least
+        parts, left = [_exactly(page[at : at + local], local)], length - local
+        following = _u32(page, at + local)
+        while left > 0:
+            if not 0 < following <= self._count:
+                raise ValueError(following)
+            page = self._page(following)
+            parts.append(page[4 : 4 + min(left, usable - 4)])
+            left -= usable - 4
+            following = _u32(page, 0)
+        return b"".join(parts)
+
+
+def count_logged(path: str) -> int:
+    """How many frames the write-ahead log of a file has up to its last commit, by their headers alone."""
+    last = 0
+    try:
+        with open(f"{path}-wal", "rb", buffering=0) as wal:
+            header = wal.read(_WAL_HEADER)
+            if len(header) < _WAL_HEADER:
+                return 0
+            step = _FRAME_HEADER + _u32(header, 8)
+            for number in itertools.count():
+                wal.seek(_WAL_HEADER + number * step)
+                frame = wal.read(16)
+                if len(frame) < 16:
+                    break
+                if frame[8:16] == header[16:24] and _u32(frame, 4):
+                    last = number + 1
+    except FileNotFoundError:
+        pass
+    return last
+
+
+def _record(payload: bytes) -> tuple[Any, ...]:
+    end, at = _varint(payload, 0)
+    body = end
+    if end > len(payload):
+        raise ValueError(end)
+    values = []
+    while at < end:
+        kind, at = _varint(payload, at)
+        value, body = _value(payload, body, kind)
+        values.append(value)
+    return tuple(values)
+
+
+def _value(payload: bytes, at: int, kind: int) -> tuple[Any, int]:
+    """A value of a serial type, and where the next one begins."""
+    if kind in _INTEGER_SIZES:
+        size = _INTEGER_SIZES[kind]
+        return int.from_bytes(_exactly(payload[at : at + size], size), "big", signed=True), at + size
+    if kind == 7:  # floating point
+        return struct.unpack_from(">d", payload, at)[0], at + 8
+    if kind in _CONSTANTS:
+        return _CONSTANTS[kind], at
+    if kind < 12:  # reserved
+        raise ValueError(kind)
+    size = (kind - 12) // 2
+    content = _exactly(payload[at : at + size], size)
+    return content.decode() if kind % 2 else content, at + size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for byte in data[at : at + 8]:
+        at += 1
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:  # the last byte
+            return value, at
+    return value << 8 | data[at], at + 1
+
+
+def _exactly(data: bytes, length: int) -> bytes:
+    if len(data) != length:
+        raise ValueError(length)
+    return data
+
+
+def _u16(data: bytes, at: int) -> int:
+    return int(struct.unpack_from(">H", data, at)[0])
+
+
+def _u32(data: bytes, at: int) -> int:
+    return int(struct.unpack_from(">I", data, at)[0])
+
+
+def _page_size(header: bytes) -> int | None:
+    """What the header of a file says; None when it is not one."""
+    if len(header) < 100 or not header.startswith(MAGIC):  # the size of the header
+        return None
+    size = _u16(header, 16)
+    size = 65_536 if size == 1 else size
+    return size if size in _PAGE_SIZES else None
+
+
+def _checksum(seed: bytes, frame: bytes, order: str) -> bytes:
+    """Of a frame of the log: the first 8 bytes of its header and the page."""
+    first, second = struct.unpack(">2I", seed)
+    words = struct.unpack(f"{order}{(len(frame) - _FRAME_HEADER) // 4 + 2}I", frame[:8] + frame[_FRAME_HEADER:])
+    for one, other in zip(words[::2], words[1::2], strict=True):
+        first = (first + one + second) & 0xFFFFFFFF
+        second = (second + other + first) & 0xFFFFFFFF
+    return struct.pack(">2I", first, second)

@@ -1,0 +1,116 @@
+"""A damaged journal at the command line: what was saved is there, what was set aside is named, and `doctor` sees it."""
+
+import contextlib
+import json
+import os
+import sqlite3
+
+import pytest
+from commands import BOUND
+
+from make import document, step
+from workflowlookup.core.building import build
+from workflowlookup.runs.service import Runs
+from workflowlookup.runs.sqlite import SqliteJournal
+
+PAGE = 4096
+
+
+@pytest.fixture
+def journal(cli):
+    """A journal with twelve runs, half of them completed."""
+    path = cli.directory / "data" / "runs.sqlite"
+    runs = Runs(SqliteJournal(str(path)))
+    for number in range(12):
+        run = runs.start(build(document(step("only"), identifier="work")), {}, {}, run_id=f"run-{number:02}")
+        if number % 2:
+            runs.submit(run.id, "only", "done " * 500, {})
+    runs.close()
+    return path
+
+
+def spoil(path, number=1):
+    with open(path, "r+b") as file:
+        file.seek((number - 1) * PAGE)
+        file.write(b"\xa5" * PAGE)
+
+
+def asides(path):
+    return sorted(path.parent.glob("runs.sqlite.corrupt-*[0-9]"))
+
+
+def problems(cli, journal, **options):
+    return json.loads(cli("doctor", "--json", "--journal", str(journal), **options).stdout)["problems"]
+
+
+def test_after_a_bad_page_the_runs_are_listed_and_the_file_is_named_by_every_command(cli, journal):
+    spoil(journal)
+    place = ("--journal", str(journal))
+    first = cli("runs", *place)
+    (aside,) = asides(journal)
+    assert (first.returncode, "12 of 12 runs were saved into a new journal" in first.stderr) == (1, True)
+
+    for _ in range(2):
+        listed = cli("runs", *place)
+        assert listed.stdout.count("run-") == 12
+        assert f"damaged journal was set aside as {aside}: 12 of 12 runs were saved" in listed.stderr
+        for words in (("run", "show", "none"), ("why", "none"), ("export", "none"), ("cancel", "none")):
+            missing = cli(*words, *place)
+            assert f"set aside as {aside}" in missing.stderr, words
+        (problem,) = problems(cli, journal)
+        assert f"set aside as {aside}" in problem["problem"]
+
+
+def test_doctor_finds_damage_that_nobody_met_and_changes_nothing(cli, journal):
+    with contextlib.closing(sqlite3.connect(journal)) as connection:
+        ((page,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs_by_deadline'").fetchall()
+    spoil(journal, page)
+    before = journal.read_bytes()
+
+    (problem,) = problems(cli, journal)
+
+    assert problem["problem"].startswith(f"The journal of runs, {journal}, is damaged: ")
+    assert problem["remedy"].startswith("`workflowlookup db salvage` sets it aside and saves what can be read.")
+    assert (journal.read_bytes(), asides(journal)) == (before, [])
+
+    saved = cli("db", "salvage", "--journal", str(journal))
+    assert saved.returncode == 0
+    assert "12 of 12 runs were saved into a new journal" in saved.stdout
+    assert len(asides(journal)) == 1
+    again = cli("db", "salvage", "--journal", str(journal))
+    assert (again.returncode, again.stdout) == (0, "No damage was found, and nothing was done.\n")
+
+
+def test_doctor_finds_a_journal_that_cannot_be_written(cli, journal):
+    assert problems(cli, journal) == []
+    os.chmod(journal, 0o400)
+
+    (problem,) = problems(cli, journal, program=BOUND)
+
+    assert "it is read-only. Make the file and its directory writable" in problem["problem"]
+    assert "what is stored can be read" in problem["remedy"]
+
+
+def test_doctor_says_that_a_file_is_of_another_program_and_touches_nothing(cli):
+    path = cli.directory / "other.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE customers (name TEXT)")
+    before = path.read_bytes()
+
+    (problem,) = problems(cli, path)
+    checked = cli("db", "check", "--json", "--journal", str(path))
+    refused = [cli(*words, "--journal", str(path)) for words in (("runs",), ("db", "salvage"), ("db", "upgrade"))]
+
+    assert "it is a SQLite file of another program" in problem["problem"]
+    assert json.loads(checked.stdout)["state"] == "foreign"
+    assert [done.returncode for done in refused] == [1, 1, 1]
+    assert (path.read_bytes(), os.listdir(cli.directory).count("other.sqlite-wal"), asides(path)) == (before, 0, [])
+
+
+def test_doctor_sees_an_empty_file_beside_a_log(cli, journal):
+    (journal.parent / "runs.sqlite-wal").write_bytes(b"x" * 10_000)
+    os.truncate(journal, 0)
+
+    (problem,) = problems(cli, journal)
+
+    assert "the file is empty, and its write-ahead log is not" in problem["problem"]
