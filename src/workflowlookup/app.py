@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from workflowlookup.transport.shared import SharedSurface
     from workflowlookup.transport.sharing import Sharing
     from workflowlookup.transport.views import Views
+    from workflowlookup.trust import Consent
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
 REFRESH: Final = "refresh"
@@ -45,6 +46,7 @@ NAMED: Final = "tools-named"
 """What servers tell each other: look again what there is; tools have names that they had not."""
 FORM_SECRET: Final = b"the session is the secret"
 """Forms of the console are bound to the session of their viewer, which nobody else knows and every replica does."""
+BUNDLED: Final = "bundled"
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
 
 
@@ -52,7 +54,7 @@ def _bundled(settings: Settings) -> Iterator["Source"]:
     from workflowlookup.library.directory import DirectorySource  # noqa: PLC0415 - nothing is read before it is needed
 
     if settings.bundled:
-        yield DirectorySource("bundled", os.path.join(os.path.dirname(__file__), "bundled"))
+        yield DirectorySource(BUNDLED, os.path.join(os.path.dirname(__file__), "bundled"))
 
 
 def _user(settings: Settings) -> Iterator["Source"]:
@@ -93,7 +95,15 @@ def make_catalog(settings: Settings) -> "Catalog":
         for source in make(settings):
             sources.pop(source.root, None)  # named twice: the later place counts
             sources[source.root] = source
-    return Catalog(list(sources.values()))
+    return Catalog(
+        list(sources.values()),
+        origin_of=lambda entry: "" if entry.source == BUNDLED else origin_of(entry.file.path, settings),
+    )
+
+
+def origin_of(path: str, settings: Settings) -> str:
+    """The real path of a document that the project brings; empty for the user's own."""
+    return os.path.realpath(path) if settings.project_around.brings(path) else ""
 
 
 def _sqlite(place: str) -> "SqlJournal":
@@ -122,11 +132,21 @@ def make_journal(settings: Settings) -> "SqlJournal":
     return JOURNALS[scheme](settings.journal)
 
 
-def make_runs(settings: Settings) -> "Runs":
+def make_runs(settings: Settings, consent: "Consent | None" = None) -> "Runs":
     """The runs where the settings say."""
     from workflowlookup.runs.service import Runs  # noqa: PLC0415
 
-    return Runs(make_journal(settings))
+    return Runs(make_journal(settings), consent=consent or make_consent(lambda: settings))
+
+
+def make_consent(current: Callable[[], Settings]) -> "Consent":
+    """What repositories may do, by what the user has trusted and by the settings as they are now."""
+    from workflowlookup.trust import Consent  # noqa: PLC0415
+
+    def systems() -> frozenset[str]:
+        return frozenset((*current().servers, *current().providers))
+
+    return Consent(current().trust.store(), lambda: current().ignored, systems)
 
 
 def make_tokens(settings: Settings) -> "Tokens":
@@ -157,7 +177,8 @@ def make_execution(
     from workflowlookup.execution.service import Execution  # noqa: PLC0415
 
     runs = functools.partial(make_runs, settings)
-    return Execution(plan_of(settings), runs, settings.journal, ring, is_guest=is_guest)
+    consent = make_consent(lambda: settings)
+    return Execution(plan_of(settings), runs, settings.journal, ring, consent, is_guest=is_guest)
 
 
 def make_services(
@@ -212,10 +233,14 @@ class _Parts:
 
     @functools.cached_property
     def runs(self) -> "Runs":
-        runs = make_runs(self._settings)
+        runs = make_runs(self._settings, self.consent)
         if self._is_server:
             runs.listeners.append(self._follow)
         return runs
+
+    @functools.cached_property
+    def consent(self) -> "Consent":
+        return make_consent(lambda: self._live.settings)
 
     @functools.cached_property
     def execution(self) -> "Execution":

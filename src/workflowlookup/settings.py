@@ -750,8 +750,6 @@ def _read_file(project: Project, path: str, *, is_named: bool) -> _Layer | None:
         raise SettingsError(f"{path}: {problem.strerror}") from problem
     except ValueError as problem:  # also for an integer of more than 4,300 digits
         raise SettingsError(f"{path} is not TOML: {problem}") from problem
-    except RecursionError:
-        raise SettingsError(f"{path} is nested too deeply") from None
     unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys())
     if unknown:
         raise SettingsError(

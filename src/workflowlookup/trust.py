@@ -12,7 +12,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -278,13 +279,23 @@ def _write(path: str, data: bytes) -> None:
 class Consent:
     """What the steps of workflows may do, asked where it is done. The user's own workflows have no origin."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self,
+        store: Store,
+        ignored: Callable[[], Sequence[Entry]] = tuple,
+        systems: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        """`ignored`: the entries of settings that do not count; `systems`: the servers and providers that do."""
         self.store = store
+        self.ignored = ignored
+        self._systems = systems
 
     def missing(self, origin: str, document: Mapping[str, Any]) -> list[Entry]:
-        """The entries of a workflow that would run and are not trusted."""
-        entries = step_entries(origin, document) if origin else []
-        return [entry for entry in entries if self.store.pins(entry) is None]
+        """What a workflow would do and nobody trusted: its own entries, and the systems that they call."""
+        entries = step_entries(origin, document)
+        missing = [entry for entry in entries if origin and self.store.pins(entry) is None]
+        called = {str(_called(entry)) for entry in entries} - set(self._systems())
+        return [*missing, *(entry for entry in self.ignored() if entry.kind != SETTING and entry.name in called)]
 
     def refuse_untrusted(self, origin: str, document: Mapping[str, Any], step_id: str | None = None) -> None:
         """Raises `Untrusted` for a workflow, or for one of its steps, that would do what is not trusted."""
@@ -293,6 +304,19 @@ class Consent:
         if missing:
             raise untrusted(missing)
 
+    def trust(self, digests: Sequence[tuple[Entry, str]], *, by: str) -> None:
+        """Trust what a person was shown. Raises `SecurityError`, `StorageError`."""
+        self.store.trust(digests, by=by, time=int(time.time() * 1000))
+
+
+def _called(entry: Entry) -> object:
+    """The server or the provider that a call goes to."""
+    call = entry.value["call"] if entry.kind == "call" else {}
+    return call.get("server") or call.get("provider")
+
+
+IMPORTED: Final = "imported"
+"""The origin of a run that came from another journal and names no file: nothing that it calls is trusted."""
 
 NO_CONSENT: Final = Consent(Store(""))
 """Nothing that came with a repository may be done."""
@@ -301,8 +325,11 @@ NO_CONSENT: Final = Consent(Store(""))
 def untrusted(entries: Sequence[Entry]) -> Untrusted:
     """The refusal to do what nobody trusted."""
     what = ", ".join(dict.fromkeys(map(str, entries)))
+    files = [entry.file for entry in entries if entry.file != IMPORTED]
+    remedy = f"{how_to_trust(files)} An agent must not do that; tell the user."
     return Untrusted(
-        f"Not trusted, because a repository brought it: {what}. {how_to_trust(entry.file for entry in entries)} "
-        "An agent must not do that; tell the user.",
+        f"Not trusted, because it came with a repository: {what}. {remedy}"
+        if files
+        else f"Not trusted, because the run was imported: {what}. Start the workflow here with workflow_start.",
         untrusted=[{"file": entry.file, "kind": entry.kind, "name": entry.name} for entry in entries],
     )

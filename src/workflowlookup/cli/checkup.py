@@ -18,15 +18,16 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup import __version__
-from workflowlookup.app import make_catalog, make_journal
+from workflowlookup.app import make_catalog, make_consent, make_journal
 from workflowlookup.cli.checkup_tools import ToolsReport, examine_tools, tools_problems
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
 from workflowlookup.cli.records import Problem, Record
-from workflowlookup.errors import StorageError
+from workflowlookup.errors import StorageError, WorkflowLookupError
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.settings import SETTINGS, Settings, without_password
+from workflowlookup.trust import how_to_trust
 
 PATIENCE: Final = 30.0
 """Seconds that the self-test waits for the server."""
@@ -124,6 +125,7 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
         self_test=self_test,
         problems=(
             *_settings_problems(options),
+            *_trust_problems(catalog, settings),
             *journal_problems,
             *_library_problems(catalog, settings),
             *_shadow_problems(shadowed),
@@ -139,6 +141,26 @@ def _settings_problems(options: argparse.Namespace) -> Iterator[Problem]:
     problem = getattr(options, "settings_problem", None)
     if problem:
         yield Problem(problem=problem, remedy="Mend or remove the setting: until then the server does not start")
+
+
+def _trust_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
+    """What a repository brings and nobody trusted."""
+    consent = make_consent(lambda: settings)
+    entries = list(settings.ignored)
+    for summary in catalog.snapshot().summaries:
+        try:
+            workflow = catalog.get(summary.id)
+        except WorkflowLookupError:  # told with the library
+            continue
+        entries += consent.missing(workflow.origin, workflow.document) if workflow.origin else ()
+    if entries and (fault := consent.store.fault()):
+        yield Problem(problem=f"{fault}.", remedy="Look at the file; remove it to begin again.")
+    for number, entry in enumerate(entries):
+        if entry not in entries[:number]:
+            yield Problem(
+                problem=f"{shown_path(entry.file)} has a {entry}, which is ignored because it is not trusted.",
+                remedy=how_to_trust([shown_path(entry.file)]),
+            )
 
 
 def _journal_problems(settings: Settings) -> Iterator[Problem]:

@@ -44,6 +44,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "import": ("import_", "take in runs that were exported"),
     "purge": ("purge", "forget finished runs that are old"),
     "token": ("token", "make, list and revoke tokens for a server that others reach"),
+    "trust": ("trust", "look at what a repository would run, and allow it or not"),
     "db": ("db", "check the tables that runs are kept in, or bring them up to date"),
     "graph": ("graph", "draw the flow of a workflow: tree, Mermaid or SVG"),
     "diff": ("diff", "show what changed between two versions of a workflow"),

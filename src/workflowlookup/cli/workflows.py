@@ -8,7 +8,7 @@ import os
 import subprocess
 from typing import Final
 
-from workflowlookup.app import make_catalog
+from workflowlookup.app import make_catalog, origin_of
 from workflowlookup.core.building import build
 from workflowlookup.core.model import Workflow
 from workflowlookup.errors import InvalidWorkflow, StorageError, WorkflowNotFound
@@ -22,9 +22,9 @@ def open_workflow(name: str, settings: Settings) -> Workflow:
     """The workflow that is meant. Raises `WorkflowNotFound`, or what is wrong with its document."""
     path, _, revision = name.rpartition("@")
     if path.endswith(DOCUMENT_SUFFIXES) and not os.path.exists(name):
-        return _parse(_from_git(path, revision), path)
+        return _parse(_from_git(path, revision), path, settings)
     if name.endswith(DOCUMENT_SUFFIXES) or os.path.basename(name) != name:
-        return _parse(read_bytes(name, os.path.dirname(os.path.realpath(name)))[0], name)
+        return _parse(read_bytes(name, os.path.dirname(os.path.realpath(name)))[0], name, settings)
     catalog = make_catalog(settings)
     try:
         workflow = catalog.get(path or name)
@@ -33,7 +33,7 @@ def open_workflow(name: str, settings: Settings) -> Workflow:
     if not path:
         return workflow
     file = catalog.snapshot().entries[path].file.path
-    return _parse(_from_git(file, revision), file)
+    return _parse(_from_git(file, revision), file, settings)
 
 
 def _instead(name: str, settings: Settings) -> str:
@@ -44,12 +44,12 @@ def _instead(name: str, settings: Settings) -> str:
     return "Call workflow_list to see every id."
 
 
-def _parse(data: bytes, path: str) -> Workflow:
+def _parse(data: bytes, path: str, settings: Settings) -> Workflow:
     if not path.endswith(DOCUMENT_SUFFIXES):
         raise InvalidWorkflow(f"{path}: a document has a name that ends in {', '.join(DOCUMENT_SUFFIXES)}.", file=path)
     document = parse_document(data, path)
     summarise(document, path)
-    return build(document)
+    return build(document, origin_of(path, settings))
 
 
 def _from_git(path: str, revision: str) -> bytes:

@@ -96,7 +96,9 @@ def begin(  # noqa: PLR0913 - all that a run begins with
     variables = {**given, **context}
     _refuse_context(workflow, {}, variables)
     document, digest = kept_document(workflow)
-    started = Started(hash=digest, document=document, input=given, context=variables, timeout=timeout)
+    started = Started(
+        hash=digest, document=document, input=given, context=variables, timeout=timeout, origin=workflow.origin
+    )
     record = Record(sequence=1, time=at.time, by=at.by, event=started)
     draft = Draft(fold(run_id, [record]), at)
     draft.records.append(record)

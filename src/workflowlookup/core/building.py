@@ -31,8 +31,8 @@ MOST_DECIDING: Final = 6
 """How many conditions of a step may decide what the agent is told, for each outcome to be kept ready."""
 
 
-def build(document: Mapping[str, Json]) -> Workflow:
-    """The workflow that a sound document means."""
+def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
+    """The workflow that a sound document means; `origin` is its file when a repository brought it."""
     top_level = {step["id"]: step for step in document["steps"]}
     referenced = {step["body"] for _, step in walk_steps(document["steps"]) if isinstance(step.get("body"), str)}
     steps: dict[str, Step] = {}
@@ -44,6 +44,7 @@ def build(document: Mapping[str, Json]) -> Workflow:
         version=document.get("version", DEFAULT_VERSION),
         category=document.get("category", DEFAULT_CATEGORY),
         document=document,
+        origin=origin,
         flow=flow,
         steps=steps,
         enclosing=dict(_enclosing(flow, ())),

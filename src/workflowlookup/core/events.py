@@ -46,6 +46,9 @@ class Started(_Event, frozen=True, kw_only=True):
     """All variables at the start, those of the input included."""
     timeout: float | None = None
     """Seconds for the whole run, by the one who started it."""
+    origin: str = ""
+    """The file of the document when a repository brought it: what its calls need trust by. Empty for the user's own
+    documents, and in journals that are older than trust."""
 
 
 class StepOffered(_Event, frozen=True, kw_only=True):

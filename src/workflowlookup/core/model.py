@@ -259,6 +259,8 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     producers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By variable: the first step that produces it."""
     has_contract: bool = False
+    origin: str = ""
+    """The real path of the document when a repository brought it; empty for the user's own, and for other systems'."""
     memo: dict[Any, Any] = msgspec.field(default_factory=dict)
     """What others have worked out about this workflow and keep for as long as it lives."""
 

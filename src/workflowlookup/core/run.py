@@ -214,6 +214,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     remotes: PersistentMap[str, str] = PersistentMap()
     """By step: the id of the last run that another system has begun for it."""
     timeout: float | None = None
+    origin: str = ""
+    """As in `Started`."""
     end: Failed | EndUnknown | Cancelled | None = None
 
     @property
@@ -337,6 +339,7 @@ def _begin(run_id: str, record: Record | None) -> Run:
         sequence=1,
         state=TRANSITIONS[_QUEUED][Started][0],
         timeout=event.timeout,
+        origin=event.origin,
     )
 
 

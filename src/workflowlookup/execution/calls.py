@@ -19,11 +19,12 @@ from workflowlookup.core.model import ToolCall, WorkflowCall
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Json
-from workflowlookup.errors import NotSupported, ProviderAway
+from workflowlookup.errors import NotSupported, ProviderAway, Untrusted
 from workflowlookup.execution.turns import Turns
 from workflowlookup.providers.provider import OnProgress, Provider, ProviderError, RemoteStatus
 from workflowlookup.providers.states import RemoteState
 from workflowlookup.providers.upstream import Stopped, Upstreams
+from workflowlookup.trust import NO_CONSENT, Consent
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,11 @@ class Unknown(Exception):
 class Calls:
     """What is called, and how. For the worker's loop."""
 
-    def __init__(self, upstreams: Upstreams, provider_of: Callable[[str], Provider | None]) -> None:
+    def __init__(
+        self, upstreams: Upstreams, provider_of: Callable[[str], Provider | None], consent: Consent = NO_CONSENT
+    ) -> None:
+        """`consent` is asked for every call, so that none is made that a repository brought and nobody trusted."""
+        self._consent = consent
         self._upstreams = upstreams
         self._provider_of = provider_of
         self._limits: dict[str, Turns] = {}
@@ -91,6 +96,8 @@ class Calls:
 
         `is_repeated`: it had been begun before, by somebody who did not come to its end.
         """
+        if refusal := self._refusal(run):
+            raise Failure(refusal, is_final=True)
         call = run.step.call
         arguments = call_arguments(run)
         key = run.calling.key if run.calling else ""
@@ -123,6 +130,14 @@ class Calls:
         provider = self._provider_of(call.provider) if isinstance(call, WorkflowCall) else None
         return not isinstance(call, WorkflowCall) or (provider is not None and provider.idempotent)
 
+    def _refusal(self, run: Run) -> str:
+        """Why the current call of a run must not be made; empty when it may."""
+        try:
+            self._consent.refuse_untrusted(run.origin, run.workflow.document, run.step.id)
+        except Untrusted as refusal:
+            return refusal.remedy
+        return ""
+
     async def stop(self, run: Run, remote_id: str = "") -> Stopped:
         """Stop what runs beneath a call that was just cancelled here."""
         call = run.step.call
@@ -139,6 +154,8 @@ class Calls:
 
     async def stop_orphan(self, run: Run) -> Stopped:
         """Stop what may run beneath a call whose driver is gone."""
+        if refusal := self._refusal(run):
+            return Stopped(stopped=False, told=f"nothing is stopped for it. {refusal}")
         call = run.step.call
         remote_id = run.calling.remote_id if run.calling else ""
         if isinstance(call, WorkflowCall) and remote_id:

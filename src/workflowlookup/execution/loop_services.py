@@ -21,6 +21,7 @@ from workflowlookup.providers.kinds import make_provider
 from workflowlookup.providers.provider import Provider
 from workflowlookup.providers.upstream import Upstreams
 from workflowlookup.runs.service import Runs
+from workflowlookup.trust import Consent
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +43,13 @@ MAX_STOPPING: Final = 8
 class LoopServices:
     """For one loop, on which it is made."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that lives on it
         self,
         plan: Plan,
         make_runs: Callable[[], Runs],
         place: str,
         ring: Callable[[], None],
+        consent: Consent,
         *,
         is_guest: bool = False,
     ) -> None:
@@ -59,7 +61,7 @@ class LoopServices:
         self.upstreams = Upstreams(plan.servers)
         self._providers: dict[str, Provider] = {}
         self._turns = Turns(plan.max_concurrent)
-        self._driver = Driver(self._runs, Calls(self.upstreams, self.provider), self._turns, ring)
+        self._driver = Driver(self._runs, Calls(self.upstreams, self.provider, consent), self._turns, ring)
         self._discovery = Discovery(ring)
         self._engine: Engine | None = None
         self._opening = asyncio.Lock()

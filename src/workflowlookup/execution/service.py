@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from workflowlookup.execution.loop_services import LoopServices
     from workflowlookup.providers.discovery import Discovered
     from workflowlookup.runs.service import Runs
+    from workflowlookup.trust import Consent
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +34,13 @@ NOTHING_YET: "Final[Mapping[str, Discovered]]" = {}
 class Execution:
     """What runs need the server for. For one thread, which is not the worker's."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that its work needs
         self,
         plan: Plan,
         make_runs: "Callable[[], Runs]",
         place: str,
         ring: Callable[[], None],
+        consent: "Consent | None" = None,
         *,
         is_guest: bool = False,
     ) -> None:
@@ -48,6 +50,7 @@ class Execution:
         self._make_runs = make_runs
         self._place = place
         self._ring = ring
+        self._consent = consent
         self._progress: dict[str, Progress] = {}
         self._services: LoopServices | None = None
         """Once it is there; only what is said to be for any thread may be asked of it here."""
@@ -56,8 +59,10 @@ class Execution:
 
     def _make_services(self) -> "LoopServices":
         from workflowlookup.execution.loop_services import LoopServices  # noqa: PLC0415 - on the worker's thread
+        from workflowlookup.trust import NO_CONSENT  # noqa: PLC0415
 
-        services = LoopServices(self._plan, self._make_runs, self._place, self._ring, is_guest=self._is_guest)
+        consent = self._consent or NO_CONSENT
+        services = LoopServices(self._plan, self._make_runs, self._place, self._ring, consent, is_guest=self._is_guest)
         self._progress = services.progress
         self._services = services
         return services

@@ -66,8 +66,16 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 class Catalog:
     """Answers what workflows there are, as of now."""
 
-    def __init__(self, sources: Sequence[Source], changes: Callable[[], Changes] = best_changes) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        changes: Callable[[], Changes] = best_changes,
+        *,
+        origin_of: Callable[[Entry], str] = lambda _: "",
+    ) -> None:
+        """`origin_of`: the real path of a document that a repository brought; empty for the user's own."""
         self.sources = tuple(sources)
+        self._origin_of = origin_of
         self._make_changes = changes
         self._changes: Changes | None = None
         self._identities: list[object] = []
@@ -122,11 +130,11 @@ class Catalog:
         data, signature = read_bytes(path, entry.root)
         document = parse_document(data, path)
         if signature == entry.file.signature:
-            workflow = build(document)
+            workflow = build(document, self._origin_of(entry))
             self._keep(workflow_id, entry.file, workflow)
             return workflow
         if summarise(document, path).id == workflow_id:  # written to since the look at it: what was read counts
-            return build(document)
+            return build(document, self._origin_of(entry))
         raise self._not_found(workflow_id)
 
     def _keep(self, workflow_id: str, file: Loaded, workflow: "Workflow") -> None:

@@ -503,7 +503,7 @@ def process_files(entry: Mapping[str, Any], directory: str, root: str, environme
     named = [command] if os.sep in command else [os.path.join(place, command) for place in places if command]
     for word in (*words, *variables.values()):
         named += [word, *re.split(r"[=\s:,;'\"]+", word)]
-    paths = (os.path.join(base, name) for name in named if name and "\0" not in name)
+    paths = (os.path.join(base, name.removeprefix("./")) for name in named if name and "\0" not in name)
     return {path for path in paths if os.path.isfile(path) and touches(path, root)}
 
 

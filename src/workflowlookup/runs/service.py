@@ -23,6 +23,7 @@ from workflowlookup.errors import InvalidParams, RunDamaged, RunNotFound, RunSta
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.foreign import refuse_foreign
 from workflowlookup.runs.journal import Conflict, Journal, Mark, NoRoom, Query, ReadOnly, SetAside, Summary, summarise
+from workflowlookup.trust import IMPORTED, NO_CONSENT, Consent
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +47,16 @@ class Runs:
     """The runs of one journal."""
 
     def __init__(
-        self, journal: Journal, *, clock: Callable[[], int] = now, new_id: Callable[[], str] = _new_id
+        self,
+        journal: Journal,
+        *,
+        clock: Callable[[], int] = now,
+        new_id: Callable[[], str] = _new_id,
+        consent: Consent = NO_CONSENT,
     ) -> None:
+        """`consent`: what workflows that repositories brought may do; by default nothing."""
         self.journal = journal
+        self.consent = consent
         self._clock = clock
         self._new_id = new_id
         self._kept: dict[str, Run] = {}
@@ -71,11 +79,13 @@ class Runs:
 
         With the id of a run that was started alike: that run, as it is now.
 
-        Raises `InvalidParams` for an input or a context that does not fit, `RunStateError` for an id that is taken.
+        Raises `InvalidParams` for an input or a context that does not fit, `RunStateError` for an id that is taken,
+        `Untrusted` for a workflow that would do what a repository brought and nobody trusted.
         """
         for _ in range(MOST_TRIES):
             if run_id is not None and self.journal.head(run_id) is not None:
                 return self._started_alike(run_id, workflow, given, context)
+            self.consent.refuse_untrusted(workflow.origin, workflow.document)
             at = _moment(self._clock(), by)
             start_budget()
             draft = advance.begin(run_id or self._new_id(), workflow, given, context, at, timeout=timeout)
@@ -347,6 +357,7 @@ class Runs:
 
         Raises `InvalidParams` and `RunStateError` when it is no run, or when there is another of its id.
         """
+        records = _as_imported(records)
         if self.journal.head(run_id) is None:
             self.adopt(run_id, records)
             return True
@@ -498,6 +509,14 @@ class Watch:
     def close(self) -> None:
         """Follow no more."""
         self._runs.listeners.remove(self._note)
+
+
+def _as_imported(records: Sequence[Record]) -> list[Record]:
+    """Records from elsewhere: a document that they call their own user's is not that of the user here."""
+    if records and isinstance(started := records[0].event, Started) and not started.origin:
+        event = msgspec.structs.replace(started, origin=IMPORTED)
+        return [msgspec.structs.replace(records[0], event=event), *records[1:]]
+    return list(records)
 
 
 def _moment(time: int, by: str) -> Moment:

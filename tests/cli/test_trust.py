@@ -1,0 +1,486 @@
+"""A cloned repository and the real processes: nothing of it runs until a person trusted exactly that."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Cli
+
+from client import Server
+from execution.working import call, effects
+from make import document, step, write
+from upstream.upstreams import McpUpstream
+
+SCRIPT = '#!/bin/sh\necho ran >> "{marker}"\nexec cat >/dev/null\n'
+Serve = Callable[..., Server]
+
+
+class Clone:
+    """A cloned repository whose settings name a program of its own, and the user's own configuration."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / "project"
+        (self.directory / ".git").mkdir(parents=True)
+        self.marker = directory / "marker"
+        self.script = self.directory / "tool.sh"
+        self.script.write_text(SCRIPT.format(marker=self.marker))
+        self.script.chmod(0o755)
+        self.file = self.directory / "workflowlookup.toml"
+        self.file.write_text('[providers.tool]\nkind = "mcp"\ncommand = "./tool.sh"\n')
+        self.cli = Cli(self.directory)
+        self.store = self.cli.own / "trust.json"
+
+    def trust(self, *words: str, answer: str = "y") -> str:
+        """What a person sees who is asked, and answers."""
+        code, seen = self.cli.sit_down("trust", *words).see("[y/N]").type(f"{answer}\n").leave()
+        assert code == (0 if answer == "y" else 1), seen
+        return seen
+
+    def runs(self, seconds: float) -> bool:
+        """Whether the program ran within this time."""
+        end = time.monotonic() + seconds
+        while not self.marker.exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        ran = self.marker.exists()
+        self.marker.unlink(missing_ok=True)
+        return ran
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    return Clone(tmp_path)
+
+
+@pytest.fixture
+def serve(clone: Clone) -> Iterator[Serve]:
+    """Starts the real server in the clone, as a client would, as far as the list of tools."""
+    servers: list[Server] = []
+
+    def start(capabilities: dict[str, Any] | None = None, **environment: str) -> Server:
+        own = {"XDG_CONFIG_HOME": str(clone.cli.own.parent)}
+        servers.append(Server(clone.directory.parent, environment={**own, **environment}))
+        servers[-1].initialize(capabilities=capabilities)
+        servers[-1].request("tools/list")
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def log_of(server: Server) -> str:
+    server.close_input()
+    server.wait()
+    return server.log()
+
+
+# ── the settings of a clone ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_cloned_repository_runs_nothing_and_the_log_says_once_what_is_ignored(clone: Clone, serve: Serve) -> None:
+    server = serve()
+
+    assert not clone.runs(4)
+    server.request("tools/list")
+    lines = [line for line in log_of(server).splitlines() if "not trusted" in line]
+    assert len(lines) == 1
+    assert "provider 'tool'" in lines[0]
+    assert f"`workflowlookup trust {clone.file}`" in lines[0]
+
+
+def test_after_trust_on_the_terminal_it_runs_and_after_a_change_it_does_not(clone: Clone, serve: Serve) -> None:
+    seen = clone.trust()
+    assert '"command": "./tool.sh"' in seen
+    assert f"{clone.script}  SHA-256 " in seen
+    first = serve()
+    assert clone.runs(20)
+    first.stop()
+    clone.marker.unlink(missing_ok=True)
+
+    clone.file.write_text(clone.file.read_text() + 'args = ["--more"]\n')
+    server = serve()
+    assert not clone.runs(3)
+    assert "provider 'tool'" in log_of(server)
+
+
+def test_a_program_of_the_repository_that_changed_is_not_run(clone: Clone, serve: Serve) -> None:
+    clone.trust()
+    clone.script.write_text(clone.script.read_text() + "# and something else\n")
+
+    serve()
+
+    assert not clone.runs(3)
+
+
+def test_a_program_that_changes_while_the_server_runs_is_not_started_again(clone: Clone, serve: Serve) -> None:
+    """The settings stay as they are, so what is checked last is checked where the process is started."""
+    clone.script.write_text(clone.script.read_text().replace("exec cat >/dev/null\n", ""))
+    clone.trust()
+    server = serve(WORKFLOWLOOKUP_REFRESH_SECONDS="0.3")
+    assert clone.runs(20)
+    assert clone.runs(20), "it is asked, and so started, again and again"
+    clone.script.write_text(clone.script.read_text() + "# and something else\n")
+    time.sleep(0.5)
+    clone.marker.unlink(missing_ok=True)
+
+    assert not clone.runs(3)
+    assert "changed since it was trusted" in log_of(server)
+
+
+def test_a_program_that_is_put_before_the_trusted_one_is_not_run(clone: Clone, serve: Serve) -> None:
+    """A bare name is found by PATH, and PATH may lead into the repository."""
+    clone.script.unlink()
+    clone.file.write_text('[providers.tool]\nkind = "mcp"\ncommand = "uname"\n')
+    clone.trust()
+    path = f"{clone.directory / 'bin'}:{os.environ['PATH']}"
+    (clone.directory / "bin").mkdir()
+    planted = clone.directory / "bin" / "uname"
+    planted.write_text(SCRIPT.format(marker=clone.marker))
+    planted.chmod(0o755)
+
+    serve(PATH=path)
+
+    assert not clone.runs(3)
+
+
+def test_a_running_server_takes_up_what_is_trusted_meanwhile(clone: Clone, serve: Serve) -> None:
+    server = serve()
+    clone.trust()
+    time.sleep(1.1)
+
+    server.request("tools/list")
+
+    assert clone.runs(20)
+
+
+def test_what_is_revoked_does_not_run(clone: Clone, serve: Serve) -> None:
+    clone.trust()
+
+    done = clone.cli("trust", "--revoke")
+
+    assert done.stdout == f"No longer trusted: provider 'tool' in {clone.file}\n"
+    serve()
+    assert not clone.runs(3)
+
+
+def test_doctor_names_what_is_ignored_and_starts_nothing(clone: Clone) -> None:
+    done = clone.cli("doctor", "--json")
+
+    problems = [one for one in json.loads(done.stdout)["problems"] if "not trusted" in one["problem"]]
+    assert [one["problem"] for one in problems] == [
+        f"{clone.file} has a provider 'tool', which is ignored because it is not trusted."
+    ]
+    assert f"`workflowlookup trust {clone.file}`" in problems[0]["remedy"]
+    assert not clone.marker.exists()
+
+
+@pytest.mark.parametrize("command", ["tools", "list", "lint", "runs"])
+def test_commands_go_by_the_same_settings(clone: Clone, command: str) -> None:
+    (clone.directory / ".workflowlookup" / "workflows").mkdir(parents=True)
+
+    done = clone.cli(command)
+
+    assert done.stderr.count("ignored in") == 1
+    assert not clone.marker.exists()
+
+
+# ── side doors ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_file_named_by_a_clients_project_configuration_is_the_projects(clone: Clone) -> None:
+    """`.mcp.json` of the repository has `--config sub/other.toml`."""
+    (clone.directory / "sub").mkdir()
+    clone.file.rename(clone.directory / "sub" / "other.toml")
+
+    done = clone.cli("tools", "--config", "sub/other.toml")
+
+    assert "ignored in" in done.stderr
+    assert not clone.marker.exists()
+
+
+def test_a_file_in_a_parent_directory_of_the_repository_is_the_projects(clone: Clone, tmp_path: Path) -> None:
+    inner = Cli(clone.directory / "sub") if (clone.directory / "sub").mkdir() is None else clone.cli
+    (clone.directory / "sub" / ".workflowlookup").mkdir()
+
+    done = inner("tools", "--config", "../workflowlookup.toml", XDG_CONFIG_HOME=str(clone.cli.own.parent))
+
+    assert "ignored in" in done.stderr
+    assert not clone.marker.exists()
+
+
+def test_a_store_that_the_environment_points_into_the_project_trusts_nothing(clone: Clone, serve: Serve) -> None:
+    clone.trust()
+    inside = clone.directory / "x" / "workflowlookup"
+    inside.mkdir(parents=True)
+    (inside / "trust.json").write_bytes(clone.store.read_bytes())
+    (inside / "trust.json").chmod(0o600)
+
+    server = serve(XDG_CONFIG_HOME="x")
+    assert not clone.runs(3)
+    assert "lies in the project" in log_of(server)
+    home = clone.directory / "y" / ".config" / "workflowlookup"
+    home.mkdir(parents=True)
+    (home / "trust.json").write_bytes(clone.store.read_bytes())
+    serve(XDG_CONFIG_HOME="", HOME=str(clone.directory / "y"))
+    assert not clone.runs(3)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b'{"version": 2, "trusted": []}', b'{"trusted": [{"file": 5}]}', b"\xff" * 10, b"[" * 100_000],
+)
+def test_a_hostile_store_trusts_nothing_and_is_not_written_over(clone: Clone, content: bytes) -> None:
+    clone.store.write_bytes(content)
+    clone.store.chmod(0o600)
+
+    done = clone.cli("tools")
+    listed = clone.cli("trust", "--list")
+
+    assert "ignored in" in done.stderr
+    assert "cannot be used, so nothing is trusted" in listed.stderr
+    assert clone.store.read_bytes() == content
+
+
+def test_a_store_that_others_can_write_to_trusts_nothing(clone: Clone, serve: Serve) -> None:
+    clone.trust()
+    assert clone.store.stat().st_mode & 0o777 == 0o600
+    clone.store.chmod(0o666)
+
+    serve()
+
+    assert not clone.runs(3)
+
+
+# ── who may say it ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_a_terminal_nothing_is_trusted(clone: Clone) -> None:
+    done = clone.cli("trust", stdin=b"y\n")
+
+    assert done.returncode == 1
+    assert "there is no terminal to ask one on" in done.stderr
+    assert not clone.store.exists()
+
+
+@pytest.mark.parametrize("variable", ["CLAUDECODE", "CODEX_SANDBOX", "CURSOR_AGENT", "CURSOR_TRACE_ID", "GEMINI_CLI"])
+def test_in_an_agents_environment_nothing_is_trusted(clone: Clone, variable: str) -> None:
+    code, seen = clone.cli.sit_down("trust", **{variable: "1"}).leave()
+
+    assert code == 1
+    assert f"{variable} in the environment shows that an agent runs this command" in seen
+    assert not clone.store.exists()
+
+
+@pytest.mark.parametrize("answer", ["", "n", "yes please", "\x04"])
+def test_anything_but_a_plain_yes_is_no(clone: Clone, answer: str) -> None:
+    clone.trust(answer=answer)
+
+    assert not clone.store.exists()
+
+
+def test_what_is_typed_before_the_question_is_no_answer(clone: Clone) -> None:
+    sitting = clone.cli.sit_down("trust").type("y\ny\ny\n")
+
+    sitting.see("[y/N]").type("\n").leave()
+
+    assert not clone.store.exists()
+
+
+def test_nothing_shown_can_move_the_cursor_or_hide_itself_and_secrets_are_not_shown(clone: Clone) -> None:
+    evil = "\\u001b[2J\\u202efdp.exe"
+    clone.file.write_text(
+        f'[mcpServers.x]\ncommand = "{evil}"\nargs = ["\\u0430b"]\n'
+        'env = {API_TOKEN = "hush-hush", LD_PRELOAD = "./evil.so", GIT_ASKPASS = "./ask.sh"}\n'
+        '[mcpServers.y]\nurl = "https://me:pw@host.example/mcp?key=hush"\nheaders = {Authorization = "Bearer ${TOKEN}"}\n'
+    )
+
+    seen = clone.trust(answer="n")
+
+    assert '"command": "\\u001b[2J\\u202efdp.exe"' in seen
+    assert '"\\u0430b"' in seen
+    assert '"LD_PRELOAD": "./evil.so"' in seen
+    assert '"GIT_ASKPASS": "./ask.sh"' in seen
+    assert '"url": "https://me:…@host.example/mcp?key=…"'.encode("ascii", "backslashreplace").decode() in seen
+    assert "${TOKEN}" in seen
+    assert "hush" not in seen
+    assert "Bearer" not in seen
+
+
+def test_a_secret_that_is_not_shown_counts(clone: Clone) -> None:
+    table = '[mcpServers.x]\ncommand = "true"\nenv = {{API_TOKEN = "{0}"}}\n'
+    clone.file.write_text(table.format("one"))
+    clone.trust()
+    clone.file.write_text(table.format("two"))
+
+    listed = json.loads(clone.cli("trust", "--list", "--json").stdout)["entries"]
+
+    assert [(entry["name"], entry["state"]) for entry in listed] == [("x", "changed")]
+
+
+def test_the_list_says_what_is_trusted_and_what_is_not(clone: Clone) -> None:
+    clone.trust()
+    clone.file.write_text(clone.file.read_text() + '[mcpServers.new]\ncommand = "new"\n')
+
+    rows = json.loads(clone.cli("trust", "--list", "--json").stdout)["entries"]
+    plain = clone.cli("trust", "--list").stdout
+
+    assert [(row["kind"], row["name"], row["state"]) for row in rows] == [
+        ("mcpServers", "new", "not trusted"),
+        ("providers", "tool", "trusted"),
+    ]
+    assert "not trusted" in plain
+
+
+def test_trust_can_be_given_from_elsewhere_by_path(clone: Clone, tmp_path: Path, serve: Serve) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    away = Cli(tmp_path / "elsewhere")
+    own = {"XDG_CONFIG_HOME": str(clone.cli.own.parent)}
+
+    away.sit_down("trust", str(clone.file), **own).see("[y/N]").type("y\n").leave()
+
+    serve()
+    assert clone.runs(20)
+
+
+# ── the calls of a clone's workflows ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def calling(clone: Clone) -> McpUpstream:
+    """The user's own server `up`; the clone has a workflow that calls it, and settings that name nothing."""
+    upstream = McpUpstream(clone.directory.parent / "up")
+    (clone.cli.own / "workflowlookup.toml").write_text(upstream.toml())
+    clone.file.write_text("")
+    put(clone, {"line": "done"})
+    return upstream
+
+
+def put(clone: Clone, arguments: dict[str, Any], **fields: Any) -> Path:
+    steps = call("one", "append", arguments, step=fields)
+    return write(clone.directory / ".workflowlookup" / "workflows", document(steps, identifier="calling"))
+
+
+def start(server: Server, tool: str = "workflow_start") -> dict[str, Any]:
+    arguments = {"workflowId": "calling"} if tool == "workflow_start" else {}
+    return dict(server.request("tools/call", {"name": tool, "arguments": arguments})["result"])
+
+
+@pytest.mark.parametrize("tool", ["workflow_start", "sample_workflow"])
+def test_a_call_of_a_clones_workflow_is_refused_at_the_start(
+    clone: Clone, calling: McpUpstream, serve: Serve, tool: str
+) -> None:
+    server = serve()
+
+    refusal = start(server, tool)["structuredContent"]
+
+    assert (refusal["code"], refusal["message"]) == (-32007, "Security error")
+    file = clone.directory / ".workflowlookup" / "workflows" / "calling.json"
+    assert refusal["data"]["untrusted"] == [{"file": str(file), "kind": "call", "name": "calling/one"}]
+    assert effects(calling) == []
+
+
+def test_a_trusted_call_is_made_and_a_changed_one_is_not(clone: Clone, calling: McpUpstream, serve: Serve) -> None:
+    seen = clone.trust()
+    assert "call of step 'calling/one'" in seen
+    assert start(serve())["structuredContent"]["state"] == "completed"
+    assert effects(calling) == ["done"]
+
+    put(clone, {"line": "something else"})
+
+    assert start(serve())["structuredContent"]["code"] == -32007
+    assert effects(calling) == ["done"]
+
+
+def test_a_call_that_a_person_is_no_longer_asked_about_is_another_call(
+    clone: Clone, calling: McpUpstream, serve: Serve
+) -> None:
+    put(clone, {"line": "done"}, requireConfirmation=True)
+    clone.trust()
+    put(clone, {"line": "done"})
+
+    assert start(serve())["structuredContent"]["code"] == -32007
+    assert effects(calling) == []
+
+
+@pytest.mark.parametrize("word", ["calling", ".workflowlookup/workflows/calling.json"])
+def test_the_command_run_makes_no_such_call(clone: Clone, calling: McpUpstream, word: str) -> None:
+    done = clone.cli("run", word)
+
+    assert done.returncode == 1
+    assert "call of step 'calling/one'" in done.stderr
+    assert "workflowlookup trust" in done.stderr
+    assert effects(calling) == []
+
+
+def test_a_run_that_was_begun_before_trust_was_revoked_makes_no_call(
+    clone: Clone, calling: McpUpstream, serve: Serve
+) -> None:
+    """Checked where the call is made: by another process, of a run that had been allowed to start."""
+    steps = [step("think"), call("one", "append", {"line": "done"})]
+    write(clone.directory / ".workflowlookup" / "workflows", document(*steps, identifier="calling"))
+    clone.trust()
+    server = serve()
+    begun = start(server)["structuredContent"]
+    clone.cli("trust", "--revoke")
+
+    arguments = {"runId": begun["runId"], "stepId": "think", "output": "thought"}
+    ended = server.request("tools/call", {"name": "workflow_submit", "arguments": arguments})["result"]
+
+    assert "Not trusted, because it came with a repository: call of step 'calling/one'" in json.dumps(ended)
+    assert effects(calling) == []
+
+
+def test_an_imported_run_makes_no_call(clone: Clone, calling: McpUpstream, serve: Serve, tmp_path: Path) -> None:
+    """A repository may bring an exported run, too; whatever it says of where its document is from."""
+    own = clone.cli.own / "workflows"
+    write(own, document(step("think"), call("one", "append", {"line": "done"}), identifier="mine-only"))
+    begun = clone.cli("run", "mine-only", "--json", "--directories", str(own))
+    run_id = json.loads(begun.stdout)["runId"]
+    (tmp_path / "run.jsonl").write_text(clone.cli("export", run_id).stdout)
+    journal = str(tmp_path / "other.sqlite")
+    done = clone.cli("import", str(tmp_path / "run.jsonl"), "--journal", journal)
+    assert done.returncode == 0, done.stderr
+
+    server = serve(WORKFLOWLOOKUP_JOURNAL=journal)
+    arguments = {"runId": run_id, "stepId": "think", "output": "thought"}
+    ended = server.request("tools/call", {"name": "workflow_submit", "arguments": arguments})["result"]
+
+    assert "Not trusted, because the run was imported" in json.dumps(ended)
+    assert effects(calling) == []
+
+
+def test_the_users_own_workflow_needs_no_trust(clone: Clone, calling: McpUpstream, serve: Serve) -> None:
+    own = clone.cli.own / "workflows"
+    write(own, document(call("one", "append", {"line": "mine"}), identifier="calling"))
+
+    server = serve(WORKFLOWLOOKUP_PROJECT="false", WORKFLOWLOOKUP_DIRECTORIES=str(own))
+
+    assert start(server)["structuredContent"]["state"] == "completed"
+    assert effects(calling) == ["mine"]
+
+
+def test_a_directory_that_the_environment_names_inside_the_project_is_the_projects(
+    clone: Clone, calling: McpUpstream, serve: Serve
+) -> None:
+    write(clone.directory / "flows", document(call("one", "append", {"line": "x"}), identifier="calling"))
+
+    server = serve(WORKFLOWLOOKUP_PROJECT="false", WORKFLOW_STORAGE_PATH="flows")
+
+    assert start(server)["structuredContent"]["code"] == -32007
+    assert effects(calling) == []
+
+
+def test_a_call_of_a_server_that_is_ignored_is_refused_at_the_start(clone: Clone, serve: Serve) -> None:
+    """The user's own workflow, and the repository's server: the answer says what is missing."""
+    clone.file.write_text('[mcpServers.up]\ncommand = "./tool.sh"\n')
+    own = clone.cli.own / "workflows"
+    write(own, document(call("one", "append", {"line": "mine"}), identifier="calling"))
+
+    refusal = start(serve(WORKFLOWLOOKUP_DIRECTORIES=str(own)))["structuredContent"]
+
+    assert (refusal["code"], refusal["data"]["untrusted"][0]["name"]) == (-32007, "up")
+    assert not clone.runs(1)
