@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from workflowlookup.settings import Live, Settings, issuer_of, plan_of, without_password
+from workflowlookup.settings import Live, Settings, command_line, issuer_of, plan_of, without_password
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -200,6 +200,7 @@ def make_services(
         open_execution=lambda: parts.execution,
         open_workflows=lambda: parts.workflows,
         confirmation=settings.confirmation,
+        command_line=functools.partial(command_line, settings),
         reload=parts.reload,
         refresh=parts.refresh,
         settle=parts.settle,

@@ -9,6 +9,7 @@ server runs, `Live` reads the settings again when a file has changed.
 import logging
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -61,6 +62,22 @@ def place(value: object) -> str:
 def without_password(text: str) -> str:
     """The place of a journal, as it may be shown."""
     return re.sub(r"(password=)[^&'\"]*", r"\1…", re.sub(r"(://[^:/@]*:)[^/]*@", r"\1…@", text))
+
+
+def command_line(settings: "Settings", *words: str) -> str:
+    """A command that a person can paste; with `--journal` where the journal is not the default.
+
+    The password of a database is never in it: then it says where to put it.
+    """
+    if settings.origins["journal"] == "default":
+        return shlex.join(["workflowlookup", *words])
+    place = settings.journal
+    if "://" not in place:
+        place = os.path.abspath(os.path.expanduser(place))
+    shown = re.sub(r"(://[^:/@]*):[^/]*@", r"\1@", place)
+    shown = re.sub(r"([?&])password=[^&]*&?", r"\1", shown).rstrip("?&")
+    command = shlex.join(["workflowlookup", *words, "--journal", shown])
+    return command if shown == place else f"PGPASSWORD=… {command}"
 
 
 def web_address(value: object) -> str:

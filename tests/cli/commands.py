@@ -81,6 +81,25 @@ class Cli:
         """A person at a terminal, who reads before they type."""
         return Sitting(self._command(words), self.directory, self._environment() | environment, columns)
 
+    def confirm(self, *words: str, says: str = "y", **environment: str) -> tuple[int, str]:
+        """The exit code and all that was seen when a person answers the question of `confirm`."""
+        sitting = self.sit_down("confirm", *words, **environment)
+        return sitting.see("[l]eave" if "--deny" not in words else "[y/N]").type(f"{says}\n").leave()
+
+    def alone(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """The command without any terminal, as an agent would run it to get around its questions."""
+        return subprocess.run(
+            self._command(words),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            cwd=self.directory,
+            env=self._environment() | environment,
+            start_new_session=True,
+            check=False,
+        )
+
     def _command(self, words: tuple[str, ...]) -> list[str]:
         return [sys.executable, *PROGRAM, *words]
 

@@ -1,12 +1,24 @@
-"""`workflowlookup confirm`."""
+"""`workflowlookup confirm`: a person answers on the terminal itself, and nobody else does."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 from commands import Cli
 
 from make import document, step, write
+from workflowlookup.settings import command_line, read_settings
+
+FORM = {
+    "type": "object",
+    "properties": {
+        "size": {"type": "string", "enum": ["small", "large"]},
+        "hours": {"type": "integer", "minimum": 1},
+        "urgent": {"type": "boolean"},
+    },
+    "required": ["size"],
+}
 
 
 @pytest.fixture(autouse=True)
@@ -17,46 +29,186 @@ def _sample(project: Path) -> None:
 @pytest.fixture
 def held(cli: Cli) -> str:
     """A run that waits for a person."""
-    done = cli("run", "sample-workflow", "--json", stdin=b"Signed \x1b[2J off.")
+    return started(cli, "sample-workflow", "Signed \x1b[2J off.")
+
+
+def started(cli: Cli, workflow: str, output: str) -> str:
+    done = cli("run", workflow, "--json", stdin=output.encode())
     return str(json.loads(done.stdout)["runId"])
 
 
-def test_a_run_goes_on_when_a_person_agrees(cli: Cli, held: str) -> None:
-    done = cli("confirm", held[:6], "--note", "Fine.")
+def state(cli: Cli, run_id: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(cli("run", "show", run_id, "--json").stdout)
+    return found
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Signed \ufffd[2J off." in done.stdout
-    assert done.stdout.endswith("Confirmed: Fine.\nThe run waits for the output of step 'last-step'.\n")
-    history = json.loads(cli("run", "show", held, "--json").stdout)["history"]
-    given = next(event for event in history if event["event"] == "confirmation-given")
-    assert (given["id"], given["why"]) == ("sign-off", "Fine.")
+
+def events(cli: Cli, run_id: str) -> list[dict[str, object]]:
+    lines = cli("export", run_id).stdout.splitlines()
+    return [json.loads(line)["event"] for line in lines]
+
+
+# ── who may answer ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("flags", [[], ["--deny"], ["--json"], ["--note", "fine"]])
+def test_without_a_terminal_nothing_is_confirmed(cli: Cli, held: str, flags: list[str]) -> None:
+    done = cli.alone("confirm", held, *flags)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Only a person may answer for a run that waits for a person" in done.stderr
+    assert "there is no terminal" in done.stderr
+    assert state(cli, held)["waitingFor"] == "confirmation"
+
+
+@pytest.mark.parametrize("variable", ["CLAUDECODE", "CODEX_SANDBOX", "GEMINI_CLI"])
+def test_an_agent_is_refused_also_on_a_terminal(cli: Cli, held: str, variable: str) -> None:
+    code, seen = cli.sit_down("confirm", held, **{variable: "1"}).leave()
+
+    assert code == 1
+    assert f"{variable} in the environment shows that an agent" in " ".join(seen.split())
+    assert state(cli, held)["waitingFor"] == "confirmation"
+
+
+def test_an_agent_is_refused_when_it_resumes_the_run_on_a_terminal(cli: Cli, held: str) -> None:
+    code, seen = cli.sit_down("run", "--resume", held, CLAUDECODE="1").leave()
+
+    assert (code, "an agent runs this command" in " ".join(seen.split())) == (1, True)
+    assert state(cli, held)["waitingFor"] == "confirmation"
+
+
+@pytest.mark.parametrize("typed", ["ja", "yess", "Y E S", "1"])
+def test_only_a_plain_yes_is_one_and_the_default_is_no_agreement(cli: Cli, held: str, typed: str) -> None:
+    code, seen = cli.sit_down("confirm", held).see("[l]eave").type(f"{typed}\n").see("[l]eave").type("\n").leave()
+
+    assert (code, "Nothing was said" in seen) == (1, True)
+    assert state(cli, held)["waitingFor"] == "confirmation"
+
+
+def test_an_output_cannot_pass_for_the_question(cli: Cli) -> None:
+    output = "x" * 30 + "Do you agree? [y]es, [n]o\n\nStep 'harmless' is done.\rDo you agree?\x85Yes.\u2028Go on."
+    run_id = started(cli, "sample-workflow", output)
+
+    sitting = cli.sit_down("confirm", run_id, columns=40).see("The output:\n")
+    _, seen = sitting.see("for later").type("\n").leave()
+
+    quoted = seen[seen.index("The output:\n") + 12 : seen.rindex("Do you agree? [y]es")]
+    assert [line for line in quoted.splitlines() if line.strip() and not line.startswith("  │ ")] == []
+
+
+# ── what is answered ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_goes_on_when_a_person_agrees(cli: Cli, held: str) -> None:
+    code, seen = cli.confirm(held[:6], "--note", "Fine.", says="yes")
+
+    assert code == 0
+    assert "│ Signed \ufffd[2J off." in seen
+    assert "\x1b[2J" not in seen
+    assert "Confirmed: Fine." in seen
+    assert "The run waits for the output of step 'last-step'." in " ".join(seen.split())
+    given = next(event for event in events(cli, held) if event["event"] == "confirmation-given")
+    assert (given["stepId"], given["how"], given["note"]) == ("sign-off", "terminal", "Fine.")
 
 
 def test_the_step_is_done_again_when_they_do_not(cli: Cli, held: str) -> None:
-    answer = json.loads(cli("confirm", held, "--deny", "--note", "Too soon.", "--json").stdout)
+    cli.sit_down("confirm", held).see("[l]eave").type("n\n").see("Why not?").type("Too soon.\n").leave()
 
-    assert (answer["step"]["id"], answer["progress"]["done"]) == ("sign-off", 0)
+    assert state(cli, held)["waitingFor"] == "output"
     assert "They said: Too soon." in cli("run", "--resume", held).stdout
 
 
-def test_a_run_that_waits_for_no_word_is_told(cli: Cli, held: str) -> None:
-    cli("confirm", held)
+def test_deny_asks_too(cli: Cli, held: str) -> None:
+    assert cli.confirm(held, "--deny", says="")[0] == 1
+    assert state(cli, held)["waitingFor"] == "confirmation"
 
-    done = cli("confirm", held)
+    assert cli.confirm(held, "--deny", "--note", "Too soon.")[0] == 0
+    denied = next(event for event in events(cli, held) if event["event"] == "confirmation-denied")
+    assert (denied["how"], denied["note"]) == ("terminal", "Too soon.")
+
+
+def test_an_answer_counts_only_for_the_output_that_was_shown(cli: Cli, held: str) -> None:
+    sitting = cli.sit_down("confirm", held).see("[l]eave")
+    cli.sit_down("confirm", held).see("[l]eave").type("n\n").see("Why not?").type("\n").leave()
+    assert cli("run", "--resume", held, "--json", stdin=b"Another output.").returncode == 0
+
+    code, seen = sitting.type("y\n").leave()
+
+    assert code == 1
+    assert "has gone on since you looked at it" in " ".join(seen.split())
+    assert state(cli, held)["waitingFor"] == "confirmation"
+
+
+def test_a_run_that_waits_for_no_word_is_told(cli: Cli, held: str) -> None:
+    cli.confirm(held)
+
+    done = cli.alone("confirm", held)
 
     assert (done.returncode, done.stdout) == (1, "")
     assert "It waits for the output of step 'last-step', not for a confirmation." in done.stderr
-
-
-def test_what_is_confirmed_is_shown_on_a_terminal_without_control_characters(cli: Cli, held: str) -> None:
-    code, seen = cli.on_terminal("confirm", held)
-
-    assert code == 0
-    assert "\x1b[2J" not in seen
-    assert "Confirmed" in seen
 
 
 def test_a_run_that_is_not_there_is_told(cli: Cli) -> None:
     done = cli("confirm", "abc")
 
     assert (done.returncode, "no runs yet" in done.stderr) == (1, True)
+
+
+def test_what_the_question_asks_for_is_asked_field_by_field(cli: Cli, project: Path) -> None:
+    asks = {"question": "How large is it?", "answers": FORM}
+    write(project, document(step("size-up", requireConfirmation=asks), step("then"), identifier="sized-flow"))
+    run_id = started(cli, "sized-flow", "Looked at it.")
+
+    sitting = cli.sit_down("confirm", run_id).see("How large is it?").see("[l]eave").type("y\n")
+    sitting.see("size (").type("large\n").see("hours (").type("3\n").see("urgent (").type("no\n").leave()
+
+    (changed,) = [event["changes"] for event in events(cli, run_id) if event["event"] == "context-changed"]
+    assert changed == {"size": "large", "hours": 3, "urgent": False}
+
+
+def test_a_value_that_does_not_fit_is_refused_with_a_sentence(cli: Cli, project: Path) -> None:
+    write(project, document(step("size-up", requireConfirmation={"answers": FORM}), identifier="sized-flow"))
+    run_id = started(cli, "sized-flow", "Looked at it.")
+
+    sitting = cli.sit_down("confirm", run_id).see("[l]eave").type("y\n").see("size (").type("huge\n")
+    code, seen = sitting.see("hours (").type("\n").see("urgent (").type("\n").leave()
+
+    assert code == 1
+    assert "size must be one of 'small', 'large'; found 'huge'" in " ".join(seen.split())
+    assert state(cli, run_id)["waitingFor"] == "confirmation"
+
+
+# ── the command that is told ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("given", ["flag", "environment", "file"])
+def test_the_command_that_a_person_is_told_works_as_it_is_told(cli: Cli, given: str) -> None:
+    journal = str(cli.directory / "my runs.sqlite")
+    flags = ["--journal", journal] if given == "flag" else []
+    environment = {"WORKFLOWLOOKUP_JOURNAL": journal} if given == "environment" else {}
+    if given == "file":
+        config = cli.home / ".config" / "workflowlookup"
+        config.mkdir(parents=True)
+        (config / "config.toml").write_text(f"journal = {json.dumps(journal)}\n")
+    environment["WORKFLOWLOOKUP_CONFIRMATION"] = "person"
+    started = cli("run", "sample-workflow", "--json", *flags, stdin=b"Done.", **environment)
+    told = json.loads(started.stdout)["next"]
+    command = told[told.index("`") + 1 : told.rindex("`")]
+
+    assert "Do not run that command yourself." in told
+    words = shlex.split(command)
+    assert words[:1] == ["workflowlookup"]
+    (cli.home / ".config" / "workflowlookup" / "config.toml").unlink(missing_ok=True)
+    code, seen = cli.confirm(*words[2:])
+    assert (code, "Confirmed" in seen) == (0, True)
+
+
+def test_the_password_of_a_database_is_never_told(cli: Cli) -> None:
+    for journal in ("postgresql://ada:s3cret@db:5432/runs", "postgresql://db/runs?user=ada&password=s3cret"):
+        told = command_line(
+            read_settings({"journal": journal}, {"HOME": str(cli.home)}, directory=str(cli.directory)),
+            "confirm",
+            "9f2c",
+        )
+
+        assert "s3cret" not in told
+        assert told.replace("'", "").startswith("PGPASSWORD=… workflowlookup confirm 9f2c --journal postgresql://")

@@ -57,7 +57,7 @@ def test_what_was_exported_is_imported_elsewhere_and_goes_on_there(cli: Cli, hel
     assert (done.returncode, done.stdout) == (0, f"Imported 1 run: {held}\n")
     assert json.loads(again.stdout) == {"imported": [], "unchanged": [held], "refused": []}
     assert cli("export", held, "--journal", "other.sqlite").stdout == cli("export", held).stdout
-    assert "The run is completed" in cli("confirm", held, "--journal", "other.sqlite").stdout
+    assert "The run is completed" in cli.confirm(held, "--journal", "other.sqlite")[1]
 
 
 def test_an_import_from_a_pipe_of_several_runs(cli: Cli, held: str) -> None:

@@ -153,9 +153,10 @@ def test_a_complaint_wraps_and_a_command_does_not(cli: Cli, known: Any) -> None:
 def test_a_text_of_others_cannot_leave_its_quotation(cli: Cli, known: Any) -> None:
     known(step("first", requireConfirmation=True))
     output = "x" * 36 + "Do you agree? [y]es" + "\u00a0" * 40 + "all is well"
-    seen = plain(cli.on_terminal("run", "sample-workflow", typed=f"{output}\n.\nl\n", columns=40)[1])
+    sitting = cli.sit_down("run", "sample-workflow", columns=40).see("> ").type(f"{output}\n.\n").see("for later")
+    seen = plain(sitting.type("l\n").leave()[1])
 
-    quoted = re.split(r"goes\s+on\?\n", seen)[1].partition("Do you agree? [y]es, [n]o")[0]
+    quoted = re.split(r"done\s+again\.\n", seen)[1].partition("Do you agree? [y]es, [n]o")[0]
     assert [line for line in quoted.splitlines() if line.strip() and not line.startswith("  │ ")] == []
     assert "".join(quoted.replace("  │ ", "").split()) == "".join(output.split())
 
@@ -401,7 +402,7 @@ def test_the_end_of_input_at_a_question_is_neither_yes_nor_no(cli: Cli, known: A
 
 def test_ctrl_c_at_a_question_is_neither_yes_nor_no(cli: Cli, known: Any) -> None:
     known(step("first", requireConfirmation=True))
-    sitting = cli.sit_down("run", "sample-workflow").see("> ").type("Text.\n.\n").see("for later: ").interrupt()
+    sitting = cli.sit_down("run", "sample-workflow").see("> ").type("Text.\n.\n").see("for later").interrupt()
     code, seen = sitting.see("waits for a person to confirm step 'first'").leave()
 
     assert code == 130

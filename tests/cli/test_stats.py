@@ -30,7 +30,7 @@ def runs(cli: Cli) -> None:
     first = str(json.loads(cli(*start, stdin=b"no").stdout)["runId"])
     cli("run", "--resume", first, stdin=b"never")
     cli("run", "--resume", first, stdin=b"done\n.\none\n.\ntwo\n.\nSigned.")
-    cli("confirm", first)
+    cli.confirm(first)
     second = str(json.loads(cli(*start, "--context", "size=large", stdin=b"done\n.\nlarge").stdout)["runId"])
     cli("cancel", second)
     write(cli.directory / ".workflowlookup" / "workflows", document(*STEPS, version="2.0.0"))

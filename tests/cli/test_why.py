@@ -95,7 +95,7 @@ def test_mermaid_marks_what_was_taken_skipped_and_waits(cli: Cli, held: str) -> 
 
 
 def test_a_finished_run_is_told_as_a_whole(cli: Cli, held: str) -> None:
-    cli("confirm", held, "--note", "Go on.")
+    cli.confirm(held, "--note", "Go on.")
     cli("run", "--resume", held, stdin=b"The end.")
 
     done = cli("why", held)

@@ -139,7 +139,7 @@ class Team:
     def answer(self, run: Run, *, agrees: bool, note: str = "") -> Run:
         self.wait(25)
         tell = self.runs.confirm if agrees else self.runs.deny
-        return tell(run.id, run.current, note=note, by="mira")
+        return tell(run.id, run.current, how="console", note=note, by="mira")
 
 
 def furnish_library(directory: Path) -> None:

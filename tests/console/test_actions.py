@@ -9,7 +9,7 @@ from sites import token
 def form(client, run_id, **fields):
     """The fields of the page as the viewer sees it now."""
     page = client.get(f"/runs/{run_id}").text
-    hidden = dict(re.findall(r'<input type="hidden" name="(step|sequence|new)" value="([^"]*)"', page))
+    hidden = dict(re.findall(r'<input type="hidden" name="(step|question|new)" value="([^"]*)"', page))
     return {"token": token(page), **hidden, **fields}
 
 
@@ -21,7 +21,7 @@ def test_confirming_lets_the_run_go_on(site, visit):
     run = site.runs.get(run_id)
     assert (run.current, run.waiting_for) == ("announce", "output")
     given = run.answers["publish"][1]
-    assert (given.note, given.relayed) == ("Go.\nNow.", False)
+    assert (given.note, given.how) == ("Go.\nNow.", "console")
     assert next(one for one in site.runs.history(run_id) if one.event == given).by == "judge"
     assert "You confirmed the step." in client.get(answer.headers["location"]).text
 
@@ -60,7 +60,7 @@ def test_the_same_form_sent_twice_counts_once(site, visit, action):
 def test_an_answer_is_for_the_output_that_was_seen(site, visit):
     client, run_id = visit(site), site.named["held"]
     fields = form(client, run_id)
-    site.runs.deny(run_id, "publish", note="somebody else")
+    site.runs.deny(run_id, "publish", note="somebody else", how="console")
     site.runs.submit(run_id, "publish", "another output, which this viewer has not seen", {})
     answer = client.post(f"/runs/{run_id}/confirm", data=fields)
 
@@ -72,7 +72,7 @@ def test_an_answer_is_for_the_output_that_was_seen(site, visit):
 def test_confirming_after_another_denied_is_too_late(site, visit):
     client, run_id = visit(site), site.named["held"]
     fields = form(client, run_id)
-    site.runs.deny(run_id, "publish", note="")
+    site.runs.deny(run_id, "publish", note="", how="console")
 
     assert client.post(f"/runs/{run_id}/confirm", data=fields).status_code == 409
 

@@ -318,7 +318,7 @@ def test_hostile_outputs_are_text(empty, serve, window):
     write(empty.library, flow)
     run = empty.runs.start(build(flow), {"<u>name</u>": HOSTILE}, {}, by="<s>agent</s>")
     empty.runs.submit(run.id, "first-step", HOSTILE, {})
-    empty.runs.deny(run.id, "first-step", note=HOSTILE.replace("\x00", ""), by="<s>person</s>")
+    empty.runs.deny(run.id, "first-step", note=HOSTILE.replace("\x00", ""), by="<s>person</s>", how="console")
     empty.runs.submit(run.id, "first-step", HOSTILE + "again", {})
     opened = window(serve(empty))
     for path in (f"/runs/{run.id}", "/runs", "/library", "/library/hostile", "/statistics/hostile"):

@@ -46,7 +46,7 @@ def test_a_person_is_shown_what_will_be_called_with_what(empty, visit, asked):
 def test_a_call_is_followed_from_the_queue_to_its_end(empty, visit, asked):
     client, runs = visit(empty), empty.runs
     page = client.get(f"/runs/{asked.id}").text
-    fields = {"token": token(page), "step": "file", "sequence": str(asked.sequence), "note": ""}
+    fields = {"token": token(page), "step": "file", "question": asked.question_id, "note": ""}
     assert client.post(f"/runs/{asked.id}/confirm", data=fields).status_code == 303
     page = client.get(f"/runs/{asked.id}").text
     assert "Queued:" in now(page)
@@ -73,7 +73,7 @@ def test_a_call_is_followed_from_the_queue_to_its_end(empty, visit, asked):
 
 def test_a_call_that_fails_and_one_that_was_left_running_are_told(empty, visit, asked):
     runs = empty.runs
-    runs.confirm(asked.id, "file")
+    runs.confirm(asked.id, "file", how="console")
     runs.begin_call(asked.id, "file")
     runs.cancel(asked.id, "enough")
     client = visit(empty)
@@ -82,7 +82,7 @@ def test_a_call_that_fails_and_one_that_was_left_running_are_told(empty, visit, 
     assert "github stopped it" in client.get(f"/runs/{asked.id}").text
     other = runs.start(build(FLOW), {"title": "x"}, {})
     runs.submit(other.id, "plan", "planned", {})
-    runs.confirm(other.id, "file")
+    runs.confirm(other.id, "file", how="console")
     runs.begin_call(other.id, "file")
     runs.fail_call(other.id, "file", "no route to <host>", is_final=True)
     page = client.get(f"/runs/{other.id}").text

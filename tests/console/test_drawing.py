@@ -85,9 +85,9 @@ def test_every_kind_of_event_has_words_and_an_unknown_one_is_shown_as_it_is():
             lambda run, at: advance.submit(run, "look@1", "x", {}, at),
             lambda run, at: advance.submit(run, "look@2", "x", {}, at),
             lambda run, at: advance.submit(run, "sign", "x", {}, at),
-            lambda run, at: advance.deny(run, "sign", at, relayed=True, note="no"),
+            lambda run, at: advance.deny(run, "sign", at, how="relayed", note="no"),
             lambda run, at: advance.submit(run, "sign", "y", {}, at),
-            lambda run, at: advance.confirm(run, "sign", at, relayed=False),
+            lambda run, at: advance.confirm(run, "sign", at, how="console"),
         ],
         1,
     ):
@@ -117,7 +117,7 @@ def test_every_kind_of_event_has_words_and_an_unknown_one_is_shown_as_it_is():
         "Offered again",
         "Output accepted",
         "A person is asked",
-        "Confirmed",
+        "Confirmed in the console",
         "Completed",
     ]
     skipped = told[6].words

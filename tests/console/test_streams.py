@@ -138,7 +138,7 @@ def test_each_viewer_hears_of_what_they_may_see_and_of_the_run_that_they_watch(s
         for stream in (mira, stranger, reader):
             await told(stream)
         await asyncio.sleep(0.1)
-        house.runs.confirm(watched, "publish")
+        house.runs.confirm(watched, "publish", how="console")
         assert ids(await told(mira)) == [watched]
         other = house.runs.start(FLOW, {}, {})
         assert ids(await told(mira)) == [other.id]

@@ -38,10 +38,10 @@ class Story:
         return self._take(advance.submit(self.run, step_id, output, changes, self.at), self.records)
 
     def confirm(self, **said):
-        return self._take(advance.confirm(self.run, self.run.current, self.at, relayed=False, **said), self.records)
+        return self._take(advance.confirm(self.run, self.run.current, self.at, how="console", **said), self.records)
 
     def deny(self, **said):
-        return self._take(advance.deny(self.run, self.run.current, self.at, relayed=True, **said), self.records)
+        return self._take(advance.deny(self.run, self.run.current, self.at, how="relayed", **said), self.records)
 
     def cancel(self, reason=""):
         return self._take(advance.cancel(self.run, self.at, reason), self.records)

@@ -5,6 +5,7 @@ import pytest
 from make import document, loop, step
 from workflowlookup.core import graph
 from workflowlookup.core.building import build
+from workflowlookup.core.document import confirmation_of
 from workflowlookup.core.graph import Kind, State, describe_confirmation, describe_loop, draw
 from workflowlookup.core.model import Loop
 
@@ -89,10 +90,12 @@ def test_loops_in_words(fields, words):
         (True, "asks for confirmation"),
         ({}, "asks for confirmation"),
         (LARGE, 'asks for confirmation if size equals "large"'),
+        ({"kind": "review", "condition": LARGE}, 'asks for confirmation if size equals "large"'),
+        ({"when": "before", "by": "person"}, "asks for confirmation by a person before it is done"),
     ],
 )
 def test_confirmation_in_words(wanted, words):
-    assert describe_confirmation(wanted) == words
+    assert describe_confirmation(confirmation_of({"requireConfirmation": wanted})) == words
 
 
 def states(found):

@@ -127,7 +127,7 @@ def test_a_step_that_was_skipped_and_would_run_by_now_is_told_so() -> None:
 def test_a_step_that_a_person_did_not_agree_to_did_not_run() -> None:
     begun = advance.begin("a-run", build(document(step("held-step", requireConfirmation=True))), {}, {}, Moment(time=1))
     done = advance.submit(begun.run, "held-step", "done", {}, Moment(time=2))
-    denied = advance.deny(done.run, "held-step", Moment(time=3), relayed=False)
+    denied = advance.deny(done.run, "held-step", Moment(time=3), how="console")
     ended = advance.cancel(denied.run, Moment(time=4))
 
     told = explain_run(ended.run, [*begun.records, *done.records, *denied.records, *ended.records])

@@ -62,6 +62,11 @@ def repeat(body="Check it.", **fields):
 WHEN = {"var": "size", "equals": "S"}
 RISK = {"properties": {"risk": {"enum": ["low", "medium", "high"]}}}
 
+
+def fields(**properties):
+    return {"type": "object", "properties": properties}
+
+
 FOUND = {
     "WL001": {
         "a value outside the enum": (agreed(step(runCondition=NEVER)), "steps.0.runCondition"),
@@ -288,6 +293,16 @@ FOUND = {
             "steps.0.body.0.produces.0",
         ),
     },
+    "WL011": {
+        "a list in a form": (
+            document(step(requireConfirmation={"answers": fields(files={"type": "array"})})),
+            "steps.0.requireConfirmation.answers.properties.files",
+        ),
+        "a call that is asked about after": (
+            document(step(call={"server": "s", "tool": "t"}, requireConfirmation={"when": "after"})),
+            "steps.0.requireConfirmation.when",
+        ),
+    },
 }
 
 NOT_FOUND = {
@@ -415,6 +430,16 @@ NOT_FOUND = {
                 type="forEach",
                 items="xs",
                 itemVar="item",
+            )
+        ),
+    },
+    "WL011": {
+        "a flat form": document(
+            step(
+                requireConfirmation={
+                    "when": "before",
+                    "answers": fields(size={"enum": ["s", "l"]}, hours={"type": "integer"}, sure={"type": "boolean"}),
+                }
             )
         ),
     },

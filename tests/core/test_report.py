@@ -57,7 +57,7 @@ def test_the_report_tells_the_whole_story():
     told.do("submit", "one", "not yet", after=1_500)
     told.do("submit", "one", "done", {"size": 1}, after=62_000)
     told.do("submit", "two", "built", after=10_000)
-    told.do("confirm", by="maria", after=40_000, relayed=False, note="looks good")
+    told.do("confirm", by="maria", after=40_000, how="console", note="looks good")
 
     assert (
         told.report()
@@ -120,7 +120,7 @@ built
 
 A person was asked +1 min 13 s by agent, as the step wants it.
 
-Confirmed +1 min 53 s by maria: looks good
+Confirmed +1 min 53 s by maria in the console: looks good
 
 Skipped Title extra (`extra`), because this is not true: `size is greater than 3` (`size` is `1`)
 
@@ -181,13 +181,13 @@ def test_the_head_says_where_the_run_stands(ending, words):
 def test_a_person_who_does_not_agree_is_told_with_the_word():
     told = Told(step("one", requireConfirmation=True)).do("submit", "one", "x")
     assert "**waiting** for a person to confirm step `one`" in told.report()
-    told.do("deny", relayed=True, note="more tests")
+    told.do("deny", how="relayed", note="more tests")
 
     assert "Not confirmed +0 s by agent, by the word of the agent: more tests" in told.report()
 
 
 def test_an_output_that_a_person_took_after_too_many_attempts_is_told_as_such():
-    told = Told(step("one", maxAttempts=1, whenExhausted="ask")).do("submit", "one", " ").do("confirm", relayed=False)
+    told = Told(step("one", maxAttempts=1, whenExhausted="ask")).do("submit", "one", " ").do("confirm", how="console")
 
     assert "| Title one (`one`) | done | 1 |" in told.report()
     assert "because it was refused as often as it may be" in told.report()
@@ -327,9 +327,9 @@ def test_what_strangers_write_changes_nothing_of_the_shape_of_a_report(output, n
             context={"value": output, "other": [note]},
         )
         told.do("submit", "one", output + "x", {"set": note}, by=name)
-        told.do("deny", relayed=True, note=note, by=name)
+        told.do("deny", how="relayed", note=note, by=name)
         told.do("submit", "one", "y" + output, by=name)
-        told.do("confirm", relayed=True, note=note, by=name)
+        told.do("confirm", how="relayed", note=note, by=name)
         told.do("submit", "two", " ", by=name).do("cancel", reason=note, by=name)
         tokens = MARKDOWN.parse(told.report())
         kinds = [token.type for token in tokens if token.type != "text"]

@@ -121,7 +121,7 @@ def grown(shape, events):
             break
         if run.waiting_for is Waiting.CONFIRMATION:
             answer = advance.deny if number % 4 == 1 else advance.confirm
-            run = answer(run, run.current, at, relayed=False).run
+            run = answer(run, run.current, at, how="console").run
         else:
             run = advance.submit(run, run.current, f"done {number}", {"last": number}, at).run
     return run

@@ -18,7 +18,7 @@ def figures(content, *calls):
         if what == "submit":
             draft = advance.submit(draft.run, "only-step", *words, {}, at)
         else:
-            draft = getattr(advance, what)(draft.run, "only-step", at, relayed=False)
+            draft = getattr(advance, what)(draft.run, "only-step", at, how="console")
         records += draft.records
     tally = Tally()
     tally.add("a-run", records)

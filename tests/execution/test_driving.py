@@ -205,7 +205,7 @@ def test_a_person_is_asked_before_a_call_that_needs_a_word(sqlite_place, work, u
     run = working.start(workflow)
     assert (run.waiting_for, upstream.seen("call")) == (Waiting.CONFIRMATION, [])
 
-    working.runs.confirm(run.id)
+    working.runs.confirm(run.id, how="console")
 
     assert working.over(run.id).context["one"] == "done"
 

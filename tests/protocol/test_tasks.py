@@ -228,7 +228,7 @@ def test_a_person_who_is_needed_is_asked_through_the_result(client):
     (question,) = (message for message in client.heard() if message.get("method") == "elicitation/create")
     assert question["params"]["_meta"] == {RELATED: {"taskId": task_id}}
 
-    assert client.respond(question, {"action": "accept", "content": {"confirmed": True}}) is None
+    assert client.respond(question, {"action": "accept", "content": {}}) is None
     client.work(task_id, "held", "Issue 8")
     assert [m["result"]["structuredContent"]["result"] for m in client.heard() if "result" in m] == ["Issue 8"]
 
@@ -335,7 +335,7 @@ def test_a_task_asks_a_person_and_goes_on_with_the_answer(modern, agrees):
     assert modern("tasks/update", taskId=task_id, inputResponses={"other": {}}).keys() == {"resultType", "_meta"}
     assert modern("tasks/update", taskId=task_id, inputResponses={key: 5})["code"] == -32602
     assert modern("tasks/get", taskId=task_id)["status"] == "input_required"
-    said = {key: {"action": "accept", "content": {"confirmed": agrees}}}
+    said = {key: {"action": "accept" if agrees else "decline"}}
     assert modern("tasks/update", taskId=task_id, inputResponses=said).keys() == {"resultType", "_meta"}
     after = modern("tasks/get", taskId=task_id)
     assert after["status"] == ("working" if agrees else "completed")

@@ -270,7 +270,7 @@ def test_a_person_is_asked_before_a_call_with_what_it_will_be_told(client):
     assert "will call tool 'create' of MCP server 'tracker'" in answer["confirmation"]["question"]
     assert client.call("workflow_submit", runId="mine", stepId="call-it", confirmed=True) is None
     (question,) = client.heard()
-    reply = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"confirmed": True}}}
+    reply = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {}}}
     assert client.connection.handle(json.dumps(reply).encode()) is None
     work(client, "mine")
     assert client.answer()["state"] == "completed"
@@ -304,7 +304,7 @@ def test_in_the_envelope_era_a_later_question_is_answered_with_the_same_call(ope
     (asked,) = client.heard()
     (key,) = asked["result"]["inputRequests"]
 
-    answer = {key: {"action": "accept", "content": {"confirmed": agrees}}}
+    answer = {key: {"action": "accept" if agrees else "decline"}}
     assert client.send("tools/call", {**params, "inputResponses": answer}) is None
     if agrees:
         assert client.heard() == []

@@ -65,9 +65,7 @@ CALLS = st.one_of(
     st.tuples(st.just("start"), st.none(), st.none()),
 )
 FORMS = {"elicitation": {}}
-PERSONS = st.sampled_from(
-    [{"action": "accept", "content": {"confirmed": True}}, {"action": "decline"}, {"action": "cancel"}]
-)
+PERSONS = st.sampled_from([{"action": "accept", "content": {}}, {"action": "decline"}, {"action": "cancel"}])
 
 
 class World:
@@ -241,7 +239,7 @@ def work(runs, run, what):
         case ("stop", stopped):
             runs.stop_call(run.id, step_id, stopped, "told")
         case ("person", agrees):
-            (runs.confirm if agrees else runs.deny)(run.id, step_id)
+            (runs.confirm if agrees else runs.deny)(run.id, step_id, how="form")
         case ("submit", output):
             runs.submit(run.id, step_id, output, {})
         case ("cancel",):

@@ -34,9 +34,9 @@ def test_a_run_equals_the_fold_of_its_journal_after_every_call(runs):
     for call in (
         lambda: runs.submit(run.id, "one", " ", {}),
         lambda: runs.submit(run.id, "one", "done", {}),
-        lambda: runs.deny(run.id, note="no"),
+        lambda: runs.deny(run.id, note="no", how="console"),
         lambda: runs.submit(run.id, "one", "done", {}),
-        lambda: runs.confirm(run.id),
+        lambda: runs.confirm(run.id, how="console"),
         lambda: runs.cancel(run.id, "enough"),
     ):
         assert call() == fold(run.id, runs.history(run.id)) == runs.get(run.id)
@@ -62,7 +62,7 @@ def test_a_submission_sent_again_gives_the_same_run_and_records_nothing(runs, op
 def test_after_a_denial_the_same_words_count_as_new(runs):
     run_id = runs.start(HELD, {}, {}).id
     runs.submit(run_id, "one", "done", {})
-    runs.deny(run_id, "one", note="no")
+    runs.deny(run_id, "one", note="no", how="console")
 
     assert runs.submit(run_id, "one", "done", {}).waiting_for is Waiting.CONFIRMATION
     assert kinds(runs, run_id).count("output-accepted") == 2
@@ -71,17 +71,17 @@ def test_after_a_denial_the_same_words_count_as_new(runs):
 def test_an_answer_given_again_gives_the_same_run_until_the_question_is_asked_again(runs):
     run_id = runs.start(HELD, {}, {}).id
     runs.submit(run_id, "one", "done", {})
-    denied = runs.deny(run_id, "one", note="no")
-    assert runs.deny(run_id, "one", note="no") == denied
+    denied = runs.deny(run_id, "one", note="no", how="console")
+    assert runs.deny(run_id, "one", note="no", how="console") == denied
     runs.submit(run_id, "one", "done", {})
-    assert runs.deny(run_id, "one", note="no").sequence > denied.sequence
+    assert runs.deny(run_id, "one", note="no", how="console").sequence > denied.sequence
     runs.submit(run_id, "one", "better", {})
 
-    given = runs.confirm(run_id, "one")
+    given = runs.confirm(run_id, "one", how="console")
 
-    assert runs.confirm(run_id, "one") == given
+    assert runs.confirm(run_id, "one", how="console") == given
     with pytest.raises(RunStateError):
-        runs.deny(run_id, "one")
+        runs.deny(run_id, "one", how="console")
 
 
 def test_a_cancelled_run_is_cancelled_once(runs):
@@ -210,7 +210,7 @@ def test_after_gives_the_next_rest_and_not_a_later_one(runs):
     run_id = runs.start(HELD, {}, {}).id
     asked = runs.submit(run_id, "one", "done", {})
     assert runs.after(asked) == asked
-    given = runs.confirm(run_id)
+    given = runs.confirm(run_id, how="console")
     runs.submit(run_id, "two", "done", {})
 
     assert runs.after(asked) == given

@@ -265,7 +265,8 @@ def test_an_agent_relays_what_the_person_said(serve):
     assert held["confirmation"] == {
         "stepId": "one",
         "title": "Title one",
-        "question": "Step 'Title one' of 'Sample workflow' is done. Do you agree, so that the run goes on?\n\ngood enough",
+        "question": "Step 'Title one' of 'Sample workflow' is done. Do you agree, so that the run goes on? "
+        "If not, the step is done again.\n\nThe output:\n> good enough",
     }
     denied = relayed(server, run, confirmed=False, note="Too risky.")
     assert denied["step"]["id"] == "one"
@@ -316,28 +317,33 @@ def test_a_person_is_asked_through_a_client_that_can_show_a_form(start, library)
     server = with_forms(start, library)
     run = started(server)
     question = asked(server, run, output="good enough")
-    assert question["params"]["message"].endswith("\n\ngood enough")
+    assert question["params"]["message"] == (
+        "Accept: yes. Decline: no, the step is done again. Close the form to decide later.\n\n"
+        "Step 'Title {{name}}' of 'Sample workflow' is done. Do you agree, so that the run goes on? "
+        "If not, the step is done again.\n\nThe output:\n> good enough"
+    )
+    assert question["params"]["requestedSchema"]["properties"].keys() == {"note"}
+    assert "required" not in question["params"]["requestedSchema"]
 
-    denied = answered(server, question, action="accept", content={"confirmed": False, "note": "Why?"})
+    declined = answered(server, question, action="decline")
 
-    assert "Why?" in denied["next"]
-    declined = answered(server, asked(server, run, output="better"), action="decline")
     assert declined["step"]["id"] == "one"
+    assert declined["next"].startswith("A person did not agree to this step.")
     dismissed = answered(server, asked(server, run, output="best"), action="cancel")
     assert dismissed["waitingFor"] == "confirmation"
     status = server.result("workflow_status", {"runId": run["runId"]})
     for told in (dismissed, status):
-        assert told["next"] == (
-            f"The person has not answered. Call workflow_submit with runId '{run['runId']}', stepId 'one' and confirmed "
-            f"true to show them the form again, or have them run `workflowlookup confirm {run['runId']}` (or with --deny)."
+        assert told["next"].startswith(
+            f"The person has not answered. To show them the form again, call workflow_submit with runId "
+            f"'{run['runId']}', stepId 'one' and confirmed true."
         )
-    question = asked(server, run, confirmed=True)
-    assert answered(server, question, action="accept", content={"confirmed": True})["step"]["id"] == "two"
+        assert "do not run that command yourself" in told["next"]
+    assert answered(server, asked(server, run, confirmed=True), action="accept")["step"]["id"] == "two"
     params = {"runId": run["runId"], "stepId": "one", "output": "best"}
     assert server.result("workflow_submit", params)["step"]["id"] == "two", "the same call again, the same answer"
 
 
-@pytest.mark.parametrize("answer", [{"action": "accept", "content": {"confirmed": True}}, {"action": "cancel"}])
+@pytest.mark.parametrize("answer", [{"action": "accept", "content": {"note": "Fine."}}, {"action": "cancel"}])
 def test_an_output_that_was_denied_elsewhere_is_not_sent_again_by_the_form(start, library, answer):
     write(library, HELD)
     server, other = with_forms(start, library), start(directory=library)
@@ -367,13 +373,13 @@ def test_the_report_tells_a_word_by_form_from_one_that_was_relayed(start, librar
     write(library, HELD)
     asking, without_forms = with_forms(start, library, WORKFLOWLOOKUP_CONFIRMATION=setting), start(directory=library)
     by_form, by_agent = started(asking), started(without_forms)
-    answered(asking, asked(asking, by_form, output="done"), action="accept", content={"confirmed": True})
+    answered(asking, asked(asking, by_form, output="done"), action="accept", content={"note": ""})
     submitted(without_forms, by_agent, "one")
     relayed(without_forms, by_agent, confirmed=True)
 
     form_line, agent_line = (_confirmed_in_report(without_forms, run) for run in (by_form, by_agent))
 
-    assert re.fullmatch(r"Confirmed \+\S+ s by forms", form_line)
+    assert re.fullmatch(r"Confirmed \+\S+ s by forms in a form of the client", form_line)
     assert re.fullmatch(r"Confirmed \+\S+ s by tests, by the word of the agent", agent_line)
 
 
@@ -392,7 +398,7 @@ def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve):
 
     assert held["confirmation"]["question"] == (
         "Step 'Title one' of 'Sample workflow' was refused as often as it may be: Too short. "
-        "Accept it as it is? If not, the run fails.\n\nb"
+        "Accept it as it is? If not, the run fails.\n\nThe output:\n> b"
     )
     failed = relayed(server, run, confirmed=False, note="No.")
     assert (failed["state"], failed["error"]["reason"]) == (

@@ -53,7 +53,7 @@ class Browser:
     def form(self, run):
         """What the page of a run has in its forms."""
         page = self.get(f"/runs/{run}").text
-        return dict(re.findall(r'name="(token|sequence|step)" value="([^"]*)"', page))
+        return dict(re.findall(r'name="(token|question|step)" value="([^"]*)"', page))
 
 
 @pytest.mark.parametrize("who", [None, "tampered", "gone", "late"])
@@ -104,7 +104,7 @@ def test_one_who_may_look_may_not_do(house):
     assert "token" not in browser.form("held-docs-guide")  # there is no form for them; they make one up
     session = hashlib.sha256(f"session\0{house.secrets['reader']}".encode()).hexdigest()
     known = Viewer(name="token reader", scopes=frozenset({"read"}), session=session)
-    fields = {"token": form_token(FORM_SECRET, known), "step": "write", "sequence": "99"}
+    fields = {"token": form_token(FORM_SECRET, known), "step": "write", "question": "99"}
     for path in posts("held-docs-guide"):
         reply = browser.post(path, **fields, new="0" * 12)
         assert reply.status_code == 403
@@ -114,7 +114,7 @@ def test_one_who_may_look_may_not_do(house):
 def test_an_agent_cannot_confirm_where_a_person_must(house):
     bot, ada = Browser(house, "bot"), Browser(house, "ada")
     run = house.world.runs.get("held-docs-guide")
-    fields = {"step": run.current, "sequence": str(run.sequence)}
+    fields = {"step": run.current, "question": run.question_id}
     token = bot.form("held-docs-guide").get("token", "")
     assert token
     for action in ("confirm", "deny"):

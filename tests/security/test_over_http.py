@@ -206,7 +206,7 @@ def test_a_session_is_of_the_one_who_began_it(house):
 def test_a_question_to_one_is_not_answered_by_another(house):
     owner, thief = house.client("ci-bot"), house.client("reader")
     owner.initialize(capabilities={"elicitation": {}})
-    answer = {"jsonrpc": "2.0", "id": "wl-1", "result": {"action": "accept", "content": {"confirmed": True}}}
+    answer = {"jsonrpc": "2.0", "id": "wl-1", "result": {"action": "accept", "content": {}}}
 
     assert thief.post(answer, **owner.session).status_code == 404
 

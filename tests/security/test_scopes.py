@@ -96,7 +96,7 @@ def test_an_agent_is_not_asked_for_its_person_where_only_a_person_counts(person_
     reply = client.result(*SUBMIT)
 
     assert reply["waitingFor"] == "confirmation"
-    assert reply["next"].startswith("Your token may not confirm. Have a person who may do it in the console")
+    assert reply["next"].startswith("Your token may not answer this. Tell the user that run")
     assert client.connection.outbox == []
 
 
@@ -115,15 +115,15 @@ def test_an_agent_cannot_give_it(person_only, call, scope):
 def test_an_agent_cannot_give_it_by_any_road(person_only, tell):
     runs = ScopedRuns(person_only.runs, caller("admin"), confirmation="person")
 
-    with pytest.raises(Forbidden, match="Only a person may confirm here, and your token is an agent's"):
-        getattr(runs, tell)("held-docs-guide", "write")
+    with pytest.raises(Forbidden, match="Only a person may confirm this, and your token is an agent's"):
+        getattr(runs, tell)("held-docs-guide", "write", how="form")
 
 
 def test_a_person_gives_it_by_the_form_of_the_client(person_only):
     client = person_only.connect(caller("run", "confirm", kind="person"), capabilities=ASKING)
 
     assert client.ask(*CONFIRM) is None
-    assert client.answer("wl-1", {"confirmed": True})["result"]["step"]["id"] == "send"
+    assert client.answer("wl-1", {"note": "Fine."})["result"]["step"]["id"] == "send"
 
 
 def test_one_who_may_not_confirm_is_not_asked(world):
@@ -131,7 +131,7 @@ def test_one_who_may_not_confirm_is_not_asked(world):
 
     reply = client.result(*SUBMIT)
 
-    assert "Your token may not confirm" in reply["next"]
+    assert "Your token may not answer this" in reply["next"]
     assert client.refusal(*CONFIRM)["code"] == -32011
 
 

@@ -300,7 +300,7 @@ def test_a_question_is_put_though_the_sdk_could_not_read_the_request(serve, conn
     write(tmp_path / "library", document(step("one", requireConfirmation=True), identifier="asks-a-person"))
     client = connect(serve(directory=tmp_path / "library"))
     client.initialize(capabilities={"elicitation": {}})
-    client.on_question = lambda _: {"result": {"action": "accept", "content": {"confirmed": True}}}
+    client.on_question = lambda _: {"result": {"action": "accept", "content": {}}}
     start = {"name": "workflow_start", "arguments": {"workflowId": "asks-a-person"}}
     run = client.request("tools/call", start)["result"]["structuredContent"]["runId"]
     deep = functools.reduce(lambda inner, _: [inner], range(300), [])

@@ -14,7 +14,7 @@ from make import document, step, write
 
 ASKS = {"elicitation": {}}
 MODERN_ASKS = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": ASKS}
-YES = {"action": "accept", "content": {"confirmed": True}}
+YES = {"action": "accept", "content": {}}
 FLOW = "needs-a-word"
 
 
@@ -73,11 +73,11 @@ def place(result):
     [
         (YES, ("waiting", "output", "two")),
         ({"action": "decline"}, ("waiting", "output", "one")),
-        ({"action": "accept", "content": {"confirmed": False, "note": "no"}}, ("waiting", "output", "one")),
+        ({"action": "accept", "content": {"confirmed": False}}, ("waiting", "confirmation", "one")),
         ({"action": "cancel"}, ("waiting", "confirmation", "one")),
-        ({"action": "accept", "content": {"confirmed": "yes"}}, ("waiting", "confirmation", "one")),
+        ({"action": "accept", "content": {"note": 7}}, ("waiting", "confirmation", "one")),
     ],
-    ids=["accepted", "declined", "accepted with no", "dismissed", "nonsense"],
+    ids=["accepted", "declined", "a form that was not asked", "dismissed", "nonsense"],
 )
 def test_the_run_goes_where_the_person_says(runs, said, then):
     server = runs()

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "upstream"))
 
 from upstreams import McpUpstream
 
-YES = {"action": "accept", "content": {"confirmed": True}}
+YES = {"action": "accept", "content": {}}
 CARRIERS = ("memory", "pipes", "http")
 
 

@@ -138,7 +138,7 @@ def test_a_request_does_not_overtake_a_persons_answer(serve, connect, tmp_path):
     stream = client.stream({"jsonrpc": "2.0", "id": "s", "method": "workflow_submit", "params": submission})
     question = next(stream)
 
-    answer = {"action": "accept", "content": {"confirmed": True}}
+    answer = {"action": "accept", "content": {}}
     answered = {"jsonrpc": "2.0", "id": question["id"], "result": answer}
     assert pipelined(server, client, answered, status_of("run-1"))["state"] == "completed"
     assert next(stream)["result"]["state"] == "completed"

@@ -22,6 +22,7 @@ import msgspec
 from workflowlookup.cli.drafts import Draft, Drafts
 from workflowlookup.cli.output import clean, complain, is_terminal, wrapped_rows, write
 from workflowlookup.cli.refusals import problems
+from workflowlookup.cli.word import Word, ask_for_word
 from workflowlookup.core.contract import Need, misfitting, unmet
 from workflowlookup.core.events import OutputRefused
 from workflowlookup.core.guidance import guide
@@ -54,11 +55,8 @@ class Source(Protocol):
     def values(self, run: Run) -> dict[str, Json] | None:
         """The variables that the run waits for; None when they do not come."""
 
-    def agrees(self, run: Run) -> bool | None:
-        """Whether the person agrees; None when they do not say."""
-
-    def reason(self) -> str:
-        """Why the person does not agree; may be empty."""
+    def agrees(self, run: Run) -> Word | None:
+        """What the person says to the question that was shown; None when they do not say."""
 
 
 class Left(Exception):
@@ -137,11 +135,8 @@ class Given:
         changes, self._changes = self._changes, {}
         return changes
 
-    def agrees(self, run: Run) -> bool | None:  # noqa: ARG002 - a pipe is no person
+    def agrees(self, run: Run) -> Word | None:  # noqa: ARG002 - a pipe is no person
         return None
-
-    def reason(self) -> str:
-        return ""
 
 
 def load_draft(drafts: Drafts, run: Run) -> Draft:
@@ -163,23 +158,6 @@ def keep_draft(drafts: Drafts, run: Run, draft: Draft) -> None:
 
 
 # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def ask_for_word() -> bool | None:
-    """Yes, no, or nothing said."""
-    while True:
-        said = ask_line("Do you agree? [y]es, [n]o, [l]eave it for later:")
-        word = (said or "").strip().lower()
-        if said is None or word in ("l", "leave"):
-            return None
-        if word in ("y", "yes"):
-            return True
-        if word in ("n", "no"):
-            return False
-
-
-def ask_for_reason() -> str:
-    return (ask_line("Why not? (may be empty)") or "").strip()
 
 
 def ask_yes_or_no(question: str) -> bool:
@@ -338,11 +316,8 @@ class Editor:
         changes, self._changes = self._changes, {}
         return ask_for_missing(run, changes) if self.tries_again else changes or None
 
-    def agrees(self, run: Run) -> bool | None:  # noqa: ARG002 - the question was shown
-        return ask_for_word() if self.tries_again else None
-
-    def reason(self) -> str:
-        return ask_for_reason()
+    def agrees(self, run: Run) -> Word | None:
+        return ask_for_word(run) if self.tries_again else None
 
 
 def edited(run: Run, draft: Draft, drafts: Drafts) -> str:

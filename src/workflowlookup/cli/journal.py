@@ -8,7 +8,6 @@ import argparse
 import getpass
 import os
 import re
-import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -76,12 +75,6 @@ def person() -> str:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
         return ""
-
-
-def command_line(settings: Settings, *words: str) -> str:
-    """A command that can be pasted; with the journal, when that was given as a flag."""
-    flags = ["--journal", settings.journal] if settings.origins["journal"] == "--journal" else []
-    return without_password(shlex.join(["workflowlookup", *words, *flags]))
 
 
 # ── times ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,9 +18,7 @@ from workflowlookup.cli.entry import (
     NoEditor,
     TerminalGone,
     ask_for_missing,
-    ask_for_reason,
     ask_for_values,
-    ask_for_word,
     ask_line,
     edited,
     end_of_terminal,
@@ -33,6 +31,7 @@ from workflowlookup.cli.entry import (
 )
 from workflowlookup.cli.output import complain, plural, write, write_quoted
 from workflowlookup.cli.run_view import write_step, write_verdict
+from workflowlookup.cli.word import Word, ask_for_word
 from workflowlookup.core.advance import loops_to_end
 from workflowlookup.core.contract import misfitting
 from workflowlookup.core.run import Run
@@ -63,11 +62,8 @@ class Keyboard:
         changes, self._changes = self._changes, {}
         return ask_for_missing(run, changes)
 
-    def agrees(self, run: Run) -> bool | None:  # noqa: ARG002 - the question was shown
-        return ask_for_word()
-
-    def reason(self) -> str:
-        return ask_for_reason()
+    def agrees(self, run: Run) -> Word | None:
+        return ask_for_word(run)
 
 
 class _Typing:

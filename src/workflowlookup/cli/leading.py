@@ -9,7 +9,7 @@ from typing import Final
 
 from workflowlookup.cli.drafts import Draft, Drafts
 from workflowlookup.cli.entry import Entry, NoEditor, Source
-from workflowlookup.cli.journal import command_line, person
+from workflowlookup.cli.journal import person
 from workflowlookup.cli.output import complain, refuse, write
 from workflowlookup.cli.run_view import (
     standing,
@@ -32,7 +32,7 @@ from workflowlookup.errors import (
     WorkflowLookupError,
 )
 from workflowlookup.runs.service import Runs
-from workflowlookup.settings import Settings
+from workflowlookup.settings import Settings, command_line
 
 
 class Leading:
@@ -170,26 +170,18 @@ class Leading:
         return now
 
     def _take_word(self, run: Run) -> Run | None:
-        agrees = self._source.agrees(run)
-        if agrees is None:
+        word = self._source.agrees(run)
+        if word is None:
             return None
         self.was_refused = False
-        if agrees:
-            return self._record(self._runs.confirm, run)
         try:
-            note = self._source.reason()
-        except KeyboardInterrupt:  # a no is a no, also from somebody who gives no reason
-            self._record(self._runs.deny, run)
-            raise
-        return self._record(self._runs.deny, run, note)
-
-    def _record(self, word: Callable[..., Run], run: Run, note: str = "") -> Run:
-        """The run after the person's word."""
-        try:
-            return word(run.id, run.current, note=note, by=person())
-        except RunStateError as refusal:
-            refuse(refusal)  # somebody else was asked too, and was faster
-            return self._runs.get(run.id)
+            moved = word.tell(self._runs, run, by=person())
+        except (InvalidParams, RunStateError) as refusal:
+            refuse(refusal)  # somebody else was asked too and was faster, or a value does not fit
+            moved = self._runs.get(run.id)
+        if word.was_interrupted:
+            raise KeyboardInterrupt
+        return moved
 
     def _take_values(self, run: Run) -> Run | None:
         values = self._source.values(run)

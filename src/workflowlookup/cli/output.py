@@ -26,7 +26,7 @@ Piece = str | tuple[str, str]
 
 _UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
-_QUOTE: Final = "  │ "
+QUOTE: Final = "  │ "
 _WORD: Final = re.compile("(?:`[^`\n]{1,300}`|[\\S\u00a0\u202f])+")
 _OPENING: Final = ("Ps", "Pi")
 _CLOSING: Final = ("Pe", "Pf", "Po", "Mn", "Me", "Mc", "Cf", "Sk", "Lm")
@@ -79,12 +79,14 @@ def write(*pieces: Piece, hang: int = 0, wrap: bool = True) -> None:
 
 def write_quoted(text: str) -> None:
     """A text of somebody else, with a bar before each row: no part of it can look like a line of ours."""
+    for row in quoted_rows(text, width()):
+        write((QUOTE, "dim"), row, wrap=False)
+
+
+def quoted_rows(text: str, columns: int | None) -> list[str]:
+    """A text in rows that fit the columns with `QUOTE` before each; whole lines where there are none."""
     rows = clean(text).expandtabs().splitlines()
-    columns = width()
-    if columns is not None:
-        rows = [part for row in rows for part in _folded(row, max(columns - len(_QUOTE), 2))]
-    for row in rows:
-        write((_QUOTE, "dim"), row, wrap=False)
+    return rows if columns is None else [part for row in rows for part in _folded(row, max(columns - len(QUOTE), 2))]
 
 
 def wrapped_rows(text: str) -> list[str]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from workflowlookup.cli.output import clean
+from workflowlookup.cli.output import QUOTE, clean, quoted_rows
 from workflowlookup.errors import SecurityError
 
 TERMINAL: Final = "/dev/tty"
@@ -37,6 +37,14 @@ class Terminal:
     def show(self, text: str = "") -> None:
         """Write lines; nothing in them can move the cursor or change what stands above."""
         self._write(clean(text) + "\n")
+
+    def quote(self, text: str) -> None:
+        """Write a text of somebody else, with a bar before each row: no part of it can look like a line of ours."""
+        try:
+            columns = os.get_terminal_size(self._descriptor).columns or None
+        except OSError:
+            columns = None
+        self._write("".join(f"{QUOTE}{row}\n" for row in quoted_rows(text, columns)))
 
     def ask(self, question: str) -> str:
         """The line that is typed after the question appeared, without outer blanks; empty at the end of input."""

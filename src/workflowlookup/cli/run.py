@@ -12,7 +12,7 @@ from workflowlookup.app import make_services
 from workflowlookup.cli.answers import plain
 from workflowlookup.cli.context import add_context_argument
 from workflowlookup.cli.entry import Editor, Given, Source, is_typed, read_file, read_pipe
-from workflowlookup.cli.journal import command_line, find_run, open_services, person
+from workflowlookup.cli.journal import find_run, open_services, person
 from workflowlookup.cli.keyboard import Keyboard
 from workflowlookup.cli.leading import Leading, exit_code
 from workflowlookup.cli.main import Command
@@ -23,7 +23,7 @@ from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.report import report
 from workflowlookup.core.run import Run
 from workflowlookup.errors import InvalidParams, WorkflowNotFound
-from workflowlookup.settings import Settings
+from workflowlookup.settings import Settings, command_line
 from workflowlookup.tools import workflow_status
 from workflowlookup.tools.registry import NOBODY, Services
 from workflowlookup.tools.run_answers import answer

@@ -21,13 +21,14 @@ from workflowlookup.cli.output import (
     write_quoted,
 )
 from workflowlookup.cli.refusals import problems
+from workflowlookup.cli.word import MAX_SHOWN
 from workflowlookup.core.advance import loops_to_end, remedy_of
 from workflowlookup.core.calls import name_call
 from workflowlookup.core.contract import how_to_send, unmet
 from workflowlookup.core.events import ConfirmationDenied, EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.guidance import Guidance, filler, guide
+from workflowlookup.core.questions import question_of
 from workflowlookup.core.run import Run, State, Waiting
-from workflowlookup.tools.run_answers import question
 
 STYLES: Final[Mapping[str, str]] = {
     State.QUEUED: "dim",
@@ -137,15 +138,18 @@ def write_verdict(run: Run) -> None:
 
 def write_question(run: Run) -> None:
     """What a person is asked to agree to, with the output that it is about."""
-    asked, _, output = question(run).partition("\n\n")
-    write_heading(asked)
+    asked = question_of(run)
+    write_heading(f"{asked.text} If not, {asked.if_not}.")
     _, earlier = run.answers.get(run.current, (0, None))
     if isinstance(earlier, ConfirmationDenied):
         write(
             ("An earlier output of this step was answered with no", "yellow"),
             f": {earlier.note}" if earlier.note else ".",
         )
-    write_quoted(output.replace(f"run://{run.id}", f"`workflowlookup run show {run.id}`"))
+    write_quoted(asked.subject[:MAX_SHOWN])
+    if len(asked.subject) > MAX_SHOWN:
+        rest = len(asked.subject) - MAX_SHOWN
+        write((f"  … {rest:,} more characters: `workflowlookup run show {run.id}` has them.", "dim"))
 
 
 def write_end(run: Run) -> None:

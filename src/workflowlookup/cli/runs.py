@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from workflowlookup.app import make_journal
-from workflowlookup.cli.journal import ago, command_line, has_journal, milliseconds, moment
+from workflowlookup.cli.journal import ago, has_journal, milliseconds, moment
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, width, write_hint, write_json, write_table
-from workflowlookup.settings import Settings
+from workflowlookup.settings import Settings, command_line
 from workflowlookup.tools.run_schemas import STATES
 
 COLUMNS: Final = ("run", "workflow", "state", "done", "started", "changed", "step")

@@ -7,10 +7,11 @@ from starlette.responses import RedirectResponse, Response
 
 from workflowlookup.console.guard import Refused
 from workflowlookup.console.looking import find_run
-from workflowlookup.console.text import number_in
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Started
-from workflowlookup.core.run import Run, Waiting
+from workflowlookup.core.questions import fields_of
+from workflowlookup.core.run import Run
+from workflowlookup.core.values import Json
 from workflowlookup.errors import RunStateError
 
 MOST_NOTE: Final = 10_000
@@ -27,11 +28,23 @@ async def deny(visit: Visit) -> Response:
 
 def _answer(visit: Visit, kind: type[ConfirmationGiven | ConfirmationDenied], said: str) -> Response:
     run = _allowed(visit, "confirm")
-    step, note = visit.form.get("step", ""), _note(visit)
-    if not _is_said(visit, run, step, note, kind):
-        tell = visit.house.runs.confirm if kind is ConfirmationGiven else visit.house.runs.deny
-        tell(run.id, step, note=note, by=visit.by)
+    if not visit.viewer.may_confirm(run.who_confirms(visit.house.confirmation)):
+        raise Refused(403, "Only a person may answer this, and you came with an agent's token.")
+    pinned = {"question": visit.form.get("question", ""), "note": _note(visit), "by": visit.by}
+    if not pinned["question"]:
+        raise Refused(400, "The form cannot be read. Load the page again.")
+    runs, step = visit.house.runs, visit.form.get("step", "")
+    if kind is ConfirmationDenied:
+        runs.deny(run.id, step, how="console", **pinned)
+    else:
+        runs.confirm(run.id, step, how="console", answers=_answers(visit, run), **pinned)
     return _back(run.id, said)
+
+
+def _answers(visit: Visit, run: Run) -> dict[str, Json]:
+    """What was filled in for the fields of the question; an empty one is left out."""
+    typed = [(field, visit.form.get(f"answer.{field.name}", "").replace("\0", "").strip()) for field in fields_of(run)]
+    return {field.name: field.parse(text) for field, text in typed if text}
 
 
 async def cancel(visit: Visit) -> Response:
@@ -66,17 +79,6 @@ def _allowed(visit: Visit, scope: str) -> Run:
     if not visit.viewer.may(scope, run.workflow.id):
         raise Refused(403, f"You may look at this run, but this needs the scope '{scope}'.")
     return run
-
-
-def _is_said(visit: Visit, run: Run, step: str, note: str, kind: type[ConfirmationGiven | ConfirmationDenied]) -> bool:
-    """Whether this very form was sent before. Raises `RunStateError` when the run is not what the viewer saw."""
-    seen = number_in(visit.form.get("sequence", "")) or 0
-    if run.sequence == seen and run.waiting_for is Waiting.CONFIRMATION:
-        return False
-    sequence, answer = run.answers.get(step, (0, None))
-    if sequence == seen + 1 and isinstance(answer, kind) and answer.note == note:
-        return True
-    raise RunStateError("The run has gone on since you looked at it. Look again before you decide.")
 
 
 def _note(visit: Visit) -> str:

@@ -21,6 +21,7 @@ from workflowlookup.core.exchange import as_line
 from workflowlookup.core.graph import draw_path
 from workflowlookup.core.navigation import split_instance
 from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.questions import question_of
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.core.svg import as_fragment
 from workflowlookup.core.why import Explanation, Fate, Reason, explain_run
@@ -166,9 +167,10 @@ def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> d
         "judged": found.judged.output if found.judged else "",
         "issues": found.judged.issues if isinstance(found.judged, OutputRefused) else (),
         "judged_at": _judged_at(records),
-        "asks": found.waiting_for is Waiting.CONFIRMATION,
+        "asks": found.asked is not None,
+        "question": question_of(found) if found.asked is not None else None,
         "call": _call(found),
-        "may_confirm": visit.viewer.may_confirm(visit.house.confirmation),
+        "may_confirm": visit.viewer.may_confirm(found.who_confirms(visit.house.confirmation)),
         "may_cancel": may_run and not found.is_over,
         "may_start": may_run and found.is_over and current(visit, found.workflow.id) is not None,
         "new_id": secrets.token_hex(6),

@@ -16,6 +16,7 @@ from workflowlookup.core.events import (
     Completed,
     ConfirmationAsked,
     ConfirmationDenied,
+    ConfirmationDismissed,
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
@@ -31,6 +32,7 @@ from workflowlookup.core.events import (
     Started,
     StepOffered,
     StepSkipped,
+    describe_how,
     kind_of,
 )
 from workflowlookup.core.graph import in_words
@@ -38,7 +40,7 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import find_step, scope_of
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Context, Json
-from workflowlookup.core.why import decided_by
+from workflowlookup.core.why import asked_because, decided_by, is_handed_out
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +77,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 def entries(run: Run, records: Sequence[Record], after: int = 0) -> Iterator[Entry]:
     """The events after a sequence, in order; the records are all that the run has."""
     context: Context = {}
+    handed_out: Context = {}
     before, offered, by = run.started, "", ""
     for record in records:
         event = record.event
@@ -82,8 +85,12 @@ def entries(run: Run, records: Sequence[Record], after: int = 0) -> Iterator[Ent
             context = event.context
         elif isinstance(event, ContextChanged):
             context = {**context, **event.changes}
+        elif isinstance(event, StepOffered | ConfirmationAsked) and is_handed_out(event):
+            handed_out = context
         if record.sequence > after:
             words = _said(run, event, context, offered)
+            if isinstance(event, ConfirmationAsked) and (why := asked_because(run, event, handed_out, context)):
+                words = msgspec.structs.replace(words, lines=(f"because {why}",))
             yield Entry(
                 sequence=record.sequence,
                 time=record.time,
@@ -148,7 +155,11 @@ def _refused(event: OutputRefused) -> Words:
 
 
 def _asked(event: ConfirmationAsked) -> Words:
-    why = {"attempts": ("it was refused as often as it may be",), "call": ("before the server makes the call",)}
+    why = {
+        "attempts": ("it was refused as often as it may be",),
+        "call": ("before the server makes the call",),
+        "before": ("before the step is handed out",),
+    }
     return Words(title="A person is asked", tone="asked", step=event.step_id, hints=why.get(event.reason, ()))
 
 
@@ -158,15 +169,11 @@ def _context_asked(event: ContextAsked) -> Words:
 
 
 def _given(event: ConfirmationGiven) -> Words:
-    return Words(title=f"Confirmed{_relayed(event)}", tone="done", step=event.step_id, note=event.note)
+    return Words(title=f"Confirmed{describe_how(event)}", tone="done", step=event.step_id, note=event.note)
 
 
 def _denied(event: ConfirmationDenied) -> Words:
-    return Words(title=f"Not confirmed{_relayed(event)}", tone="refused", step=event.step_id, note=event.note)
-
-
-def _relayed(event: ConfirmationGiven | ConfirmationDenied) -> str:
-    return ", by the word of the agent" if event.relayed else ""
+    return Words(title=f"Not confirmed{describe_how(event)}", tone="refused", step=event.step_id, note=event.note)
 
 
 def _entered(event: LoopEntered) -> Words:
@@ -222,6 +229,7 @@ _WORDS: Final[Mapping[type[Event], Callable[[Any], Words]]] = {
     ContextChanged: lambda event: Words(title="Context changed", values=event.changes),
     ContextAsked: _context_asked,
     ConfirmationAsked: _asked,
+    ConfirmationDismissed: lambda event: Words(title="Closed without an answer", step=event.step_id),
     ConfirmationGiven: _given,
     ConfirmationDenied: _denied,
     CallDue: _due,

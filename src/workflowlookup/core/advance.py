@@ -6,7 +6,8 @@ good enough is no such thing, it is an event. Every draft ends where the run res
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Literal
 
 import msgspec
 
@@ -25,12 +26,14 @@ from workflowlookup.core.events import (
     Completed,
     ConfirmationAsked,
     ConfirmationDenied,
+    ConfirmationDismissed,
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
     EndUnknown,
     Event,
     Failed,
+    How,
     LoopEntered,
     LoopIterated,
     LoopLeft,
@@ -43,8 +46,9 @@ from workflowlookup.core.events import (
     StepSkipped,
 )
 from workflowlookup.core.guidance import requires_confirmation
-from workflowlookup.core.model import Issue, Loop, Workflow
+from workflowlookup.core.model import Issue, Loop, PromptStep, Workflow
 from workflowlookup.core.navigation import Next, find_step, join_instance, next_step, scope_of, split_instance
+from workflowlookup.core.questions import refuse_answers
 from workflowlookup.core.run import CallState, Run, State, Waiting, apply, fold, kept_document, submission_key
 from workflowlookup.core.schemas import compile_schema_text, misfits, suggest
 from workflowlookup.core.validation import judge_step
@@ -63,11 +67,17 @@ LOOK_THERE: Final = "Tell the user, who can look there: only that system can say
 """Where a job may be running: to start another one then would do its work twice."""
 
 
+ANOTHER_QUESTION: Final = "The run has gone on since you looked at it. Look again before you decide."
+NOTHING: Final[Context] = MappingProxyType({})
+
+
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """When a call came, in milliseconds since 1970, and from whom."""
 
     time: int
     by: str = ""
+    nonce: str = ""
+    """Identifies a question to a person that this call leads to."""
 
 
 class Draft:
@@ -77,6 +87,10 @@ class Draft:
         self.run = run
         self.records: list[Record] = []
         self._at = at
+
+    @property
+    def nonce(self) -> str:
+        return self._at.nonce
 
     def add(self, event: Event) -> None:
         record = Record(sequence=self.run.sequence + 1, time=self._at.time, by=self._at.by, event=event)
@@ -137,8 +151,8 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     warnings = tuple(_overridden(changes, captured))
     accepted = OutputAccepted(step_id=step_id, output=output, key=key, captured=captured, warnings=warnings)
     _accept(draft, accepted, {**changes, **captured})
-    if requires_confirmation(run.step, scope):
-        draft.add(ConfirmationAsked(step_id=step_id))
+    if _asks_after(run, scope):
+        draft.add(ConfirmationAsked(step_id=step_id, nonce=at.nonce))
     else:
         _go_on(draft)
     return draft
@@ -167,15 +181,21 @@ def supply(run: Run, loop_id: str, changes: Context, at: Moment) -> Draft:
     return draft
 
 
-def confirm(run: Run, step_id: str, at: Moment, *, relayed: bool, note: str = "") -> Draft:
-    """The run after a person agreed. Raises `RunStateError` when it does not wait for that."""
-    _refuse_confirmation(run, step_id)
+def confirm(  # noqa: PLR0913 - all that an answer is
+    run: Run, step_id: str, at: Moment, *, how: How, question: str = "", note: str = "", answers: Context = NOTHING
+) -> Draft:
+    """The run after a person agreed to `question`, the one that is open unless it is named.
+
+    Raises `RunStateError` when it does not wait for that, or another question was shown, and `InvalidParams` for
+    answers that do not fit.
+    """
+    _refuse_confirmation(run, step_id, how, question)
+    refuse_answers(run, answers)
+    _refuse_override(run.workflow, run.input, run.context, answers, answers)
+    _refuse_context(run.workflow, run.context, answers)
     draft = Draft(run, at)
-    draft.add(ConfirmationGiven(step_id=run.current, relayed=relayed, note=note))
-    if _is_about_call(run):
-        _due_again(draft)
-        return draft
-    if isinstance(run.judged, OutputRefused):
+    draft.add(ConfirmationGiven(step_id=run.current, how=how, question=run.question_id, note=note))
+    if run.asked is not None and run.asked.reason == "attempts" and isinstance(run.judged, OutputRefused):
         captured = {
             name: value
             for name, value in capture(run.step.captures, run.judged.output).values.items()
@@ -183,24 +203,44 @@ def confirm(run: Run, step_id: str, at: Moment, *, relayed: bool, note: str = ""
         }
         accepted = OutputAccepted(step_id=run.current, output=run.judged.output, captured=captured)
         _accept(draft, accepted, {**run.judged.context, **captured})
+    if answers:
+        draft.add(ContextChanged(changes=answers))
     _go_on(draft)
     return draft
 
 
-def deny(run: Run, step_id: str, at: Moment, *, relayed: bool, note: str = "") -> Draft:
+def deny(  # noqa: PLR0913 - all that an answer is
+    run: Run, step_id: str, at: Moment, *, how: How, question: str = "", note: str = ""
+) -> Draft:
     """The run after a person did not agree. Raises `RunStateError` when it does not wait for that."""
-    _refuse_confirmation(run, step_id)
+    _refuse_confirmation(run, step_id, how, question)
     draft = Draft(run, at)
-    draft.add(ConfirmationDenied(step_id=run.current, relayed=relayed, note=note))
+    draft.add(ConfirmationDenied(step_id=run.current, how=how, question=run.question_id, note=note))
     said = f": {note}" if note else "."
-    if _is_about_call(run):
-        reason = f"A person did not agree to step '{run.current}', the call of {_called(run)}{said}"
-        draft.add(Failed(reason=reason, remedy=START_AGAIN))
-    elif isinstance(run.judged, OutputRefused):
-        reason = f"Step '{run.current}' was refused {_times(run.attempts)}, and a person did not accept it{said}"
-        draft.add(Failed(reason=reason, remedy=START_AGAIN))
-    else:
-        _offer_again(draft)
+    match run.asked.reason if run.asked else "step":
+        case "call":
+            reason = f"A person did not agree to step '{run.current}', the call of {_called(run)}{said}"
+        case "before":
+            reason = f"A person did not agree that step '{run.current}' is done{said}"
+        case "attempts":
+            reason = f"Step '{run.current}' was refused {_times(run.attempts)}, and a person did not accept it{said}"
+        case _:
+            _offer_again(draft)
+            return draft
+    draft.add(Failed(reason=reason, remedy=START_AGAIN))
+    return draft
+
+
+def refuse_unless_asked(run: Run) -> None:
+    """Raises `RunStateError` unless the run waits for a person's answer."""
+    _refuse_unless_waiting_for(run, Waiting.CONFIRMATION, run.current)
+
+
+def dismiss(run: Run, step_id: str, at: Moment, *, question: str = "") -> Draft:
+    """The run after a person closed the form without an answer: the question stays open."""
+    _refuse_confirmation(run, step_id, "form", question)
+    draft = Draft(run, at)
+    draft.add(ConfirmationDismissed(step_id=run.current))
     return draft
 
 
@@ -389,15 +429,24 @@ def _due(draft: Draft, found: Next) -> None:
     """The next step is a call: it becomes due, or a person is asked first."""
     workflow, step = draft.run.workflow, found.step
     assert step is not None
-    missing = missing_for_call(workflow, step, found.context)
+    asks = requires_confirmation(step, found.context) and not draft.run.agreed_to(found.instance_id)
+    brings = asks and step.confirmation is not None and step.confirmation.answers
+    missing = () if brings else missing_for_call(workflow, step, found.context)
     if missing:
         told = f"Step '{found.instance_id}' cannot be called: {'; '.join(missing)}."
         draft.add(Failed(reason=told, remedy="Start a new run with workflow_start, and give it these variables."))
-    elif requires_confirmation(step, found.context):
-        asked = ConfirmationAsked(step_id=found.instance_id, reason="call", loop=found.loop, warnings=found.warnings)
-        draft.add(asked)
+    elif asks:
+        _ask_before(draft, found, "call")
     else:
         draft.add(CallDue(step_id=found.instance_id, loop=found.loop, warnings=found.warnings))
+
+
+def _ask_before(draft: Draft, found: Next, reason: Literal["call", "before"]) -> None:
+    draft.add(
+        ConfirmationAsked(
+            step_id=found.instance_id, reason=reason, nonce=draft.nonce, loop=found.loop, warnings=found.warnings
+        )
+    )
 
 
 def _due_again(draft: Draft) -> None:
@@ -412,7 +461,7 @@ def _call_again(draft: Draft, issues: str) -> None:
     if attempt <= _retries(run):
         _due_again(draft)
     elif run.step.when_exhausted == "ask":
-        draft.add(ConfirmationAsked(step_id=run.current, reason="attempts"))
+        draft.add(ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.nonce))
     else:
         times = f" {_times(run.attempts)}" if run.attempts > 1 else ""
         reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused{times}: {issues}"
@@ -425,10 +474,6 @@ def _retries(run: Run) -> int:
 
 def _called(run: Run) -> str:
     return name_call(run.step.call) if run.step.call else "nothing"
-
-
-def _is_about_call(run: Run) -> bool:
-    return run.asked is not None and run.asked.reason == "call"
 
 
 def _storable(text: str) -> str:
@@ -484,8 +529,27 @@ def _go_on(draft: Draft) -> None:
         draft.add(Completed(warnings=found.warnings))
     elif found.step.call is not None:
         _due(draft, found)
+    elif _asks_before(run, found.step, found):
+        _ask_before(draft, found, "before")
     else:
         draft.add(StepOffered(step_id=found.instance_id, loop=found.loop, warnings=found.warnings))
+
+
+def _asks_before(run: Run, step: PromptStep, found: Next) -> bool:
+    """Whether a person must agree before the step is handed out, and has not been asked about this instance yet."""
+    return step.asks_before and requires_confirmation(step, found.context) and not run.agreed_to(found.instance_id)
+
+
+def _asks_after(run: Run, scope: Context) -> bool:
+    """Whether a person must agree to the output of the current step.
+
+    The condition counts as it was when the step was handed out and as it is with the changes that came with the output:
+    neither can switch it off. After a no the person is asked again in any case.
+    """
+    step, was_denied = run.step, isinstance(run.answers.get(run.current, (0, None))[1], ConfirmationDenied)
+    if step.asks_before:
+        return False
+    return was_denied or requires_confirmation(step, run.scope) or requires_confirmation(step, scope)
 
 
 def _try_again(draft: Draft) -> None:
@@ -494,7 +558,7 @@ def _try_again(draft: Draft) -> None:
     if run.step.max_attempts is None or run.attempts < run.step.max_attempts:
         _offer_again(draft)
     elif run.step.when_exhausted == "ask":
-        draft.add(ConfirmationAsked(step_id=run.current, reason="attempts"))
+        draft.add(ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.nonce))
     else:
         reason = f"The output of step '{run.current}' was refused {_times(run.attempts)}, as often as it may be."
         draft.add(Failed(reason=reason, remedy=START_AGAIN))
@@ -657,10 +721,18 @@ def _refuse_unless_calling(run: Run, *, begun: bool | None = True) -> CallState:
     return run.calling
 
 
-def _refuse_confirmation(run: Run, step_id: str) -> None:
+def _refuse_confirmation(run: Run, step_id: str, how: How, question: str) -> None:
+    if question and question != run.question_id:
+        raise RunStateError(ANOTHER_QUESTION, **_position(run, step_id))
     _refuse_unless_waiting_for(run, Waiting.CONFIRMATION, step_id)
     if step_id != run.current:
         raise _wrong_step(run, step_id)
+    if how == "relayed" and run.who_confirms("") == "person":
+        raise RunStateError(
+            f"Step '{step_id}' needs the word of a person; an agent's word for it does not count. Tell the user that "
+            "the run waits for their answer.",
+            **_position(run, step_id),
+        )
 
 
 def _refuse_unless_waiting_for(run: Run, what: Waiting, step_id: str) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from workflowlookup.core.captures import describe_capture
 from workflowlookup.core.conditions import Predicate, compile_condition, walk
 from workflowlookup.core.criteria import parse_criteria
-from workflowlookup.core.document import capture_schema, confirmation_of, schema_text, walk_steps
+from workflowlookup.core.document import answered_in, capture_schema, confirmation_of, schema_text, walk_steps
 from workflowlookup.core.guidance import requirements_of
 from workflowlookup.core.model import (
     Call,
@@ -71,7 +71,8 @@ def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
 def _producers(document: Mapping[str, Any]) -> dict[str, str]:
     producers: dict[str, str] = {}
     for _, step in walk_steps(document["steps"]):
-        for name in (*step.get("produces", ()), *([saved] if (saved := step.get("call", {}).get("saveAs")) else ())):
+        saved = step.get("call", {}).get("saveAs")
+        for name in (*step.get("produces", ()), *([saved] if saved else ()), *answered_in(step)):
             producers.setdefault(name, step["id"])
     return producers
 
@@ -117,7 +118,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         agent_role=data.get("agentRole", ""),
         guidance=tuple(data.get("guidance", ())),
         ask_for_files=data.get("askForFiles"),
-        require_confirmation=confirmation_of(data),
+        confirmation=confirmation_of(data),
         run_condition=data.get("runCondition"),
         runs=compile_condition(data["runCondition"]) if data.get("runCondition") else None,
         criteria=criteria,
@@ -180,7 +181,7 @@ def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tu
     if b"{{" in msgspec.json.encode(data.get("call")):
         return None
     conditions = [
-        confirmation_of(data),
+        *([confirmation.condition] if (confirmation := confirmation_of(data)) else ()),
         *(requirement.condition for requirement in requirements),
         *(fragment.get("when") for fragment in data.get("promptFragments", ())),
         *(delegation.get("runCondition") for delegation in data.get("parallelDelegations", ())),

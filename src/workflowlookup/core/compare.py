@@ -16,7 +16,7 @@ import msgspec
 
 from workflowlookup.core.building import call_of
 from workflowlookup.core.calls import name_call
-from workflowlookup.core.document import walk_steps
+from workflowlookup.core.document import confirmation_of, walk_steps
 from workflowlookup.core.graph import describe_confirmation, describe_loop, in_words
 from workflowlookup.core.model import Loop, LoopStep, Requirement, Workflow
 from workflowlookup.core.values import Json, json_equal
@@ -294,9 +294,13 @@ def _loop_words(value: Json) -> str:
 
 
 def _confirmation_words(value: Json) -> str:
-    if isinstance(value, Mapping) and "kind" in value:
-        value = value.get("condition", True)
-    return describe_confirmation(value)
+    wanted = confirmation_of({"requireConfirmation": value})
+    words = describe_confirmation(wanted)
+    if wanted is None:
+        return words
+    asks = [f'asks "{wanted.question}"'] if wanted.question else []
+    asks += [f"wants {_json(wanted.answers)}"] if wanted.answers else []
+    return "; ".join([words, *asks])
 
 
 _WORKFLOW_FIELDS: Final[Mapping[str, Teller | None]] = {

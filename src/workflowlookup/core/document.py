@@ -14,6 +14,7 @@ import msgspec
 
 from workflowlookup.core.conditions import ORDERINGS, Condition, walk
 from workflowlookup.core.criteria import flaws_in, rules_in
+from workflowlookup.core.model import Confirmation
 from workflowlookup.core.patterns import BadPattern, TooSlow, compile_pattern, start_budget
 from workflowlookup.core.schemas import (
     BadSchema,
@@ -200,6 +201,8 @@ def _structure(document: Mapping[str, Json]) -> Iterator[Finding]:
             loops.append((path, step))
         if "functionCalls" in step:
             calls.append((path, step))
+        if isinstance(step.get("requireConfirmation"), Mapping):
+            yield from _answers(document, path, step["requireConfirmation"])
     if loops:
         yield from _bodies(document, loops)
     if calls:
@@ -237,6 +240,15 @@ def _captures(document: Mapping[str, Json], path: PathTo, step: Mapping[str, Jso
         except BadSchema as problem:
             place = (*at, "schema") if "schema" in entry else at
             yield _error(place, f"The JSON Schema of '{name}' is malformed ({problem})", "Fix the schema", document)
+
+
+def _answers(document: Mapping[str, Json], path: PathTo, confirmation: Mapping[str, Json]) -> Iterator[Finding]:
+    """Fields for a person whose values could not be checked."""
+    try:
+        compile_schema_text(bytes(schema_text(confirmation, "answers")) or b"true")
+    except BadSchema as problem:
+        message = f"The JSON Schema in 'answers' is malformed ({problem})"
+        yield _error((*path, "requireConfirmation", "answers"), message, "Fix the schema, or leave it out", document)
 
 
 def _bodies(document: Mapping[str, Json], loops: Iterable[tuple[PathTo, Mapping[str, Json]]]) -> Iterator[Finding]:
@@ -448,9 +460,7 @@ def _all_conditions(document: Mapping[str, Json]) -> Iterator[tuple[PathTo, Cond
     for path, step in walk_steps(document["steps"]):
         if "runCondition" in step:
             yield (*path, "runCondition"), step["runCondition"]
-        confirmation = confirmation_of(step)
-        if isinstance(confirmation, Mapping):
-            yield (*path, "requireConfirmation"), confirmation
+        yield from confirmation_condition(step, path)
         if "condition" in step.get("loop", ()):
             yield (*path, "loop", "condition"), step["loop"]["condition"]
         for index, fragment in enumerate(step.get("promptFragments", ())):
@@ -514,13 +524,36 @@ def schema_text(document: Mapping[str, Any], field: str) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(document[field]) if field in document else b"")
 
 
-def confirmation_of(data: Mapping[str, Any]) -> bool | Condition | None:
-    """A boolean or a condition; the object form `{kind, condition}` asks always, or when its condition holds."""
+CONFIRMATION_FIELDS: Final = frozenset({"kind", "condition", "when", "by", "question", "answers"})
+"""The fields of the object form of `requireConfirmation`; an object with none of them is a condition."""
+
+
+def confirmation_of(data: Mapping[str, Any]) -> Confirmation | None:
+    """What `requireConfirmation` means: a boolean, a condition, or the object form, which asks always unless it has a
+    condition.
+    """
     value: Any = data.get("requireConfirmation")
-    if isinstance(value, Mapping) and "kind" in value:
-        condition: Condition | None = value.get("condition")
-        return True if condition is None else condition
-    return value  # type: ignore[no-any-return]
+    if value is None:
+        return None
+    if isinstance(value, Mapping) and value.keys() & CONFIRMATION_FIELDS:
+        return msgspec.convert(value, Confirmation)  # `kind` and what older documents have beside it say nothing
+    return Confirmation(condition=value)
+
+
+def answered_in(step: Mapping[str, Any]) -> Mapping[str, Json]:
+    """By variable that a person's answers to the question of a step set: its JSON Schema."""
+    wanted = step.get("requireConfirmation")
+    answers = wanted.get("answers", {}) if isinstance(wanted, Mapping) else {}
+    properties: Mapping[str, Json] = answers.get("properties", {})
+    return properties
+
+
+def confirmation_condition(step: Mapping[str, Any], path: PathTo) -> Iterator[tuple[PathTo, Condition]]:
+    """The condition in the `requireConfirmation` of a step, with its place."""
+    confirmation = confirmation_of(step)
+    if confirmation is not None and not isinstance(confirmation.condition, bool):
+        is_field = confirmation.condition is not step["requireConfirmation"]
+        yield (*path, "requireConfirmation", *(["condition"] if is_field else [])), confirmation.condition
 
 
 _HOW_TO_FIND: Final = frozenset({"pattern", "flags", "pointer", "optional", "schema"})

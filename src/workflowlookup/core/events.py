@@ -101,32 +101,54 @@ class ContextAsked(_Event, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
+How: TypeAlias = Literal["terminal", "form", "console", "relayed"]
+"""How a person's answer came: `relayed` is the agent's word for it."""
+
+
 class ConfirmationAsked(_Event, frozen=True, kw_only=True):
-    """A person must agree: to the step, to taking its last output after as many attempts as it has, or to a call
-    before it is made.
+    """A person must agree: to the output of the step (`step`), to taking its last output after as many attempts as it
+    has (`attempts`), to a call before it is made (`call`), or to the step before it is handed out (`before`).
     """
 
     step_id: str
-    reason: Literal["step", "attempts", "call"] = "step"
+    reason: Literal["step", "attempts", "call", "before"] = "step"
+    nonce: str = ""
+    """Identifies this question, so that an answer to another one does not count. Empty in older journals."""
     loop: LoopPosition | None = None
     warnings: tuple[str, ...] = ()
-    """As in `CallDue`, which it precedes when the reason is a call."""
+    """As in the `CallDue` or `StepOffered` that follows when the reason is `call` or `before`."""
 
 
-class ConfirmationGiven(_Event, frozen=True, kw_only=True):
-    """A person agreed; `relayed` when we have only the agent's word for it."""
+class ConfirmationDismissed(_Event, frozen=True, kw_only=True):
+    """The form was closed without an answer: the question stays open."""
 
     step_id: str
-    relayed: bool = False
+
+
+class _Answered(_Event, frozen=True, kw_only=True):
+    """A person's answer to a question."""
+
+    step_id: str
+    how: How | None = None
+    """None in older journals, for an answer that was not relayed."""
+    question: str = ""
+    """The nonce of the question that was shown."""
     note: str = ""
+    relayed: bool = False
+    """Only read, from older journals: it becomes `how`."""
+
+    def __post_init__(self) -> None:
+        if self.relayed:
+            msgspec.structs.force_setattr(self, "how", self.how or "relayed")
+            msgspec.structs.force_setattr(self, "relayed", False)  # noqa: FBT003
 
 
-class ConfirmationDenied(_Event, frozen=True, kw_only=True):
+class ConfirmationGiven(_Answered, frozen=True, kw_only=True):
+    """A person agreed."""
+
+
+class ConfirmationDenied(_Answered, frozen=True, kw_only=True):
     """A person did not agree."""
-
-    step_id: str
-    relayed: bool = False
-    note: str = ""
 
 
 class CallDue(_Event, frozen=True, kw_only=True):
@@ -250,6 +272,7 @@ Event: TypeAlias = (
     | ContextChanged
     | ContextAsked
     | ConfirmationAsked
+    | ConfirmationDismissed
     | ConfirmationGiven
     | ConfirmationDenied
     | CallDue
@@ -281,3 +304,17 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 def kind_of(event: Event) -> str:
     """`output-accepted`."""
     return str(event.__struct_config__.tag)
+
+
+_HOW: Final[Mapping[How | None, str]] = {
+    "terminal": " in the terminal",
+    "form": " in a form of the client",
+    "console": " in the console",
+    "relayed": ", by the word of the agent",
+    None: "",
+}
+
+
+def describe_how(event: ConfirmationGiven | ConfirmationDenied) -> str:
+    """` in the terminal`: how a person's answer came, to follow "confirmed"."""
+    return _HOW[event.how]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from workflowlookup.core.calls import name_call
 from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.contract import how_to_send, need_of_loop
-from workflowlookup.core.model import Loop, LoopStep, Step, Workflow
+from workflowlookup.core.model import Confirmation, Loop, LoopStep, Step, Workflow
 from workflowlookup.core.navigation import Skipped, explain_skip, next_step, scope_of, split_instance
 from workflowlookup.core.values import Context, brief, lookup
 
@@ -171,11 +171,14 @@ def describe_loop(loop: Loop) -> str:
     return f"for each {loop.item_var} of {loop.items}{limit}"
 
 
-def describe_confirmation(wanted: bool | Condition | None, /) -> str:  # noqa: FBT001 - the author's word
-    """When a person is asked; nothing when nobody is."""
-    if wanted is None or wanted is False:
+def describe_confirmation(wanted: Confirmation | None) -> str:
+    """When a person is asked, and whose word counts; nothing when nobody is."""
+    if wanted is None or wanted.condition is False:
         return ""
-    return "asks for confirmation" + (f" if {in_words(wanted)}" if wanted is not True and wanted else "")
+    person = " by a person" if wanted.by == "person" else ""
+    before = " before it is done" if wanted.when == "before" else ""
+    condition = f" if {in_words(wanted.condition)}" if wanted.condition is not True and wanted.condition else ""
+    return f"asks for confirmation{person}{before}{condition}"
 
 
 def _times(count: int) -> str:
@@ -195,7 +198,7 @@ def _nodes(steps: Sequence[Step], route: "_Route", parent: str, prefix: str) -> 
             title=step.title,
             parent=parent,
             condition=in_words(step.run_condition) if step.run_condition else "",
-            confirmation="" if isinstance(step, LoopStep) else describe_confirmation(step.require_confirmation),
+            confirmation="" if isinstance(step, LoopStep) else describe_confirmation(step.confirmation),
             state=route.state_of(step.id),
             times=times,
             because=route.because.get(step.id, ""),

@@ -15,6 +15,7 @@ from workflowlookup.core.model import (
     AllOf,
     AnyOf,
     Call,
+    Confirmation,
     ContainsRule,
     Criterion,
     Function,
@@ -74,7 +75,7 @@ def guide(workflow: Workflow, found: Next, value_of: ValueOf = lookup) -> Guidan
         step=view,
         prompt=prompt,
         model_hint=_model_hint(step) or _model_hint(workflow),
-        requires_confirmation=view.get("requireConfirmation", False),
+        requires_confirmation=view.get("requireConfirmation", False) and not (step.asks_before and found.in_run),
         criteria=tuple(
             requirement.sentence
             for requirement in step.requirements
@@ -161,7 +162,7 @@ def view_step(step: PromptStep, found: Next, fill: Fill) -> dict[str, Json]:
         view["guidance"] = [fill(line) for line in step.guidance]
     if step.ask_for_files is not None:
         view["askForFiles"] = step.ask_for_files
-    if step.require_confirmation is not None:
+    if step.confirmation is not None:
         view["requireConfirmation"] = requires_confirmation(step, found.context)
     if step.run_condition is not None:
         view["runCondition"] = step.run_condition
@@ -183,6 +184,8 @@ def compose(workflow: Workflow, step: PromptStep, found: Next, view: Mapping[str
         parts.append(fill("## Functions\n" + "\n".join(functions)))
     if found.loop:
         parts.append("## Loop Context\n" + _bullets(_loop_lines(found.loop)))
+    if step.confirmation is not None and view.get("requireConfirmation") and not found.in_run:
+        parts += _confirmation(step, step.confirmation, fill)
     return "\n\n".join(parts)
 
 
@@ -291,8 +294,20 @@ def _loop_lines(loop: LoopPosition) -> Iterator[str]:
 
 def requires_confirmation(step: PromptStep, context: Context) -> bool:
     """Whether a person must agree to this step, here and now."""
-    wanted = step.require_confirmation
-    return bool(wanted) if wanted is None or isinstance(wanted, bool) else evaluate(wanted, context)
+    wanted = step.confirmation.condition if step.confirmation is not None else False
+    return wanted if isinstance(wanted, bool) else evaluate(wanted, context)
+
+
+def _confirmation(step: PromptStep, wanted: Confirmation, fill: Fill) -> Iterator[str]:
+    """What an agent does about a person's word where no run asks for it; nothing beyond the standard case."""
+    names = ", ".join(f"`{name}`" for name in wanted.answers.get("properties", {}))
+    question = f" Ask them: {fill(wanted.question)}" if wanted.question else ""
+    passed = f" Pass what they answer for {names} in the context." if names else ""
+    if step.asks_before:
+        agree = "A person must agree before this step is done: do nothing of it until they have."
+        yield f"## Confirmation\n{agree}{question}{passed}"
+    elif question or passed:
+        yield f"## Confirmation\nA person must agree to the output before you go on.{question}{passed}"
 
 
 def _model_hint(owner: PromptStep | Workflow) -> str:

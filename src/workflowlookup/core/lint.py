@@ -15,7 +15,7 @@ import msgspec
 from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.contradictions import contradictions
 from workflowlookup.core.criteria import flaws_in, misfits_in
-from workflowlookup.core.document import Finding, Severity
+from workflowlookup.core.document import Finding, Severity, answered_in
 from workflowlookup.core.guidance import compose, filler, view_step
 from workflowlookup.core.injection import suspicions
 from workflowlookup.core.lint_subject import (
@@ -35,6 +35,7 @@ from workflowlookup.core.lint_subject import (
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import Next
 from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.questions import fields_in
 from workflowlookup.core.schemas import PathTo, nearest, show, suggest
 from workflowlookup.core.values import Json, is_number
 from workflowlookup.core.verdicts import Scope, declaration, possible_values, verdict
@@ -266,6 +267,7 @@ def _found_by_the_server(step: Object) -> Iterator[str]:
     yield from step["produces"] if isinstance(step.get("produces"), Mapping) else ()
     if saved := step.get("call", {}).get("saveAs"):
         yield saved
+    yield from answered_in(step)
 
 
 def _inputs(subject: Subject) -> Iterator[str]:
@@ -380,6 +382,26 @@ def _broken_rules(subject: Subject) -> Found:
             yield at, f"{flaw} in step '{place.id}'", remedy
 
 
+def _odd_questions(subject: Subject) -> Found:
+    for place in subject.places:
+        wanted = place.step.get("requireConfirmation")
+        if not isinstance(wanted, Mapping):
+            continue
+        path = (*place.path, "requireConfirmation")
+        for field in fields_in(wanted.get("answers", {})):
+            if not field.is_flat:
+                kinds = "a text, a number, a boolean, or one of several texts"
+                message = f"The form of step '{place.id}' cannot ask for '{field.name}': forms have only {kinds}"
+                at = (*path, "answers", "properties", field.name)
+                yield at, message, "Make it one of these, or ask for its parts one by one"
+        if "call" in place.step and wanted.get("when") == "after":
+            yield (
+                (*path, "when"),
+                f"Step '{place.id}' is a call, about which a person is always asked before it is made",
+                "Remove 'when', or ask in the step that follows",
+            )
+
+
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the table."""
 
@@ -427,5 +449,10 @@ CHECKS: Final[Mapping[str, Check]] = {
         find=_forgettable_variables,
         description="A condition or a loop depends on a variable that the agent must remember to send.",
         severity=Severity.NOTE,
+    ),
+    "WL011": Check(
+        name="odd-question",
+        find=_odd_questions,
+        description="A question to a person that a form cannot show, or that is asked at another time than it says.",
     ),
 }

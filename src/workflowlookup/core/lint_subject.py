@@ -13,7 +13,7 @@ import msgspec
 from workflowlookup.core.building import build
 from workflowlookup.core.conditions import Condition, walk
 from workflowlookup.core.criteria import rules_in
-from workflowlookup.core.document import capture_schema, walk_steps
+from workflowlookup.core.document import answered_in, capture_schema, confirmation_condition, walk_steps
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.schemas import PathTo
 from workflowlookup.core.values import Json
@@ -115,11 +115,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         step, path = place.step, place.path
         if "runCondition" in step:
             yield (*path, "runCondition"), step["runCondition"]
-        confirmation = step.get("requireConfirmation")
-        if isinstance(confirmation, Mapping) and "kind" not in confirmation:
-            yield (*path, "requireConfirmation"), confirmation
-        elif isinstance(confirmation, Mapping) and "condition" in confirmation:
-            yield (*path, "requireConfirmation", "condition"), confirmation["condition"]
+        yield from confirmation_condition(step, path)
         for at, fragment in numbered((*path, "promptFragments"), step.get("promptFragments", ())):
             if "when" in fragment:
                 yield (*at, "when"), fragment["when"]
@@ -140,6 +136,7 @@ def sets(step: Object) -> Iterator[str]:
     yield from step.get("produces", ())
     if saved := step.get("call", {}).get("saveAs"):
         yield saved
+    yield from answered_in(step)
 
 
 def _declared(schema: Json) -> dict[str, Declared]:

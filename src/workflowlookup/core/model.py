@@ -156,6 +156,20 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     is_optional: bool = False
 
 
+class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
+    """When a person must agree to a step, whose word counts, and what they are asked."""
+
+    condition: bool | Condition = True
+    when: Literal["after", "before"] = "after"
+    """Before the output counts, or before the step is handed out."""
+    by: Literal["anyone", "person"] = "anyone"
+    """With `person` an agent's word for it does not count."""
+    question: str = ""
+    """Replaces the standard sentence; may hold templates."""
+    answers: Mapping[str, Json] = {}
+    """A JSON Schema of a flat object that the person fills in; its values enter the context."""
+
+
 class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step that is handed to the agent; with `parallel_delegations`, one that it hands on to several."""
 
@@ -167,7 +181,7 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     agent_role: str = ""
     guidance: tuple[str, ...] = ()
     ask_for_files: bool | None = None
-    require_confirmation: bool | Condition | None = None
+    confirmation: Confirmation | None = None
     run_condition: Condition | None = None
     runs: Predicate | None = None
     """The same, ready to be asked; None when it always holds."""
@@ -193,6 +207,16 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     when_exhausted: Literal["fail", "ask"] = "fail"
     call: Call | None = None
     """In a run the server does this step by itself."""
+
+    @property
+    def may_ask_person(self) -> bool:
+        """Whether a person's word may be needed for it."""
+        return self.confirmation is not None and self.confirmation.condition is not False
+
+    @property
+    def asks_before(self) -> bool:
+        """Whether a person who must agree is asked before the step is done; always before a call."""
+        return self.call is not None or (self.confirmation is not None and self.confirmation.when == "before")
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -273,7 +297,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     def goes_by_itself(self) -> bool:
         """Whether neither an agent nor a person has a part in it: the server, or another system, does every step."""
         steps = [step for step in self.every_step if isinstance(step, PromptStep)]
-        return all(step.call is not None and not step.require_confirmation for step in steps)
+        return all(step.call is not None and not step.may_ask_person for step in steps)
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,6 +93,8 @@ class Next(msgspec.Struct, frozen=True):
     completed: int
     left: tuple[str, ...] = ()
     """Of the loops that were iterating, those that are over, innermost first."""
+    in_run: bool = False
+    """Whether a run hands it out, which asks persons by itself."""
     need: LoopNeed | None = None
     """The data without which the walk cannot go on; then `instance_id` is that of the loop."""
 

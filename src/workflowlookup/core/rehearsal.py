@@ -390,7 +390,7 @@ def conditions_of(step: Step) -> Iterator[tuple[str, Condition]]:
     if isinstance(step, LoopStep):
         named.append(("loop condition", step.loop.condition))
     else:
-        named.append(("confirmation", step.require_confirmation))
+        named.append(("confirmation", step.confirmation.condition if step.confirmation else None))
         named += [(f"fragment {number}", fragment.when) for number, fragment in enumerate(step.prompt_fragments, 1)]
         named += [(f"condition of {name}", rule.condition) for name, rule in _rules_of(step)]
     for name, condition in named:

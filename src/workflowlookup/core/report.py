@@ -26,6 +26,7 @@ from workflowlookup.core.events import (
     Completed,
     ConfirmationAsked,
     ConfirmationDenied,
+    ConfirmationDismissed,
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
@@ -41,11 +42,13 @@ from workflowlookup.core.events import (
     Started,
     StepOffered,
     StepSkipped,
+    describe_how,
 )
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
 from workflowlookup.core.run import Run, Waiting, fold
 from workflowlookup.core.values import Context, brief, lookup
+from workflowlookup.core.why import asked_because, is_handed_out
 
 MOST_EVENTS: Final = 2_000
 FIRST_EVENTS: Final = 200
@@ -231,6 +234,8 @@ class _Story:
         self._room = MOST_IN_ALL
         self._step = ""
         self._context: Context = {}
+        self._handed_out: Context = {}
+        """The context when the step was handed out."""
 
     def told(self) -> Iterator[str]:
         left_out = len(self._records) - MOST_EVENTS
@@ -239,6 +244,8 @@ class _Story:
                 self._context = record.event.context
             elif isinstance(record.event, ContextChanged):
                 self._context = {**self._context, **record.event.changes}
+            elif isinstance(record.event, StepOffered | ConfirmationAsked) and is_handed_out(record.event):
+                self._handed_out = self._context
             if left_out > 0 and FIRST_EVENTS <= index < FIRST_EVENTS + left_out:
                 if index == FIRST_EVENTS:
                     yield f"… {left_out:,} events are left out here; {self._export} has them all."
@@ -310,18 +317,24 @@ class _Story:
         yield f"Variables for loop {_titled(self._run.workflow, event.loop_id)} were asked for {when}: {inline(needs)}."
 
     def _asked(self, event: ConfirmationAsked, when: str) -> Iterator[str]:
-        if event.reason == "call":
-            called = self._called(event.step_id)
-            yield from self._headed(event, f"A person was asked {when}, before the call of {called}")
+        condition = asked_because(self._run, event, self._handed_out, self._context)
+        why = f", because {inline(condition)}" if condition else ""
+        if event.reason in ("call", "before"):
+            what = f"the call of {self._called(event.step_id)}" if event.reason == "call" else "the step was handed out"
+            yield from self._headed(event, f"A person was asked {when}, before {what}{why}")
             return
-        why = "because it was refused as often as it may be" if event.reason == "attempts" else "as the step wants it"
-        yield f"A person was asked {when}, {why}."
+        if event.reason == "attempts":
+            why = ", because it was refused as often as it may be"
+        yield f"A person was asked {when}{why or ', as the step wants it'}."
+
+    def _dismissed(self, _: ConfirmationDismissed, when: str) -> Iterator[str]:
+        yield f"The question was closed without an answer {when}."
 
     def _given(self, event: ConfirmationGiven, when: str) -> Iterator[str]:
-        yield f"Confirmed {when}{_relayed(event)}{_note(event.note)}"
+        yield f"Confirmed {when}{describe_how(event)}{_note(event.note)}"
 
     def _denied(self, event: ConfirmationDenied, when: str) -> Iterator[str]:
-        yield f"Not confirmed {when}{_relayed(event)}{_note(event.note)}"
+        yield f"Not confirmed {when}{describe_how(event)}{_note(event.note)}"
 
     def _skipped(self, event: StepSkipped, _: str) -> Iterator[str]:
         scope = scope_of(self._run.workflow, event.step_id, self._context, self._run.extents)
@@ -367,6 +380,7 @@ class _Story:
         ContextChanged: _changed,
         ContextAsked: _context_asked,
         ConfirmationAsked: _asked,
+        ConfirmationDismissed: _dismissed,
         ConfirmationGiven: _given,
         ConfirmationDenied: _denied,
         CallDue: _due,
@@ -384,10 +398,6 @@ class _Story:
         EndUnknown: _end_unknown,
         Cancelled: _cancelled,
     }
-
-
-def _relayed(event: ConfirmationGiven | ConfirmationDenied) -> str:
-    return ", by the word of the agent" if event.relayed else ""
 
 
 def _values(condition: Condition, scope: Context) -> str:

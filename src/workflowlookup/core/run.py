@@ -31,6 +31,7 @@ from workflowlookup.core.events import (
     Completed,
     ConfirmationAsked,
     ConfirmationDenied,
+    ConfirmationDismissed,
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
@@ -115,7 +116,12 @@ TRANSITIONS: Final[Mapping[Place, Mapping[type[Event], Place]]] = MappingProxyTy
         },
         _FOR_OUTPUT: {OutputAccepted: _RUNNING, OutputRefused: _RUNNING, Failed: _FAILED, Cancelled: _CANCELLED},
         _FOR_CONTEXT: {ContextChanged: _RUNNING, Failed: _FAILED, Cancelled: _CANCELLED},
-        _FOR_CONFIRMATION: {ConfirmationGiven: _RUNNING, ConfirmationDenied: _RUNNING, Cancelled: _CANCELLED},
+        _FOR_CONFIRMATION: {
+            ConfirmationGiven: _RUNNING,
+            ConfirmationDenied: _RUNNING,
+            ConfirmationDismissed: _FOR_CONFIRMATION,
+            Cancelled: _CANCELLED,
+        },
         _DUE: {CallBegun: _CALLING, Failed: _FAILED, Cancelled: _CANCELLED},
         _CALLING: {
             CallAcknowledged: _CALLING,
@@ -201,6 +207,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The variables that a run waits for, one that waits for context."""
     asked: ConfirmationAsked | None = None
     asked_at: int = 0
+    question_id: str = ""
+    """Identifies the open question; an answer names the one that was shown."""
+    dismissals: int = 0
+    """How often the open question was closed without an answer."""
     waited: int = 0
     """Milliseconds spent waiting for persons."""
     answers: PersistentMap[str, tuple[int, ConfirmationGiven | ConfirmationDenied]] = PersistentMap()
@@ -267,6 +277,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             skipped=(),
             warnings=self.warnings,
             completed=len(self.passed),
+            in_run=True,
         )
 
     @property
@@ -275,6 +286,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         if self.state is State.COMPLETED:
             return len(self.results)
         return None if self.workflow.has_loops else self.workflow.total_steps - len(self.skipped)
+
+    def agreed_to(self, step_id: str) -> bool:
+        """Whether the last answer of a person about a step is a yes."""
+        return isinstance(self.answers.get(step_id, (0, None))[1], ConfirmationGiven)
+
+    def who_confirms(self, setting: str) -> str:
+        """Whose word on the current step counts: as the setting `confirmation` says, or a person's by the step's own
+        `by`.
+        """
+        step = find_step(self.workflow, self.current) if self.current else None
+        wanted = step.confirmation if isinstance(step, PromptStep) else None
+        return "person" if wanted is not None and wanted.by == "person" else setting
 
     @property
     def deadline(self) -> int | None:
@@ -384,8 +407,9 @@ def _offered(run: Run, _: Record, event: StepOffered | CallDue | ConfirmationAsk
 
 
 def _asked(run: Run, record: Record, event: ConfirmationAsked) -> dict[str, Any]:
-    place = _offered(run, record, event) if event.reason == "call" else {}
-    return {"asked": event, "asked_at": record.time, **place}
+    place = _offered(run, record, event) if event.reason in ("call", "before") else {}
+    question_id = event.nonce or str(record.sequence)
+    return {"asked": event, "asked_at": record.time, "question_id": question_id, "dismissals": 0, **place}
 
 
 def _due(run: Run, record: Record, event: CallDue) -> dict[str, Any]:
@@ -430,6 +454,7 @@ def _denied(run: Run, record: Record, event: ConfirmationDenied) -> dict[str, An
 def _answered(run: Run, record: Record, event: ConfirmationGiven | ConfirmationDenied) -> dict[str, Any]:
     return {
         "asked": None,
+        "question_id": "",
         "waited": run.waited + max(0, record.time - run.asked_at),
         "answers": run.answers.set(event.step_id, (record.sequence, event)),
     }
@@ -473,6 +498,7 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
         "missing": event.missing,
     },
     ConfirmationAsked: _asked,
+    ConfirmationDismissed: lambda run, _, __: {"dismissals": run.dismissals + 1},
     ConfirmationGiven: _given,
     ConfirmationDenied: _denied,
     CallDue: _due,
@@ -490,7 +516,7 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     Completed: lambda _, __, event: {"current": "", "loop": None, "warnings": event.warnings},
     Failed: lambda _, __, event: {"end": event},
     EndUnknown: lambda run, _, event: {"end": event, **_call(run, begun=False, may_run=True)},
-    Cancelled: lambda _, __, event: {"end": event},
+    Cancelled: lambda _, __, event: {"end": event, "asked": None, "question_id": ""},
 }
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from workflowlookup.core.conditions import OPERATORS, Condition, describe, evaluate
+from workflowlookup.core.conditions import OPERATORS, Condition, describe, evaluate, walk
 from workflowlookup.core.contract import how_to_send, need_of_loop
 from workflowlookup.core.events import (
     CallDue,
@@ -21,6 +21,7 @@ from workflowlookup.core.events import (
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
+    Event,
     LoopEntered,
     LoopLeft,
     OutputAccepted,
@@ -30,13 +31,16 @@ from workflowlookup.core.events import (
     Started,
     StepOffered,
     StepSkipped,
+    describe_how,
 )
 from workflowlookup.core.graph import MOST_INSTANCES, in_words
-from workflowlookup.core.model import LoopStep, Step, Workflow
+from workflowlookup.core.model import LoopStep, PromptStep, Step, Workflow
 from workflowlookup.core.navigation import NO_EXTENTS, Extents, Skipped, find_step, next_step, scope_of, split_instance
 from workflowlookup.core.run import Run, State, Waiting
-from workflowlookup.core.values import Context, Json, brief, lookup
+from workflowlookup.core.values import Context, Json, brief, json_equal, lookup
 
+MAX_VARIABLES: Final = 8
+"""How many variables of a condition are named with their values."""
 NO_CONDITION: Final = "it has no condition"
 
 
@@ -169,6 +173,28 @@ def _conjuncts(condition: Condition) -> Iterator[Condition]:
     yield from ({key: condition[key]} for key in ("or", "not") if key in condition)
 
 
+def asked_because(run: Run, event: ConfirmationAsked, before: Context, after: Context) -> str:
+    """Why a person was asked where a condition decides it, with the values that it saw: when the step was handed out,
+    and with what came with its output. Empty where no condition does.
+    """
+    step = find_step(run.workflow, event.step_id)
+    wanted = step.confirmation.condition if isinstance(step, PromptStep) and step.confirmation else True
+    if event.reason == "attempts" or isinstance(wanted, bool) or not wanted:
+        return ""
+    then, now = (scope_of(run.workflow, event.step_id, context, run.extents) for context in (before, after))
+    names = dict.fromkeys(part["var"] for part in walk(wanted) if "var" in part)
+    values = [_then_and_now(name, lookup(then, name), lookup(now, name)) for name in list(names)[:MAX_VARIABLES]]
+    return f"{in_words(wanted)} ({', '.join(values)})"
+
+
+def _then_and_now(name: str, then: Json, now: Json) -> str:
+    old, new = ("not set" if value is None else brief(value) for value in (then, now))
+    same = old == new and json_equal(then, now)
+    if same:
+        return f"{name} is {new}"
+    return f"{name} was {old} when the step was handed out, and is {new} with its output"
+
+
 def _judged(step: Step, scope: Context, *, is_run: bool) -> tuple[str, tuple[Check, ...]]:
     """Why a step was offered, or passed over, in words and in particular."""
     if not step.run_condition:
@@ -184,7 +210,10 @@ def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:  # 
     """By instance, in the order in which they came up."""
     found: dict[str, Reason] = {}
     context: Context = {}
+    offered: Context = {}
     for record in records:
+        if isinstance(record.event, StepOffered | ConfirmationAsked) and is_handed_out(record.event):
+            offered = context
         match record.event:
             case Started(context=given):
                 context = given
@@ -193,9 +222,9 @@ def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:  # 
             case (
                 StepOffered(step_id=step_id)
                 | CallDue(step_id=step_id)
-                | ConfirmationAsked(step_id=step_id, reason="call")
+                | ConfirmationAsked(step_id=step_id, reason="call" | "before")
             ) if step_id not in found or found[step_id].fate is Fate.SKIPPED:
-                asked = "a person was asked" if isinstance(record.event, ConfirmationAsked) else ""
+                asked = _asked(run, record.event, offered, context)
                 found[step_id] = replace(_told(run, step_id, context, Fate.NOT_REACHED), confirmation=asked)
             case CallFailed(step_id=step_id, reason=reason, error=error) if step_id in found:
                 failed = found[step_id].failed + 1
@@ -214,7 +243,8 @@ def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:  # 
                 told = found[step_id]
                 found[step_id] = replace(told, refused=told.refused + 1, issues=issues)
             case ConfirmationAsked(step_id=step_id) if step_id in found:
-                found[step_id] = replace(found[step_id], confirmation="a person was asked")
+                asked = _asked(run, record.event, offered, context)
+                found[step_id] = replace(found[step_id], confirmation=asked)
             case ConfirmationGiven(step_id=step_id) | ConfirmationDenied(step_id=step_id) if step_id in found:
                 found[step_id] = _answered(found[step_id], record)
     if run.current in found:
@@ -233,16 +263,28 @@ def _reason(workflow: Workflow, step_id: str, scope: Context, fate: Fate) -> Rea
     return Reason(id=step_id, title=step.title, fate=fate, because=because, depth=depth, checks=checks)
 
 
+def is_handed_out(event: StepOffered | ConfirmationAsked) -> bool:
+    """Whether the values of this moment are those that a step is handed out with."""
+    return isinstance(event, StepOffered) or event.reason in ("call", "before")
+
+
+def _asked(run: Run, event: Event, before: Context, after: Context) -> str:
+    if not isinstance(event, ConfirmationAsked):
+        return ""
+    why = asked_because(run, event, before, after)
+    return f"a person was asked{f', because {why}' if why else ''}"
+
+
 def _answered(told: Reason, record: Record) -> Reason:
     event = record.event
     if not isinstance(event, (ConfirmationGiven, ConfirmationDenied)):
         return told
     who = f" by {record.by}" if record.by else ""
     word = "confirmed" if isinstance(event, ConfirmationGiven) else "not confirmed"
-    relayed = ", by the word of the agent" if event.relayed else ""
     note = f": {event.note}" if event.note else ""
     fate = told.fate if isinstance(event, ConfirmationGiven) else Fate.NOT_REACHED
-    return replace(told, fate=fate, confirmation=f"{word}{who}{relayed}{note}")
+    _, because, why = told.confirmation.partition(", because ")
+    return replace(told, fate=fate, confirmation=f"{word}{who}{describe_how(event)}{note}{because}{why}")
 
 
 def _last(run: Run, told: Reason) -> Reason:

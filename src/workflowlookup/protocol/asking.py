@@ -108,6 +108,9 @@ def checked(answer: Json, ask: "Ask") -> Answer:
         return {"action": action}
     content = answer.get("content")
     content = {} if content is None else content
+    unknown = sorted(content.keys() - ask.schema["properties"].keys()) if isinstance(content, dict) else []
+    if unknown:  # such as an older form's own yes or no: what was not asked is no answer to this
+        raise InvalidParams(f"content in the answer to '{ask.key}' has '{unknown[0][:100]}', which was not asked for")
     if (misfit := next(misfits(compile_schema(ask.schema), content, ask.schema), None)) is not None:
         raise InvalidParams(f"content in the answer to '{ask.key}' does not fit: {misfit.sentence()}")
     return {"action": action, "content": content}

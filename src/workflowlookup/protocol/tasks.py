@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from workflowlookup.core.questions import title_of
 from workflowlookup.core.run import Run, State
 from workflowlookup.core.values import Json
 from workflowlookup.errors import (
@@ -38,7 +39,7 @@ from workflowlookup.tools.run_answers import (
     iso,
     may_ask,
     question_key,
-    title_of,
+    was_asked,
 )
 from workflowlookup.tools.workflow_runs import decode_place, encode_place
 
@@ -102,14 +103,14 @@ class Tasks:
         """What the call would have been answered; waits for it. A person who is needed is asked on the way."""
         run = self._run(call)
         moved = asked_before(self._services, run.id, caller)
-        if moved is not None:
+        if moved is not None and moved.asked is not None:
             answered = ask_person(self._services, moved, caller)
             if isinstance(answered, Ask):
                 return answered
             run = answered
 
         def tell(run: Run) -> Result | Ask:
-            if self._needs_person(run, caller) and question_key(run) not in caller.answers:
+            if self._needs_person(run, caller) and not was_asked(run, caller):
                 asked = ask_person(self._services, run, caller)
                 if isinstance(asked, Ask):
                     return msgspec.structs.replace(asked, meta={RELATED: {"taskId": run.id}})
@@ -133,7 +134,7 @@ class Tasks:
         return {"tasks": [self._line(summary, caller) for summary in shown], **following}
 
     def _line(self, summary: "Summary", caller: Caller) -> dict[str, Json]:
-        asks = summary.waiting_for == "confirmation" and may_ask(self._services, caller)
+        asks = summary.waiting_for == "confirmation" and self._needs_person(self._services.runs.get(summary.id), caller)
         status = "input_required" if asks else _STATUS.get(summary.state, "working")
         moments = {"createdAt": iso(summary.started), "lastUpdatedAt": iso(summary.updated)}
         return {"taskId": summary.id, "status": status, **moments, "ttl": None, "pollInterval": POLL_MS}
@@ -181,7 +182,7 @@ class Tasks:
 
     def _needs_person(self, run: Run, caller: Caller) -> bool:
         """Whether the person at this client is to be asked now."""
-        return run.asked is not None and not run.is_over and may_ask(self._services, caller)
+        return run.asked is not None and not run.is_over and may_ask(self._services, run, caller)
 
     # ── since 2026-07-28: the extension ─────────────────────────────────────────────────────────────────────────
 

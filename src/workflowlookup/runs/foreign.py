@@ -19,6 +19,7 @@ from workflowlookup.core.events import (
     CallStopped,
     ConfirmationAsked,
     ConfirmationDenied,
+    ConfirmationDismissed,
     ConfirmationGiven,
     EndUnknown,
     Event,
@@ -65,7 +66,7 @@ def refuse_foreign(run_id: str, records: Sequence[Record]) -> None:
 
 def _current(event: Event, current: str) -> str:
     is_new = isinstance(event, (StepOffered, CallDue)) or (
-        isinstance(event, ConfirmationAsked) and event.reason == "call"
+        isinstance(event, ConfirmationAsked) and event.reason in ("call", "before")
     )
     return event.step_id if is_new else current  # type: ignore[union-attr]
 
@@ -73,7 +74,7 @@ def _current(event: Event, current: str) -> str:
 def _fits(event: Event, workflow: Workflow, current: str) -> bool:
     """Whether what an event is about is there."""
     match event:
-        case StepOffered(step_id=step_id):
+        case StepOffered(step_id=step_id) | ConfirmationAsked(step_id=step_id, reason="before"):
             return isinstance(find_step(workflow, step_id), PromptStep)
         case CallDue(step_id=step_id) | ConfirmationAsked(step_id=step_id, reason="call"):
             step = find_step(workflow, step_id)
@@ -84,6 +85,8 @@ def _fits(event: Event, workflow: Workflow, current: str) -> bool:
             return isinstance(find_step(workflow, loop_id), LoopStep)
         case CallBegun() | CallAcknowledged() | CallProgressed() | CallFailed() | CallStopped() | EndUnknown():
             return event.step_id == current != ""
-        case OutputRefused() | ConfirmationAsked() | ConfirmationGiven() | ConfirmationDenied():
+        case OutputRefused() | ConfirmationAsked() | ConfirmationDismissed():
+            return event.step_id == current != ""
+        case ConfirmationGiven() | ConfirmationDenied():
             return event.step_id == current != ""
     return True

@@ -14,7 +14,7 @@ import msgspec
 
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Draft, Moment
-from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Failed, Record, RemoteError, Started
+from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Failed, How, Record, RemoteError, Started
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, State, Waiting, apply, fold, submission_key
@@ -128,33 +128,54 @@ class Runs:
 
         return self._move(run_id, by, decide)
 
-    def confirm(self, run_id: str, step_id: str = "", *, relayed: bool = False, note: str = "", by: str = "") -> Run:
-        """The run after a person agreed to a step, the current one unless it is named. Safe to repeat."""
+    def confirm(  # noqa: PLR0913 - all that an answer is
+        self,
+        run_id: str,
+        step_id: str = "",
+        *,
+        how: How,
+        question: str = "",
+        note: str = "",
+        answers: Context = advance.NOTHING,
+        by: str = "",
+    ) -> Run:
+        """The run after a person agreed to a step, the current one unless it is named. Safe to repeat.
+
+        `question` is the id of the one that was shown to them: the answer counts for no other.
+        """
 
         def decide(run: Run, at: Moment) -> Draft | Run:
             step = step_id or run.current
-            before = self._answered(run, step, ConfirmationGiven, note)
-            return before or advance.confirm(run, step, at, relayed=relayed, note=note)
+            before = self._answered(run, step, ConfirmationGiven, question, note)
+            said = {"how": how, "question": question, "note": note, "answers": answers}
+            return before or advance.confirm(run, step, at, **said)  # type: ignore[arg-type]
 
         return self._move(run_id, by, decide)
 
-    def deny(self, run_id: str, step_id: str = "", *, relayed: bool = False, note: str = "", by: str = "") -> Run:
+    def deny(  # noqa: PLR0913 - all that an answer is
+        self, run_id: str, step_id: str = "", *, how: How, question: str = "", note: str = "", by: str = ""
+    ) -> Run:
         """The run after a person did not agree to a step. Safe to repeat."""
 
         def decide(run: Run, at: Moment) -> Draft | Run:
             step = step_id or run.current
-            before = self._answered(run, step, ConfirmationDenied, note)
-            return before or advance.deny(run, step, at, relayed=relayed, note=note)
+            before = self._answered(run, step, ConfirmationDenied, question, note)
+            return before or advance.deny(run, step, at, how=how, question=question, note=note)
 
         return self._move(run_id, by, decide)
 
+    def dismiss(self, run_id: str, step_id: str, *, question: str, by: str = "") -> Run:
+        """The run after a person closed the form of a question without an answer."""
+        return self._move(run_id, by, lambda run, at: advance.dismiss(run, step_id, at, question=question))
+
     def _answered(
-        self, run: Run, step_id: str, kind: type[ConfirmationGiven | ConfirmationDenied], note: str
+        self, run: Run, step_id: str, kind: type[ConfirmationGiven | ConfirmationDenied], question: str, note: str
     ) -> Run | None:
         """The run as it was after the same answer; None when this one is new."""
         sequence, answer = run.answers.get(step_id, (0, None))
         is_open = run.waiting_for is Waiting.CONFIRMATION and run.current == step_id
-        if is_open or not isinstance(answer, kind) or answer.note != note:
+        is_same = isinstance(answer, kind) and answer.note == note and question in ("", answer.question)
+        if not is_same or (is_open and not question):
             return None
         return self._as_of(run, sequence)
 
@@ -520,7 +541,8 @@ def _as_imported(records: Sequence[Record]) -> list[Record]:
 
 
 def _moment(time: int, by: str) -> Moment:
-    return Moment(time=time, by=by.replace("\0", ""))  # which no text in PostgreSQL may hold
+    by = by.replace("\0", "")  # which no text in PostgreSQL may hold
+    return Moment(time=time, by=by, nonce=secrets.token_hex(8))
 
 
 def _mark(run: Run) -> Mark:

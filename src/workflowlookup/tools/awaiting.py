@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 from workflowlookup.core.advance import MOST_SAID, remedy_of
 from workflowlookup.core.events import Failed
 from workflowlookup.core.progress import Progress
+from workflowlookup.core.questions import title_of
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.core.values import brief
 from workflowlookup.errors import ExecutionFailed, StorageError, WorkflowLookupError
 from workflowlookup.tools.registry import Ask, Caller, Later, Result, Services
-from workflowlookup.tools.run_answers import remote_error, stopped_in, title_of
+from workflowlookup.tools.run_answers import remote_error, stopped_in
 
 if TYPE_CHECKING:
     from workflowlookup.core.events import CallProgressed

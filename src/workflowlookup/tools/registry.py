@@ -46,6 +46,10 @@ def _nothing() -> None:
     """Nothing to do."""
 
 
+def _command_line(*words: str) -> str:
+    return " ".join(["workflowlookup", *words])
+
+
 class WorkflowTools(Protocol):
     """What makes tools of workflows; `tools.dynamic` has it."""
 
@@ -93,6 +97,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """Called for every use, so that nothing of runs is loaded before there is one."""
     confirmation: str = "auto"
     """Whose word counts where a step needs a person: the setting of this name."""
+    command_line: Callable[..., str] = _command_line
+    """A command of ours that a person can paste into a terminal, with the journal of this server."""
     access: Access = LOCAL
     """Whose view of all this it is; `tools.scoped` makes them."""
     open_execution: Callable[[], "Execution"] = _without_execution

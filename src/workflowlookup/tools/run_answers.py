@@ -11,11 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core.advance import loops_to_end, remedy_of
-from workflowlookup.core.calls import call_arguments, name_call
+from workflowlookup.core.calls import name_call
 from workflowlookup.core.events import EndUnknown, Failed, OutputAccepted, OutputRefused
-from workflowlookup.core.guidance import filler
 from workflowlookup.core.model import PromptStep
 from workflowlookup.core.navigation import MOST_SKIPPED, Skipped, explain_skip, find_step
+from workflowlookup.core.questions import fields_of, question_of, title_of
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.core.values import Json
 from workflowlookup.tools.registry import Ask, Caller, Services
@@ -23,8 +23,8 @@ from workflowlookup.tools.workflow_next import tell, tell_need
 from workflowlookup.tools.workflow_validate import REVIEW
 
 CANCELLED: Final = "Start a new one with workflow_start if it is wanted again."
-MOST_SHOWN: Final = 1_000
-"""How many characters of an output a person is shown with a question."""
+ENOUGH_DISMISSALS: Final = 2
+"""After how many dismissals of a question the agent is to stop asking."""
 
 
 def answer(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
@@ -44,7 +44,7 @@ def answer(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
         del reply["step"]
         reply["next"] = _next_for_context(run)
     elif run.waiting_for is Waiting.CONFIRMATION:
-        reply["confirmation"] = {"stepId": run.current, "title": title_of(run), "question": question(run)}
+        reply["confirmation"] = _confirmation(run)
         reply["next"] = _next_for_confirmation(services, run, caller)
     elif run.waiting_for is Waiting.CALL:
         reply |= _at_work(services, run)
@@ -59,6 +59,13 @@ def answer_with_result(services: Services, run: Run, caller: Caller) -> dict[str
     """As `answer`, for the caller of a workflow tool: with the result of a completed run, whoever did its steps."""
     told = answer(services, run, caller)
     return {**told, "result": result_of(run)} if run.state is State.COMPLETED else told
+
+
+def _confirmation(run: Run) -> dict[str, Json]:
+    """What the run waits for a person to say."""
+    told: dict[str, Json] = {"stepId": run.current, "title": title_of(run), "question": question(run)}
+    fields = {field.name: field.schema for field in fields_of(run)}
+    return {**told, **({"answers": fields} if fields else {})}
 
 
 def _at_work(services: Services, run: Run) -> dict[str, Json]:
@@ -132,23 +139,46 @@ def _next_for_context(run: Run) -> str:
 
 
 def _next_for_confirmation(services: Services, run: Run, caller: Caller) -> str:
-    command = f"`workflowlookup confirm {run.id}` (or with --deny)"
-    if not services.access.may_confirm(services.confirmation):
-        return (
-            f"Your token may not confirm. Have a person who may do it in the console, or with {command}, "
-            f"then call workflow_status with runId '{run.id}'."
-        )
-    if may_ask(services, caller):
-        return (
-            f"The person has not answered. Call workflow_submit with runId '{run.id}', stepId '{run.current}' and "
-            f"confirmed true to show them the form again, or have them run {command}."
-        )
-    if services.confirmation == "person":
-        return f"Have the person run {command} in a terminal, then call workflow_status with runId '{run.id}'."
+    status = f"call workflow_status with runId '{run.id}'"
+    if not services.access.may_confirm(run.who_confirms(services.confirmation)):
+        return f"Your token may not answer this. {_tell_user(services, run)} Then {status}."
+    if may_ask(services, run, caller):
+        again = f"call workflow_submit with runId '{run.id}', stepId '{run.current}' and confirmed true"
+        if run.dismissals >= ENOUGH_DISMISSALS:
+            return (
+                f"The person has closed the question {run.dismissals} times without an answer. Stop here and do not "
+                f"ask again by yourself. {_tell_user(services, run)} When they want to see the form again, {again}."
+            )
+        return f"The person has not answered. To show them the form again, {again}. {_or_terminal(services, run)}"
+    if run.who_confirms(services.confirmation) == "person":
+        return f"{only_a_person(services, run)} When they have, {status}."
+    fields = ", ".join(field.name for field in fields_of(run))
+    values = f", what they chose for {fields} as answers" if fields else ""
     return (
         "Show the person what confirmation.question says and wait for the answer. Then call workflow_submit with "
-        f"runId '{run.id}', stepId '{run.current}', confirmed true or false, and the person's words as note."
+        f"runId '{run.id}', stepId '{run.current}', confirmed true or false{values}, and the person's words as note."
     )
+
+
+def only_a_person(services: Services, run: Run) -> str:
+    """Why an agent's word does not count, and what the agent does instead."""
+    return f"Only a person may answer this, not you. {_tell_user(services, run)}"
+
+
+def _tell_user(services: Services, run: Run) -> str:
+    """What the agent passes on to the user, who answers elsewhere."""
+    waits = f"Tell the user that run '{run.id}' waits for their answer about step '{run.current}'"
+    if services.access.kind != "local":
+        return f"{waits}; they give it in the console of this server."
+    command = services.command_line("confirm", run.id)
+    return f"{waits}; they give it in a terminal of their own with `{command}`. Do not run that command yourself."
+
+
+def _or_terminal(services: Services, run: Run) -> str:
+    if services.access.kind != "local":
+        return "They can also answer in the console of this server."
+    command = services.command_line("confirm", run.id)
+    return f"They can also answer in a terminal with `{command}`; do not run that command yourself."
 
 
 def _end(run: Run) -> dict[str, Json]:
@@ -207,74 +237,86 @@ def iso(milliseconds: int) -> str:
 
 # ── a person's word ─────────────────────────────────────────────────────────────────────────────────────────────
 
-_FORM: Final[Mapping[str, Json]] = {
-    "type": "object",
-    "properties": {
-        "confirmed": {"type": "boolean", "title": "Go on?", "description": "Yes: the run goes on."},
-        "note": {"type": "string", "title": "Note", "description": "What the agent should know; above all, why not."},
-    },
-    "required": ["confirmed"],
+_NOTE: Final[Mapping[str, Json]] = {
+    "type": "string",
+    "title": "Note (optional)",
+    "description": "What the agent should know.",
 }
 
 
-_QUESTION: Final = "confirm-{}-{}"
-"""The key of a question: the run, and the sequence at which it was asked."""
+def _key_of(run_id: str, question_id: str = "") -> str:
+    """The beginning of the keys of a question; of all questions of a run when none is named."""
+    return f"confirm-{run_id}-{question_id}-" if question_id else f"confirm-{run_id}-"
 
 
 def question_key(run: Run) -> str:
-    """What the question to a person is known by, that the run waits for now."""
-    return _QUESTION.format(run.id, run.sequence)
+    """The key of the form that is open now. Each time the form is shown it has another, so that the answer to one that
+    was closed, or to another question, does not count.
+    """
+    return f"{_key_of(run.id, run.question_id)}{run.dismissals}"
 
 
-def may_ask(services: Services, caller: Caller) -> bool:
+def may_ask(services: Services, run: Run, caller: Caller) -> bool:
     """Whether the person is asked through the client."""
-    return (
-        services.confirmation != "agent" and caller.can_be_asked and services.access.may_confirm(services.confirmation)
-    )
+    whose = run.who_confirms(services.confirmation)
+    can_show = caller.can_be_asked and all(field.is_flat for field in fields_of(run))
+    return whose != "agent" and can_show and services.access.may_confirm(whose)
+
+
+def was_asked(run: Run, caller: Caller) -> bool:
+    """Whether this call has put the open question to the person already."""
+    return any(key.startswith(_key_of(run.id, run.question_id)) for key in caller.answers)
 
 
 def asked_before(services: Services, run_id: str, caller: Caller) -> Run | None:
-    """The run as it was when this call led to the question that is answered now."""
-    prefix = _QUESTION.format(run_id, "")
-    sequences = [int(key.removeprefix(prefix)) for key in caller.answers if key.startswith(prefix)]
-    return services.runs.at(run_id, sequences[-1]) if sequences else None
+    """The run as it is now, when this call led to a question that is answered now; None when it did not."""
+    is_asked = any(key.startswith(_key_of(run_id)) for key in caller.answers)
+    return services.runs.get(run_id) if is_asked else None
 
 
 def ask_person(services: Services, run: Run, caller: Caller) -> Run | Ask:
-    """The run after the person's answer to what it waits for; the question, as long as there is no answer."""
-    runs = services.runs
-    answered = runs.after(run)
-    if answered.sequence != run.sequence:  # by the person, before this call was sent again
-        return answered
-    key = question_key(run)
+    """The run after the person's answer to what it waits for; the question, as long as there is no answer.
+
+    The run as it is now, when the question was answered elsewhere meanwhile.
+    """
+    now = services.runs.get(run.id)
+    if now.question_id != run.question_id or now.asked is None:
+        return now
+    key = question_key(now)
     said: Mapping[str, Any] | None = caller.answers.get(key)
     if said is None:
-        return Ask(key=key, message=question(run), schema=_FORM)
+        return now if was_asked(now, caller) else Ask(key=key, message=form_message(now), schema=_form(now))
+    pinned: dict[str, Any] = {"question": now.question_id, "by": caller.name}
     if said["action"] == "cancel":
-        return run
-    content = said.get("content") or {}
-    agrees = said["action"] == "accept" and content["confirmed"]
-    tell_runs = runs.confirm if agrees else runs.deny
-    return tell_runs(run.id, run.current, note=content.get("note", ""), by=caller.name)
+        return services.runs.dismiss(now.id, now.current, **pinned)
+    if said["action"] == "decline":
+        return services.runs.deny(now.id, now.current, how="form", **pinned)
+    content: Mapping[str, Json] = said.get("content") or {}
+    names = {field.name for field in fields_of(now)}
+    answers = {name: value for name, value in content.items() if name in names}
+    note = str(content.get("note") or "") if "note" not in names else ""
+    return services.runs.confirm(now.id, now.current, how="form", note=note, answers=answers, **pinned)
+
+
+def _form(run: Run) -> Mapping[str, Json]:
+    """What a client shows: accepting it is a yes, so that it holds only what the person may add."""
+    fields = tuple(fields_of(run))
+    required = [field.name for field in fields if field.required]
+    asked = {field.name: {"type": "string", **field.schema} if field.choices else field.schema for field in fields}
+    return {
+        "type": "object",
+        "properties": {"note": _NOTE, **asked},
+        **({"required": required} if required else {}),
+    }
+
+
+def form_message(run: Run) -> str:
+    """The question for a form, with what its buttons mean."""
+    asked = question_of(run)
+    buttons = f"Accept: yes. Decline: no, {asked.if_not}. Close the form to decide later."
+    return f"{buttons}\n\n{question(run)}"
 
 
 def question(run: Run) -> str:
-    """What a person is asked, with what it is about."""
-    output = run.judged.output if run.judged else ""
-    shown = output if len(output) <= MOST_SHOWN else f"{output[:MOST_SHOWN]}… (the rest is in run://{run.id})"
-    name = f"Step '{title_of(run)}' of '{run.workflow.name}'"
-    if run.asked is not None and run.asked.reason == "call" and run.step.call is not None:
-        arguments = msgspec.json.format(msgspec.json.encode(call_arguments(run))).decode()
-        shown = arguments if len(arguments) <= MOST_SHOWN else f"{arguments[:MOST_SHOWN]}… (cut)"
-        return f"{name} will call {name_call(run.step.call)}. Do you agree? If not, the run fails.\n\n{shown}"
-    if isinstance(run.judged, OutputRefused):
-        issues = " ".join(run.judged.issues)
-        return (
-            f"{name} was refused as often as it may be: {issues} Accept it as it is? If not, the run fails.\n\n{shown}"
-        )
-    return f"{name} is done. Do you agree, so that the run goes on?\n\n{shown}"
-
-
-def title_of(run: Run) -> str:
-    """The title of the step that the run is at."""
-    return filler(run.scope, {})(run.step.title)
+    """What a person is asked, with what it is about, quoted."""
+    return question_of(run).message(rest=f"run://{run.id}")

@@ -114,7 +114,8 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
         "properties": {
             "stepId": {"type": "string"},
             "title": {"type": "string"},
-            "question": {"type": "string", "description": "What the person is asked."},
+            "question": {"type": "string", "description": "What the person is asked, with what it is about quoted."},
+            "answers": {"type": "object", "description": "The fields that they fill in, each with its JSON Schema."},
         },
         "required": ["stepId", "title", "question"],
     },

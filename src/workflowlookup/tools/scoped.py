@@ -14,7 +14,8 @@ from typing import Any, Final, NoReturn, Protocol
 import msgspec
 
 from workflowlookup.access import Access, missing
-from workflowlookup.core.events import Record
+from workflowlookup.core.advance import NOTHING
+from workflowlookup.core.events import How, Record
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Context
@@ -147,14 +148,16 @@ class ScopedRuns(Runs):
     def _allowed(self, run_id: str, scope: str) -> None:
         self._access.need(scope, self._seen(run_id))
 
-    def _allowed_to_confirm(self, run_id: str) -> None:
+    def _allowed_to_confirm(self, run_id: str, by: str) -> str:
+        """Who confirms, as the journal names them."""
         self._allowed(run_id, "confirm")
-        if not self._access.may_confirm(self._confirmation):
+        if not self._access.may_confirm(self._runs.get(run_id).who_confirms(self._confirmation)):
             told = (
-                "Only a person may confirm here, and your token is an agent's. "
-                f"Have a person do it in the console, or with `workflowlookup confirm {run_id}`."
+                "Only a person may confirm this, and your token is an agent's. Tell the user that the run waits for "
+                "their answer: they give it in the console."
             )
             raise Forbidden(told, scope="confirm", runId=run_id)
+        return self._access.sign(by)
 
     def _sees(self, workflow_id: str | None) -> bool:
         return workflow_id is not None and self._access.may("read", workflow_id)
@@ -186,13 +189,28 @@ class ScopedRuns(Runs):
         self._allowed(run_id, "run")
         return self._runs.submit(run_id, step_id, output, changes, by=self._access.sign(by))
 
-    def confirm(self, run_id: str, step_id: str = "", *, relayed: bool = False, note: str = "", by: str = "") -> Run:
-        self._allowed_to_confirm(run_id)
-        return self._runs.confirm(run_id, step_id, relayed=relayed, note=note, by=self._access.sign(by))
+    def confirm(  # noqa: PLR0913 - as the one that it stands for
+        self,
+        run_id: str,
+        step_id: str = "",
+        *,
+        how: How,
+        question: str = "",
+        note: str = "",
+        answers: Context = NOTHING,
+        by: str = "",
+    ) -> Run:
+        signed = self._allowed_to_confirm(run_id, by)
+        return self._runs.confirm(run_id, step_id, how=how, question=question, note=note, answers=answers, by=signed)
 
-    def deny(self, run_id: str, step_id: str = "", *, relayed: bool = False, note: str = "", by: str = "") -> Run:
-        self._allowed_to_confirm(run_id)
-        return self._runs.deny(run_id, step_id, relayed=relayed, note=note, by=self._access.sign(by))
+    def deny(  # noqa: PLR0913 - as the one that it stands for
+        self, run_id: str, step_id: str = "", *, how: How, question: str = "", note: str = "", by: str = ""
+    ) -> Run:
+        signed = self._allowed_to_confirm(run_id, by)
+        return self._runs.deny(run_id, step_id, how=how, question=question, note=note, by=signed)
+
+    def dismiss(self, run_id: str, step_id: str, *, question: str, by: str = "") -> Run:
+        return self._runs.dismiss(run_id, step_id, question=question, by=self._allowed_to_confirm(run_id, by))
 
     def cancel(self, run_id: str, reason: str = "", *, by: str = "") -> Run:
         self._allowed(run_id, "run")

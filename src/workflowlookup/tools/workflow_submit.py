@@ -27,7 +27,9 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
     from workflowlookup.tools.run_answers import ask_person, asked_before  # noqa: PLC0415
 
     if (run := asked_before(services, arguments["runId"], caller)) is not None:
-        moved = ask_person(services, run, caller)  # what the call brought is stored: it is not sent a second time
+        moved: Run | Ask = run  # what the call brought is stored: it is not sent a second time
+        if run.asked is not None:
+            moved = ask_person(services, run, caller)
     elif arguments.get("confirmed") is not None:
         moved = _relay(services, arguments, caller)
     else:
@@ -41,9 +43,9 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
 
 def _told(services: Services, run: "Run", caller: Caller) -> Result | Ask:
     """Where the run stands now; a person who is needed for it is asked."""
-    from workflowlookup.tools.run_answers import answer, ask_person, may_ask, question_key  # noqa: PLC0415
+    from workflowlookup.tools.run_answers import answer, ask_person, may_ask, was_asked  # noqa: PLC0415
 
-    if run.asked is None or not may_ask(services, caller) or question_key(run) in caller.answers:
+    if run.asked is None or not may_ask(services, run, caller) or was_asked(run, caller):
         return answer(services, run, caller)
     moved = ask_person(services, run, caller)
     return moved if isinstance(moved, Ask) else answer(services, moved, caller)
@@ -61,17 +63,21 @@ def _submit(services: Services, arguments: Mapping[str, Any], caller: Caller) ->
 
 def _relay(services: Services, arguments: Mapping[str, Any], caller: Caller) -> "Run | Ask":
     """What a person said, by the agent's word; a person who can be asked is asked instead."""
-    from workflowlookup.tools.run_answers import ask_person, may_ask  # noqa: PLC0415
+    from workflowlookup.tools.run_answers import ask_person, may_ask, only_a_person  # noqa: PLC0415
 
     runs, run_id, step = services.runs, arguments["runId"], arguments["stepId"]
     run = runs.get(run_id)
-    if run.asked is not None and run.current == step and may_ask(services, caller):
+    is_open = run.asked is not None and run.current == step
+    if is_open and may_ask(services, run, caller):
         return ask_person(services, run, caller)
-    if services.confirmation == "person":
-        told = f"Only a person may confirm here: have them run `workflowlookup confirm {run_id}` in a terminal."
+    if run.who_confirms(services.confirmation) == "person":
+        told = only_a_person(services, run) if is_open else "Only a person may confirm here, not an agent."
         raise RunStateError(told, runId=run_id, state=run.state, stepId=step)
-    tell_runs = runs.confirm if arguments["confirmed"] else runs.deny
-    return tell_runs(run_id, step, relayed=True, note=arguments.get("note") or "", by=caller.name)
+    note, by = arguments.get("note") or "", caller.name
+    if arguments["confirmed"]:
+        answers = arguments.get("answers") or {}
+        return runs.confirm(run_id, step, how="relayed", note=note, answers=answers, by=by)
+    return runs.deny(run_id, step, how="relayed", note=note, by=by)
 
 
 TOOL = Tool(
@@ -97,6 +103,7 @@ TOOL = Tool(
                 "description": "In place of output, when the run waits for confirmation: whether the person agreed",
             },
             "note": {"type": ["string", "null"], "description": "With confirmed: what the person said"},
+            "answers": context("With confirmed: what the person chose for the fields that the question asks for"),
             "wait": WAIT,
         },
         "runId",

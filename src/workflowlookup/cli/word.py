@@ -1,0 +1,86 @@
+"""A person's word on the step that a run waits at: asked on the terminal itself, and stored with what was shown.
+
+Shared by `confirm` and `run`. An empty answer is no agreement: nothing is stored, and the run goes on waiting.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from workflowlookup.cli.person import Terminal, person_terminal
+from workflowlookup.core.questions import fields_of, question_of
+from workflowlookup.core.run import Run
+from workflowlookup.core.values import Json
+from workflowlookup.runs.service import Runs
+
+MAX_SHOWN: Final = 20_000
+"""How many characters of an output a person is shown before they agree to it."""
+PURPOSE: Final = "answer for a run that waits for a person"
+
+
+class Word(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person said."""
+
+    agrees: bool
+    note: str = ""
+    answers: Mapping[str, Json] = {}
+    was_interrupted: bool = False
+    """They said no, and then Ctrl-C when asked why: the no counts."""
+
+    def tell(self, runs: Runs, run: Run, *, by: str) -> Run:
+        """The run after it. Raises `RunStateError` when the run has gone on since the person saw it."""
+        if self.agrees:
+            return runs.confirm(
+                run.id,
+                run.current,
+                how="terminal",
+                question=run.question_id,
+                note=self.note,
+                answers=self.answers,
+                by=by,
+            )
+        return runs.deny(run.id, run.current, how="terminal", question=run.question_id, note=self.note, by=by)
+
+
+def ask_for_word(run: Run, *, shows: bool = False, denies: bool = False, note: str = "") -> Word | None:
+    """What the person at the terminal says; None when they leave it open.
+
+    `shows` writes the question to the terminal first; with `denies` they are asked whether it is a no.
+    Raises `SecurityError` without a terminal, or when an agent runs this.
+    """
+    with person_terminal(PURPOSE) as terminal:
+        if shows:
+            _show(terminal, run)
+        if denies:
+            return Word(agrees=False, note=note) if terminal.agrees("Do you say no to this?") else None
+        while True:
+            said = terminal.ask("Do you agree? [y]es, [n]o, [l]eave it for later (Enter):").lower()
+            if said in ("y", "yes"):
+                return Word(agrees=True, note=note, answers=_fill_in(terminal, run))
+            if said in ("n", "no"):
+                return _denied(terminal, note)
+            if said in ("", "l", "leave"):
+                return None
+
+
+def _denied(terminal: Terminal, note: str) -> Word:
+    try:
+        return Word(agrees=False, note=note or terminal.ask("Why not? (may be empty)"))
+    except KeyboardInterrupt:
+        return Word(agrees=False, was_interrupted=True)
+
+
+def _show(terminal: Terminal, run: Run) -> None:
+    asked = question_of(run)
+    terminal.show(f"{asked.text} If not, {asked.if_not}.\n\n{asked.about}:")
+    terminal.quote(asked.subject[:MAX_SHOWN])
+    if len(asked.subject) > MAX_SHOWN:
+        terminal.show(f"… {len(asked.subject) - MAX_SHOWN:,} more characters: `workflowlookup run show {run.id}`")
+    terminal.show()
+
+
+def _fill_in(terminal: Terminal, run: Run) -> dict[str, Json]:
+    """The values that the question asks for, one after the other; an empty one is left out."""
+    typed = [(field, terminal.ask(f"{field.label}:")) for field in fields_of(run)]
+    return {field.name: field.parse(text) for field, text in typed if text}

@@ -1,0 +1,183 @@
+"""The question to a person that a run waits for: its words, what it is about, and the form that they fill in.
+
+What an agent or another system wrote (outputs, arguments, values of templates) is quoted: every line of it carries a
+mark, and values inside sentences are cut to one line, so that no text can pass for the question itself.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.core.calls import call_arguments, name_call
+from workflowlookup.core.events import OutputRefused
+from workflowlookup.core.guidance import as_words, filler, prompt_text, requires_confirmation
+from workflowlookup.core.run import Run
+from workflowlookup.core.schemas import compile_schema, expected_by, misfits
+from workflowlookup.core.values import Context, Json, as_boolean, lookup
+from workflowlookup.errors import InvalidParams
+
+MAX_QUOTED: Final = 1_000
+"""How many characters of an output a person is shown in a form."""
+MAX_VALUE: Final = 200
+"""How many characters of a title, or of a value in a sentence, are shown."""
+MAX_REASONS: Final = 1_000
+MARK: Final = "> "
+_UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_FLAT: Final = frozenset({"string", "number", "integer", "boolean"})
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that the person is asked for."""
+
+    name: str
+    schema: Mapping[str, Any]
+    required: bool = False
+
+    @property
+    def label(self) -> str:
+        """`size (one of "small", "large")`."""
+        title = self.schema.get("title")
+        words = self.schema.get("description") or expected_by(self.schema)
+        return one_line(f"{title if isinstance(title, str) else self.name} ({words})")
+
+    @property
+    def kind(self) -> str:
+        kind = self.schema.get("type", "string" if "enum" not in self.schema else "")
+        return kind if isinstance(kind, str) else ""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The texts that may be chosen from; none when it is no such field."""
+        listed = self.schema.get("enum")
+        is_texts = isinstance(listed, list) and all(isinstance(value, str) for value in listed)
+        return tuple(listed) if listed is not None and is_texts else ()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether a client's form can have it: a text, a number, a boolean, or one of several texts."""
+        return self.kind in _FLAT or bool(self.choices)
+
+    def parse(self, text: str) -> Json:
+        """The value of what was typed. What does not read as one stays text, and is refused as such."""
+        if self.kind == "string" or self.choices:
+            return text
+        if self.kind == "boolean":
+            value = as_boolean(text)
+            return text if value is None else value
+        try:
+            return msgspec.json.decode(text.encode(errors="replace"))
+        except (msgspec.DecodeError, RecursionError):
+            return text
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person is asked about the step that a run is at."""
+
+    text: str
+    if_not: str
+    """What a no leads to."""
+    about: str
+    """What the subject is: `The output`."""
+    subject: str
+    """The output, the arguments of the call, or the prompt; as it was written, not yet quoted."""
+    fields: tuple[Field, ...] = ()
+
+    def message(self, most: int = MAX_QUOTED, rest: str = "") -> str:
+        """The question with its subject quoted; `rest` says where all of it is when it is cut."""
+        cut = len(self.subject) > most
+        where = f"; the first {most:,} of {len(self.subject):,} characters{f', all of it is in {rest}' if rest else ''}"
+        head = f"{self.text} If not, {self.if_not}."
+        return f"{head}\n\n{self.about}{where if cut else ''}:\n{quote(self.subject[:most])}"
+
+
+def question_of(run: Run) -> Question:
+    """The question that the run waits for."""
+    reason = run.asked.reason if run.asked is not None else "step"
+    name = f"Step '{title_of(run)}' of '{one_line(run.workflow.name)}'"
+    own = _own_words(run)
+    fails = "the run fails"
+    output = run.judged.output if run.judged else ""
+    fields = tuple(fields_of(run))
+    if reason == "before":
+        text = own or f"{name} is about to be done. Do you agree?"
+        prompt = prompt_text(run.step, run.scope, filler(run.scope, {}))
+        return Question(text=text, if_not=fails, about="What is to be done", subject=prompt, fields=fields)
+    if reason == "call" and run.step.call is not None:
+        arguments = msgspec.json.format(msgspec.json.encode(call_arguments(run))).decode()
+        called = f"{name} will call {one_line(name_call(run.step.call))}."
+        text = f"{called} {own or 'Do you agree?'}"
+        return Question(text=text, if_not=fails, about="Its arguments", subject=arguments, fields=fields)
+    if reason == "attempts" and isinstance(run.judged, OutputRefused):
+        issues = one_line(" ".join(run.judged.issues), MAX_REASONS)
+        text = f"{name} was refused as often as it may be: {issues} Accept it as it is?"
+        return Question(text=text, if_not=fails, about="The output", subject=output, fields=fields)
+    text = own or f"{name} is done. Do you agree, so that the run goes on?"
+    return Question(text=text, if_not="the step is done again", about="The output", subject=output, fields=fields)
+
+
+def _own_words(run: Run) -> str:
+    """The author's question, with the values of its templates cut to one line each."""
+    wanted = run.step.confirmation
+    if wanted is None or not wanted.question:
+        return ""
+
+    def value_of(context: Context, name: str) -> Json:
+        value = lookup(context, name)
+        return None if value is None else one_line(as_words(value))
+
+    return _UNSEEN.sub("\ufffd", filler(run.scope, {}, value_of)(wanted.question))
+
+
+def title_of(run: Run) -> str:
+    """The title of the step that the run is at, on one line."""
+    return one_line(filler(run.scope, {})(run.step.title))
+
+
+def one_line(text: str, most: int = MAX_VALUE) -> str:
+    """Text for the inside of a sentence: one line, cut, without characters that cannot be seen."""
+    line = " ".join(_UNSEEN.sub(" ", text[: 4 * most]).split())
+    return line if len(line) <= most and len(text) <= 4 * most else f"{line[:most]}…"
+
+
+def quote(text: str) -> str:
+    """Text whose every line carries a mark, without characters that cannot be seen or break lines otherwise."""
+    lines = text.replace("\r\n", "\n").split("\n") or [""]
+    return "\n".join(f"{MARK}{_UNSEEN.sub(chr(0xFFFD), line)}".rstrip() for line in lines)
+
+
+# ── what the person fills in ────────────────────────────────────────────────────────────────────────────────────
+
+
+def fields_of(run: Run) -> Iterator[Field]:
+    """The values that the person is asked for with the open question."""
+    step = run.step
+    if step.confirmation is None or not step.confirmation.answers or run.asked is None:
+        return
+    if run.asked.reason == "attempts" and (step.asks_before or not requires_confirmation(step, run.scope)):
+        return
+    yield from fields_in(step.confirmation.answers)
+
+
+def fields_in(answers: Mapping[str, Any]) -> Iterator[Field]:
+    """The fields of the `answers` of a step."""
+    required = answers.get("required", ())
+    for name, schema in answers.get("properties", {}).items():
+        known = schema if isinstance(schema, Mapping) else {}
+        yield Field(name=name, schema=known, required=name in required)
+
+
+def refuse_answers(run: Run, answers: Context) -> None:
+    """Raises `InvalidParams` unless what a person who agrees filled in fits what they were asked for."""
+    fields = {field.name: field for field in fields_of(run)}
+    unknown = [name for name in answers if name not in fields]
+    if unknown:
+        asked = f"it asks for {', '.join(fields)}" if fields else "it asks for none"
+        raise InvalidParams(f"the question has no field '{one_line(unknown[0])}': {asked}")
+    wanted = run.step.confirmation
+    if wanted is None or not fields:
+        return
+    found = [misfit.sentence() for misfit in misfits(compile_schema(wanted.answers), dict(answers), wanted.answers)]
+    if found:
+        raise InvalidParams("the answers do not fit what is asked for: " + "; ".join(found))
