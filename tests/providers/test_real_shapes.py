@@ -2,14 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from make import document, settings_file, write
-from spec.stage import DEPLOY, Stage, Upstream, refusal, staged, state
+from spec.stage import DEPLOY, Listener, Stage, Upstream, refusal, staged, state
 
 
 @pytest.fixture
@@ -363,3 +364,35 @@ def test_a_provider_that_breaks_while_the_server_runs_takes_nothing_else_with_it
     assert told["removed"] == []
     assert DEPLOY in server.tools()
     assert server.leave().count("[providers.broken] is left out") == 1
+
+
+def test_a_job_is_followed_again_when_the_entry_of_its_provider_is_fixed(stage: Stage) -> None:
+    service = stage.upstream("http", runs={"*": {"seconds": 2, "output": 7}})
+    stage.settle(service)
+    server = stage.serve()
+    server.tools_when(DEPLOY)
+    server.begin_call(DEPLOY, {"service": "shop"})
+    service.wait_for("status")
+    server.stop()
+
+    config = settings_file(stage.home)
+    good = config.read_text()
+    config.write_text(good.replace("kind =", 'strat = "x"\nkind ='))
+    server = stage.serve()
+    (run,) = state(server.end(server.begin_call("workflow_runs")))["runs"]
+    broken = status_when(server, run["runId"], lambda told: "no longer have a usable provider" in str(told))
+    config.write_text(good)
+    server.end(server.begin_call("workflow_refresh"))
+    told = status_when(server, run["runId"], lambda told: told["state"] != "running")
+
+    assert broken["state"] == "running"
+    assert (told["state"], told["result"], len(service.runs())) == ("completed", 7, 1)
+
+
+def status_when(server: Listener, run_id: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The status of a run as soon as it is so."""
+    end = time.monotonic() + 60
+    while not is_so(told := state(server.end(server.begin_call("workflow_status", {"runId": run_id})))):
+        assert time.monotonic() < end, told
+        time.sleep(0.1)
+    return told

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup import trust
 from workflowlookup.cli.records import Problem, Record
 from workflowlookup.cli.systems import Asked, ask_systems, workflow_tools
 from workflowlookup.core.model import PromptStep, ToolCall, WorkflowCall
@@ -145,7 +146,13 @@ def _unknown_workflow(call: WorkflowCall, settings: Settings, asked: Asked) -> t
 
 
 def _missing(entry: str, settings: Settings) -> str:
-    return "which is left out of the settings" if entry in settings.left_out else "which the settings do not have"
+    if entry in settings.left_out:
+        return "which is left out of the settings"
+    kinds = {"mcpServers": trust.SERVER, "providers": trust.PROVIDER}
+    title, _, name = entry.partition(".")
+    if any((ignored.kind, ignored.name) == (kinds[title], name) for ignored in settings.ignored):
+        return "which is not trusted yet"
+    return "which the settings do not have"
 
 
 def _few(names: Sequence[str]) -> str:

@@ -41,6 +41,8 @@ START_ATTEMPTS: Final = 5
 """How often a start is sent where that is safe."""
 FIRST_PAUSE: Final = 0.5
 """Before a start is sent again; doubled each time, unless the other system asks for more."""
+PROVIDER_PAUSE: Final = 0.5
+"""Between two looks at whether the settings have a provider again."""
 STOP_SECONDS: Final = 5.0
 """How long one attempt to stop something may take."""
 STOP_PAUSE: Final = 0.1
@@ -186,8 +188,8 @@ class Calls:
         *,
         is_repeated: bool,
     ) -> Outcome:
-        provider = self._provider(call)
         remote_id, key = (run.calling.remote_id, run.calling.key) if run.calling else ("", "")
+        provider = await self._provider_again(call, on_progress) if remote_id else self._provider(call)
         if not remote_id:
             if is_repeated and not provider.idempotent:
                 told = f"the server ended while the provider '{call.provider}' was starting it"
@@ -333,6 +335,16 @@ class Calls:
             return Stopped(stopped=True, told=f"{who} cancelled run {remote_id}")
         log.warning("the result of run %s at the provider '%s' is lost: it had %s", remote_id, call.provider, state)
         return Stopped(stopped=True, told=f"run {remote_id} had {state} at {who} before it could be cancelled")
+
+    async def _provider_again(self, call: WorkflowCall, on_progress: OnProgress) -> Provider:
+        """The provider of a run that was begun there. Settings that have lost it may be a mistake: it is waited for."""
+        while (provider := self._provider_of(call.provider)) is None:
+            told = (
+                f"the settings no longer have a usable provider '{call.provider}'; it goes on when they have it again"
+            )
+            on_progress(Progress(0, None, told))
+            await asyncio.sleep(PROVIDER_PAUSE)
+        return provider
 
     def _provider(self, call: WorkflowCall) -> Provider:
         provider = self._provider_of(call.provider)

@@ -201,7 +201,7 @@ class Systems(msgspec.Struct, frozen=True, kw_only=True):
     """The entries that cannot be used, such as "providers.shop", each with the reason."""
 
 
-def read_systems(servers: object, providers: object) -> Systems:
+def read_systems(servers: Mapping[str, object], providers: Mapping[str, object]) -> Systems:
     """Read the tables `mcpServers` and `providers`. An entry that cannot be used is left out; the others count."""
     left_out: dict[str, str] = {}
     found = _read_entries(servers, "mcpServers", _read_server, left_out)
@@ -219,12 +219,12 @@ def read_systems(servers: object, providers: object) -> Systems:
 
 
 def _read_entries(
-    table: object, at: str, read: Callable[[str, Mapping[str, Any], str], T | None], left_out: dict[str, str]
+    table: Mapping[str, object],
+    at: str,
+    read: Callable[[str, Mapping[str, Any], str], T | None],
+    left_out: dict[str, str],
 ) -> dict[str, T]:
     """The entries of a table by name, without those that are disabled; the reasons for the others go to `left_out`."""
-    if not isinstance(table, Mapping):
-        left_out[at] = f"{at} must be a table of tables, such as [{at}.name]; found {_shown(table)}"
-        return {}
     found: dict[str, T] = {}
     for name, entry in table.items():
         place = f"{at}.{name}"
