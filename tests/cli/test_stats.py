@@ -96,3 +96,13 @@ def test_no_runs_are_no_error(cli: Cli) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     assert "`workflowlookup run ID` starts one" in done.stderr
     assert figures(cli) == []
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_terminal_sees_how_far_the_counting_is_and_a_pipe_does_not(cli: Cli) -> None:
+    _, seen = cli.on_terminal("stats")
+    piped = cli("stats")
+
+    assert "Counting" in seen
+    assert "100%" in seen
+    assert "Counting" not in piped.stdout + piped.stderr

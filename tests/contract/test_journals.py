@@ -334,3 +334,43 @@ def test_records_are_the_same_in_both(database, tmp_path):
     assert there.summaries(Query()) == here.summaries(Query())
     there.close()
     here.close()
+
+
+def test_runs_of_a_state_are_found_by_an_index_and_counted_by_it(journal):
+    run = begin(journal, "r1").run
+    for number in range(40):
+        begin(journal, f"other-{number}", time=2_000 + number)
+    submit(journal, run, output="one")
+    cancelled = advance.cancel(begin(journal, "r2").run, Moment(time=3_000), "enough")
+    journal.append("r2", 2, cancelled.records, summarise(cancelled.run))
+
+    assert [line.id for line in journal.summaries(Query(state="cancelled"))] == ["r2"]
+    assert journal.counts() == {"waiting": 41, "cancelled": 1}
+    plan = "EXPLAIN QUERY PLAN" if isinstance(journal, SqliteJournal) else "EXPLAIN"
+    if isinstance(journal, PostgresJournal):
+        journal.query("SELECT set_config('enable_seqscan', 'off', false)")
+        journal.query("SELECT set_config('enable_sort', 'off', false)")
+    rows = journal.query(
+        f"{plan} SELECT * FROM runs WHERE state = ? ORDER BY started DESC, id DESC LIMIT 5", ("failed",)
+    )
+    assert "runs_by_state" in str(rows)
+
+
+def test_a_submission_that_leaves_the_state_as_it_is_touches_no_index_of_states(tmp_path):
+    journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
+    run = begin(journal, workflow=build(document(*(step(f"step-{number}") for number in range(12))))).run
+    for number in range(300):
+        begin(journal, f"other-{number}")
+
+    def pages():
+        journal.query("PRAGMA wal_checkpoint(TRUNCATE)")
+        nonlocal run
+        run = submit(journal, run, output=str(run.sequence)).run
+        ((_, logged, _),) = journal.query("PRAGMA wal_checkpoint(PASSIVE)")
+        return logged
+
+    with_index = min(pages() for _ in range(5))
+    journal.query("DROP INDEX runs_by_state")
+
+    assert min(pages() for _ in range(5)) == with_index
+    journal.close()

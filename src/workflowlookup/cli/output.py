@@ -4,13 +4,14 @@
 characters: it cannot move the cursor or paint over what stands above it.
 """
 
+import contextlib
 import itertools
 import json
 import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -157,6 +158,20 @@ def _folded(row: str, columns: int) -> list[str]:
 
 def _cleaned(pieces: Sequence[Piece]) -> list[tuple[str, str]]:
     return [(clean(piece), "") if isinstance(piece, str) else (clean(piece[0]), piece[1]) for piece in pieces]
+
+
+@contextlib.contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """What to call after each of so many: a bar where errors go, if that is a terminal, gone when all are done."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only for a terminal
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(transient=True, console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda: bar.advance(task)
 
 
 def write_heading(title: str) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from workflowlookup.app import make_services
 from workflowlookup.cli.journal import has_journal, milliseconds, moment
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import complain, plural, width, write, write_json, write_table
+from workflowlookup.cli.output import complain, plural, progress, width, write, write_json, write_table
 from workflowlookup.core.report import duration
 from workflowlookup.core.schemas import suggest
 from workflowlookup.core.statistics import Figures, StepFigures, Tally
@@ -43,12 +43,15 @@ def _figures(options: argparse.Namespace, settings: Settings) -> list[Figures]:
     """By workflow and version, those with the latest run first."""
     runs = make_services(settings).runs
     tallies: dict[tuple[str, str], Tally] = {}
-    for summary in runs.every(Query(workflow_id=options.id, since=options.since and milliseconds(options.since))):
-        tally = tallies.setdefault((summary.workflow_id, summary.version), Tally())
-        try:
-            tally.add(summary.id, runs.journal.read(summary.id))
-        except (RunStateError, StorageError) as refusal:
-            complain(f"run {summary.id} is left out: {refusal.remedy}")
+    summaries = list(runs.every(Query(workflow_id=options.id, since=options.since and milliseconds(options.since))))
+    with progress("Counting", len(summaries)) as tick:
+        for summary in summaries:
+            tally = tallies.setdefault((summary.workflow_id, summary.version), Tally())
+            try:
+                tally.add(summary.id, runs.journal.read(summary.id))
+            except (RunStateError, StorageError) as refusal:
+                complain(f"run {summary.id} is left out: {refusal.remedy}")
+            tick()
     return [figures for tally in tallies.values() if (figures := tally.figures()) is not None]
 
 

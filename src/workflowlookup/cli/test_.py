@@ -5,8 +5,7 @@
 
 import argparse
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.app import PROJECT_DIRECTORY
@@ -17,8 +16,8 @@ from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import (
     Piece,
     complain,
-    is_terminal,
     plural,
+    progress,
     shown_path,
     write,
     write_diff,
@@ -104,7 +103,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         _update(Workbench(settings).load(paths), is_quiet=options.json)
     bench = Workbench(settings)
     suites = bench.load(paths)
-    with _progress(sum(len(suite.cases) for suite in suites), is_quiet=options.json) as tick:
+    with progress("Testing", sum(len(suite.cases) for suite in suites)) as tick:
         suites = [suite.run(tick) for suite in suites]
     wanted = {kind: getattr(options, f"min_{kind}") for kind in _COVERED}
     shortfalls = dict(_shortfalls(bench.subjects, wanted))
@@ -118,19 +117,6 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         )
         return 1
     return int(bool(shortfalls) or not all(suite.has_passed for suite in suites))
-
-
-@contextmanager
-def _progress(total: int, *, is_quiet: bool) -> Iterator[Callable[[], None]]:
-    """What to call after each case: on a terminal, a bar that is gone when all are done."""
-    if is_quiet or not is_terminal():
-        yield lambda: None
-        return
-    from rich.progress import Progress  # noqa: PLC0415 - only for a terminal
-
-    with Progress(transient=True) as progress:
-        task = progress.add_task("Testing", total=total)
-        yield lambda: progress.advance(task)
 
 
 _COVERED: Final = {

@@ -75,18 +75,20 @@ with the tables (docs/operations.md has the rules).
 A document is kept twice, because all runs of a workflow depend on it: where one copy is on a damaged page, `salvage`
 finds the other.
 
-There is no index over what most appends change: each index that an append touches is one more page to be synced. For
-the same reason rows lie in their primary key, `WITHOUT ROWID`, where a database has that.
+There is no index over what most appends change: each index that an append touches is one more page to be synced. The
+state of a run has one, and is written only when it is another (`_CHANGE_STATE`). For the same reason rows lie in their
+primary key, `WITHOUT ROWID`, where a database has that.
 """
 
 _COLUMNS: Final = ", ".join(Summary.__struct_fields__)
 _VALUES: Final = ", ".join("?" for _ in Summary.__struct_fields__)
-_MOVING: Final = ("updated", "state", "waiting_for", "step", "done", "total", "deadline", "sequence")
+_MOVING: Final = ("updated", "waiting_for", "step", "done", "total", "deadline", "sequence")
 
 _THIS: Final = "sequence = ? AND started = ? AND hash = ?"
 
 _BEGIN_RUN: Final = f"INSERT INTO runs ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
 _MOVE_RUN: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _MOVING)} WHERE id = ? AND {_THIS}"  # noqa: S608
+_CHANGE_STATE: Final = "UPDATE runs SET state = ? WHERE id = ? AND state <> ?"
 _ADD_DOCUMENT: Final = "INSERT INTO documents (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _COPY_DOCUMENT: Final = "INSERT INTO document_copies (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _ADD_EVENT: Final = "INSERT INTO events (run, sequence, time, who, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
@@ -196,7 +198,9 @@ class SqlJournal(ABC):
                 begun = transaction.execute(_BEGIN_RUN, msgspec.structs.astuple(summary))
             if begun.rowcount != 1:
                 raise Conflict(run_id)
-            if not expected:
+            if expected:
+                transaction.execute(_CHANGE_STATE, (summary.state, run_id, summary.state))
+            else:
                 started: Started = records[0].event  # type: ignore[assignment]
                 document = (started.hash, bytes(started.document).decode())
                 if transaction.execute(_ADD_DOCUMENT, document).rowcount:
