@@ -56,7 +56,8 @@ def test_a_call_to_a_server_that_nobody_configured_is_a_problem(cli: Cli, projec
     calls = [{"id": f"ask-{number}", "title": "t", "call": {"server": "nobody", "tool": "x"}} for number in range(2)]
     write(project, document(steps=calls))
 
-    assert report_of(cli)["problems"] == [
+    problems = report_of(cli)["problems"]  # beside those of a repository that is not trusted
+    assert [problem for problem in problems if "calls the MCP server" in problem["problem"]] == [
         {
             "problem": "The workflow 'sample-workflow' calls the MCP server 'nobody', which the settings do not have.",
             "remedy": "Add [mcpServers.nobody] to the settings, or fix 'server' in the workflow.",
