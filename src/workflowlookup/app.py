@@ -199,6 +199,7 @@ def make_services(
         open_runs=lambda: parts.runs,
         open_execution=lambda: parts.execution,
         open_workflows=lambda: parts.workflows,
+        open_consent=lambda: parts.consent,
         confirmation=settings.confirmation,
         command_line=functools.partial(command_line, settings),
         reload=parts.reload,

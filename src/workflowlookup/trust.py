@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import stat
 import tempfile
 import time
@@ -63,7 +64,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Files of the repository that it runs or names; their content is trusted with it."""
 
     def __str__(self) -> str:
-        return f"{KINDS[self.kind]} '{self.name}'"
+        return f"{KINDS[self.kind]} {self.name!a}"
 
     def file_digests(self) -> dict[str, str]:
         """By path: the SHA-256 of each program, as it is now."""
@@ -289,6 +290,8 @@ class Consent:
         self.store = store
         self.ignored = ignored
         self._systems = systems
+        self._nonces: dict[str, str] = {}
+        self._answered: set[str] = set()
 
     def missing(self, origin: str, document: Mapping[str, Any]) -> list[Entry]:
         """What a workflow would do and nobody trusted: its own entries, and the systems that they call."""
@@ -307,6 +310,33 @@ class Consent:
     def trust(self, digests: Sequence[tuple[Entry, str]], *, by: str) -> None:
         """Trust what a person was shown. Raises `SecurityError`, `StorageError`."""
         self.store.trust(digests, by=by, time=int(time.time() * 1000))
+
+    def question_key(self, digests: Sequence[tuple[Entry, str]]) -> str:
+        """The name of the question about these entries, which nobody can guess; empty when it was answered before."""
+        content = digest_of_all(digests)
+        if content in self._answered:
+            return ""
+        return f"trust-{content[:16]}-{self._nonces.setdefault(content, secrets.token_hex(8))}"
+
+    def note_answer(self, digests: Sequence[tuple[Entry, str]]) -> None:
+        """A person answered, whatever it was: this process does not ask about the same content again."""
+        self._answered.add(digest_of_all(digests))
+
+
+def digests_of(entries: Iterable[Entry]) -> list[tuple[Entry, str]]:
+    """Entries with the digests of what they are now, without those that cannot be trusted."""
+    found: list[tuple[Entry, str]] = []
+    for entry in entries:
+        files = entry.file_digests() if len(entry.programs) <= MAX_PROGRAMS else {"": UNREADABLE}
+        if UNREADABLE not in files.values() and entry.file != IMPORTED:
+            found.append((entry, entry.digest(files)))
+    return found
+
+
+def digest_of_all(digests: Iterable[tuple[Entry, str]]) -> str:
+    """One digest for what is shown together."""
+    text = "\n".join(f"{entry.file}\0{digest}" for entry, digest in digests)
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
 
 
 def _called(entry: Entry) -> object:

@@ -2,18 +2,23 @@
 
 import json
 import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from commands import Cli
 
-from client import Server
+from client import ENVELOPE, Server
 from execution.working import call, effects
 from make import document, step, write
 from upstream.upstreams import McpUpstream
+from warm import Popen
 
 SCRIPT = '#!/bin/sh\necho ran >> "{marker}"\nexec cat >/dev/null\n'
 Serve = Callable[..., Server]
@@ -271,7 +276,7 @@ def test_in_an_agents_environment_nothing_is_trusted(clone: Clone, variable: str
     code, seen = clone.cli.sit_down("trust", **{variable: "1"}).leave()
 
     assert code == 1
-    assert f"{variable} in the environment shows that an agent runs this command" in seen
+    assert f"{variable} in the environment shows that an agent runs this command" in " ".join(seen.split())
     assert not clone.store.exists()
 
 
@@ -484,3 +489,169 @@ def test_a_call_of_a_server_that_is_ignored_is_refused_at_the_start(clone: Clone
 
     assert (refusal["code"], refusal["data"]["untrusted"][0]["name"]) == (-32007, "up")
     assert not clone.runs(1)
+
+
+# ── a question through the client ───────────────────────────────────────────────────────────────────────────────
+
+FORMS = {"elicitation": {"form": {}}}
+
+
+def ask_to_start(server: Server, identifier: int, **arguments: Any) -> dict[str, Any]:
+    """The next message of the server after a start was asked for."""
+    params = {"name": "workflow_start", "arguments": {"workflowId": "calling", **arguments}}
+    server.send({"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params})
+    return dict(server.receive())
+
+
+def test_a_person_at_the_client_can_trust_what_a_run_would_do(clone: Clone, calling: McpUpstream, serve: Serve) -> None:
+    server = serve(FORMS)
+    question = ask_to_start(server, 100)
+    assert question["method"] == "elicitation/create"
+    assert '        "line": "done"' in question["params"]["message"]
+
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"trust": True}}})
+
+    assert server.receive()["result"]["structuredContent"]["state"] == "completed"
+    assert effects(calling) == ["done"]
+    assert json.loads(clone.store.read_text())["trusted"][0]["by"] == "form of tests"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"action": "decline"},
+        {"action": "cancel"},
+        {"action": "accept", "content": {"trust": False}},
+        {"action": "accept"},
+    ],
+)
+def test_any_other_answer_leaves_it_untrusted_and_is_not_asked_for_again(
+    clone: Clone, calling: McpUpstream, serve: Serve, answer: dict[str, Any]
+) -> None:
+    server = serve(FORMS)
+    question = ask_to_start(server, 100)
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
+
+    first = server.receive()["result"]["structuredContent"]
+    second = ask_to_start(server, 101)["result"]["structuredContent"]
+
+    assert (first["code"], second["code"]) == (-32007, -32007)
+    assert (effects(calling), clone.store.exists()) == ([], False)
+
+
+def test_what_changed_while_the_person_thought_is_asked_about_again(
+    clone: Clone, calling: McpUpstream, serve: Serve
+) -> None:
+    server = serve(FORMS)
+    question = ask_to_start(server, 100)
+    put(clone, {"line": "something else"})
+    time.sleep(0.5)
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"trust": True}}})
+
+    again = server.receive()
+
+    assert '"line": "something else"' in again["params"]["message"]
+    assert (effects(calling), clone.store.exists()) == ([], False)
+
+
+@pytest.mark.parametrize("words", [{"trust": True}, {"context": {"trust": True}}, {"input": {"trust": True}}])
+def test_an_agents_word_is_no_trust(clone: Clone, calling: McpUpstream, serve: Serve, words: dict[str, Any]) -> None:
+    ask_to_start(serve(), 100, **words)
+
+    assert (effects(calling), clone.store.exists()) == ([], False)
+
+
+def test_where_the_agent_relays_answers_nobody_is_asked(clone: Clone, calling: McpUpstream, serve: Serve) -> None:
+    reply = ask_to_start(serve(FORMS, WORKFLOWLOOKUP_CONFIRMATION="agent"), 100)
+
+    assert reply["result"]["structuredContent"]["code"] == -32007
+
+
+def test_looking_for_workflows_again_asks_about_the_settings(clone: Clone, serve: Serve) -> None:
+    server = serve(FORMS)
+    server.send({"jsonrpc": "2.0", "id": 100, "method": "tools/call", "params": {"name": "workflow_refresh"}})
+    question = server.receive()
+    assert f"with the file '{clone.script}' as it is now" in question["params"]["message"]
+    assert not clone.marker.exists()
+
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"trust": True}}})
+
+    assert clone.runs(20)
+
+
+def test_since_2026_the_answer_comes_with_the_call_and_only_to_the_question_that_was_put(
+    clone: Clone, calling: McpUpstream, serve: Serve
+) -> None:
+    server = serve()
+    meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": FORMS}
+
+    def begin(responses: dict[str, Any] | None = None) -> dict[str, Any]:
+        params = {"name": "workflow_start", "arguments": {"workflowId": "calling"}, "_meta": meta}
+        given = {} if responses is None else {"inputResponses": responses}
+        return dict(server.request("tools/call", {**params, **given})["result"])
+
+    yes = {"action": "accept", "content": {"trust": True}}
+    (key,) = begin()["inputRequests"]
+    guessed = key.rpartition("-")[0] + "-" + "0" * 16
+    assert begin({guessed: yes})["resultType"] == "input_required"
+    assert effects(calling) == []
+
+    assert begin({key: yes})["structuredContent"]["state"] == "completed"
+    assert effects(calling) == ["done"]
+
+
+# ── in the console ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def console(clone: Clone) -> Iterator[Callable[..., tuple[int, str]]]:
+    """Asks the real console of the person at this machine, with the cookie that the key gave."""
+    environment = {"HOME": str(clone.cli.home), "XDG_CONFIG_HOME": str(clone.cli.own.parent)}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("WORKFLOW", "XDG_"))}
+    command = [sys.executable, "-m", "workflowlookup", "console", "--no-open", "--port", "0"]
+    process = Popen(command, cwd=clone.directory, env=clean | environment, stdout=subprocess.PIPE, text=True)
+    address = process.stdout.readline().strip()
+    site, _, way_in = address.partition("/enter")
+    cookie = httpx2.get(f"{site}/enter{way_in}").headers["set-cookie"].partition(";")[0]
+
+    def ask(path: str, *, cookie: str = cookie, **form: str) -> tuple[int, str]:
+        headers = {"cookie": cookie, "origin": site}
+        reply = (
+            httpx2.post(site + path, data=form, headers=headers) if form else httpx2.get(site + path, headers=headers)
+        )
+        return reply.status_code, reply.text
+
+    yield ask
+    process.kill()
+    process.communicate()
+
+
+def fields(page: str) -> dict[str, str]:
+    return dict(re.findall(r'<input type="hidden" name="(token|shown)" value="([^"]*)"', page))
+
+
+def test_a_person_in_the_console_can_trust_what_is_shown(
+    clone: Clone, console: Callable[..., tuple[int, str]], serve: Serve
+) -> None:
+    _, page = console("/trust")
+    assert "provider &#39;tool&#39;" in page
+    assert "./tool.sh" in page
+
+    assert console("/trust", **fields(page))[0] == 303
+
+    assert "Nothing waits for trust" in console("/trust")[1]
+    serve()
+    assert clone.runs(20)
+
+
+def test_the_console_trusts_nothing_by_a_form_of_another_page_or_about_something_else(
+    clone: Clone, console: Callable[..., tuple[int, str]]
+) -> None:
+    _, page = console("/trust")
+
+    assert console("/trust", **{**fields(page), "token": "x"})[0] == 403
+    assert console("/trust", **{**fields(page), "shown": "x"})[0] == 409
+    assert console("/trust", cookie="x=y", **fields(page))[0] == 401
+    clone.script.write_text(clone.script.read_text() + "# changed\n")
+    assert console("/trust", **fields(page))[0] == 409
+    assert not clone.store.exists()

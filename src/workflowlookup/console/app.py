@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from workflowlookup.console import actions, library_pages, other_pages, run_pages, static, statistics_pages
+from workflowlookup.console import actions, library_pages, other_pages, run_pages, static, statistics_pages, trust_pages
 from workflowlookup.console.guard import HEADERS, NotThere, Refused, read_form
 from workflowlookup.console.house import House
 from workflowlookup.console.visit import Visit, render
@@ -39,6 +39,7 @@ PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/statistics", statistics_pages.overview),
     ("/statistics/{workflow}", statistics_pages.workflow),
     ("/tools", other_pages.tools),
+    ("/trust", trust_pages.trust),
     ("/health", other_pages.health),
     ("/events", run_pages.events),
 )
@@ -47,6 +48,7 @@ ACTIONS: Final[tuple[tuple[str, Handler], ...]] = (
     ("/runs/{run}/deny", actions.deny),
     ("/runs/{run}/cancel", actions.cancel),
     ("/runs/{run}/again", actions.again),
+    ("/trust", trust_pages.allow),
 )
 TITLES: Final = {
     400: "That cannot be read",

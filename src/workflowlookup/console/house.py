@@ -15,6 +15,7 @@ from workflowlookup.providers.config import LIBRARY
 from workflowlookup.runs.service import Runs
 from workflowlookup.tools import BUILTIN_TOOLS
 from workflowlookup.tools.registry import Registry, Services, Tool
+from workflowlookup.trust import NO_CONSENT, Consent
 
 if TYPE_CHECKING:
     from workflowlookup.providers.discovery import Discovered
@@ -50,6 +51,12 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody is told who is not known: how to come in."""
     confirmation: str = "auto"
     """Whose word counts where a step needs a person: the setting of this name."""
+    consent: Consent = NO_CONSENT
+    """What repositories brought and nobody trusted."""
+    reload: Callable[[], None] = lambda: None
+    """Read the settings again, now."""
+    is_private: bool = False
+    """Whether it was opened with the key of the person who started it: then `local` is that person."""
     is_view: bool = False
     """Whether the runs are those of one viewer, and say themselves who did what."""
     see: "Callable[[Viewer], House] | None" = None
@@ -69,6 +76,7 @@ def make_house(  # noqa: PLR0913 - all that a house has
     secret: bytes,
     journal: str = "",
     welcome: str = "",
+    is_private: bool = False,
 ) -> House:
     """The house of a server: what its tools stand on, for people. The services are for the event loop's thread.
 
@@ -95,6 +103,9 @@ def make_house(  # noqa: PLR0913 - all that a house has
         runs=services.runs,
         streams=streams or Streams(services.runs),
         confirmation=services.confirmation,
+        consent=services.consent,
+        reload=services.reload,
+        is_private=is_private,
         is_view=not services.access.is_unbound,
         see=see,
         viewer=viewer,

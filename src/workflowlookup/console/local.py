@@ -54,7 +54,12 @@ class Local:
         self._key: str | None = secrets.token_urlsafe(24)
         self._viewer = Viewer(name=person, kind="local", scopes=frozenset({"admin"}), session=secrets.token_urlsafe(24))
         self.house = make_house(
-            services, viewer=self._known, secret=secrets.token_bytes(32), journal=journal, welcome=WELCOME
+            services,
+            viewer=self._known,
+            secret=secrets.token_bytes(32),
+            journal=journal,
+            welcome=WELCOME,
+            is_private=True,
         )
         routes = [Route("/enter", self._enter), *make_routes(self.house)]
         self.app = Starlette(routes=routes, middleware=[Middleware(OnlyHere)])

@@ -30,9 +30,11 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     ("library", "/library", "Library"),
     ("statistics", "/statistics", "Statistics"),
     ("tools", "/tools", "Tools"),
+    ("trust", "/trust", "Trust"),
     ("health", "/health", "Health"),
 )
 """The main navigation: key, address, name."""
+FOR_ADMINS: Final = frozenset({"trust", "health"})
 
 
 class Visit:
@@ -74,6 +76,6 @@ class Visit:
 
 def render(template: str, house: House, viewer: Viewer | None, **known: Any) -> str:
     token = form_token(house.secret, viewer) if viewer else ""
-    places = [place for place in PLACES if viewer and (place[0] != "health" or viewer.may("admin"))]
+    places = [place for place in PLACES if viewer and (place[0] not in FOR_ADMINS or viewer.may("admin"))]
     known = {"place": "", **known, "viewer": viewer, "token": token, "places": places}
     return _ENVIRONMENT.get_template(template).render(known)

@@ -22,6 +22,7 @@ from workflowlookup.tools.registry import Ask, Caller, Handler, Later, Registry,
 from workflowlookup.tools.tool_names import Key
 
 if TYPE_CHECKING:
+    from workflowlookup.core.run import Run
     from workflowlookup.library.catalog import Snapshot
     from workflowlookup.library.files import Details, Loaded, Summary
     from workflowlookup.providers.discovery import Discovered
@@ -229,10 +230,17 @@ class DynamicTools:
         def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
             from workflowlookup.tools.awaiting import await_run  # noqa: PLC0415 - with the first run
             from workflowlookup.tools.run_answers import answer_with_result  # noqa: PLC0415
+            from workflowlookup.tools.trusting import start_trusted  # noqa: PLC0415
 
             workflow = self._workflow(definition)
             timeout = caller.timeout_seconds or self.default_timeout(workflow)
-            run = services.runs.start(workflow, arguments, {}, by=caller.name, timeout=timeout)
+
+            def start() -> "Run":
+                return services.runs.start(workflow, arguments, {}, by=caller.name, timeout=timeout)
+
+            run = start_trusted(services, workflow, caller, start)
+            if isinstance(run, Ask):
+                return run
             return await_run(services, run, caller, lambda run: answer_with_result(services, run, caller))
 
         return handle

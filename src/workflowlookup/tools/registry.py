@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from workflowlookup.providers.discovery import Discovered
     from workflowlookup.runs.service import Runs
     from workflowlookup.tools.dynamic import Offer
+    from workflowlookup.trust import Consent
 
 LONG_MESSAGE: Final = 2048
 MOST_KNOWN_IDS: Final = 100_000
@@ -40,6 +41,12 @@ def _without_journal() -> NoReturn:
 
 def _without_execution() -> NoReturn:
     raise StorageError("This server carries out no calls of its own.")
+
+
+def _without_consent() -> "Consent":
+    from workflowlookup.trust import NO_CONSENT  # noqa: PLC0415 - with the first run
+
+    return NO_CONSENT
 
 
 def _nothing() -> None:
@@ -99,6 +106,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """Whose word counts where a step needs a person: the setting of this name."""
     command_line: Callable[..., str] = _command_line
     """A command of ours that a person can paste into a terminal, with the journal of this server."""
+    open_consent: Callable[[], "Consent"] = _without_consent
+    """As `open_runs`: what a repository brought and nobody trusted."""
     access: Access = LOCAL
     """Whose view of all this it is; `tools.scoped` makes them."""
     open_execution: Callable[[], "Execution"] = _without_execution
@@ -121,6 +130,10 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def execution(self) -> "Execution":
         return self.open_execution()
+
+    @property
+    def consent(self) -> "Consent":
+        return self.open_consent()
 
     @property
     def workflows(self) -> WorkflowTools | None:

@@ -62,6 +62,7 @@ def scoped(services: Services, access: Access, bring_up_to_date: Callable[[], No
         open_runs=open_runs,
         open_execution=open_execution,
         open_workflows=open_workflows,
+        open_consent=services.open_consent,
         reload=reload,
         confirmation=services.confirmation,
         access=access,

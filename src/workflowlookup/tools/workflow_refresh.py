@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from workflowlookup.core.values import Json
-from workflowlookup.tools.registry import Caller, Later, Result, Services, Tool, WorkflowTools, arguments_schema
+from workflowlookup.tools.registry import Ask, Caller, Later, Result, Services, Tool, WorkflowTools, arguments_schema
 
 if TYPE_CHECKING:
     from workflowlookup.providers.discovery import Discovered
     from workflowlookup.tools.dynamic import Offer
 
 
-def handle(services: Services, _: Mapping[str, Any], __: Caller) -> Result | Later:
+def handle(services: Services, _: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
+    from workflowlookup.tools.trusting import ask_for_trust  # noqa: PLC0415 - with the first question
+
+    if (question := ask_for_trust(services, services.consent.ignored(), caller)) is not None:
+        return question
     workflows = services.workflows
     assert workflows is not None  # who calls this has found it among the tools that it makes
     before = _seen(workflows.offers)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
     from workflowlookup.tools.awaiting import await_run, is_at_work  # noqa: PLC0415 - with the first run
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
+    from workflowlookup.tools.trusting import start_trusted  # noqa: PLC0415
 
     def tell(run: "Run") -> Result:
         return {**answer(services, run, caller), "workflow": _view(run.workflow)}
@@ -36,7 +37,14 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
     timeout = arguments.get("timeoutSeconds") or caller.timeout_seconds
     if timeout is None and services.workflows is not None:
         timeout = services.workflows.default_timeout(workflow)
-    run = services.runs.start(workflow, given, known, run_id=arguments.get("runId"), timeout=timeout, by=caller.name)
+    own_id = arguments.get("runId")
+
+    def start() -> "Run":
+        return services.runs.start(workflow, given, known, run_id=own_id, timeout=timeout, by=caller.name)
+
+    run = start_trusted(services, workflow, caller, start)
+    if isinstance(run, Ask):
+        return run
     if is_at_work(run) and arguments.get("wait") is not False:
         return await_run(services, run, caller, tell)
     return tell(run)
