@@ -20,7 +20,7 @@ from workflowlookup.core.conditions import evaluate
 from workflowlookup.core.document import is_sound
 from workflowlookup.core.guidance import filler, guide
 from workflowlookup.core.model import LoopStep
-from workflowlookup.core.navigation import join_instance, next_step, scope_of, split_instance
+from workflowlookup.core.navigation import join_instance, next_step, scope_of, split_instance, walk_on
 from workflowlookup.core.run import State, Waiting, fold
 from workflowlookup.core.syntax import parse_json, parse_yaml
 
@@ -252,3 +252,19 @@ def test_templates_never_raise_and_name_only_what_is_not_set(pieces, context):
 
     assert isinstance(told, str)
     assert not set(unset) & {name for name, value in context.items() if value is not None}
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(documents(), CONTEXTS)
+def test_one_walk_comes_to_what_walking_again_and_again_does(data, context):
+    workflow = build(data)
+    completed, skipped, warnings = [], [], []
+    for found in walk_on(workflow, (), context):
+        again = next_step(workflow, completed, context)
+        assert (found.step, found.instance_id, found.context) == (again.step, again.instance_id, again.context)
+        assert (found.loop, found.need) == (again.loop, again.need)
+        skipped += found.skipped
+        warnings += found.warnings
+        assert {skip.step_id for skip in again.skipped} <= {skip.step_id for skip in skipped}
+        assert set(again.warnings) <= set(warnings)
+        completed.append(found.instance_id)

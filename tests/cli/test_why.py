@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from commands import Cli
 
-from make import document, step, write
+from make import document, loop, step, write
 
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
 
@@ -134,3 +134,49 @@ def test_with_a_journal_what_is_neither_run_nor_workflow_is_told_as_both(cli: Cl
     assert done.returncode == 1
     assert f"Did you mean {held}?" in done.stderr
     assert "Nor is there a workflow of this id" in done.stderr
+
+
+def test_iterations_that_say_the_same_are_told_once(cli: Cli, project: Path) -> None:
+    body = [step("work"), step("rest", runCondition={"var": "currentIteration", "gt": 398})]
+    write(project, document(loop("each", body, type="for", count=400, maxIterations=400), id="long-loop"))
+
+    done = cli("why", "long-loop")
+
+    assert done.stdout.splitlines()[2:] == [
+        "○ each  Loop each: would run",
+        "    it repeats 400 times",
+        "",
+        "  ○ work@1  Title work: would run",
+        "      the same in 400 iterations: 1-400",
+        "      it has no condition",
+        "",
+        "  · rest@1  Title rest: would be skipped",
+        "      the same in 398 iterations: 1-398",
+        "      not true: currentIteration is greater than 398",
+        "",
+        "  ○ rest@399  Title rest: would run",
+        "      true: currentIteration is greater than 398",
+        "      here currentIteration is 399",
+        "",
+        "  ○ rest@400  Title rest: would run",
+        "      true: currentIteration is greater than 398",
+        "      here currentIteration is 400",
+    ]
+
+
+def test_the_iterations_of_a_run_are_told_apart_by_what_became_of_them(cli: Cli, project: Path) -> None:
+    body = [step("work", validationCriteria=RULES)]
+    write(project, document(loop("each", body, type="for", count=9, maxIterations=9), id="long-loop"))
+    said = "\n.\n".join(["done"] * 4 + ["no"]).encode()
+    run_id = json.loads(cli("run", "long-loop", "--json", stdin=said).stdout)["runId"]
+    cli("run", "--resume", run_id, stdin="\n.\n".join(["done"] * 3).encode())
+
+    steps = json.loads(cli("why", run_id, "--json").stdout)["steps"]
+
+    assert [(one["id"], one["fate"], one.get("times", 1), one.get("iterations", "")) for one in steps] == [
+        ("each", "ran", 1, ""),
+        ("work@1", "ran", 6, "1-4, 6-7"),
+        ("work@5", "ran", 1, ""),
+        ("work@8", "waits", 1, ""),
+        ("work@9", "would run", 1, ""),
+    ]

@@ -123,6 +123,8 @@ def _write(workflow: Workflow, more: str, told: Explanation) -> None:
 
 
 def _lines(workflow: Workflow, reason: Reason) -> Iterator[str]:
+    if reason.times > 1:
+        yield f"the same in {reason.times:,} iterations: {reason.iterations}"
     if reason.because and (reason.because != NO_CONDITION or reason.fate is not Fate.NOT_REACHED):
         yield " ".join(reason.because.split())
     seen = dict.fromkeys(check.sentence() for check in reason.checks)

@@ -219,17 +219,19 @@ def _flow(found: Run, told: Explanation, took: Mapping[str, int]) -> str:
     by_step: dict[str, list[Reason]] = {}
     for reason in told.steps:
         by_step.setdefault(split_instance(reason.id)[0], []).append(reason)
-    return as_fragment(graph, "why", {step: _notes(reasons, took) for step, reasons in by_step.items()})
+    times: dict[str, list[int]] = {}
+    for instance_id, time in took.items():
+        times.setdefault(split_instance(instance_id)[0], []).append(time)
+    return as_fragment(graph, "why", {step: _notes(reasons, times.get(step, [])) for step, reasons in by_step.items()})
 
 
-def _notes(reasons: Sequence[Reason], took: Mapping[str, int]) -> list[str]:
+def _notes(reasons: Sequence[Reason], times: Sequence[int]) -> list[str]:
     last = next((one for one in reversed(reasons) if one.fate is Fate.WAITS), reasons[-1])
-    times = [took[one.id] for one in reasons if one.id in took]
     notes = [f"took {reports.duration(sum(times))}{' in all' if len(times) > 1 else ''}"] if times else []
-    refused = sum(one.refused for one in reasons)
+    refused = sum(one.refused * one.times for one in reasons)
     if refused:
         notes.append(f"refused {'once' if refused == 1 else f'{refused} times'}: {' '.join(last.issues)}")
-    failed = sum(one.failed for one in reasons)
+    failed = sum(one.failed * one.times for one in reasons)
     if failed:
         notes.append(f"its call failed {'once' if failed == 1 else f'{failed} times'}: {last.failure}")
     if last.fate in (Fate.SKIPPED, Fate.WOULD_BE_SKIPPED):

@@ -16,7 +16,7 @@ from workflowlookup.core.calls import name_call
 from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.contract import how_to_send, need_of_loop
 from workflowlookup.core.model import Confirmation, Loop, LoopStep, Step, Workflow
-from workflowlookup.core.navigation import Skipped, explain_skip, next_step, scope_of, split_instance
+from workflowlookup.core.navigation import Skipped, explain_skip, scope_of, split_instance, walk_on
 from workflowlookup.core.values import Context, brief, lookup
 
 MOST_INSTANCES: Final = 1000
@@ -301,14 +301,13 @@ def _walk_through(workflow: Workflow, context: Context) -> _Route:
         return _known(skip.condition, scope_of(workflow, skip.step_id, context))
 
     route = _Route()
-    found = next_step(workflow, (), context)
-    warnings = dict.fromkeys(found.warnings)
-    route.pass_over(found.skipped, known)
-    while found.step is not None and len(route.path) < MOST_INSTANCES:
-        route.path.append(found.instance_id)
-        found = next_step(workflow, route.path, context)
-        warnings |= dict.fromkeys(found.warnings)  # each time: a loop that was left is not looked into again
+    warnings: dict[str, None] = {}
+    for found in walk_on(workflow, (), context):
+        warnings |= dict.fromkeys(found.warnings)
         route.pass_over(found.skipped, known)
+        if found.step is None or len(route.path) >= MOST_INSTANCES:
+            break
+        route.path.append(found.instance_id)
     route.count(workflow)
     route.is_whole = found.is_complete
     if found.need is not None:

@@ -165,7 +165,7 @@ def next_step(
     Who remembers which loops are iterating need not name what was completed in their iterations before.
     """
     if workflow.has_loops:
-        return _next_of_walk(_Walk(workflow, completed, extents, iterating), workflow, context)
+        return next(walk_on(workflow, completed, context, extents, iterating))
     if type(completed) is list and completed == [*workflow.order[: len(completed)]]:  # the usual case, and soon seen
         return _next_in_line(workflow.flow[len(completed) :], (), context, len(completed))
     done = completed if type(completed) is set else set(completed)
@@ -191,20 +191,23 @@ def _next_in_line(
     return Next(None, "", context, None, tuple(skipped), warnings, known)
 
 
-def _next_of_walk(route: "_Walk", workflow: Workflow, context: Context) -> Next:
-    found = next(route.steps(workflow.flow, (), context, is_past=False), None)
-    step, instance_id, scope, loop = found if found else (None, "", context, None)
-    return Next(
-        step=step,
-        instance_id=instance_id,
-        context=scope,
-        loop=loop,
-        skipped=tuple(route.skipped),
-        warnings=tuple(route.warnings),
-        completed=route.known,
-        left=tuple(route.left),
-        need=route.need,
-    )
+def walk_on(
+    workflow: Workflow,
+    completed: Collection[str],
+    context: Context,
+    extents: Extents = NO_EXTENTS,
+    iterating: Iterating = NOT_ITERATING,
+) -> Iterator[Next]:
+    """What `next_step` finds, then what it would find if that were completed and nothing else changed; at last the end.
+
+    One walk for all of it: each tells what was skipped and warned of since the one before.
+    """
+    route = _Walk(workflow, completed, extents, iterating)
+    for step, instance_id, scope, loop in route.steps(workflow.flow, (), context, is_past=False):
+        yield route.found(step, instance_id, scope, loop)
+        if step is None:  # at a loop that needs data
+            return
+    yield route.found(None, "", context, None)
 
 
 def _ignored(unknown: Sequence[str], completed: Collection[str]) -> str:
@@ -236,6 +239,12 @@ class _Walk:
         unknown = [instance_id for instance_id in completed if not self._remember(workflow, instance_id)]
         if unknown:
             self.warnings.append(_ignored(unknown, completed))
+
+    def found(self, step: PromptStep | None, instance_id: str, context: Context, position: LoopPosition | None) -> Next:
+        """An instance that the walk came to, with what it noted on the way."""
+        skipped, warnings, left = tuple(self.skipped), tuple(self.warnings), tuple(self.left)
+        self.skipped, self.warnings = [], []
+        return Next(step, instance_id, context, position, skipped, warnings, self.known, left, need=self.need)
 
     def _remember(self, workflow: Workflow, instance_id: str) -> bool:
         """Note a completed id; False when the workflow has no such step or iteration."""

@@ -4,7 +4,7 @@ For a run the journal tells: what was true when a step was offered or passed ove
 What lies ahead is told for the context as it is. Without a run everything lies ahead.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -35,13 +35,28 @@ from workflowlookup.core.events import (
 )
 from workflowlookup.core.graph import MOST_INSTANCES, in_words
 from workflowlookup.core.model import LoopStep, PromptStep, Step, Workflow
-from workflowlookup.core.navigation import NO_EXTENTS, Extents, Skipped, find_step, next_step, scope_of, split_instance
+from workflowlookup.core.navigation import (
+    NO_EXTENTS,
+    NOT_ITERATING,
+    Extents,
+    Iterating,
+    Iterations,
+    Skipped,
+    find_step,
+    scope_of,
+    split_instance,
+    walk_on,
+)
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.core.values import Context, Json, brief, json_equal, lookup
 
 MAX_VARIABLES: Final = 8
 """How many variables of a condition are named with their values."""
 NO_CONDITION: Final = "it has no condition"
+FOLDED_FROM: Final = 4
+"""How many iterations that say the same of a step are told as one."""
+MAX_RANGES: Final = 5
+"""How many ranges of iterations are named."""
 
 
 class Fate(StrEnum):
@@ -90,6 +105,11 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     confirmation: str = ""
     """What a person said, and whether we have only the agent's word for it."""
 
+    times: int = 1
+    """How many iterations this tells of: those that say the same are told once, as the first of them."""
+    iterations: str = ""
+    """Which these are, such as `1-998, 1000`, where there are several."""
+
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Every step of a workflow, in the order of the document."""
@@ -106,9 +126,8 @@ def explain_run(run: Run, records: Sequence[Record]) -> Explanation:
     skipped = [Skipped(step_id=step, condition=condition) for step, condition in run.skipped.items()]
     warnings = run.warnings
     if not run.is_over:
-        done = [*run.results, *([] if run.current in run.results else [run.current])]
         ahead = _Ahead(run.workflow, run.context, run.extents)
-        ahead.go(done)
+        ahead.go({**run.passed, run.current: None}, run.iterating)
         found |= {step: told for step, told in ahead.reasons.items() if _is_news(told, found.get(step))}
         warnings = tuple(dict.fromkeys([*warnings, *ahead.warnings]))
     rest = _over(run) if run.is_over else ""
@@ -329,14 +348,11 @@ class _Ahead:
         self.skipped: list[Skipped] = []
         self.warnings: list[str] = []
 
-    def go(self, done: Sequence[str]) -> list[str]:
+    def go(self, done: Collection[str], iterating: Iterating = NOT_ITERATING) -> list[str]:
         """Complete whatever comes next until nothing does; the instances, in order."""
-        completed = list(done)
-        while len(completed) - len(done) < MOST_INSTANCES:
-            found = next_step(self._workflow, completed, self._context, self._extents)
-            for warning in found.warnings:
-                if warning not in self.warnings:
-                    self.warnings.append(warning)
+        path: list[str] = []
+        for found in walk_on(self._workflow, done, self._context, self._extents, iterating):
+            self.warnings += [warning for warning in found.warnings if warning not in self.warnings]
             for skip in found.skipped:
                 if skip.step_id not in self.reasons:
                     self.skipped.append(skip)
@@ -348,11 +364,12 @@ class _Ahead:
                 )
             if found.step is None:
                 break
+            if len(path) >= MOST_INSTANCES:
+                self.warnings.append(f"Only the first {MOST_INSTANCES:,} steps ahead are told")
+                break
             self._note(found.instance_id, found.context, Fate.WOULD_RUN)
-            completed.append(found.instance_id)
-        else:
-            self.warnings.append(f"Only the first {MOST_INSTANCES:,} steps ahead are told")
-        return completed[len(done) :]
+            path.append(found.instance_id)
+        return path
 
     def _note(self, step_id: str, scope: Context, fate: Fate) -> None:
         self.reasons[step_id] = _reason(self._workflow, step_id, scope, fate)
@@ -391,9 +408,9 @@ def _in_order(
         if isinstance(step, LoopStep):
             body = [inner for inner, around in workflow.enclosing.items() if step.id in around]
             inside = [reason for inner in body for reason in instances.get(inner, ())]
-            yield from _loop(step, known, inside, _extent(step, context, extents), depth)
+            yield from _folded(_loop(step, known, inside, _extent(step, context, extents), depth))
         elif known:
-            yield from known
+            yield from _folded(known)
         else:
             because = "its loop was not entered" if depth else rest
             yield Reason(id=step.id, title=step.title, fate=Fate.NOT_REACHED, because=because, depth=depth)
@@ -412,3 +429,39 @@ def _loop(
     is_entered = any(reason.fate is not Fate.NOT_REACHED for reason in inside)
     fate = Fate.WOULD_RUN if is_entered else Fate.NOT_REACHED
     yield Reason(id=step.id, title=step.title, fate=fate, because=how, depth=depth, checks=checks)
+
+
+# ── many iterations as one ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _folded(reasons: Iterable[Reason]) -> Iterator[Reason]:
+    """The reasons of one step; what many iterations have in common is told once, where the first of them stands."""
+    groups: dict[bytes, list[Reason]] = {}
+    told = [(msgspec.json.encode(replace(reason, id="", checks=())), reason) for reason in reasons]
+    for likeness, reason in told:
+        groups.setdefault(likeness, []).append(reason)
+    for likeness, reason in told:
+        alike = groups[likeness]
+        if len(alike) < FOLDED_FROM:
+            yield reason
+        elif reason is alike[0]:
+            yield _as_one(alike)
+
+
+def _as_one(reasons: Sequence[Reason]) -> Reason:
+    """Without the values that were not the same in all of them."""
+    common = [check for check in reasons[0].checks if all(check in reason.checks for reason in reasons)]
+    iterations = _ranges([split_instance(reason.id)[1] for reason in reasons])
+    return replace(reasons[0], checks=tuple(common), times=len(reasons), iterations=iterations)
+
+
+def _ranges(iterations: Sequence[Iterations]) -> str:
+    """`1-998, 1000`; in a loop in a loop `1.1-1.10, 2.1-2.10`."""
+    ranges: list[list[Iterations]] = []
+    for one in iterations:
+        if ranges and one[:-1] == ranges[-1][-1][:-1] and one[-1] == ranges[-1][-1][-1] + 1:
+            ranges[-1][1:] = [one]
+        else:
+            ranges.append([one])
+    named = ["-".join(".".join(map(str, end)) for end in ends) for ends in ranges[:MAX_RANGES]]
+    return ", ".join(named + ["…"] * (len(ranges) > MAX_RANGES))
