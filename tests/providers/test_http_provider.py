@@ -80,6 +80,41 @@ def test_a_next_page_on_another_host_is_not_followed(service):
         ask(service, lambda provider: provider.list())
 
 
+def test_a_list_that_is_null_is_empty_and_one_that_is_missing_is_an_error(service):
+    service.control(workflows={"metadata": {}, "items": None})
+
+    assert ask(service, lambda provider: provider.list(), fields={"workflows": "items"}) == []
+    with pytest.raises(ProviderError, match="did not answer with a list of workflows"):
+        ask(service, lambda provider: provider.list(), fields={"workflows": "metadata.items"})
+
+
+@pytest.mark.parametrize(
+    "place", ["http://[", "http://127.0.0.1:99999/x", "//elsewhere.example/x", "file:///etc/passwd"]
+)
+def test_an_address_that_is_none_or_elsewhere_is_not_asked(service, place):
+    service.control(runs={"*": {"location": place}})
+
+    with pytest.raises(ProviderError, match="has the state of its run on another host") as problem:
+        ask(service, lambda provider: provider.start("x", {}, ""), start="POST /jobs/{id}")
+
+    assert problem.value.maybe_started
+
+
+def test_a_password_in_the_base_address_is_used_at_a_location_and_is_not_part_of_the_run(service):
+    service.control(runs={"*": {"seconds": 0, "output": 7}})
+    base = service.url.replace("http://", "http://me:hush-hush@")
+
+    async def go(provider):
+        run = await provider.start("report", {}, "")
+        return run.remote_id, await provider.status("report", run.remote_id)
+
+    remote_id, status = ask(service, go, base_url=base, start="POST /jobs/{id}")
+
+    assert (remote_id.startswith("location:jobs/status/"), "hush" in remote_id) == (True, False)
+    assert (status.state, status.output) == ("completed", 7)
+    assert service.seen("status")[0]["headers"]["authorization"].startswith("Basic ")
+
+
 def test_endpoints_bodies_fields_and_states_are_settings(service):
     service.control(
         workflows=[{"key": 7, "label": "Seven", "about": "d"}], runs={"*": {"seconds": 0, "outcome": "halted"}}

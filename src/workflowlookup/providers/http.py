@@ -47,6 +47,7 @@ from workflowlookup.providers.shapes import (
     PRESETS,
     fill_body,
     fill_path,
+    is_null_at,
     name_path,
     run_in,
     value_at,
@@ -150,6 +151,8 @@ class HttpProvider:
     def _items(self, answer: Json) -> Sequence[Json]:
         place = self._fields["workflows"]
         items = value_at(answer, place) if place and isinstance(answer, Mapping) else answer
+        if items is None and is_null_at(answer, place):
+            return []  # how services in Go say that there are none
         if isinstance(items, Mapping):
             items = next((items[name] for name in LISTS if isinstance(items.get(name), list)), None)
         if not isinstance(items, list):
@@ -179,7 +182,7 @@ class HttpProvider:
                 return None
             if paging.parameter:
                 return f"{path}{joined}{quote(paging.parameter)}={quote(str(following), safe='')}"
-            return self._same_host(urljoin(self._whole(address), str(following)), "its next page")
+            return self._same_host(self._whole(address), str(following), "its next page")
         if not paging.parameter or not items:
             return None
         total = value_at(answer, paging.total) if paging.total and isinstance(answer, Mapping) else None
@@ -187,12 +190,13 @@ class HttpProvider:
             return None
         return f"{path}{joined}{quote(paging.parameter)}={so_far if paging.offset else page + 1}"
 
-    def _same_host(self, address: str, what: str) -> str:
-        """The address, asked with the same credentials. Raises `ProviderError` when it is on another host."""
-        there, here = urlsplit(address), urlsplit(self._base())
+    def _same_host(self, base: str, address: str, what: str) -> str:
+        """An address as it is seen from `base`, with our credentials. Raises `ProviderError` for another host."""
+        here = urlsplit(self._base())
         try:
+            there = urlsplit(urljoin(base, address))
             is_same = (there.scheme, there.hostname, _port(there)) == (here.scheme, here.hostname, _port(here))
-        except ValueError:  # a port that is none
+        except ValueError:  # a host or a port that is none
             is_same = False
         if not is_same:
             raise ProviderError(f"the provider '{self.name}' has {what} on another host", maybe_started=True)
@@ -219,7 +223,7 @@ class HttpProvider:
         if isinstance(run_id, str | int) and not isinstance(run_id, bool) and run_id != "":
             return RemoteRun(remote_id=str(run_id))
         if (location := answer.headers.get("location")) and "status" in self.can:
-            return RemoteRun(remote_id=self._run_at(urljoin(self._whole(request.path), location)))
+            return RemoteRun(remote_id=self._run_at(self._whole(request.path), location))
         if value_at(answer.value, self._fields["state"]) is not None:
             status = self._status(answer.value)
             if status.state != "running":
@@ -254,9 +258,9 @@ class HttpProvider:
         output = value_at(value, self._fields["output"]) if "output" in self._options.fields else value
         return RemoteStatus(state="completed", output=self._decoded(output))
 
-    def _run_at(self, address: str) -> str:
+    def _run_at(self, base: str, location: str) -> str:
         """What a run is called that has its state at this address: its id, or the address where it has none."""
-        address = self._same_host(address, "the state of its run")
+        address = self._same_host(base, location, "the state of its run")
         below = address.removeprefix(self._base())
         if below == address:  # kept without credentials
             there = urlsplit(address)
@@ -267,7 +271,8 @@ class HttpProvider:
     async def status(self, workflow_id: str, remote_id: str) -> RemoteStatus:
         is_address = remote_id.startswith(LOCATION)
         if is_address:
-            where = self._same_host(self._whole(remote_id.removeprefix(LOCATION)), "the state of its run")
+            below = remote_id.removeprefix(LOCATION)
+            where = self._same_host(self._base(), self._whole(below), "the state of its run")
             request = Request(method="GET", path=where, takes_text=True)
         else:
             request = self._request("status", id=workflow_id, run=remote_id)

@@ -179,6 +179,16 @@ def value_at(value: Json, path: Path) -> Json:
     return value
 
 
+def is_null_at(value: Json, path: Path) -> bool:
+    """Whether there is a null at the end of a path, or of one of several; not merely nothing."""
+    for one in [path] if isinstance(path, str) else path:
+        parent, _, key = one.rpartition(".")
+        inner = value_at(value, parent)
+        if isinstance(inner, Mapping) and inner.get(key, ...) is None:
+            return True
+    return False
+
+
 def name_path(path: Path) -> str:
     """A path, as it is shown."""
     return " or ".join(f"'{one}'" for one in ([path] if isinstance(path, str) else path))
