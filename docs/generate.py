@@ -76,20 +76,24 @@ def _types(schema: dict[str, object]) -> str:
 def settings() -> str:
     rows = "".join(
         f"| `{setting.name}` | `--{setting.name.replace('_', '-')}` | `{PREFIX}{setting.name.upper()}` "
-        f"| {_default(setting)} | {setting.help} |\n"
+        f"| {_default(setting)} | {setting.help} | {setting.needs_trust.words} |\n"
         for setting in SETTINGS
     )
     live = ", ".join(f"`{setting.name}`" for setting in SETTINGS if setting.name in LIVE)
     return (
         "# Settings\n\n"
         f"{NOTE}\n"
-        "A flag wins over the environment, which wins over `workflowlookup.toml`, which wins over the default.\n"
-        "The file is the one that `--config` names, or the one in the working directory, or the one in the user's\n"
-        "configuration directory (`~/.config/workflowlookup/`).\n"
+        "A flag wins over the environment, which wins over the files, which win over the default.\n"
+        "Two files are read: the user's own, `~/.config/workflowlookup/workflowlookup.toml` (`XDG_CONFIG_HOME` moves\n"
+        "it), and over it, setting by setting, `workflowlookup.toml` in the working directory. `--config` names\n"
+        "another file: one of the project stands for the project's, any other for both.\n\n"
+        "A file of the project came with a repository. What it sets without harm counts at once, and the last column\n"
+        "says what that is; the rest is ignored until the user has [trusted](trust.md) it, and the user's own setting\n"
+        "stays in force. The tables of servers and providers always need trust.\n\n"
         "In flags and in the environment, commas stand between the parts of a list, and in `directories` what stands\n"
         "between them in `PATH`.\n"
         "`workflowlookup doctor` shows each value and where it came from.\n\n"
-        "| setting | flag | environment | default | |\n| --- | --- | --- | --- | --- |\n"
+        "| setting | flag | environment | default | | a repository may |\n| --- | --- | --- | --- | --- | --- |\n"
         f"{rows}\n"
         "`WORKFLOW_STORAGE_PATH` (directories separated as in `PATH`) is honoured too.\n\n"
         "```toml\n# workflowlookup.toml\n"

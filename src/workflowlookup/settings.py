@@ -172,48 +172,39 @@ def one_of(*options: str) -> Callable[[object], str]:
 
 # ── what a repository may set ───────────────────────────────────────────────────────────────────────────────────
 
-Rule = Callable[[Any, Any, Project], bool]
-"""Whether a value in a repository's file needs trust: from the value that holds without it, and that value."""
+
+class Rule(msgspec.Struct, frozen=True):
+    """When a value in a repository's file needs trust."""
+
+    words: str
+    """What a repository may do without, for the documentation."""
+    applies: Callable[[Any, Any, Project], bool]
+    """From the value that holds without the repository, the one that it wants, and its project."""
 
 
-def always(_: Any, __: Any, ___: Project) -> bool:
-    """It starts something, or says where data goes or who may come in."""
-    return True
-
-
-def never(_: Any, __: Any, ___: Project) -> bool:
-    """Any value that can be parsed does no harm."""
-    return False
-
-
-def to_switch_on(held: bool, wanted: bool, _: Project) -> bool:  # noqa: FBT001 - the values of a setting
-    """A repository may switch it off."""
-    return wanted and not held
+ALWAYS: Final = Rule("nothing", lambda _, __, ___: True)
+"""For what starts something, or says where data goes or who may come in."""
+NEVER: Final = Rule("set it", lambda _, __, ___: False)
+"""For what does no harm, whatever the value."""
+TO_SWITCH_ON: Final = Rule("switch it off", lambda held, wanted, _: wanted and not held)
+TO_ASK_MORE_OFTEN: Final = Rule(
+    "have them asked less often, or never",
+    lambda held, wanted, _: wanted != 0 and (held == 0 or wanted < held),
+)
+TO_INCLUDE_MORE: Final = Rule(
+    "choose where the user chose nothing, or fewer of the user's patterns",
+    lambda held, wanted, _: bool(held) and not (wanted and set(wanted) <= set(held)),
+)
+TO_EXCLUDE_LESS: Final = Rule("exclude more", lambda held, wanted, _: not set(held) <= set(wanted))
+TO_LEAVE_THE_PROJECT: Final = Rule(
+    "name directories of the project",
+    lambda _, wanted, project: not all(is_inside(path, project.root) for path in wanted),
+)
 
 
 def to_loosen(*order: str) -> Rule:
-    """A repository may only go up in this order."""
-    return lambda held, wanted, _: order.index(wanted) < order.index(held)
-
-
-def to_ask_more_often(held: float, wanted: float, _: Project) -> bool:
-    """A repository may have other systems asked less often, or never (0)."""
-    return wanted != 0 and (held == 0 or wanted < held)
-
-
-def to_include_more(held: Sequence[str], wanted: Sequence[str], _: Project) -> bool:
-    """A repository may choose where the user chose nothing, or fewer of the user's patterns."""
-    return bool(held) and not (wanted and set(wanted) <= set(held))
-
-
-def to_exclude_less(held: Sequence[str], wanted: Sequence[str], _: Project) -> bool:
-    """A repository may exclude more."""
-    return not set(held) <= set(wanted)
-
-
-def to_leave_the_project(_: Sequence[str], wanted: Sequence[str], project: Project) -> bool:
-    """A repository may name directories of its own."""
-    return not all(is_inside(path, project.root) for path in wanted)
+    """For words of which each is stricter than those before it."""
+    return Rule(f"go up: {', '.join(order)}", lambda held, wanted, _: order.index(wanted) < order.index(held))
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,35 +230,35 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="bundled",
         default=True,
         parse=boolean,
-        needs_trust=to_switch_on,
+        needs_trust=TO_SWITCH_ON,
         help="Offer the workflows that come with the package.",
     ),
     Setting(
         name="user",
         default=True,
         parse=boolean,
-        needs_trust=to_switch_on,
+        needs_trust=TO_SWITCH_ON,
         help="Offer the workflows in ~/.workflowlookup/workflows.",
     ),
     Setting(
         name="project",
         default=True,
         parse=boolean,
-        needs_trust=to_switch_on,
+        needs_trust=TO_SWITCH_ON,
         help="Offer the workflows in ./.workflowlookup/workflows.",
     ),
     Setting(
         name="directories",
         default=(),
         parse=paths,
-        needs_trust=to_leave_the_project,
+        needs_trust=TO_LEAVE_THE_PROJECT,
         help="More directories with workflows; WORKFLOW_STORAGE_PATH adds to them.",
     ),
     Setting(
         name="journal",
         default="~/.local/share/workflowlookup/runs.sqlite",
         parse=place,
-        needs_trust=always,
+        needs_trust=ALWAYS,
         help="Where runs are kept: a file, or a PostgreSQL database by its URL. `$XDG_DATA_HOME` moves the default.",
     ),
     Setting(
@@ -289,14 +280,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="log_format",
         default="text",
         parse=one_of("text", "json"),
-        needs_trust=never,
+        needs_trust=NEVER,
         help="A log line as text or as JSON.",
     ),
     Setting(
         name="max_message_bytes",
         default=8 << 20,
         parse=whole_number(1024, 64 << 20),
-        needs_trust=never,
+        needs_trust=NEVER,
         help="The longest message that is read; a longer one is answered with a parse error, and with its id where "
         "that is in the first 64 KiB.",
     ),
@@ -305,7 +296,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=True,
         parse=boolean,
         is_live=True,
-        needs_trust=to_switch_on,
+        needs_trust=TO_SWITCH_ON,
         help="Offer each workflow as a tool of its own, as well.",
     ),
     Setting(
@@ -313,7 +304,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=(),
         parse=patterns,
         is_live=True,
-        needs_trust=to_include_more,
+        needs_trust=TO_INCLUDE_MORE,
         help="Which workflows become tools: glob patterns of an id or a name, or `id:`, `name:`, `category:` or "
         "`provider:` and a pattern; all when there is none. The library's own provider is `library`.",
     ),
@@ -322,7 +313,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=(),
         parse=patterns,
         is_live=True,
-        needs_trust=to_exclude_less,
+        needs_trust=TO_EXCLUDE_LESS,
         help="Which of these do not, by the same kind of patterns.",
     ),
     Setting(
@@ -330,7 +321,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=200_000,
         parse=whole_number(1_000, 64 << 20),
         is_live=True,
-        needs_trust=never,
+        needs_trust=NEVER,
         help="How long the list of tools may be; when it would be longer, workflow_search and workflow_start stand for "
         "the workflow tools.",
     ),
@@ -339,7 +330,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=300.0,
         parse=seconds(0, 86_400),
         is_live=True,
-        needs_trust=to_ask_more_often,
+        needs_trust=TO_ASK_MORE_OFTEN,
         help="How often providers are asked what workflows they have; 0: at the start and on demand only.",
     ),
     Setting(
@@ -347,7 +338,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=300.0,
         parse=seconds(1, 86_400),
         is_live=True,
-        needs_trust=never,
+        needs_trust=NEVER,
         help="How long a run may take that the server or another system does alone, unless the workflow or the call "
         "says otherwise.",
     ),
@@ -356,42 +347,42 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=10,
         parse=whole_number(1, 100),
         is_live=True,
-        needs_trust=never,
+        needs_trust=NEVER,
         help="How many runs the server works on at once; the others are queued.",
     ),
     Setting(
         name="drain_seconds",
         default=2.0,
         parse=seconds(0, 60),
-        needs_trust=never,
+        needs_trust=NEVER,
         help="How long calls that are waited for may take to finish when the client goes away, or the server stops.",
     ),
     Setting(
         name="http",
         default="",
         parse=address,
-        needs_trust=always,
+        needs_trust=ALWAYS,
         help="Serve HTTP at this HOST:PORT, such as 127.0.0.1:8787, in place of standard input and output.",
     ),
     Setting(
         name="allowed_hosts",
         default=(),
         parse=names,
-        needs_trust=always,
+        needs_trust=ALWAYS,
         help="More names that clients call this server by over HTTP, with or without a port; * allows all.",
     ),
     Setting(
         name="allowed_origins",
         default=(),
         parse=names,
-        needs_trust=always,
+        needs_trust=ALWAYS,
         help="Origins of other web pages that may ask over HTTP, such as https://tools.example.com; * allows all.",
     ),
     Setting(
         name="trusted_proxies",
         default=("127.0.0.1/32", "::1/128"),
         parse=networks,
-        needs_trust=always,
+        needs_trust=ALWAYS,
         help="Addresses and networks of proxies that are believed when X-Forwarded-For says where a request is from; "
         "those who guess tokens are slowed down by it.",
     ),
@@ -399,49 +390,49 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="max_sessions",
         default=1_000,
         parse=whole_number(1, 100_000),
-        needs_trust=always,
+        needs_trust=ALWAYS,
         help="How many clients may have a session open over HTTP at once.",
     ),
     Setting(
         name="idle_seconds",
         default=1_800.0,
         parse=seconds(1, 86_400),
-        needs_trust=always,
+        needs_trust=ALWAYS,
         help="How long a session over HTTP may be unused before it is ended.",
     ),
     Setting(
         name="requests_per_minute",
         default=6_000,
         parse=whole_number(0, 10_000_000),
-        needs_trust=always,
+        needs_trust=ALWAYS,
         help="How many requests one client may send over HTTP in a minute; 0: as many as it likes.",
     ),
     Setting(
         name="oauth_issuer",
         default="",
         parse=web_address,
-        needs_trust=always,
+        needs_trust=ALWAYS,
         help="Over HTTP, take JWTs of this issuer as well as tokens of `workflowlookup token`: `iss` as it is in them.",
     ),
     Setting(
         name="oauth_audience",
         default="",
         parse=word,
-        needs_trust=always,
+        needs_trust=ALWAYS,
         help="Whom they must be for: `aud`, best the address of this server, such as https://example.com/mcp.",
     ),
     Setting(
         name="oauth_jwks_url",
         default="",
         parse=web_address,
-        needs_trust=always,
+        needs_trust=ALWAYS,
         help="Where the issuer publishes its keys.",
     ),
     Setting(
         name="oauth_scopes_claim",
         default="scope",
         parse=word,
-        needs_trust=always,
+        needs_trust=ALWAYS,
         help="Where in them the scopes are (read, run, confirm, admin, or these after `workflowlookup:`); dots lead "
         "on. The word `person` there says that a person holds the token.",
     ),
@@ -449,7 +440,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="oauth_workflows_claim",
         default="",
         parse=word,
-        needs_trust=always,
+        needs_trust=ALWAYS,
         help="Where in them the patterns of workflow ids are that they are good for; without this setting, for all.",
     ),
 )
@@ -641,7 +632,7 @@ class _Files:
                 wanted = tuple(os.path.join(beside, path) for path in wanted)
             elif setting.parse is place and "://" not in wanted:
                 wanted = os.path.join(beside, wanted)
-            is_risky = layer.is_brought and wanted != value and setting.needs_trust(value, wanted, self.project)
+            is_risky = layer.is_brought and wanted != value and setting.needs_trust.applies(value, wanted, self.project)
             if not is_risky or self._trusts_setting(layer, setting.name):
                 origin, value = layer.file, wanted
         return origin, value
@@ -765,7 +756,7 @@ def _read_file(project: Project, path: str, *, is_named: bool) -> _Layer | None:
             table = tomllib.load(stream)
     except OSError as problem:
         raise SettingsError(f"{path}: {problem.strerror}") from problem
-    except ValueError as problem:  # also for an integer of more than 4,300 digits
+    except (ValueError, RecursionError) as problem:  # ValueError also for an integer of more than 4,300 digits
         raise SettingsError(f"{path} is not TOML: {problem}") from problem
     unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys())
     if unknown:

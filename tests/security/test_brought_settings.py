@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workflowlookup.settings import SETTINGS, Settings, always, read_settings
+from workflowlookup.settings import ALWAYS, SETTINGS, Settings, read_settings
 
 Read = Callable[..., Settings]
 
@@ -60,7 +60,7 @@ def toml(name: str, value: object) -> str:
 
 def test_every_setting_is_known_here_or_always_needs_trust() -> None:
     """A new row decides: it needs trust, or its harmless value is written down above."""
-    assert {setting.name for setting in SETTINGS if setting.needs_trust is not always} == set(HARMLESS)
+    assert {setting.name for setting in SETTINGS if setting.needs_trust is not ALWAYS} == set(HARMLESS)
 
 
 @pytest.mark.parametrize("name", HARMLESS)
