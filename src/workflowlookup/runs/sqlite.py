@@ -36,6 +36,9 @@ CHECK_SECONDS: Final = 10.0
 RESERVE_BYTES: Final = 256 * 1024
 """Held in a file of its own, and given up by `purge` where the disk is full: to delete takes room for the log."""
 
+RESERVE_FACTOR: Final = 4
+"""How many times the reserve must be free before it is made: it is not to take the last room of a disk."""
+
 _LOCK_PAUSE: Final = 0.01
 _PROBE_BYTES: Final = 64 * 1024
 
@@ -111,20 +114,35 @@ class SqliteJournal(SqlJournal):
         try:
             return super().purge(before)
         except NoRoom:
-            return self._purge_without_room(before)
-
-    def _purge_without_room(self, before: int) -> int:
-        """A run at a time, in the room of the reserve: the log is begun again after each."""
+            self.close()
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._reserve)
-        self.close()
-        old = [run_id for (run_id,) in self.query(OLD, (before,))]
-        for run_id in old:
-            self.query("PRAGMA secure_delete = FAST")  # to overwrite what is deleted would take room in the log
-            self.delete(run_id)
-            self.query("PRAGMA wal_checkpoint(RESTART)")
-        self._keep_reserve()
-        return len(old)
+        purged = len(old := [run_id for (run_id,) in self.query(OLD, (before,))])
+        try:
+            while old:
+                self.query("PRAGMA secure_delete = FAST")  # to overwrite what is deleted would take room in the log
+                self.delete(old[-1])
+                self.query("PRAGMA wal_checkpoint(RESTART)")  # the next one is written over this one
+                del old[-1]
+        except NoRoom:  # for not even one run: it is of an older version, which kept no reserve
+            self.close()
+            with self._translated(), self._alone():
+                self._purge_in_place(before)
+        return purged
+
+    def _purge_in_place(self, before: int) -> None:
+        """Delete without a log, which takes no room, while no other process has the file open.
+
+        Whoever kills this process meanwhile may damage the file; what can be read of it is saved then as ever.
+        """
+        with contextlib.closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # which needs no shared memory
+            connection.execute("PRAGMA journal_mode = MEMORY")
+            connection.execute("PRAGMA secure_delete = FAST")
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute(f"DELETE FROM events WHERE run IN ({OLD})", (before,))  # noqa: S608 - our own words
+            connection.execute(f"DELETE FROM runs WHERE id IN ({OLD})", (before,))  # noqa: S608
+            connection.execute("COMMIT")
 
     def close(self) -> None:
         if self._connection is not None:
@@ -163,14 +181,16 @@ class SqliteJournal(SqlJournal):
         return f"{self.path}.reserve"
 
     def _keep_reserve(self) -> None:
+        """Make the reserve where it is missing and there is room to spare."""
         if os.path.lexists(self._reserve):
             return
         with contextlib.suppress(OSError):
-            reserve = os.open(self._reserve, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            try:
-                os.write(reserve, bytes(RESERVE_BYTES))
-            finally:
-                os.close(reserve)
+            room = os.statvfs(os.path.dirname(self.path))
+            if room.f_bavail * room.f_frsize < RESERVE_FACTOR * RESERVE_BYTES:
+                return
+            with open(self._reserve, "xb") as reserve:
+                os.chmod(self._reserve, 0o600)
+                reserve.write(bytes(RESERVE_BYTES))
 
     # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────
 

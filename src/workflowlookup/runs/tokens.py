@@ -112,8 +112,8 @@ class Tokens:
             revoked=None,
             maker=by,
         )
-        self._record()
         with self._journal.writing() as transaction:
+            self._record()
             is_new = transaction.execute(_NEW, (*_as_row(token), _hash(secret))).rowcount == 1
         if not is_new:
             raise TokenProblem(f"there is a token '{name}' already. Revoke it first, or take another name.")

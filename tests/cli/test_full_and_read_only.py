@@ -1,0 +1,244 @@
+"""A journal on a full disk can be purged, and one that may not be written can be read."""
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+from commands import BOUND
+
+from make import document, step
+from workflowlookup.core.building import build
+from workflowlookup.runs.service import Runs
+from workflowlookup.runs.sqlite import SqliteJournal
+
+WORKFLOW = build(document(step("only"), identifier="work"))
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
+
+
+def is_refused(*words):
+    return subprocess.run([*NAMESPACE, *words], capture_output=True, check=False).returncode != 0
+
+
+may_mount = pytest.mark.skipif(
+    shutil.which("unshare") is None or is_refused("mount", "-t", "tmpfs", "tmpfs", "/mnt"),
+    reason="a disk of its own cannot be mounted here",
+)
+as_bound = pytest.mark.skipif(
+    os.geteuid() == 0 and sys.platform != "linux", reason="root is not bound by permissions, and cannot be here"
+)
+READS = [
+    ("runs",),
+    ("runs", "--state", "waiting"),
+    ("run", "show", "open"),
+    ("why", "open"),
+    ("export", "open"),
+    ("stats",),
+    ("token", "list", "--json"),
+]
+WRITES = [("cancel", "open"), ("purge", "--older-than", "0m", "--yes"), ("token", "create", "a")]
+
+
+@pytest.fixture
+def journal(cli):
+    """A journal with 60 finished runs, one that is open and one whose time is over."""
+    path = cli.directory / "data" / "runs.sqlite"
+    runs = Runs(SqliteJournal(str(path)))
+    for number in range(60):
+        run = runs.start(WORKFLOW, {}, {}, run_id=f"finished-{number:02}")
+        runs.submit(run.id, "only", "x" * 6_000, {})
+    runs.start(WORKFLOW, {}, {}, run_id="open")
+    runs.start(WORKFLOW, {}, {}, run_id="late", timeout=0.001)
+    runs.close()
+    time.sleep(0.01)
+    return path
+
+
+def in_namespace(cli, script):
+    """The output of a script that has mounts of its own."""
+    done = subprocess.run(
+        [*NAMESPACE, "sh", "-ec", script],
+        capture_output=True,
+        text=True,
+        cwd=cli.directory,
+        env=cli._environment() | {"PY": sys.executable, "WL": f"{sys.executable} -m workflowlookup"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+SMALL_DISK = """
+mkdir disk && mount -t tmpfs -o size=4m tmpfs disk && cp data/runs.sqlite{reserve} disk/
+export WORKFLOWLOOKUP_JOURNAL=$PWD/disk/runs.sqlite
+"""
+FILL = """
+dd if=/dev/zero of=disk/filler bs=1k 2> /dev/null || true
+test "$(df --output=avail disk | tail -1)" -eq 0
+"""
+RESERVE = " data/runs.sqlite.reserve"
+
+
+@may_mount
+@pytest.mark.parametrize("reserve", [RESERVE, ""], ids=["with a reserve", "of an older version"])
+def test_purge_works_on_a_full_disk(cli, journal, reserve):
+    out = in_namespace(
+        cli,
+        SMALL_DISK.format(reserve=reserve)
+        + FILL
+        + """
+        $WL runs --state waiting | grep -c '^open '
+        $WL purge --older-than 0m --yes | tail -1
+        $PY -c "import sqlite3; print(*sqlite3.connect('disk/runs.sqlite').execute('PRAGMA integrity_check').fetchone())"
+        $WL runs --json
+        """,
+    )
+
+    seen, forgotten, whole, listed = out.split("\n", 3)
+    assert (seen, forgotten, whole) == ("1", "Forgot 60 runs.", "ok")
+    assert {run["runId"] for run in json.loads(listed)["runs"]} == {"open", "late"}
+
+
+HOLDING = """
+import subprocess, sys
+from workflowlookup.errors import StorageError
+from workflowlookup.runs.service import Runs
+from workflowlookup.runs.sqlite import SqliteJournal
+
+runs = Runs(SqliteJournal("disk/runs.sqlite"))
+workflow = runs.get("open").workflow
+runs.start(workflow, {}, {}, run_id="before")
+with open("disk/filler", "wb", buffering=0) as filler:
+    try:
+        while filler.write(bytes(1024)):
+            pass
+    except OSError:
+        pass
+try:
+    for number in range(1_000):
+        runs.start(workflow, {}, {"x": "y" * 10_000})
+except StorageError as refusal:
+    print(type(refusal).__name__)
+purge = [sys.executable, "-m", "workflowlookup", "purge", "--older-than", "0m", "--yes"]
+print(subprocess.run(purge, capture_output=True, text=True).stdout.splitlines()[-1])
+print(runs.start(workflow, {}, {}, run_id="after").state)
+"""
+
+
+@may_mount
+def test_purge_works_on_a_full_disk_while_another_process_has_the_journal_open(cli, journal):
+    (cli.directory / "holding.py").write_text(HOLDING)
+
+    out = in_namespace(cli, SMALL_DISK.format(reserve=RESERVE) + "$PY holding.py")
+
+    assert out.splitlines() == ["NoRoom", "Forgot 60 runs.", "waiting"]
+
+
+@may_mount
+def test_a_full_disk_is_named_by_doctor(cli, journal):
+    out = in_namespace(cli, SMALL_DISK.format(reserve="") + FILL + "$WL doctor --json || true")
+
+    (problem,) = json.loads(out)["problems"]
+    assert "has room" in problem["problem"] or "Make room" in problem["problem"]
+
+
+# ── read-only ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def lock_file(journal):
+    os.chmod(journal, 0o400)
+
+
+def lock_directory(journal):
+    os.chmod(journal.parent, 0o500)
+
+
+@as_bound
+@pytest.mark.parametrize("lock", [lock_file, lock_directory])
+@pytest.mark.parametrize("words", READS, ids=" ".join)
+def test_a_read_only_journal_is_read_and_left_as_it_is(cli, journal, lock, words):
+    before = journal.read_bytes(), sorted(os.listdir(journal.parent))
+    lock(journal)
+
+    done = cli(*words, "--journal", str(journal), program=BOUND)
+
+    os.chmod(journal.parent, 0o700)
+    assert done.returncode == 0, done.stderr
+    assert "open" in done.stdout or words[0] in ("stats", "token")
+    assert (journal.read_bytes(), sorted(os.listdir(journal.parent))) == before
+
+
+@as_bound
+@pytest.mark.parametrize("lock", [lock_file, lock_directory])
+@pytest.mark.parametrize("words", WRITES, ids=" ".join)
+def test_what_would_write_to_a_read_only_journal_is_refused_with_the_remedy(cli, journal, lock, words):
+    lock(journal)
+
+    done = cli(*words, "--journal", str(journal), program=BOUND)
+
+    os.chmod(journal.parent, 0o700)
+    assert done.returncode == 1
+    assert "Make the file and its directory writable" in done.stderr
+
+
+@as_bound
+def test_a_server_reads_a_read_only_journal_and_goes_on_when_it_may_write(journal, start, library):
+    os.chmod(journal, 0o400)
+    server = start(directory=library, program=BOUND, WORKFLOWLOOKUP_JOURNAL=str(journal))
+
+    assert server.result("workflow_status", {"runId": "open"})["state"] == "waiting"
+    assert server.result("workflow_status", {"runId": "late"})["state"] == "waiting", "its end cannot be stored"
+    assert len(server.result("workflow_runs", {"limit": 200})["runs"]) == 62
+    submit = ("workflow_submit", {"runId": "open", "stepId": "only", "output": "done"})
+    refused = server.error(*submit)
+    assert refused["code"] == -32006
+    assert "it is read-only. Make the file and its directory writable" in refused["data"]["details"]
+    os.chmod(journal, 0o600)
+
+    assert server.result(*submit)["state"] == "completed"
+
+
+@may_mount
+def test_a_journal_on_a_read_only_disk_is_read(cli, journal):
+    out = in_namespace(
+        cli,
+        """
+        mount --bind data data && mount -o remount,bind,ro data
+        export WORKFLOWLOOKUP_JOURNAL=$PWD/data/runs.sqlite
+        $WL runs --limit 200 | grep -c work && $WL run show open && ($WL cancel open || true) 2>&1
+        """,
+    )
+
+    counted, *shown, refused = out.strip().splitlines()
+    assert counted == "62"
+    assert "Run `open` of `work`" in "\n".join(shown)
+    assert "it is read-only. Make the file and its directory writable" in refused
+
+
+LEAVING_A_LOG = """
+import os, sys
+from workflowlookup.runs.service import Runs
+from workflowlookup.runs.sqlite import SqliteJournal
+
+runs = Runs(SqliteJournal(sys.argv[1]))
+runs.start(runs.get("open").workflow, {}, {}, run_id="logged")
+os._exit(0)
+"""
+
+
+@as_bound
+def test_a_log_that_a_killed_process_left_is_read_too(cli, journal):
+    subprocess.run([sys.executable, "-c", LEAVING_A_LOG, str(journal)], check=True)
+    assert (journal.parent / "runs.sqlite-wal").stat().st_size
+    os.chmod(journal, 0o400)
+
+    done = cli("run", "show", "logged", "--journal", str(journal), program=BOUND)
+
+    assert (done.returncode, "Run `logged` of `work`" in done.stdout) == (0, True), done.stderr
+    with contextlib.closing(sqlite3.connect(journal)) as connection:
+        assert connection.execute("SELECT COUNT(*) FROM runs WHERE id = 'logged'").fetchone() == (1,)
