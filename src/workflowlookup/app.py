@@ -336,14 +336,18 @@ def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits
     )
 
 
+END_SECONDS: Final = 0.8
+"""From the end of the drain to the end of the process, after a signal: official clients kill two seconds after it."""
+
+
 def _tell_children() -> None:
     """Ask every process that was started to end."""
     if child := sys.modules.get("workflowlookup.providers.child"):  # else none was started
         child.ask_all_to_end()
 
 
-def _end_with_children(number: int, _: FrameType | None) -> None:
-    """The handler of SIGTERM: this process ends as it would by itself, and tells those that it started to."""
+def _end_with_children(number: int) -> None:
+    """End this process by a signal, as it would end by itself, and ask those that it started to end."""
     signal.signal(number, _hear_no_more)  # not SIG_IGN, which a process that is just being started would inherit
     _tell_children()
     signal.signal(number, signal.SIG_DFL)
@@ -354,25 +358,46 @@ def _hear_no_more(_: int, __: FrameType | None) -> None:
     """The handler of a signal that was heard already."""
 
 
-def _end_when_terminated() -> None:
-    """From now on SIGTERM ends this process and those that it started, whichever thread the system hands it to.
+class _Termination:
+    """SIGTERM and SIGINT: the server drains first, then ends by the signal, whichever thread the system hands it to.
 
     Python's handlers run on the main thread, which would not know of it while it waits for input: so another one waits
-    for signals and wakes it.
+    for signals and wakes it, again and again, until the process has ended; when its time is over, that is at once.
     """
-    heard, told = os.pipe()
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, _end_with_children)
-    waiting = (heard, threading.get_ident())
-    threading.Thread(target=_wake_when_terminated, args=waiting, name="workflowlookup-signals", daemon=True).start()
+
+    def __init__(self, drain: Callable[[], None], seconds: float) -> None:
+        """`drain` has the main thread finish; it may raise there. The process has `seconds` from the signal on."""
+        self._drain = drain
+        self._seconds = seconds
+        self._deadline = 0.0
+        self.number: int | None = None
+        """The signal that came."""
+
+    def install(self) -> None:
+        signals = [signal.SIGTERM]
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, or somebody else's
+            signals.append(signal.SIGINT)
+        heard, told = os.pipe()
+        os.set_blocking(told, False)
+        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        for number in signals:
+            signal.signal(number, self._hear)
+        waiting = (heard, threading.get_ident(), frozenset(signals))
+        threading.Thread(target=_wake_when_terminated, args=waiting, name="workflowlookup-signals", daemon=True).start()
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        if self.number is None:
+            self.number, self._deadline = number, time.monotonic() + self._seconds
+        if time.monotonic() >= self._deadline:
+            _end_with_children(self.number)
+        self._drain()
 
 
-def _wake_when_terminated(heard: int, main: int) -> None:
-    while signal.SIGTERM not in os.read(heard, 64):
+def _wake_when_terminated(heard: int, main: int, signals: frozenset[int]) -> None:
+    while not (found := signals.intersection(os.read(heard, 64))):
         pass
     while True:  # one that comes just before a read is missed
-        signal.pthread_kill(main, signal.SIGTERM)
+        signal.pthread_kill(main, min(found))
         time.sleep(0.05)
 
 
@@ -388,15 +413,17 @@ def serve_stdio(settings: Settings) -> int:
     from workflowlookup.transport.bell import Bell  # noqa: PLC0415
     from workflowlookup.transport.stdio import Stdio, divert  # noqa: PLC0415
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own handler can miss one that comes just before a read
     wire = divert()  # first: what is opened before may take the place of a standard descriptor that is closed
     bell = Bell()
     connection = make_connection(settings, bell.ring)
     server = Stdio(connection, wire, settings.max_message_bytes, bell, drain_seconds=settings.drain_seconds)
     signal.signal(signal.SIGHUP, server.hang_up)
-    _end_when_terminated()
-    return server.run()
+    termination = _Termination(server.stop, settings.drain_seconds + END_SECONDS)
+    termination.install()
+    code = server.run()
+    if termination.number is not None:
+        _end_with_children(termination.number)
+    return code
 
 
 # ── over HTTP ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -352,7 +352,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting(
         name="drain_seconds",
-        default=2.0,
+        default=1.0,
         parse=seconds(0, 60),
         needs_trust=NEVER,
         help="How long calls that are waited for may take to finish when the client goes away, or the server stops.",

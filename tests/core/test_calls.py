@@ -8,6 +8,7 @@ from workflowlookup.core import advance
 from workflowlookup.core.building import build
 from workflowlookup.core.calls import call_arguments
 from workflowlookup.core.model import ToolCall, WorkflowCall
+from workflowlookup.core.results import part_of, result_of
 from workflowlookup.core.run import State, Waiting
 from workflowlookup.errors import RunStateError
 
@@ -201,15 +202,39 @@ def test_a_person_may_take_the_last_result_as_it_is():
     assert story.run.context == {"issue": 1}
 
 
-def test_a_result_that_does_not_fit_the_contract_or_is_too_large_fails_the_run():
+def test_a_result_that_does_not_fit_the_contract_is_refused_and_kept():
     schema = {"type": "object", "properties": {"issue": {"type": "integer"}}}
     story = Calling(document(call(saveAs="issue", retries=3), contextSchema=schema)).begin().finish("x", "x")
     assert story.run.state is State.FAILED
-    assert "its result cannot be kept: " in story.run.end.reason
-    story = Calling(document(call(saveAs="issue"))).begin().finish("x", "x" * 300_000)
-    assert "256KB" in story.run.end.reason
-    assert Calling(document(call())).begin().finish("x" * 2_000_000).run.state is State.FAILED
-    assert Calling(document(call(saveAs="issue"))).begin().finish("x", {1, 2, object()}).run.state is State.FAILED
+    assert "its result does not fit: " in story.run.end.reason
+    assert story.last == ["output-refused", "failed"]
+
+
+def test_a_result_that_is_too_long_for_the_context_is_kept_and_its_variable_refers_to_it():
+    story = Calling(document(call(saveAs="issue"))).begin().finish("short", {"items": "x" * 300_000})
+
+    assert story.run.state is State.COMPLETED
+    reference = story.run.context["issue"]
+    assert reference["resource"] == f"run://{story.run.id}/result?step={next(iter(story.run.results))}"
+    assert reference["characters"] == 300_012
+    result = result_of(story.run)
+    assert (result.is_json, result.value) == (True, {"items": "x" * 300_000})
+
+
+def test_a_result_that_is_too_long_to_be_kept_is_kept_cut_and_completes(monkeypatch):
+    monkeypatch.setattr(advance, "MAX_KEPT", 1_000)
+    story = Calling(document(call())).begin().finish("x" * 5_000)
+
+    assert story.run.state is State.COMPLETED
+    result = result_of(story.run)
+    assert (len(result.text), result.characters) == (1_000, 5_000)
+    assert part_of(result)["kept"] == 1_000
+
+
+def test_a_value_that_is_no_json_is_kept_as_the_text_of_the_result():
+    story = Calling(document(call(saveAs="issue"))).begin().finish("x", {1, 2, object()})
+
+    assert (story.run.state, story.run.context["issue"]) == (State.COMPLETED, "x")
 
 
 def test_criteria_that_cannot_be_judged_by_fail_the_run():

@@ -206,7 +206,7 @@ async def speak():
         await asyncio.sleep(60)
 
 asyncio.create_subprocess_exec, child.ask_all_to_end = start_late, lambda: (ending.set(), ask())
-app._end_when_terminated()
+app._Termination(lambda: None, 0.0).install()
 threading.Thread(target=asyncio.run, args=(speak(),), daemon=True).start()
 starting.wait()
 os.kill(os.getpid(), signal.SIGTERM)

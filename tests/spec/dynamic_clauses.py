@@ -19,6 +19,7 @@ DYNAMIC_CLAUSES: Final[tuple[Clause, ...]] = (
         ("2.1/tools-list", "tools/list has the workflow tools beside the static ones"),
         ("2.2/tools-call", "tools/call of a workflow tool executes the workflow with the arguments"),
         ("2.3/results", "the results come back in the form of every tool's result"),
+        ("2.3/long-results", "a result too long for an answer is kept, and comes in parts or as a resource"),
         (
             "2.4/failure",
             "a failed execution is an error with the details",
@@ -70,7 +71,9 @@ DYNAMIC_CLAUSES: Final[tuple[Clause, ...]] = (
         ("7.2/timeout", "an execution that takes too long is ended"),
         ("7.3/progress", "progress is logged"),
         ("7.4/asynchronous-failure", "what goes wrong later is in the answer"),
+        ("7.4/error-information", "code, message, detail and output of a failure reach the caller and the journal"),
         ("7.5/clean-up", "after a cancellation or a timeout what runs beneath is stopped, and the caller is told"),
+        ("7.5/client-leaves", "the job of a client that closes its end and sends SIGTERM does not go on"),
     ),
     *section(
         "002",
@@ -80,5 +83,6 @@ DYNAMIC_CLAUSES: Final[tuple[Clause, ...]] = (
         ("8.3/updates", "what the workflow reports on the way is in it"),
         ("8.4/final-results", "after the end it has the final results"),
         ("8.5/not-supported", "where the other system cannot tell, the answer is that this is not supported"),
+        ("8.5/end-unknown", "a job that nobody can be asked about was started, and its end is unknown"),
     ),
 )

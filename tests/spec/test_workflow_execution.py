@@ -1,10 +1,17 @@
 """Execution and status of workflow tools: requirements 2, 5, 7 and 8, with three kinds of other systems."""
 
+import asyncio
+import itertools
+import json
+import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mcp import Client, StdioServerParameters
 
 from spec.stage import DEPLOY, Listener, Stage, Upstream, refusal, staged, state
 
@@ -193,8 +200,8 @@ def test_any_connection_can_ask_how_an_execution_is_going_and_what_came_of_it(st
     assert done["runId"] == run["runId"]
 
 
-@pytest.mark.spec("002/8.5/not-supported")
-def test_a_system_that_tells_no_status_is_said_to_support_none(stage: Stage) -> None:
+@pytest.mark.spec("002/8.5/not-supported", "002/8.5/end-unknown")
+def test_of_a_job_that_nobody_can_ask_about_it_is_said_that_its_end_is_unknown(stage: Stage) -> None:
     upstream = stage.upstream("mcp", without=["workflows-status-tool", "workflows-cancel-tool"])
     stage.settle(upstream)
     server = ready(stage)
@@ -202,7 +209,279 @@ def test_a_system_that_tells_no_status_is_said_to_support_none(stage: Stage) -> 
     done = state(server.end(server.begin_call(DEPLOY, API)))
     status = state(server.end(server.begin_call("workflow_status", {"runId": done["runId"]})))
 
+    assert done["state"] == status["state"] == "unknown"
+    assert "was started" in done["reason"]
+    assert "its end cannot be known" in done["reason"]
+    assert upstream.runs()[0]["id"] in done["reason"]
+    assert "complete" not in str(done)
     assert "not supported" in status["remote"]["status"]
+    assert "cannot be known" in server.leave()
+
+
+@pytest.mark.spec("002/8.5/end-unknown")
+def test_a_job_that_its_system_has_forgotten_is_unknown_after_many_answers_that_say_so(
+    stage: Stage, service: Upstream
+) -> None:
+    service.control(status={"code": 410, "times": 1_000}, runs={"deploy": {"seconds": 600}})
+    server = ready(stage)
+
+    done = state(server.end(server.begin_call(DEPLOY, API)))
+
+    assert done["state"] == "unknown"
+    assert "410" in done["reason"]
+    assert len(service.seen("status")) >= 5
+
+
+# ── what is known of a job, and what is said of it ──────────────────────────────────────────────────────────────
+
+
+@pytest.mark.spec("002/2.3/long-results")
+def test_a_result_too_long_for_an_answer_comes_in_parts_and_as_a_resource(stage: Stage, upstream: Upstream) -> None:
+    output = {"lines": ["Zeile ä " * 10] * 20_000}
+    upstream.control(runs={"deploy": {"seconds": 0, "output": output}})
+    server = ready(stage)
+
+    done = state(server.end(server.begin_call(DEPLOY, API)))
+
+    assert done["state"] == "completed"
+    part = done["resultPart"]
+    assert "result" not in done
+    assert part["characters"] > 1_000_000
+    assert f"resultFrom {part['to']}" in done["next"]
+    asked = {"runId": done["runId"], "resultFrom": part["to"]}
+    following = state(server.end(server.begin_call("workflow_status", asked)))["resultPart"]
+    text, uri = "", part["resource"]
+    while len(text) < part["characters"]:
+        (piece,) = server.result("resources/read", {"uri": f"{uri}?from={len(text)}"})["contents"]
+        text += piece["text"]
+        assert piece["_meta"]["workflowlookup/part"]["to"] == len(text)
+    assert json.loads(text) == output
+    assert text.startswith(part["text"] + following["text"])
+    assert len(json.dumps(done)) < 40_000
+
+
+@pytest.mark.spec("002/7.4/error-information", "002/5.2/execution-fails")
+def test_code_message_detail_and_output_of_a_failure_reach_the_caller_and_the_journal(
+    stage: Stage, upstream: Upstream
+) -> None:
+    error = {"code": "QUOTA", "message": "no quota left", "details": {"limit": 3}}
+    rule = {"seconds": 0.1, "outcome": "failed", "error": error, "output": {"log": "step 2 of 3"}}
+    upstream.control(runs={"deploy": rule})
+    server = ready(stage)
+
+    reply = server.end(server.begin_call(DEPLOY, API))
+
+    told = refusal(reply)["data"]
+    said = {"code": "QUOTA", "message": "no quota left", "detail": {"limit": 3}, "output": {"log": "step 2 of 3"}}
+    assert told["error"] == said
+    assert "step 2 of 3" in reply["result"]["content"][0]["text"]
+    status = state(server.end(server.begin_call("workflow_status", {"runId": told["runId"]})))
+    assert {name: status["error"][name] for name in said} == said
+    report = server.result("resources/read", {"uri": f"run://{told['runId']}"})["contents"][0]["text"]
+    assert "QUOTA" in report
+    assert "step 2 of 3" in report
+    assert "no quota left" in server.leave()
+
+
+@pytest.mark.spec("002/5.2/execution-fails", "002/7.2/timeout")
+def test_a_timeout_is_logged_as_a_warning(stage: Stage, service: Upstream) -> None:
+    service.control(runs={"deploy": {"seconds": 600}})
+    server = stage.serve(log_level="warning")
+    server.tools_when(DEPLOY)
+
+    server.end(server.begin_call(DEPLOY, API, **{"workflowlookup/timeoutSeconds": 2}))
+
+    assert "is out of time: The run was not done within 2 seconds" in server.leave()
+
+
+@pytest.mark.spec("002/5.2/execution-fails")
+def test_a_result_that_nobody_waits_for_any_more_is_logged_as_lost(stage: Stage, service: Upstream) -> None:
+    service.control(runs={"deploy": {"seconds": 0}}, status={"code": 503, "times": 1, "retry_after": 60})
+    server = stage.serve(log_level="warning")
+    server.tools_when(DEPLOY)
+    waiting = server.begin_call(DEPLOY, API)
+    service.wait_for("status")  # which is asked again in a minute: that the job is over is not known here
+
+    server.notify("notifications/cancelled", {"requestId": waiting})
+
+    until(lambda: "had completed" in str(status_of(server).get("stopped")))
+    assert "is lost: it had completed" in server.leave()
+
+
+@pytest.mark.spec("002/7.4/asynchronous-failure")
+@pytest.mark.parametrize("code", [400, 401, 404, 405, 429, 503])
+def test_one_status_question_that_is_refused_does_not_lose_the_job(stage: Stage, service: Upstream, code: int) -> None:
+    service.control(runs={"deploy": {"seconds": 0.3}}, status={"code": code, "times": 2, "retry_after": 0})
+    server = ready(stage)
+
+    done = state(server.end(server.begin_call(DEPLOY, API)))
+
+    assert done["state"] == "completed"
+    assert f"its state cannot be asked now: the provider 'svc' answered with HTTP status {code}" in server.leave()
+
+
+@pytest.mark.spec("002/8.2/information")
+def test_a_failing_poll_and_its_reason_are_in_the_status(stage: Stage, service: Upstream) -> None:
+    service.control(runs={"deploy": {"seconds": 600}}, status={"code": 503, "times": 1_000})
+    server = ready(stage)
+    server.begin_call(DEPLOY, API)
+    until(service.runs)
+
+    until(lambda: "HTTP status 503: status is refused for now" in str(status_of(server)["progress"]))
+
+
+@pytest.mark.spec("002/8.3/updates")
+def test_a_state_that_nobody_knows_is_named_in_the_status_and_the_log(stage: Stage, service: Upstream) -> None:
+    service.control(runs={"deploy": {"seconds": 600, "states": ["WARMING_UP"]}})
+    server = ready(stage)
+    server.begin_call(DEPLOY, API)
+    until(service.runs)
+
+    until(lambda: "'WARMING_UP', a word that is not known" in str(status_of(server)["progress"]))
+    assert "WARMING_UP" in server.leave()
+
+
+@pytest.mark.spec("002/7.1/wait")
+def test_the_time_that_a_system_asks_for_is_left_to_it(stage: Stage, service: Upstream) -> None:
+    service.control(runs={"deploy": {"seconds": 0.1}}, status={"code": 429, "times": 1, "retry_after": 3})
+    server = ready(stage)
+
+    assert state(server.end(server.begin_call(DEPLOY, API)))["state"] == "completed"
+
+    first, second = service.seen("status")[:2]
+    assert second["at"] - first["at"] >= 3
+
+
+@pytest.mark.spec("002/2.4/failure")
+@pytest.mark.parametrize("how", ["fail", "hang", "lost"])
+def test_what_may_have_been_started_is_not_followed_by_the_advice_to_start_another(stage: Stage, how: str) -> None:
+    service = stage.upstream("http", start=how)
+    stage.settle(service, options={"timeout": 3})
+    server = ready(stage)
+
+    reply = server.end(server.begin_call(DEPLOY, API))
+
+    told = refusal(reply)["data"]
+    assert "It may have been started there all the same" in told["reason"]
+    status = state(server.end(server.begin_call("workflow_status", {"runId": told["runId"]})))
+    for said in (str(reply), str(status)):
+        assert "start a new" not in said.lower()
+        assert "workflow_start" not in said
+
+
+@pytest.mark.spec("002/2.2/tools-call")
+def test_with_idempotent_a_start_that_is_refused_for_now_is_sent_again_with_the_same_key(stage: Stage) -> None:
+    service = stage.upstream("http", start={"code": 503, "times": 2})
+    stage.settle(service, options={"idempotent": True})
+    server = ready(stage)
+
+    assert state(server.end(server.begin_call(DEPLOY, API)))["state"] == "completed"
+
+    keys = [seen["headers"]["idempotency-key"] for seen in service.seen("start")]
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+
+
+@pytest.mark.spec("002/7.2/timeout")
+def test_a_provider_has_a_limit_and_a_timeout_of_its_own(stage: Stage) -> None:
+    service = stage.upstream("http", runs={"deploy": {"seconds": 600}})
+    stage.settle(service, options={"max_concurrent": 1, "timeout_seconds": 4})
+    server = ready(stage)
+
+    calls = [server.begin_call(DEPLOY, API) for _ in range(2)]
+    until(service.runs)
+    states = sorted(run["state"] for run in runs_of(server))
+    first, second = (refusal(server.end(call))["data"] for call in calls)
+
+    assert states == ["queued", "running"]
+    assert first["timedOut"] is second["timedOut"] is True
+    for earlier, later in itertools.pairwise(service.runs()):  # the second one may begin just before it is out of time
+        assert earlier["cancelled"] <= later["began"]
+
+
+@pytest.mark.spec("002/7.5/clean-up")
+@pytest.mark.parametrize("how", [{"code": 503, "times": 2}, {"code": 409, "times": 1}, "hang"])
+def test_a_cancel_is_sent_again_until_the_other_system_says_that_it_stopped(
+    stage: Stage, service: Upstream, how: object
+) -> None:
+    service.control(cancel=how)
+    server = at_work(stage, service)
+
+    told = refusal(server.end(server.begin_call(DEPLOY, API, **{"workflowlookup/timeoutSeconds": 2})))["data"]
+
+    assert [stop["stopped"] for stop in told["stopped"]] == [False]
+    assert "workflow_start" not in str(told)
+    if how == "hang":
+        service.control(cancel="ok")
+    until(lambda: service.runs()[-1]["state"] == "CANCELLED")
+    until(lambda: [stop["stopped"] for stop in status_of(server, told["runId"])["stopped"]] == [True])
+
+
+@pytest.mark.spec("002/7.5/client-leaves", "002/7.5/clean-up")
+def test_the_job_of_an_official_client_that_leaves_is_cancelled_there(stage: Stage, service: Upstream) -> None:
+    """It closes its end, and sends SIGTERM two seconds later."""
+    service.control(runs={"deploy": {"seconds": 600}})
+    environment = {"HOME": str(stage.home), "WORKFLOWLOOKUP_BUNDLED": "false"}
+    (stage.home / "project").mkdir()
+    program = ["-m", "workflowlookup", "serve"]
+    parameters = StdioServerParameters(
+        command=sys.executable, args=program, env=environment, cwd=str(stage.home / "project")
+    )
+
+    async def leave_early() -> None:
+        async with asyncio.timeout(60), Client(parameters) as client:
+            while DEPLOY not in {tool.name for tool in (await client.list_tools()).tools}:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            call = asyncio.create_task(client.call_tool(DEPLOY, dict(API)))
+            await asyncio.to_thread(until, service.runs)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+    asyncio.run(leave_early())
+
+    until(lambda: [run["state"] for run in service.runs()] == ["CANCELLED"])
+
+
+@pytest.mark.spec("002/7.5/client-leaves")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_cancels_the_job_that_is_waited_for(stage: Stage, service: Upstream, how: signal.Signals) -> None:
+    server = at_work(stage, service)
+    server.begin_call(DEPLOY, API)
+    until(lambda: len(service.runs()) == 2)
+
+    server.process.send_signal(how)
+
+    assert server.wait() == -how
+    until(lambda: service.runs()[-1]["state"] == "CANCELLED", 5)
+
+
+@pytest.mark.spec("002/7.5/client-leaves")
+def test_a_cancel_that_did_not_arrive_before_the_end_is_finished_by_the_next_server(
+    stage: Stage, service: Upstream
+) -> None:
+    service.control(cancel="hang")
+    server = at_work(stage, service)
+    server.begin_call(DEPLOY, API)
+    until(lambda: len(service.runs()) == 2)
+    server.close_input()
+    service.wait_for("cancel")
+    server.process.send_signal(signal.SIGTERM)
+    server.wait()
+    assert service.runs()[-1]["state"] == "RUNNING"
+
+    service.control(cancel="ok")
+    stage.serve()
+
+    until(lambda: service.runs()[-1]["state"] == "CANCELLED")
+
+
+def runs_of(server: Listener) -> list[dict[str, Any]]:
+    return list(state(server.end(server.begin_call("workflow_runs")))["runs"])
+
+
+def status_of(server: Listener, run_id: str = "") -> dict[str, Any]:
+    run_id = run_id or runs_of(server)[0]["runId"]
+    return state(server.end(server.begin_call("workflow_status", {"runId": run_id})))
 
 
 def until(holds: object, timeout: float = 60.0) -> None:

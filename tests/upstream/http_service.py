@@ -34,9 +34,10 @@ ROUTES = (
 class Refused(Exception):
     """An answer that is no success."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, retry_after: float | None = None) -> None:
         super().__init__(text)
         self.status = status
+        self.headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
 
 
 class Service(BaseHTTPRequestHandler):
@@ -91,12 +92,12 @@ class Service(BaseHTTPRequestHandler):
                 self.send(handler(systems.Asked(self.world, parts, body, query)))
                 return
             reply: Any = getattr(self, f"on_{name}")(*match.groups(), body=body, query=query, headers=headers)
-            status = 200
+            status, extra = 200, {}
         except Refused as refusal:
-            reply, status = {"error": str(refusal)}, refusal.status
+            reply, status, extra = {"error": str(refusal)}, refusal.status, refusal.headers
         except Garbage:
-            reply, status = b"<html>no workflows here</html>", 200
-        self.send(systems.Reply(reply, status))
+            reply, status, extra = b"<html>no workflows here</html>", 200, {}
+        self.send(systems.Reply(reply, status, headers=extra))
 
     def find_system(self, method: str, path: str) -> tuple[str, systems.Handler, tuple[str, ...]] | None:
         """The route of one of the well-known systems: its kind, what answers, and the parts of the path."""
@@ -123,8 +124,11 @@ class Service(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.world.see("gone", path=self.path)
 
-    def behave(self, how: str, what: str) -> None:
+    def behave(self, how: Any, what: str) -> None:
         match how:
+            case {"code": code, "times": times}:
+                if len(self.world.seen(what)) <= times:
+                    raise Refused(code, f"{what} is refused for now", how.get("retry_after"))
             case "fail":
                 raise Refused(500, f"{what} is broken today")
             case "hang":

@@ -49,14 +49,13 @@ from workflowlookup.core.guidance import requires_confirmation
 from workflowlookup.core.model import Issue, Loop, PromptStep, Workflow
 from workflowlookup.core.navigation import Next, find_step, join_instance, next_step, scope_of, split_instance
 from workflowlookup.core.questions import refuse_answers
+from workflowlookup.core.results import MAX_KEPT, reference_to
 from workflowlookup.core.run import CallState, Run, State, Waiting, apply, fold, kept_document, submission_key
 from workflowlookup.core.schemas import compile_schema_text, misfits, suggest
 from workflowlookup.core.validation import judge_step
 from workflowlookup.core.values import MAX_CONTEXT_BYTES, Context, Json, brief, json_equal, lookup
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
 
-MOST_OUTPUT: Final = 1 << 20
-"""How many characters the result of a call may have."""
 MOST_SAID: Final = 2_000
 """How many characters of what another system says about a call are kept."""
 MAX_ERROR: Final = 16_000
@@ -318,32 +317,65 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
     _refuse_unless_calling(run)
     output, step = _storable(output), run.step
     save_as = step.call.save_as if step.call else ""
-    try:
-        changes = {save_as: msgspec.json.decode(msgspec.json.encode(value))} if save_as else {}
-        _refuse_result(run, output, changes)
-    except (UnicodeEncodeError, msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
-        return fail_call(run, "its result is no JSON that can be kept", at, is_final=True)
-    except InvalidParams as misfit:
-        return fail_call(run, f"its result cannot be kept: {misfit.remedy}", at, is_final=True)
-    scope = scope_of(run.workflow, run.current, {**run.context, **changes}, run.extents)
-    try:
-        issues, captured = _judge(run, output, scope)
-        _refuse_size({**run.context, **changes, **captured})
-    except InvalidParams as misfit:
-        return fail_call(run, f"its result cannot be kept: {misfit.remedy}", at, is_final=True)
-    except (InvalidCriteria, InvalidWorkflow) as refusal:
-        return fail_call(run, f"its result cannot be judged: {refusal.remedy}", at, is_final=True)
-    needs = unmet(run.workflow, step, {**scope, **captured}, is_done=True)
-    key = submission_key(run.current, output, changes)
+    value = _storable_json(value, output)
+    changes: Context = {save_as: value} if save_as else {}
     draft = Draft(run, at)
+    try:
+        refuse_misfits(run.workflow, run.context, changes)
+        accepted, changes = _kept_result(run, output, changes)
+        scope = scope_of(run.workflow, run.current, {**run.context, **changes}, run.extents)
+        issues, captured = _judge(run, output, scope)
+        if captured:
+            _refuse_size({**run.context, **changes, **captured})
+    except (InvalidParams, InvalidCriteria, InvalidWorkflow) as refusal:
+        what = "does not fit" if isinstance(refusal, InvalidParams) else "cannot be judged"
+        issue = Issue(message=f"its result {what}: {refusal.remedy}", suggestion="")
+        _refuse(draft, output[:MAX_KEPT], {}, [issue], ())
+        reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused: {issue.message}"
+        draft.add(Failed(reason=reason[:MOST_SAID], remedy=FIX_AND_START))
+        return draft
+    needs = unmet(run.workflow, step, {**scope, **captured}, is_done=True)
     if issues or needs:
-        refused = _refuse(draft, output, changes, issues, needs)
+        refused = _refuse(draft, accepted.output, changes, issues, needs)
         _call_again(draft, "; ".join(refused.issues))
         return draft
-    accepted = OutputAccepted(step_id=run.current, output=output, key=key, captured=captured)
+    accepted = msgspec.structs.replace(accepted, captured=captured)
     _accept(draft, accepted, {**changes, **captured})
     _go_on(draft)
     return draft
+
+
+def _kept_result(run: Run, output: str, changes: Context) -> tuple[OutputAccepted, Context]:
+    """A result as the journal keeps it, and what its variable takes: a job that completed does not fail by its size."""
+    whole = len(output)
+    accepted = OutputAccepted(
+        step_id=run.current,
+        output=output[:MAX_KEPT],
+        key=submission_key(run.current, output, changes),
+        characters=whole if whole > MAX_KEPT else 0,
+    )
+    if not changes or len(msgspec.json.encode({**run.context, **changes})) <= MAX_CONTEXT_BYTES:
+        return accepted, changes
+    ((name, value),) = changes.items()
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    is_output = text == output
+    accepted = msgspec.structs.replace(
+        accepted,
+        characters=len(text) if len(text) > MAX_KEPT else 0,
+        is_reference=True,
+        value="" if is_output else text[:MAX_KEPT],
+        is_json=not isinstance(value, str),
+    )
+    return accepted, {name: reference_to(run.id, run.current, text)}
+
+
+def _storable_json(value: Json, output: str) -> Json:
+    """The value as JSON has it; the text of the output where the value is none."""
+    try:
+        whole: Json = msgspec.json.decode(msgspec.json.encode(value))
+    except (UnicodeEncodeError, msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
+        return output
+    return whole
 
 
 def fail_call(  # noqa: PLR0913 - all that is known of a failure
@@ -701,12 +733,6 @@ def _judge(run: Run, output: str, scope: Context) -> tuple[Sequence[Issue], Cont
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         place = {"runId": run.id, "workflowId": run.workflow.id, "stepId": run.current}
         raise type(refusal)(refusal.remedy, **place, **refusal.data) from refusal
-
-
-def _refuse_result(run: Run, output: str, changes: Context) -> None:
-    if len(output) > MOST_OUTPUT:
-        raise InvalidParams(f"it has {len(output):,} characters, and may have {MOST_OUTPUT:,}")
-    _refuse_context(run.workflow, run.context, changes)
 
 
 def _refuse_unless_calling(run: Run, *, begun: bool | None = True) -> CallState:

@@ -68,6 +68,14 @@ class OutputAccepted(_Event, frozen=True, kw_only=True):
     captured: Mapping[str, Json] = {}
     """The variables that came out of the output."""
     warnings: tuple[str, ...] = ()
+    characters: int = 0
+    """How long the result of a call was, when it was too long to be kept whole."""
+    is_reference: bool = False
+    """Whether the variable of a call holds only a reference, because its value is too long for the context."""
+    value: str = ""
+    """That value as JSON, where the output is not it."""
+    is_json: bool = False
+    """Whether what is referred to is JSON."""
 
 
 class OutputRefused(_Event, frozen=True, kw_only=True):

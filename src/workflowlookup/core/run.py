@@ -195,6 +195,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What was said of the last output, as long as nothing else was said since."""
     results: PersistentMap[str, str] = PersistentMap()
     """By completed step, in order: its output."""
+    large: PersistentMap[str, OutputAccepted] = PersistentMap()
+    """By step: results of calls that variables only refer to, or that were cut."""
     skipped: PersistentMap[str, Condition] = PersistentMap()
     passed: PersistentMap[str, None] = PersistentMap()
     """What counts as completed from here on: steps, but of loops only those of the iteration that they are in, and
@@ -231,6 +233,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_over(self) -> bool:
         return self.state in OVER
+
+    @property
+    def weight(self) -> int:
+        """How many characters its long results have."""
+        return sum(len(event.output) + len(event.value) for event in self.large.values())
 
     @property
     def rests(self) -> bool:
@@ -378,8 +385,11 @@ def _not_allowed(run_id: str, state: State, record: Record | None) -> RunStateEr
 def _accepted(run: Run, record: Record, event: OutputAccepted) -> dict[str, Any]:
     key = {"submissions": run.submissions.set(event.key, record.sequence)} if event.key else {}
     results = run.results.set(event.step_id, event.output)
+    is_large = event.is_reference or event.characters
+    large = run.large.set(event.step_id, event) if is_large else run.large.without(event.step_id)
     passed = run.passed.set(event.step_id, None)
-    return {"judged": event, "results": results, "passed": passed, "attempts": 0, "note": "", "calling": None, **key}
+    done = {"results": results, "large": large, "passed": passed, "calling": None}
+    return {"judged": event, "attempts": 0, "note": "", **done, **key}
 
 
 def _refused(run: Run, record: Record, event: OutputRefused) -> dict[str, Any]:

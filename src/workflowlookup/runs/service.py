@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 MOST_KEPT: Final = 64
 """How many runs are kept folded; the others are folded when they are asked for."""
+MAX_WEIGHT: Final = 64 << 20
+"""How many characters their long results may have, all together."""
 MOST_TRIES: Final = 5
 """How often a call is decided anew because somebody was faster."""
 PROGRESS_PAUSE: Final = 1_000
@@ -496,7 +498,9 @@ class Runs:
     def _keep(self, run: Run) -> None:
         self._kept.pop(run.id, None)
         self._kept[run.id] = run
-        if len(self._kept) > MOST_KEPT:
+        while len(self._kept) > MOST_KEPT or (
+            len(self._kept) > 1 and sum(kept.weight for kept in self._kept.values()) > MAX_WEIGHT
+        ):
             del self._kept[next(iter(self._kept))]
 
     def _tell(self, run_id: str, run: Run | None) -> None:

@@ -37,6 +37,7 @@ OUTPUT_SCHEMA: Final[Mapping[str, Json]] = {
         "runId": {"type": "string", "description": "For workflow_status and workflow_cancel."},
         "state": {"type": "string"},
         "result": {"description": "What came of it, once it is completed."},
+        "resultPart": {"type": "object", "description": "In place of a result that is too long: its first part."},
         "next": {"type": "string", "description": "What to do now."},
     },
     "required": ["runId", "state"],

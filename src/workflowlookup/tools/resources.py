@@ -1,6 +1,7 @@
 """Resources: workflows and runs as Markdown, and the schema of documents.
 
-`workflow://ID`, `run://ID`, `runs://recent`, `workflow-schema://current`. Of these, runs change while somebody looks.
+`workflow://ID`, `run://ID`, `run://ID/result`, `runs://recent`, `workflow-schema://current`. Of these, runs change
+while somebody looks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ SCHEME: Final = "workflow://"
 RUN_SCHEME: Final = "run://"
 RECENT_URI: Final = "runs://recent"
 SCHEMA_URI: Final = "workflow-schema://current"
+PART_META: Final = "workflowlookup/part"
+"""In `_meta` of a piece of a result: `from`, `to`, `characters`."""
 PAGE_SIZE: Final = 100
 MOST_RECENT: Final = 50
 MOST_ADDRESS: Final = 300
@@ -55,6 +58,14 @@ _TEMPLATES: Final[Sequence[Mapping[str, Json]]] = (
         "Changes are announced to those who subscribe.",
         "mimeType": "text/markdown",
     },
+    {
+        "uriTemplate": RUN_SCHEME + "{id}/result{?from,length,step}",
+        "name": "run-result",
+        "title": "The result of a run",
+        "description": "What came of a run, or of one of its steps, whole or from a character on. Each piece has up to "
+        "1,048,576 characters; `_meta` says where the next one begins.",
+        "mimeType": "application/json",
+    },
 )
 
 
@@ -85,6 +96,8 @@ def read_resource(services: Services, params: Mapping[str, Any]) -> Mapping[str,
         return _contents(uri, "application/schema+json", workflow_schema_text())
     if uri == RECENT_URI:
         return _contents(uri, "text/markdown", recent_as_markdown(services.runs.recent(MOST_RECENT)))
+    if uri.startswith(RUN_SCHEME) and "/" in uri.removeprefix(RUN_SCHEME):
+        return _result(services, uri)
     if uri.startswith(RUN_SCHEME):
         return _contents(uri, "text/markdown", _report(services, uri))
     if not uri.startswith(SCHEME):
@@ -96,6 +109,38 @@ def read_resource(services: Services, params: Mapping[str, Any]) -> Mapping[str,
     return _contents(uri, "text/markdown", as_markdown(workflow))
 
 
+def _result(services: Services, uri: str) -> Mapping[str, Json]:
+    """A piece of the result of a run."""
+    from urllib.parse import parse_qsl, urlsplit  # noqa: PLC0415 - seldom needed
+
+    from workflowlookup.core.results import MAX_PART, part_of, result_of  # noqa: PLC0415 - with the runs
+
+    address = urlsplit(uri)
+    wanted = dict(parse_qsl(address.query))
+    numbers: dict[str, str] = {name: wanted.pop(name) for name in ("from", "length") if name in wanted}
+    run_id, step_id = address.netloc, wanted.pop("step", "")
+    if address.path != "/result" or wanted or not all(n.isascii() and n.isdigit() for n in numbers.values()):
+        raise ResourceNotFound(f"No resource has the address '{uri}'. Use run://ID/result?from=0&length=1000.", uri=uri)
+    try:
+        run = services.runs.get(run_id)
+    except RunNotFound as problem:
+        raise _no_such_run(uri, run_id) from problem
+    result = result_of(run, step_id)
+    if result is None:
+        of = f"step '{step_id}' of run '{run_id}'" if step_id else f"run '{run_id}'"
+        raise ResourceNotFound(f"There is no result of {of} yet. It is {run.state}: read run://{run_id}.", uri=uri)
+    start = int(numbers.get("from", "0")[:12])
+    length = int(numbers.get("length", str(MAX_PART))[:12])
+    part = part_of(result, start, min(length, MAX_PART))
+    text = part.pop("text")
+    mime_type = "application/json" if result.is_json else "text/plain"
+    return {"contents": [{"uri": uri, "mimeType": mime_type, "text": text, "_meta": {PART_META: part}}]}
+
+
+def _no_such_run(uri: str, run_id: str) -> ResourceNotFound:
+    return ResourceNotFound(f"No run has the id '{run_id}'. Read {RECENT_URI} to see the latest.", uri=uri)
+
+
 def _report(services: Services, uri: str) -> str:
     from workflowlookup.core.report import report  # noqa: PLC0415 - with the runs, when first asked for
 
@@ -103,8 +148,7 @@ def _report(services: Services, uri: str) -> str:
     try:
         return report(run_id, services.runs.history(run_id))
     except RunNotFound as problem:
-        remedy = f"No run has the id '{run_id}'. Read {RECENT_URI} to see the latest."
-        raise ResourceNotFound(remedy, uri=uri) from problem
+        raise _no_such_run(uri, run_id) from problem
 
 
 def recent_as_markdown(runs: "Sequence[Summary]") -> str:

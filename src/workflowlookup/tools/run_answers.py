@@ -14,8 +14,9 @@ from workflowlookup.core.advance import loops_to_end, remedy_of
 from workflowlookup.core.calls import name_call
 from workflowlookup.core.events import EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.model import PromptStep
-from workflowlookup.core.navigation import MOST_SKIPPED, Skipped, explain_skip, find_step
+from workflowlookup.core.navigation import MOST_SKIPPED, Skipped, explain_skip
 from workflowlookup.core.questions import fields_of, question_of, title_of
+from workflowlookup.core.results import address_of, part_of, result_of
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.core.values import Json
 from workflowlookup.tools.registry import Ask, Caller, Services
@@ -58,7 +59,10 @@ def answer(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
 def answer_with_result(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
     """As `answer`, for the caller of a workflow tool: with the result of a completed run, whoever did its steps."""
     told = answer(services, run, caller)
-    return {**told, "result": result_of(run)} if run.state is State.COMPLETED else told
+    if run.state is not State.COMPLETED:
+        return told
+    found = result_in(run)
+    return {**told, **found, "next": _next_of_result(run, found)}
 
 
 def _confirmation(run: Run) -> dict[str, Json]:
@@ -88,14 +92,24 @@ def _at_work(services: Services, run: Run) -> dict[str, Json]:
     return {**reply, "next": told}
 
 
-def result_of(run: Run) -> Json:
-    """What came of a run, in one value: what its last call gave, or the output of its last step."""
-    if not run.results:
-        return None
-    last = next(reversed(run.results))
-    step = find_step(run.workflow, last)
-    save_as = step.call.save_as if isinstance(step, PromptStep) and step.call is not None else ""
-    return run.context[save_as] if save_as in run.context else run.results[last]
+def result_in(run: Run) -> dict[str, Json]:
+    """What came of a run: the value, or where that is too long for an answer, its first part and where the rest is."""
+    result = result_of(run)
+    if result is None or result.is_short:
+        return {"result": result.value if result is not None else None}
+    return {"resultPart": {**part_of(result), "resource": address_of(run.id)}}
+
+
+def _next_of_result(run: Run, reply: Mapping[str, Json]) -> str:
+    part: Any = reply.get("resultPart")
+    if part is None:
+        return "The run is complete: tell the user the outcome. workflow_status has the results."
+    cut = f", of which {part['kept']:,} were kept" if "kept" in part else ""
+    return (
+        f"The run is complete. Its result has {part['characters']:,} characters{cut}; resultPart has the first "
+        f"{part['to']:,}. Call workflow_status with runId '{run.id}' and resultFrom {part['to']} for the next part, or "
+        f"read the resource {part['resource']}."
+    )
 
 
 def _verdict(run: Run) -> dict[str, Json]:
@@ -188,8 +202,8 @@ def _end(run: Run) -> dict[str, Json]:
             skips = list(run.skipped.items())[:MOST_SKIPPED]
             reply["skipped"] = [explain_skip(Skipped(step_id=step, condition=why)) for step, why in skips]
         if any(isinstance(step, PromptStep) and step.call is not None for step in run.workflow.steps.values()):
-            reply["result"] = result_of(run)
-        return {**reply, "next": "The run is complete: tell the user the outcome. workflow_status has the results."}
+            reply |= result_in(run)
+        return {**reply, "next": _next_of_result(run, reply)}
     stopped = stopped_in(run)
     what = {"stopped": stopped} if stopped else {}
     remedy = remedy_of(run)

@@ -7,6 +7,20 @@ from workflowlookup.core.values import Json
 from workflowlookup.tools.registry import GUIDANCE_SCHEMA, STEP_SCHEMA, TEXTS, VERDICT_SCHEMA
 
 STATES: Final = ["queued", "running", "waiting", "completed", "failed", "cancelled", "unknown"]
+RESULT_PART: Final[Mapping[str, Json]] = {
+    "type": "object",
+    "description": "In place of a result that is too long for an answer: a part of it as text.",
+    "properties": {
+        "text": {"type": "string"},
+        "from": {"type": "integer"},
+        "to": {"type": "integer", "description": "Where the next part begins: send it as resultFrom."},
+        "characters": {"type": "integer", "description": "How long the result is."},
+        "kept": {"type": "integer", "description": "How much of it was kept, when it was too long for that."},
+        "isJson": {"type": "boolean", "description": "Whether all parts together are JSON."},
+        "resource": {"type": "string", "description": "The resource that has the result."},
+    },
+    "required": ["text", "from", "to", "characters"],
+}
 
 PROGRESS_SCHEMA: Final[Mapping[str, Json]] = {
     "type": "object",
@@ -87,6 +101,7 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
         "required": ["position", "length"],
     },
     "result": {"description": "What came of the run: what its last call gave, or the output of its last step."},
+    "resultPart": RESULT_PART,
     "stopped": {
         "type": "array",
         "description": "What ran beneath the run when it ended, and what became of it.",
@@ -94,7 +109,10 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
             "type": "object",
             "properties": {
                 "stepId": {"type": "string"},
-                "stopped": {"type": "boolean", "description": "Whether it is certain that nothing runs any more."},
+                "stopped": {
+                    "type": "boolean",
+                    "description": "Whether the other system said that nothing runs any more.",
+                },
                 "told": {"type": "string"},
             },
             "required": ["stepId", "stopped", "told"],

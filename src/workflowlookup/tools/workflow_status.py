@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from workflowlookup.core.values import Json
-from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.errors import InvalidParams, WorkflowLookupError
 from workflowlookup.tools.registry import Caller, Services, Tool, arguments_schema, run_id
 from workflowlookup.tools.run_schemas import RUN_PROPERTIES, RUN_SCHEMA, WORKFLOW_SCHEMA
 
@@ -29,6 +29,7 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
     workflow = run.workflow
     return {
         **answer(services, run, caller),
+        **_part(run, arguments.get("resultFrom")),
         **_progress(services, run),
         **_remote(services, run),
         "workflow": {"id": workflow.id, "name": workflow.name, "version": workflow.version},
@@ -38,6 +39,18 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
         "history": [_in_brief(record) for record in history],
         **_results(run),
     }
+
+
+def _part(run: "Run", start: int | None) -> dict[str, Json]:
+    """The part of the result that was asked for."""
+    from workflowlookup.core.results import address_of, part_of, result_of  # noqa: PLC0415
+
+    if start is None:
+        return {}
+    result = result_of(run)
+    if result is None:
+        raise InvalidParams("resultFrom: the run has no result yet", runId=run.id)
+    return {"resultPart": {**part_of(result, start), "resource": address_of(run.id)}}
 
 
 def _progress(services: Services, run: "Run") -> dict[str, Json]:
@@ -120,7 +133,17 @@ TOOL = Tool(
         "server does for it, what happened lately, the outputs so far, and the result when it is over. Call it to take "
         "up a run again, or to see how far one is that the server works on."
     ),
-    input_schema=arguments_schema({"runId": run_id("The run, from workflow_start or workflow_runs")}, "runId"),
+    input_schema=arguments_schema(
+        {
+            "runId": run_id("The run, from workflow_start or workflow_runs"),
+            "resultFrom": {
+                "type": "integer",
+                "minimum": 0,
+                "description": "Of a long result: where the part begins that you want, in characters",
+            },
+        },
+        "runId",
+    ),
     output_schema={
         **RUN_SCHEMA,
         "properties": {

@@ -16,6 +16,7 @@ import select
 import stat
 import sys
 import time
+from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
@@ -29,8 +30,10 @@ log = logging.getLogger(__name__)
 
 READ_BYTES: Final = 1 << 16
 MOST_KEPT_BYTES: Final = 16 << 20
-DRAIN_SECONDS: Final = 2.0
-"""How long calls that wait are given once there is no more input."""
+DRAIN_SECONDS: Final = 1.0
+"""How long calls that wait are given once there is no more input. Official clients send SIGTERM after two seconds: what
+is cancelled then must have reached the other system by that time.
+"""
 LAST_WORDS_MS: Final = 5_000
 """How long a reader may stand still, once there is nothing more to read, before what is left is dropped."""
 
@@ -50,6 +53,10 @@ def divert() -> tuple[int, int]:
     os.dup2(null, 0)
     os.close(null)
     return wire_in, wire_out
+
+
+class Interrupted(Exception):
+    """A signal came while the main thread waited for the client."""
 
 
 class Stdio:
@@ -73,6 +80,9 @@ class Stdio:
         self._reader_is_gone = False
         self._next_look = 0.0
         self._must_reload = False
+        self._must_stop = False
+        self._is_waiting = False
+        """Whether the client is waited for, so that a signal may interrupt it."""
         self._news = select.poll()
         self._news.register(self._in, select.POLLIN)
         self._news.register(bell.descriptor, select.POLLIN)
@@ -83,7 +93,8 @@ class Stdio:
             print(GREETING, file=sys.stderr, end="", flush=True)  # noqa: T201 - for the person who started this by hand
         unblocked = _unblock(self._out)
         try:
-            self._serve()
+            with contextlib.suppress(Interrupted):
+                self._serve()
             self._finish()
         except Exception:  # broad on purpose: whatever it is, the client is told that this is the end
             log.exception("fatal")
@@ -101,12 +112,29 @@ class Stdio:
         self._must_reload = True
         self._bell.ring()
 
+    def stop(self) -> None:
+        """For the handler of a signal that ends the process: end as at the end of input. May be called repeatedly."""
+        self._must_stop = True
+        self._bell.ring()
+        if self._is_waiting:
+            self._is_waiting = False
+            raise Interrupted
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """While this thread waits for the client: a system call that a signal interrupts would else be repeated."""
+        self._is_waiting = True
+        try:
+            yield
+        finally:
+            self._is_waiting = False
+
     def _serve(self) -> None:
         poll = select.poll()
         waits = _can_wait(self._in)
         handle = self._connection.handle
         has_replied = is_settled = False
-        while not self._connection.is_finished and not self._reader_is_gone:
+        while not self._connection.is_finished and not self._reader_is_gone and not self._must_stop:
             if self._kept:
                 self._write_or_wait(poll, read_too=waits)
                 if self._kept and not (waits and _is_ready(self._in)):
@@ -141,7 +169,7 @@ class Stdio:
         """Look whenever the bell rings or it is time, until there is input or nothing to look for; False when the
         reader does not take the news.
         """
-        while not self._kept and not self._reader_is_gone:
+        while not self._kept and not self._reader_is_gone and not self._must_stop:
             left = self._next_look - time.monotonic()
             is_ready = False
             if left > 0 and not self._must_reload:
@@ -185,15 +213,19 @@ class Stdio:
         """Wait for more input; nothing at its end."""
         while True:
             try:
+                self._is_waiting = True
                 return os.read(self._in, READ_BYTES)
             except BlockingIOError:  # input and output are one socket, or the client left its end like this
-                _is_ready(self._in, None)
+                with self._waiting():
+                    _is_ready(self._in, None)
             except ConnectionResetError:
                 return b""
             except OSError as problem:
                 if problem.errno == errno.EIO:  # the terminal is gone
                     return b""
                 raise
+            finally:
+                self._is_waiting = False
 
     def _send(self, reply: bytes | None) -> None:
         """Write what the server has to say, in order; keep what the reader does not take."""
@@ -230,7 +262,8 @@ class Stdio:
         poll.register(self._out, select.POLLOUT)
         if read_too:
             poll.register(self._in, select.POLLIN)
-        ready = poll.poll(timeout)
+        with self._waiting():
+            ready = poll.poll(timeout)
         poll.unregister(self._out)
         if read_too:
             poll.unregister(self._in)
