@@ -177,6 +177,26 @@ def test_a_value_that_does_not_fit_is_refused_with_a_sentence(cli: Cli, project:
     assert state(cli, run_id)["waitingFor"] == "confirmation"
 
 
+@pytest.mark.parametrize(
+    ("relayed", "told"), [(True, "Confirmed +0 s by ada, by the word of the agent"), (False, "Confirmed +0 s by ada")]
+)
+def test_an_older_journal_means_what_it_meant(cli: Cli, held: str, relayed: bool, told: str) -> None:
+    cli.confirm(held)
+    lines = [json.loads(line) for line in cli("export", held).stdout.splitlines()]
+    for line in lines:
+        line["time"], line["by"], event = lines[0]["time"], "ada", line["event"]
+        for field in ("how", "question", "nonce"):
+            event.pop(field, None)
+        if event["event"] == "confirmation-given" and relayed:
+            event["relayed"] = True
+    old = "".join(json.dumps(line) + "\n" for line in lines)
+
+    done = cli("import", "-", "--journal", "older.sqlite", stdin=old.encode())
+
+    assert done.returncode == 0, done.stderr
+    assert told in cli("run", "show", held, "--journal", "older.sqlite").stdout
+
+
 # ── the command that is told ────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -45,6 +45,8 @@ def _told(services: Services, run: "Run", caller: Caller) -> Result | Ask:
     """Where the run stands now; a person who is needed for it is asked."""
     from workflowlookup.tools.run_answers import answer, ask_person, may_ask, was_asked  # noqa: PLC0415
 
+    if run.asked is not None:  # a repeated call finds the run at its first question, which may be answered by now
+        run = services.runs.get(run.id)
     if run.asked is None or not may_ask(services, run, caller) or was_asked(run, caller):
         return answer(services, run, caller)
     moved = ask_person(services, run, caller)
