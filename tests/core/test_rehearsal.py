@@ -358,3 +358,31 @@ def test_a_variable_or_a_value_that_the_contract_does_not_have_is_told() -> None
 
 def test_without_a_contract_any_variable_may_be_set() -> None:
     assert differences(BRANCHES, context={"anything": 1}) == []
+
+
+# ── a person's answers ──────────────────────────────────────────────────────────────────────────────────────────
+
+WINDOW = {"type": "object", "properties": {"window": {"enum": ["now", "tonight"]}}, "required": ["window"]}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_a_person_fills_in_decides_over_later_steps(when: str) -> None:
+    asks = {"when": when, "answers": WINDOW}
+    flow = document(
+        step("deploy", requireConfirmation=asks), step("wait", runCondition={"var": "window", "equals": "tonight"})
+    )
+
+    walks = [run(flow, answers={"deploy": {"window": window}}).path for window in ("now", "tonight")]
+
+    assert walks == [("deploy",), ("deploy", "wait")]
+
+
+def test_an_answer_that_does_not_fit_fails_the_case() -> None:
+    flow = document(step("deploy", requireConfirmation={"answers": WINDOW}))
+
+    (difference,) = run(flow, answers={"deploy": {"window": "later"}}).differences
+
+    assert (difference.field, "window must be one of 'now', 'tonight'" in difference.message) == (
+        "answers.deploy",
+        True,
+    )

@@ -378,4 +378,3 @@ def test_since_2026_one_question_after_the_other_is_answered(serve):
     done = modern.submit({key_of(second): {"action": "accept"}})
 
     assert done["structuredContent"]["step"]["id"] == "then"
-

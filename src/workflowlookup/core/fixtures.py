@@ -10,6 +10,8 @@ out. Here in full; only `cases` and `name` are required, and what is left out is
         after:                                    # variables that the agent sets when a step is done
           triage: {bugKind: intermittent}
           review@2: {approved: true}              # in a loop also for one iteration: so that `while` can end
+        answers:                                  # what a person fills in who is asked about a step
+          deploy: {window: tonight}
         outputs:                                  # judged when the step is handed out, in the context of that moment
           triage:                                 # in a loop every iteration; review@2 only that one
             accept: ["Seen 9/100 times; bugKind: intermittent"]
@@ -77,6 +79,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     context: Mapping[str, Json] = NOTHING
     after: Mapping[str, Mapping[str, Json]] = NOTHING
+    answers: Mapping[str, Mapping[str, Json]] = NOTHING
     outputs: Mapping[str, Outputs] = NOTHING
     steps: tuple[str, ...] | None = None
     iterations: Mapping[str, int] | None = None
@@ -160,6 +163,7 @@ SCHEMA: Final[Mapping[str, Json]] = _object(
                     "name": {"type": "string", "minLength": 1},
                     "context": _VARIABLES,
                     "after": {"type": "object", "additionalProperties": _VARIABLES},
+                    "answers": {"type": "object", "additionalProperties": _VARIABLES},
                     "outputs": {
                         "type": "object",
                         "additionalProperties": _object(

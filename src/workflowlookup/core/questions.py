@@ -13,6 +13,7 @@ import msgspec
 from workflowlookup.core.calls import call_arguments, name_call
 from workflowlookup.core.events import OutputRefused
 from workflowlookup.core.guidance import as_words, filler, prompt_text, requires_confirmation
+from workflowlookup.core.model import Confirmation
 from workflowlookup.core.run import Run
 from workflowlookup.core.schemas import compile_schema, expected_by, misfits
 from workflowlookup.core.values import Context, Json, as_boolean, lookup
@@ -170,13 +171,19 @@ def fields_in(answers: Mapping[str, Any]) -> Iterator[Field]:
 
 def refuse_answers(run: Run, answers: Context) -> None:
     """Raises `InvalidParams` unless what a person who agrees filled in fits what they were asked for."""
-    fields = {field.name: field for field in fields_of(run)}
-    unknown = [name for name in answers if name not in fields]
-    if unknown:
-        asked = f"it asks for {', '.join(fields)}" if fields else "it asks for none"
-        raise InvalidParams(f"the question has no field '{one_line(unknown[0])}': {asked}")
     wanted = run.step.confirmation
-    if wanted is None or not fields:
+    asks = wanted is not None and any(fields_of(run))
+    refuse_misfitting(wanted if wanted is not None and asks else Confirmation(), answers)
+
+
+def refuse_misfitting(wanted: Confirmation, answers: Context) -> None:
+    """Raises `InvalidParams` unless the answers fit what is asked for."""
+    names = [field.name for field in fields_in(wanted.answers)]
+    unknown = [name for name in answers if name not in names]
+    if unknown:
+        asked = f"it asks for {', '.join(names)}" if names else "it asks for none"
+        raise InvalidParams(f"the question has no field '{one_line(unknown[0])}': {asked}")
+    if not names:
         return
     found = [misfit.sentence() for misfit in misfits(compile_schema(wanted.answers), dict(answers), wanted.answers)]
     if found:

@@ -15,7 +15,7 @@ from workflowlookup.core.captures import capture
 from workflowlookup.core.conditions import Condition, describe, evaluate
 from workflowlookup.core.contract import declared_variables, how_to_send, misfitting, need_of_loop
 from workflowlookup.core.fixtures import NOTHING, Case, Outputs, Refused
-from workflowlookup.core.guidance import describe_criterion, guide
+from workflowlookup.core.guidance import describe_criterion, guide, requires_confirmation
 from workflowlookup.core.model import (
     AllOf,
     AnyOf,
@@ -38,11 +38,12 @@ from workflowlookup.core.navigation import (
     split_instance,
 )
 from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.questions import refuse_misfitting
 from workflowlookup.core.rules import passes
 from workflowlookup.core.schemas import PathTo, suggest
 from workflowlookup.core.validation import judge_step
 from workflowlookup.core.values import Context, Json
-from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
+from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow
 
 MAX_PATH: Final = 1_000
 """How many steps a case may take: a longer path is a failure, not a hang."""
@@ -91,6 +92,8 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
     context: dict[str, Json] = dict(case.context)
     path: list[str] = []
     judged: list[Judged] = []
+    asked: set[str] = set()
+    differences: list[Difference] = []
     warnings: dict[str, None] = {}
     limit = MAX_PATH if case.complete else min(len(case.steps or ()), MAX_PATH)
     last = need = ""
@@ -102,6 +105,11 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
             continue
         start_budget()
         found = next_step(workflow, path, context)
+        if found.step is not None and found.step.asks_before and found.instance_id not in asked:
+            asked.add(found.instance_id)
+            if answers := _answered(case, found, differences):
+                context |= answers
+                continue  # they may decide over the step itself
         warnings |= dict.fromkeys(guide(workflow, found).warnings)
         coverage.note_move(last, found, context)
         if found.need is not None:
@@ -115,6 +123,8 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
         path.append(last)
         context |= {**case.after.get(found.step.id, NOTHING), **case.after.get(last, NOTHING)}
         context |= _taken_from_output(case, found.step, last)
+        if not found.step.asks_before:
+            context |= _answered(case, found, differences, {**found.context, **context})
     outcome = Rehearsal(
         path=tuple(path),
         is_complete=found.is_complete,
@@ -125,7 +135,27 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
     )
     if outcome.is_complete:
         coverage.note_end(outcome, found)
-    return msgspec.structs.replace(outcome, differences=tuple(_differences(workflow, case, outcome)))
+    return msgspec.structs.replace(outcome, differences=(*_differences(workflow, case, outcome), *differences))
+
+
+def _answered(case: Case, found: Next, differences: list[Difference], after: Context = NOTHING) -> Mapping[str, Json]:
+    """What a person fills in who is asked about a step, with `after` as the context once it is done; none where nobody
+    is asked. What does not fit is noted.
+    """
+    step = found.step
+    if step is None or step.confirmation is None:
+        return NOTHING
+    key = found.instance_id if found.instance_id in case.answers else step.id
+    is_asked = requires_confirmation(step, found.context) or requires_confirmation(step, after or found.context)
+    if key not in case.answers or not is_asked:
+        return NOTHING
+    answers = case.answers[key]
+    try:
+        refuse_misfitting(step.confirmation, answers)
+    except InvalidParams as misfit:
+        differences.append(Difference(field=f"answers.{key}", message=f"The question of '{key}': {misfit.remedy}"))
+        return NOTHING
+    return answers
 
 
 def _taken_from_output(case: Case, step: PromptStep, instance_id: str) -> dict[str, Json]:
@@ -233,7 +263,7 @@ def _differences(workflow: Workflow, case: Case, outcome: Rehearsal) -> Iterator
 
 def _unknown_names(workflow: Workflow, case: Case) -> Iterator[Difference]:
     """Names that lead nowhere, which would otherwise be expectations that nobody checks."""
-    for field, names in (("after", case.after), ("outputs", case.outputs)):
+    for field, names in (("after", case.after), ("answers", case.answers), ("outputs", case.outputs)):
         for name in names:
             if not isinstance(find_step(workflow, name), PromptStep):
                 message = f"The workflow has no step {suggest(name, list(workflow.steps))} that is handed out"
