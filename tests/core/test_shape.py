@@ -33,6 +33,9 @@ SAMPLES = [
             itemVar="file",
         ),
         loop("b-loop", [step("three")], type="while", condition={"not": {"var": "done"}}),
+        step(
+            "asks", requireConfirmation={"when": "before", "by": "person", "question": "May it?", "condition": NESTED}
+        ),
         step("four", validationCriteria={"or": [{"not": {"type": "contains", "value": "x", "message": "m"}}, "y"]}),
         category="review",
         metaGuidance=["b"],
@@ -85,8 +88,8 @@ VALUES = st.sampled_from(
 )
 NAMES = st.sampled_from(
     (
-        "id title prompt type loop body steps runCondition requireConfirmation validationCriteria guidance agentRole version "
-        "category name var equals gt in and or not count items condition maxIterations kind matches promptBlocks x-mine "
+        "id title prompt type loop body steps runCondition requireConfirmation when by question "
+        "validationCriteria guidance agentRole version category name var equals gt in and or not count items condition maxIterations kind matches promptBlocks x-mine "
         "unknown outputContract metaGuidance message pattern schema contains call server tool arguments saveAs retries "
         "timeoutSeconds provider workflow executionType metadata"
     ).split()

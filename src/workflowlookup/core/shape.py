@@ -81,6 +81,21 @@ class Condition(_Logic, kw_only=True, forbid_unknown_fields=True):
     not_: InnerCondition | UnsetType = field(name="not", default=UNSET)
 
 
+class Confirmation(Condition, kw_only=True, forbid_unknown_fields=True):
+    """A condition, or the object that says when a person is asked; one with `answers` takes the longer look."""
+
+    condition: Condition | UnsetType = UNSET
+    when: Literal["after", "before"] | UnsetType = UNSET
+    by: Literal["anyone", "person"] | UnsetType = UNSET
+    question: Annotated[str, Meta(min_length=1, max_length=1024)] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_object = (self.condition, self.when, self.by, self.question) != (UNSET,) * 4
+        if is_object and (self.var, self.and_, self.or_, self.not_) != (UNSET,) * 4:
+            raise ValueError("a condition and an object at once")
+
+
 class Rule(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A rule, or nothing much: criteria that are not well-formed keep no document from loading."""
 
@@ -150,7 +165,7 @@ class _Step(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
     agent_role: Role | UnsetType = UNSET
     guidance: list[str] | UnsetType = UNSET
     ask_for_files: bool | UnsetType = UNSET
-    require_confirmation: bool | Condition | UnsetType = UNSET
+    require_confirmation: bool | Confirmation | UnsetType = UNSET
     run_condition: Condition | UnsetType = UNSET
     validation_criteria: list[Criterion | str] | Criterion | UnsetType = UNSET
     has_validation: bool | UnsetType = UNSET
