@@ -57,12 +57,18 @@ class Client:
     def __init__(self, directory: str) -> None:
         self._ids = itertools.count(1)
         self._sent = 0.0
+        project = Path(directory) / "project"
+        project.mkdir(exist_ok=True)
         self._process = subprocess.Popen(
             [*COMMAND, "serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            cwd=directory,
-            env={**os.environ, "WORKFLOWLOOKUP_JOURNAL": str(Path(directory) / "runs.sqlite")},
+            cwd=project,
+            env={
+                **os.environ,
+                "WORKFLOWLOOKUP_JOURNAL": str(Path(directory) / "runs.sqlite"),
+                "XDG_CONFIG_HOME": str(_settings_file(directory).parent.parent),
+            },
             text=True,
             bufsize=1,
         )
@@ -230,13 +236,19 @@ def hold(client: Client, directory: str) -> Client:
     return client
 
 
+def _settings_file(directory: str) -> Path:
+    """The user's own settings, which need no trust: what a project's file names is not started before it has it."""
+    return Path(directory) / "config" / "workflowlookup" / "workflowlookup.toml"
+
+
 def execute(client: Client, directory: str) -> Client:
     """Another system comes into the settings: its workflow is a tool, with progress, cancellation and a long memory."""
     before = len(client.ask("tools/list")["tools"])
     words = {"python": sys.executable, "program": str(UPSTREAM), "runs": str(Path(directory) / "releases.json")}
     quoted = {name: json.dumps(word) for name, word in words.items()}
-    (Path(directory) / "workflowlookup.toml").write_text(SETTINGS.format_map(quoted))
-    say("[bold]workflowlookup.toml[/] now names the MCP server 'releases'; the running server takes it up:")
+    _settings_file(directory).parent.mkdir(parents=True)
+    _settings_file(directory).write_text(SETTINGS.format_map(quoted))
+    say("[bold]the user's workflowlookup.toml[/] now names the MCP server 'releases'; the running server takes it up:")
     client.wait_for("notifications/tools/list_changed")
     tools = client.ask("tools/list")["tools"]
     about = next(tool["description"] for tool in tools if tool["name"] == RELEASE)

@@ -1,0 +1,26 @@
+"""`make demo`, as a new user runs it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+DEMO = Path(__file__).parent.parent / "demo" / "session.py"
+TIMEOUT = 120
+
+
+def test_the_demo_goes_to_its_end(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("WORKFLOW", "XDG_"))}
+    done = subprocess.run(
+        [sys.executable, DEMO],
+        cwd=tmp_path,
+        env={**environment, "HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "new is publish_a_release" in done.stdout
