@@ -49,7 +49,7 @@ def find_root(directory: str, home: str) -> str:
     A nested mark that a repository can bring (`.workflowlookup`, the `.git` file of a submodule) makes no root of its
     own. The account's home directory and what is above it are no root for what lies below.
     """
-    start = root = os.path.realpath(directory)
+    start = root = os.path.realpath(_absolute(directory))
     for place in _upwards(start):
         if place != start and home and _is_below(home, place):
             break
@@ -78,6 +78,14 @@ def configuration_directory(environment: Mapping[str, str], directory: str) -> s
     return os.path.join(directory, os.path.expanduser(base), APPLICATION)
 
 
+def _absolute(path: str) -> str:
+    """The path from the root of the file system, links and all."""
+    try:
+        return os.path.join(os.getcwd(), path)
+    except OSError:  # the working directory was deleted: what cannot be placed may be anywhere
+        return os.path.join(os.sep, path)
+
+
 def _account_home() -> str:
     import pwd  # noqa: PLC0415 - with the first settings file
 
@@ -89,7 +97,7 @@ def _account_home() -> str:
 
 def _links_and_end(path: str) -> Iterator[str]:
     """The place of each link on the way, and the place where the way ends; none of them contains a link."""
-    at, rest, links = os.sep, os.path.join(os.getcwd(), path).split(os.sep)[::-1], 0
+    at, rest, links = os.sep, _absolute(path).split(os.sep)[::-1], 0
     while rest and links <= MAX_LINKS:
         part = rest.pop()
         if part in ("", os.curdir):

@@ -111,24 +111,39 @@ def how_to_trust(files: Iterable[str]) -> str:
 
 # ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────────
 
-_SECRET_NAME: Final = re.compile(r"key|token|secret|passw|passphrase|credential|auth(?!or)|cookie|dsn", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile(
+    r"(?!GIT_|BASH)\w*(key|token|secret|passw|credential|auth|cookie|dsn)\w*", re.IGNORECASE
+)
+_SECRET_VALUE: Final = re.compile(r"[\w+=~-][\w+=~./-]{5,}", re.ASCII)
+"""One word that is no path and no command; what else stands under such a name is shown."""
 _REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
+_ADDRESSES: Final = frozenset({"url", "base_url", "journal"})
 
 
-def shown(value: Any, name: str = "") -> Any:
-    """The content of an entry as it may be printed: without the values that are secret. Names stay."""
+def shown(entry: Entry) -> Any:
+    """The content of an entry as it may be printed: without secrets in environments, headers and addresses.
+
+    Everything else is shown, also what is called a secret: it could be what runs.
+    """
+    return _shown(entry.value, entry.name if entry.kind == SETTING else "", is_system=entry.kind != "call")
+
+
+def _shown(value: Any, name: str, *, is_system: bool) -> Any:
     match value:
+        case Mapping() if is_system and name == "headers":
+            return {key: _hidden(str(part)) for key, part in value.items()}
+        case Mapping() if is_system and name == "env":
+            return {key: _hidden(part) if _is_secret(key, part) else part for key, part in value.items()}
         case Mapping():
-            is_headers = name == "headers"
-            return {key: _hidden(part) if is_headers and isinstance(part, str) else shown(part, str(key))
-                    for key, part in value.items()}  # fmt: skip
-        case list() | tuple():
-            return [shown(part, name) for part in value]
-        case str() if _SECRET_NAME.search(name) and "ASKPASS" not in name.upper():
-            return _hidden(value)
-        case str() if "://" in value:
+            return {key: _shown(part, key, is_system=is_system) for key, part in value.items()}
+        case str() if is_system and name in _ADDRESSES:
             return re.sub(r"([?&][^=&#\s]*=)[^&#\s]+", r"\1…", re.sub(r"(://[^:/@\s]*:)[^/@\s]*@", r"\1…@", value))
     return value
+
+
+def _is_secret(name: str, value: object) -> bool:
+    is_word = isinstance(value, str) and _SECRET_VALUE.fullmatch(_REFERENCE.sub("", value) or "reference") is not None
+    return is_word and _SECRET_NAME.fullmatch(name) is not None
 
 
 def _hidden(text: str) -> str:
@@ -139,7 +154,7 @@ def _hidden(text: str) -> str:
 
 def printed(entry: Entry) -> str:
     """The content of an entry as JSON in ASCII: nothing in it can look like something else, or move a cursor."""
-    return json.dumps(shown(entry.value), indent=2, ensure_ascii=True, default=repr)
+    return json.dumps(shown(entry), indent=2, ensure_ascii=True, default=repr)
 
 
 # ── the store ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -260,6 +260,20 @@ def test_a_store_that_others_can_write_to_trusts_nothing(clone: Clone, serve: Se
     assert not clone.runs(3)
 
 
+def test_a_working_directory_that_was_deleted_is_no_way_around(clone: Clone, tmp_path: Path) -> None:
+    code = "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); "
+    code += "from workflowlookup.cli.main import main; sys.exit(main(['tools', '--config', sys.argv[1]]))"
+    own = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(clone.cli.own.parent)}
+    command = [sys.executable, "-c", code, str(clone.file)]
+
+    done = subprocess.run(
+        command, cwd=clone.directory, env=os.environ | own, capture_output=True, text=True, check=False
+    )
+
+    assert "ignored in" in done.stderr, done.stderr
+    assert not clone.marker.exists()
+
+
 # ── who may say it ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -313,6 +327,24 @@ def test_nothing_shown_can_move_the_cursor_or_hide_itself_and_secrets_are_not_sh
     assert "${TOKEN}" in seen
     assert "hush" not in seen
     assert "Bearer" not in seen
+
+
+def test_nothing_of_a_call_is_hidden_whatever_it_is_called(clone: Clone, calling: McpUpstream) -> None:
+    put(clone, {"token": "delete-everything", "url": "https://host.example/?all=true"})
+
+    seen = clone.trust(answer="n")
+
+    assert '"token": "delete-everything"' in seen
+    assert '"url": "https://host.example/?all=true"' in seen
+
+
+def test_a_command_does_not_hide_under_the_name_of_a_secret(clone: Clone) -> None:
+    clone.file.write_text('[mcpServers.x]\ncommand = "true"\nenv = {MY_TOKEN = "() { evil; }", KEY = "./evil.so"}\n')
+
+    seen = clone.trust(answer="n")
+
+    assert '"MY_TOKEN": "() { evil; }"' in seen
+    assert '"KEY": "./evil.so"' in seen
 
 
 def test_a_secret_that_is_not_shown_counts(clone: Clone) -> None:

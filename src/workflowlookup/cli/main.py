@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command != "doctor":
             return 2
         options.settings_problem = str(problem)  # the doctor goes on with the defaults and says so
-        settings = read_settings({}, {}, directory=os.devnull)
+        settings = read_settings({}, {"XDG_CONFIG_HOME": os.devnull}, directory=os.devnull)
     from workflowlookup.logs import start_log  # noqa: PLC0415 - `--help` needs no log
 
     start_log(settings.log_level, settings.log_format)

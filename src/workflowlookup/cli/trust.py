@@ -122,7 +122,7 @@ def _state(store: Store, entry: Entry) -> str:
 
 
 def _described(entry: Entry) -> dict[str, Any]:
-    about = {"file": entry.file, "kind": entry.kind, "name": entry.name, "value": shown(entry.value)}
+    about = {"file": entry.file, "kind": entry.kind, "name": entry.name, "value": shown(entry)}
     return {**about, "programs": list(entry.programs)} if entry.programs else about
 
 

@@ -84,7 +84,7 @@ class Child:
 
     async def _start(self) -> asyncio.subprocess.Process:
         config = self._config
-        if changed := changed_files(config):
+        if changed := await asyncio.to_thread(changed_files, config):
             raise PermissionError(
                 f"{', '.join(changed)} changed since it was trusted. A person can look at it and allow it: "
                 "`workflowlookup trust`"
