@@ -1,4 +1,4 @@
-"""What the settings say about other systems, as frozen values. Secrets are in `repr` of none of them.
+"""What the settings say about other systems, as frozen values. No `repr` contains a secret.
 
 `${NAME}` in an environment, a header or a URL stands for an environment variable of ours: `expanded` fills it in when
 it is used, so that a variable that is not set costs the one system that needs it, and nothing that is shown holds it.
@@ -113,7 +113,7 @@ class StaticWorkflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a provider of any kind can be told."""
+    """Options of every kind of provider."""
 
     workflows: tuple[StaticWorkflow, ...] = ()
     """In place of the list, for a system that has none."""
@@ -131,7 +131,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class McpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a provider of the kind "mcp" can be told. An empty name of a tool: the server has no such tool."""
+    """Options of the kind "mcp". An empty tool name: the server has no such tool."""
 
     server: str = ""
     """One of `mcpServers`; or the server is described right here, by `command` or `url`."""
@@ -148,7 +148,7 @@ class McpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class HttpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a provider of the kind "http" can be told. What is not said is as the preset has it."""
+    """Options of the kind "http". The preset supplies what is not set."""
 
     base_url: str
     preset: Literal["plain", "simplified"] = "plain"

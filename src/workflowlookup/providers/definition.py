@@ -1,6 +1,6 @@
-"""What a provider says of a workflow: requirement 6 of the spec, its defaults, and what is done about bad ones.
+"""Definitions of workflows as providers list them (requirement 6 of the spec): defaults, limits, and what is wrong.
 
-One bad definition never spoils the others: it is left out, and a sentence says which and why.
+A bad definition is skipped by itself, with a sentence that names it and says why.
 """
 
 import re
@@ -15,10 +15,10 @@ from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_TI
 GENERIC_SCHEMA: Final[Mapping[str, Json]] = {"type": "object", "properties": {}, "additionalProperties": True}
 """For a workflow that says nothing usable of its input: any object will do."""
 
-MOST_DEFINITIONS: Final = 10_000
-LONGEST_DESCRIPTION: Final = 4_000
-LONGEST_TEXT: Final = 512
-DEEPEST: Final = 100
+MAX_DEFINITIONS: Final = 10_000
+MAX_DESCRIPTION: Final = 4_000
+MAX_TEXT: Final = 512
+MAX_DEPTH: Final = 100
 """How deeply a schema or metadata may be nested: there are clients that cannot read what is deeper."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _UNSEEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -46,8 +46,8 @@ def read_definitions(raw: Json, provider: str) -> tuple[list[Definition], list[s
     found: dict[str, Definition] = {}
     problems: list[str] = []
     for position, item in enumerate(_list_in(raw)):
-        if len(found) >= MOST_DEFINITIONS:
-            problems.append(f"only the first {MOST_DEFINITIONS:,} workflows of the list are taken")
+        if len(found) >= MAX_DEFINITIONS:
+            problems.append(f"only the first {MAX_DEFINITIONS:,} workflows of the list are taken")
             break
         name = _shown_name(item, position)
         wrong = "; ".join(_what_is_wrong(item))
@@ -84,8 +84,8 @@ def _what_is_wrong(item: Json) -> Iterator[str]:
             yield f"{field} is required"
         elif not isinstance(value, str) or not value.strip():
             yield f"{field} must be text; found {show(value)}"
-        elif field != "description" and len(value) > LONGEST_TEXT:
-            yield f"{field} must be at most {LONGEST_TEXT} characters long"
+        elif field != "description" and len(value) > MAX_TEXT:
+            yield f"{field} must be at most {MAX_TEXT} characters long"
         elif field == "id" and _CONTROL.search(value):
             yield f"{field} must be text without control characters; found {show(value)}"
 
@@ -98,7 +98,7 @@ def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str
         value = item.get(field)
         if value is None:
             return default
-        if isinstance(value, str) and value.strip() and len(value) <= LONGEST_TEXT:
+        if isinstance(value, str) and value.strip() and len(value) <= MAX_TEXT:
             return _plain(value)
         remarks.append(f"{field} must be text; found {show(value)}, taken as '{default}'")
         return default
@@ -111,13 +111,13 @@ def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str
     if remark:
         remarks.append(f"inputSchema {remark}; any object is taken")
     metadata = item.get("metadata")
-    if is_deeper_than(DEEPEST, metadata):
+    if is_deeper_than(MAX_DEPTH, metadata):
         remarks.append("metadata is nested too deeply, and is left out")
         metadata = None
     definition = Definition(
         id=item["id"],
         name=_plain(item["name"]),
-        description=_UNSEEN.sub(" ", item["description"][:LONGEST_DESCRIPTION]),
+        description=_UNSEEN.sub(" ", item["description"][:MAX_DESCRIPTION]),
         provider=provider,
         category=text("category", DEFAULT_CATEGORY),
         version=text("version", DEFAULT_VERSION),
@@ -156,7 +156,7 @@ def usable_schema(schema: Json) -> tuple[Mapping[str, Json], str]:
         return GENERIC_SCHEMA, f"must be a JSON Schema; found {show(schema)}"
     if schema.get("type", "object") != "object":
         return GENERIC_SCHEMA, f"must be of type object; found {show(schema['type'])}"
-    if is_deeper_than(DEEPEST, schema):
+    if is_deeper_than(MAX_DEPTH, schema):
         return GENERIC_SCHEMA, "is nested too deeply"
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping | None) or not isinstance(required, list | None):

@@ -1,7 +1,7 @@
-"""Workflows of an HTTP service: endpoints, headers, paging and the names of fields are settings.
+"""Workflows of an HTTP service: endpoints, bodies, headers, paging and the places of fields are settings (`shapes`).
 
-Header values are never logged or told. Redirects are not followed and pages are read from the same host only, so that
-what is in the headers goes nowhere else.
+Header values are never logged or shown. Redirects are not followed, and only addresses on the same host are asked, so
+that the headers go nowhere else.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from workflowlookup.providers.config import (
     hidden,
     secrets_of,
 )
-from workflowlookup.providers.definition import LISTS, MOST_DEFINITIONS
+from workflowlookup.providers.definition import LISTS, MAX_DEFINITIONS
 from workflowlookup.providers.provider import (
     MAX_RETRY_AFTER,
     OnProgress,
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 64 << 20
 """The longest answer that is read."""
-MOST_PAGES: Final = 1_000
-MOST_TOLD: Final = 300
+MAX_PAGES: Final = 1_000
+MAX_SHOWN: Final = 300
 
 
 ACCEPTED: Final = 202
@@ -106,10 +106,11 @@ class HttpProvider:
         self.timeout_seconds = options.timeout_seconds
         self._options = options
         self._endpoints = {
-            name: preset.endpoints[name] if (set_ := getattr(options, name)) is None else set_ for name in PLACEHOLDERS
+            name: preset.endpoints[name] if (given := getattr(options, name)) is None else given
+            for name in PLACEHOLDERS
         }
         self._bodies = {
-            name: preset.bodies.get(name) if (set_ := getattr(options, f"{name}_body")) is None else set_
+            name: preset.bodies.get(name) if (given := getattr(options, f"{name}_body")) is None else given
             for name in PLACEHOLDERS
         }
         self.can = frozenset(name for name in ("start", "status", "cancel") if self._endpoints[name])
@@ -137,13 +138,13 @@ class HttpProvider:
         request = self._request("list")
         found: list[Json] = []
         address, seen = request.path, set[str]()
-        for page in range(1, MOST_PAGES + 1):
+        for page in range(1, MAX_PAGES + 1):
             answer = (await self._ask(msgspec.structs.replace(request, path=address))).value
             items = self._items(answer)
             found += items
             seen.add(address)
             following = self._next_page(answer, address, page, len(items), len(found))
-            if following is None or following in seen or len(found) > MOST_DEFINITIONS:
+            if following is None or following in seen or len(found) > MAX_DEFINITIONS:
                 break
             address = following
         return found
@@ -422,7 +423,7 @@ class HttpProvider:
             raise ProviderError(f"{who} cannot be asked: {_cause(problem)}", maybe_started=True) from None
         if not 200 <= status < 300:
             error = _refusal(status, data)
-            said = f": {' '.join(error.message.split())[:MOST_TOLD]}" if error.message else ""
+            said = f": {' '.join(error.message.split())[:MAX_SHOWN]}" if error.message else ""
             raise ProviderError(
                 f"{who} answered with HTTP status {status}{said}",
                 maybe_started=status >= 500,
