@@ -78,7 +78,7 @@ An answer is the library's result object, or `{"failure": {"code": …, "data": 
 
 def shown(step: Object) -> Object:
     """A step as callers see it: its criteria are told in words, elsewhere."""
-    return {name: value for name, value in step.items() if name != "validationCriteria"}
+    return {name: value for name, value in step.items() if name not in ("validationCriteria", "produces")}
 
 
 def structured(result: Object) -> Object:
@@ -150,7 +150,8 @@ class Promises:
 
         assert answer["step"] == shown(BUG["steps"][1])
         assert answer["guidance"]["prompt"].endswith(BUG["steps"][1]["prompt"])
-        assert len(answer["guidance"]["validationCriteria"]) == len(BUG["steps"][1]["validationCriteria"])
+        asked = len(BUG["steps"][1]["validationCriteria"]) + len(BUG["steps"][1]["produces"])
+        assert len(answer["guidance"]["validationCriteria"]) == asked
         assert answer["guidance"]["requiresConfirmation"] is False
         assert answer["isComplete"] is False
         assert answer["progress"] == {"completed": 1, "total": len(BUG["steps"])}

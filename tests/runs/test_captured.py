@@ -114,3 +114,44 @@ def test_a_variable_of_the_input_never_takes_a_value_that_its_schema_forbids(ser
     told = refused(server, "workflow_start", workflowId="guarded", input={}, context={"size": "large"})
 
     assert told == "context.size must be a whole number; found 'large'"
+
+
+# ── templates in criteria ───────────────────────────────────────────────────────────────────────────────────────
+
+NAMED = document(
+    step("choose", produces={"ticket": {}}),
+    step(
+        "close",
+        validationCriteria=[
+            {"type": "contains", "value": "closed {{ticket}}", "message": "Say that {{ticket}} is closed."}
+        ],
+    ),
+    identifier="named",
+)
+
+
+def test_criteria_are_judged_and_told_with_the_values_of_the_run(start, library):
+    write(library, NAMED)
+    server = start(directory=library)
+    run = begin(server, "named")
+
+    offered = send(server, run, "choose", "ticket: T-7")
+    assert offered["guidance"]["validationCriteria"] == [
+        'The output contains the text "closed T-7" (with this case): Say that T-7 is closed.'
+    ]
+    assert send(server, run, "close", "closed T-8")["verdict"]["issues"] == ["Say that T-7 is closed."]
+    assert send(server, run, "close", "closed T-7")["state"] == "completed"
+
+
+def test_the_values_of_one_caller_do_not_reach_another(start, library):
+    write(library, NAMED)
+    server = start(directory=library)
+    asked = {"workflowId": "named", "stepId": "close", "output": "closed T-7"}
+
+    assert server.result("workflow_validate", {**asked, "context": {"ticket": "T-7"}})["valid"] is True
+    other = server.result("workflow_validate", {**asked, "context": {"ticket": "T-9"}})
+    assert other["issues"] == ["Say that T-9 is closed."]
+    unset = server.result("workflow_validate", asked)
+    assert unset["issues"] == [
+        "Say that {{ticket}} is closed: a rule cannot be judged, because ticket is not set in the context."
+    ]

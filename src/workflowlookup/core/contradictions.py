@@ -28,6 +28,7 @@ from workflowlookup.core.model import (
 from workflowlookup.core.patterns import BadPattern, TooSlow, compile_pattern
 from workflowlookup.core.rules import passes
 from workflowlookup.core.schemas import BadSchema, PathTo, compile_schema, show
+from workflowlookup.core.validation import has_templates
 from workflowlookup.core.values import Json, is_number
 
 _LITERAL: Final = re.compile(r"\^((?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*)\$")
@@ -78,6 +79,8 @@ def _demands(criterion: Criterion, data: Json, path: PathTo = (), *, passes: boo
                 yield from _demands(part, members[index], (*at, index), passes=passes)
         case Not(part=part):
             yield from _demands(part, data["not"], (*path, "not"), passes=not passes)
+        case _ if has_templates(criterion):
+            return  # what it asks is known with the context
         case AnyOf() if not any(_has_condition(part) for part in criterion.parts):
             yield Demand(path=path, criterion=criterion)
         case ContainsRule() | RegexRule() | LengthRule() | SchemaRule():

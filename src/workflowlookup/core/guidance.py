@@ -71,16 +71,19 @@ def guide(workflow: Workflow, found: Next, value_of: ValueOf = lookup) -> Guidan
     fill = filler(found.context, unset, value_of)
     view = view_step(step, found, fill)
     prompt = compose(workflow, step, found, view, fill)
+    criteria = [
+        fill(requirement.sentence)
+        for requirement in step.requirements
+        if requirement.condition is None or evaluate(requirement.condition, found.context)
+    ]
+    for capture in step.captures:
+        unset.pop(capture.name, None)  # rules may speak of what this very output will say
     return Guidance(
         step=view,
         prompt=prompt,
         model_hint=_model_hint(step) or _model_hint(workflow),
         requires_confirmation=view.get("requireConfirmation", False) and not (step.asks_before and found.in_run),
-        criteria=tuple(
-            requirement.sentence
-            for requirement in step.requirements
-            if requirement.condition is None or evaluate(requirement.condition, found.context)
-        ),
+        criteria=tuple(criteria),
         warnings=(*found.warnings, *warn_of_unset(unset)),
         unset=tuple(unset),
     )
@@ -117,6 +120,20 @@ def filler(context: Context, unset: dict[str, None], value_of: ValueOf = lookup)
         return _TEMPLATE.sub(replace, text) if "{{" in text else text
 
     return fill
+
+
+def has_template(text: str) -> bool:
+    """Whether filling the text could change it."""
+    return "{{" in text and _TEMPLATE.search(text) is not None
+
+
+_SYNTAX: Final = re.compile(r"[\\^$.*+?()\[\]{}|/-]")
+
+
+def escaped_lookup(context: Context, name: str) -> str | None:
+    """What stands for a variable in a pattern: its words, and no syntax."""
+    value = lookup(context, name)
+    return None if value is None else _SYNTAX.sub(r"\\\g<0>", as_words(value))
 
 
 def fill_values(value: Json, context: Context, fill: Fill) -> Json:

@@ -14,7 +14,7 @@ import msgspec
 
 from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.contradictions import contradictions
-from workflowlookup.core.criteria import flaws_in, misfits_in
+from workflowlookup.core.criteria import flaws_in, misfits_in, rules_in
 from workflowlookup.core.document import Finding, Severity, answered_in
 from workflowlookup.core.guidance import compose, filler, view_step
 from workflowlookup.core.injection import suspicions
@@ -219,11 +219,20 @@ def _uses(subject: Subject, place: Place) -> Iterator[tuple[PathTo, str]]:
         yield (*place.path, "requires", index), name
     templates = {key: step[key] for key in _WITH_TEMPLATES if key in step}
     arguments = texts_in(step.get("call", {}).get("arguments", {}), (*place.path, "call", "arguments"))
-    for path, text in (*texts_in(templates, place.path), *arguments):
+    for path, text in (*texts_in(templates, place.path), *arguments, *_texts_of_rules(place)):
         unset: dict[str, None] = {}
         filler({}, unset)(text)
         for name in unset:
             yield path, name
+
+
+def _texts_of_rules(place: Place) -> Iterator[tuple[PathTo, str]]:
+    """What of the criteria is filled from the context."""
+    for at, rule in rules_in(place.step.get("validationCriteria"), (*place.path, "validationCriteria")):
+        if isinstance(rule, str):
+            yield at, rule
+        else:
+            yield from (((*at, key), rule[key]) for key in ("value", "pattern", "message") if key in rule)
 
 
 _WITH_TEMPLATES: Final = (

@@ -39,9 +39,8 @@ from workflowlookup.core.navigation import (
 )
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.questions import refuse_misfitting
-from workflowlookup.core.rules import passes
 from workflowlookup.core.schemas import PathTo, suggest
-from workflowlookup.core.validation import judge_step
+from workflowlookup.core.validation import judge_step, rule_passes
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow
 
@@ -411,7 +410,7 @@ class Coverage:
         """An output was judged: which rules counted, and how each of them answered."""
         for name, rule in _rules_of(step):
             if evaluate(rule.condition, context):
-                self.rules[step.id, name].seen.add(passes(rule, output))
+                self.rules[step.id, name].seen.add(rule_passes(rule, output, context))
 
 
 def conditions_of(step: Step) -> Iterator[tuple[str, Condition]]:

@@ -13,8 +13,22 @@ import msgspec
 
 from workflowlookup.core.captures import capture
 from workflowlookup.core.conditions import evaluate
-from workflowlookup.core.guidance import describe_criterion
-from workflowlookup.core.model import AllOf, AnyOf, Criterion, Issue, Malformed, Not, PromptStep, Rule, Verdict
+from workflowlookup.core.guidance import describe_criterion, escaped_lookup, filler, has_template
+from workflowlookup.core.model import (
+    AllOf,
+    AnyOf,
+    ContainsRule,
+    Criterion,
+    Issue,
+    LengthRule,
+    Malformed,
+    Not,
+    PromptStep,
+    RegexRule,
+    Rule,
+    SchemaRule,
+    Verdict,
+)
 from workflowlookup.core.patterns import BadPattern
 from workflowlookup.core.rules import RULES, Check
 from workflowlookup.core.schemas import BadSchema
@@ -33,6 +47,7 @@ class _Ready(msgspec.Struct):
     criteria: Criterion
     """Kept, so that no other has its identity."""
     check: Check
+    has_templates: bool = False
     is_flawed: bool = False
     """Whether some part of them was found that cannot be applied."""
 
@@ -81,15 +96,15 @@ def judge_step(step: PromptStep, output: str, context: Context) -> Verdict:
 
 
 def ready_check(criteria: Criterion | None) -> Check | None:
-    """What `judge` judges by, if that is ready and no flaw of it is known. Raises what is wrong with a rule."""
+    """What `judge` judges by, if that is ready, the same for all contexts, and no flaw of it is known."""
     ready = _ready.get(id(criteria))
-    return None if ready is None or ready.is_flawed else ready.check
+    return None if ready is None or ready.is_flawed or ready.has_templates else ready.check
 
 
 def _make_ready(criteria: Criterion) -> _Ready:
     if len(_ready) >= MOST_READY:
         _ready.clear()
-    ready = _ready[id(criteria)] = _Ready(criteria, _check_of(criteria))
+    ready = _ready[id(criteria)] = _Ready(criteria, _check_of(criteria), has_templates(criteria))
     return ready
 
 
@@ -109,10 +124,60 @@ def _check_of(criterion: Criterion) -> Check:
 
 
 def _check_of_rule(rule: Rule) -> Check:
-    check, condition = RULES[type(rule)](rule), rule.condition
+    check = _templated(rule) if has_templates(rule) else RULES[type(rule)](rule)
+    condition = rule.condition
     if not condition:
         return check
     return lambda output, context: check(output, context) if evaluate(condition, context) else None
+
+
+def has_templates(criterion: Criterion | None) -> bool:
+    """Whether what it asks depends on the context beyond its condition."""
+    match criterion:
+        case AllOf(parts=parts) | AnyOf(parts=parts):
+            return any(map(has_templates, parts))
+        case Not(part=part):
+            return has_templates(part)
+        case ContainsRule(value=text, message=message) | RegexRule(pattern=text, message=message):
+            return has_template(text) or has_template(message)
+        case LengthRule(message=message) | SchemaRule(message=message):
+            return has_template(message)
+    return False
+
+
+def _templated(rule: Rule) -> Check:
+    """A rule whose templates are filled for each output; one that needs a variable that is not set never passes."""
+
+    def check(output: str, context: Context) -> Sequence[Issue]:
+        unset: dict[str, None] = {}
+        filled = msgspec.structs.replace(rule, message=filler(context, {})(rule.message))
+        if isinstance(filled, ContainsRule):
+            filled = msgspec.structs.replace(filled, value=filler(context, unset)(filled.value))
+        elif isinstance(filled, RegexRule):
+            pattern = filler(context, unset, escaped_lookup)(filled.pattern)
+            filled = msgspec.structs.replace(filled, pattern=pattern)
+        if unset:
+            return (_undecided(filled.message, f"{', '.join(unset)} is not set in the context", "Set it"),)
+        try:
+            return RULES[type(filled)](filled)(output, context) or ()
+        except BadPattern as flaw:
+            return (
+                _undecided(filled.message, f"its pattern does not compile with these values ({flaw})", "Shorten them"),
+            )
+
+    return check
+
+
+def _undecided(message: str, why: str, remedy: str) -> Issue:
+    words = f"{message.rstrip('.')}: a rule cannot be judged" if message else "A rule cannot be judged"
+    return Issue(
+        message=f"{words}, because {why}.", suggestion=f"{remedy}, and send the output again.", is_undecided=True
+    )
+
+
+def rule_passes(rule: Rule, output: str, context: Context) -> bool:
+    """Whether an output meets a rule whose condition holds. Raises `BadPattern` and `BadSchema`."""
+    return not _check_of_rule(rule)(output, context)
 
 
 def _refusal(reason: str) -> Check:
@@ -154,13 +219,16 @@ def _any_of(parts: Sequence[Check]) -> Check:
 
 
 def _opposite(part: Criterion, met: Check) -> Check:
-    unwanted = (_unwanted(describe_criterion(part)),)
+    description = describe_criterion(part)
+    always = None if has_templates(part) else (_unwanted(description),)
 
     def check(output: str, context: Context) -> Sequence[Issue] | None:
         if not _counts(part, context):
             return None
         found = met(output, context)
-        return [issue for issue in found if issue.is_undecided] if found else unwanted
+        if found:
+            return [issue for issue in found if issue.is_undecided]
+        return always or (_unwanted(filler(context, {})(description)),)
 
     return check
 
