@@ -140,17 +140,72 @@ def test_a_run_outlives_its_server_and_is_taken_up_by_another(serve, start, libr
     assert submitted(again, run, "two")["state"] == "completed"
 
 
-def test_the_same_submission_is_answered_alike_and_recorded_once(serve):
+def test_a_repeated_submission_gets_its_old_verdict_with_the_state_and_next_of_now(serve):
     server = serve(TWO)
     run = started(server)
     arguments = {"output": "good enough", "context": {"a": 1, "b": 2}}
     first = submitted(server, run, "one", **arguments)
+    assert submitted(server, run, "one", **arguments) == first
     submitted(server, run, "two")
     status = server.result("workflow_status", {"runId": run["runId"]})
 
-    assert submitted(server, run, "one", **arguments) == first
-    assert submitted(server, run, "one", output="good enough", context={"b": 2, "a": 1}) == first
+    again = submitted(server, run, "one", **arguments)
+    assert again["verdict"] == first["verdict"]
+    assert (again["state"], again["progress"]) == ("completed", {"done": 2, "total": 2})
+    assert again["next"].startswith(
+        "This output was judged before, as verdict says, and the run has gone on. The run is"
+    )
+    assert "step" not in again
+    assert submitted(server, run, "one", output="good enough", context={"b": 2, "a": 1}) == again
     assert server.result("workflow_status", {"runId": run["runId"]}) == status
+
+
+def test_the_old_verdict_comes_with_the_step_of_now(serve):
+    server = serve(document(step("one"), step("two", validationCriteria=LONG), step("three")))
+    run = started(server)
+    submitted(server, run, "one")
+    submitted(server, run, "two", output="no")
+
+    again = submitted(server, run, "one")
+
+    assert again["verdict"] == {"valid": True, "issues": [], "suggestions": []}
+    assert again["step"]["id"] == "two"
+    assert "attempts" not in again
+    assert f"call workflow_submit with runId '{run['runId']}', stepId 'two'" in again["next"]
+
+
+def test_an_identical_output_that_is_sent_again_after_its_refusal_is_another_attempt(serve):
+    server = serve(document(step("one", validationCriteria=LONG, maxAttempts=3), step("two")))
+    run = started(server)
+
+    told = [submitted(server, run, "one", output="no") for _ in range(3)]
+
+    assert [answer["attempts"] for answer in told] == [1, 2, 3]
+    assert told[-1]["state"] == "failed"
+    assert "was refused 3 times" in told[-1]["error"]["reason"]
+
+
+def test_after_a_restart_the_first_repetition_is_taken_as_a_retry(start, library, tmp_path):
+    write(library, document(step("one", validationCriteria=LONG, maxAttempts=3), step("two")))
+    journal = {"WORKFLOWLOOKUP_JOURNAL": str(tmp_path / "runs.sqlite")}
+    first = start(directory=library, **journal)
+    run = started(first)
+    submitted(first, run, "one", output="no")
+    second = start(directory=library, **journal)
+
+    assert [submitted(second, run, "one", output="no")["attempts"] for _ in range(2)] == [1, 2]
+
+
+def test_an_older_refusal_sent_again_is_another_attempt_wherever_it_is_sent(start, library, tmp_path):
+    write(library, document(step("one", validationCriteria=LONG, maxAttempts=4), step("two")))
+    journal = {"WORKFLOWLOOKUP_JOURNAL": str(tmp_path / "runs.sqlite")}
+    first = start(directory=library, **journal)
+    run = started(first)
+    submitted(first, run, "one", output="no")
+    submitted(first, run, "one", output="nope")
+    second = start(directory=library, **journal)
+
+    assert submitted(second, run, "one", output="no")["attempts"] == 3
 
 
 def test_a_run_keeps_its_document_whatever_becomes_of_the_file(serve, library):

@@ -25,6 +25,7 @@ MISSING: Final = msgspec.UNSET
 _CLOSING: Final[Mapping[str, str]] = {"\u201c": "\u201d", "\u2018": "\u2019"}
 """Quotes that close otherwise than they open."""
 _MARKS: Final = "".join(["*_`~\"'", *_CLOSING, *_CLOSING.values()])
+MAX_MARKS: Final = 64
 _LINE_START: Final = re.compile(r"[\s>#]*(?:(?:[-*+•]|\d{1,3}[.)])\s+)*")
 
 
@@ -102,7 +103,7 @@ def value_in_line(line: str, name: str) -> str:
     """The value of a line `name: value`, without Markdown marks, quotes and list dashes around either; else nothing."""
     line = line[_LINE_START.match(line).end() :].rstrip()  # type: ignore[union-attr]
     marks = len(line) - len(line.lstrip(_MARKS))
-    start = next((at for at in range(max(0, marks - len(name)), marks + 1) if line.startswith(name, at)), None)
+    start = next((at for at in range(min(marks, MAX_MARKS) + 1) if line.startswith(name, at)), None)
     if start is None:
         return ""
     opened, rest = line[:start], line[start + len(name) :]

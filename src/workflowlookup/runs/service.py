@@ -14,7 +14,17 @@ import msgspec
 
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Draft, Moment
-from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Failed, How, Record, RemoteError, Started
+from workflowlookup.core.events import (
+    ConfirmationDenied,
+    ConfirmationGiven,
+    Failed,
+    How,
+    OutputAccepted,
+    OutputRefused,
+    Record,
+    RemoteError,
+    Started,
+)
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, State, Waiting, apply, fold, submission_key
@@ -37,6 +47,8 @@ PROGRESS_PAUSE: Final = 1_000
 """Milliseconds between two reports of a call that are stored."""
 PAGE: Final = 1_000
 """How many runs are read at once where all are wanted."""
+MAX_REFUSALS: Final = 10_000
+"""How many runs a process remembers the last refusal of."""
 CLOCK_SKEW: Final = 60_000
 """By how many milliseconds the clocks of those who share a journal may differ."""
 
@@ -62,6 +74,8 @@ class Runs:
         self._clock = clock
         self._new_id = new_id
         self._kept: dict[str, Run] = {}
+        self._refusals: dict[str, int] = {}
+        """By run: the sequence of the last refusal that this process has answered."""
         self.listeners: list[Callable[[str, Run | None], None]] = []
         """Hear of each run that is changed here, as it is then; None when it is gone."""
 
@@ -105,18 +119,48 @@ class Runs:
         raise RunStateError(told, runId=run_id, state=run.state, workflowId=run.workflow.id)
 
     def submit(self, run_id: str, step_id: str, output: str, changes: Context, *, by: str = "") -> Run:
-        """The run after an output; for one that was submitted before, the run as it was after that.
+        """The run after an output; for one that was submitted before, the run as it is now.
+
+        An output that was refused counts again when it is sent again, unless that may be a retry whose answer was lost:
+        it is the last that was said of the run, and this process has not answered it yet.
 
         Raises what `advance.submit` does, and `RunNotFound`.
         """
         key = submission_key(step_id, output, changes)
 
         def decide(run: Run, at: Moment) -> Draft | Run:
-            if key in run.submissions:
-                return self._as_of(run, run.submissions[key])
+            if key in run.submissions and not self._is_new_attempt(run, step_id, key):
+                return run
             return advance.submit(run, step_id, output, changes, at)
 
-        return self._move(run_id, by, decide)
+        run = self._move(run_id, by, decide)
+        if isinstance(run.judged, OutputRefused) and run.judged.key == key:
+            self._note_refusal(run)
+        return run
+
+    def earlier_verdict(
+        self, run: Run, step_id: str, output: str, changes: Context
+    ) -> OutputAccepted | OutputRefused | None:
+        """What was said of a submission, if the run has gone on since."""
+        key = submission_key(step_id, output, changes)
+        is_last = run.judged is not None and run.judged.key == key
+        sequence = 0 if is_last else run.submissions.get(key, 0)
+        event = self.journal.read(run.id, after=sequence - 1)[0].event if sequence else None
+        return event if isinstance(event, OutputAccepted | OutputRefused) else None
+
+    def _is_new_attempt(self, run: Run, step_id: str, key: str) -> bool:
+        """Whether an output that was refused before is tried again, after its refusal was answered."""
+        if run.waiting_for is not Waiting.OUTPUT or run.current != step_id:
+            return False
+        is_last = run.judged is not None and run.judged.key == key
+        return not is_last or self._refusals.get(run.id) == run.submissions[key]
+
+    def _note_refusal(self, run: Run) -> None:
+        """Remember that the last output of a run was refused, and that its client was answered so."""
+        self._refusals.pop(run.id, None)
+        self._refusals[run.id] = run.submissions[run.judged.key] if run.judged else 0
+        if len(self._refusals) > MAX_REFUSALS:
+            del self._refusals[next(iter(self._refusals))]
 
     def supply(self, run_id: str, loop_id: str, changes: Context, *, by: str = "") -> Run:
         """The run after the variables that it waits for; as it is now when they were sent before.

@@ -6,7 +6,7 @@ Loaded with the first call of a run tool, not before; the schemas of answers are
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -28,15 +28,30 @@ ENOUGH_DISMISSALS: Final = 2
 """After how many dismissals of a question the agent is to stop asking."""
 
 
-def answer(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
-    """Where the run stands, for the one who is to go on with it."""
+Verdict: TypeAlias = OutputAccepted | OutputRefused
+
+
+def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None = None) -> dict[str, Json]:
+    """Where the run stands, for the one who is to go on with it.
+
+    `earlier` is the verdict on an output that was sent again after the run went on.
+    """
+    if earlier is not None:
+        now = answer(services, msgspec.structs.replace(run, judged=None), caller)
+        told = f"This output was judged before, as verdict says, and the run has gone on. {now['next']}"
+        return {**now, "verdict": _verdict(earlier), "next": told}
     progress: dict[str, Json] = {"done": len(run.results)}
     if run.total is not None:
         progress["total"] = run.total
     reply: dict[str, Json] = {"runId": run.id, "state": run.state, "progress": progress}
     if run.waiting_for is not None:
         reply["waitingFor"] = run.waiting_for
-    reply |= _verdict(run)
+    if run.judged is not None:
+        reply["verdict"] = _verdict(run.judged)
+    if isinstance(run.judged, OutputRefused):
+        reply["attempts"] = run.attempts
+        if run.judged.missing:
+            reply["missing"] = run.judged.missing
     if run.waiting_for is Waiting.OUTPUT:
         reply |= _step(run)
         reply["next"] = _next_for_output(run)
@@ -112,14 +127,10 @@ def _next_of_result(run: Run, reply: Mapping[str, Json]) -> str:
     )
 
 
-def _verdict(run: Run) -> dict[str, Json]:
-    match run.judged:
-        case OutputAccepted():
-            return {"verdict": {"valid": True, "issues": [], "suggestions": []}}
-        case OutputRefused(issues=issues, suggestions=suggestions, missing=missing):
-            verdict = {"valid": False, "issues": issues, "suggestions": [REVIEW, *suggestions]}
-            return {"verdict": verdict, "attempts": run.attempts, **({"missing": missing} if missing else {})}
-    return {}
+def _verdict(judged: Verdict) -> dict[str, Json]:
+    if isinstance(judged, OutputAccepted):
+        return {"valid": True, "issues": [], "suggestions": []}
+    return {"valid": False, "issues": judged.issues, "suggestions": [REVIEW, *judged.suggestions]}
 
 
 def _step(run: Run) -> dict[str, Json]:

@@ -15,7 +15,7 @@ import msgspec
 
 from workflowlookup.access import Access, missing
 from workflowlookup.core.advance import NOTHING
-from workflowlookup.core.events import How, Record
+from workflowlookup.core.events import How, OutputAccepted, OutputRefused, Record
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Context
@@ -189,6 +189,16 @@ class ScopedRuns(Runs):
     def submit(self, run_id: str, step_id: str, output: str, changes: Context, *, by: str = "") -> Run:
         self._allowed(run_id, "run")
         return self._runs.submit(run_id, step_id, output, changes, by=self._access.sign(by))
+
+    def earlier_verdict(
+        self, run: Run, step_id: str, output: str, changes: Context
+    ) -> OutputAccepted | OutputRefused | None:
+        self._seen(run.id)
+        return self._runs.earlier_verdict(run, step_id, output, changes)
+
+    def supply(self, run_id: str, loop_id: str, changes: Context, *, by: str = "") -> Run:
+        self._allowed(run_id, "run")
+        return self._runs.supply(run_id, loop_id, changes, by=self._access.sign(by))
 
     def confirm(  # noqa: PLR0913 - as the one that it stands for
         self,

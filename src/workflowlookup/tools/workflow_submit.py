@@ -20,12 +20,14 @@ from workflowlookup.tools.run_schemas import RUN_SCHEMA, WAIT
 
 if TYPE_CHECKING:
     from workflowlookup.core.run import Run
+    from workflowlookup.tools.run_answers import Verdict
 
 
 def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
     from workflowlookup.tools.awaiting import await_run, is_at_work  # noqa: PLC0415 - with the first run
     from workflowlookup.tools.run_answers import ask_person, asked_before  # noqa: PLC0415
 
+    earlier = None
     if (run := asked_before(services, arguments["runId"], caller)) is not None:
         moved: Run | Ask = run  # what the call brought is stored: it is not sent a second time
         if run.asked is not None:
@@ -33,34 +35,35 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
     elif arguments.get("confirmed") is not None:
         moved = _relay(services, arguments, caller)
     else:
-        moved = _submit(services, arguments, caller)
+        moved, earlier = _submit(services, arguments, caller)
     if isinstance(moved, Ask):
         return moved
     if is_at_work(moved) and arguments.get("wait") is not False:
-        return await_run(services, moved, caller, lambda run: _told(services, run, caller))
-    return _told(services, moved, caller)
+        return await_run(services, moved, caller, lambda run: _told(services, run, caller, earlier))
+    return _told(services, moved, caller, earlier)
 
 
-def _told(services: Services, run: "Run", caller: Caller) -> Result | Ask:
-    """Where the run stands now; a person who is needed for it is asked."""
+def _told(services: Services, run: "Run", caller: Caller, earlier: "Verdict | None") -> Result | Ask:
+    """Where the run stands now, with the verdict of then; a person who is needed for it is asked."""
     from workflowlookup.tools.run_answers import answer, ask_person, may_ask, was_asked  # noqa: PLC0415
 
     if run.asked is not None:  # a repeated call finds the run at its first question, which may be answered by now
         run = services.runs.get(run.id)
     if run.asked is None or not may_ask(services, run, caller) or was_asked(run, caller):
-        return answer(services, run, caller)
+        return answer(services, run, caller, earlier)
     moved = ask_person(services, run, caller)
-    return moved if isinstance(moved, Ask) else answer(services, moved, caller)
+    return moved if isinstance(moved, Ask) else answer(services, moved, caller, earlier)
 
 
-def _submit(services: Services, arguments: Mapping[str, Any], caller: Caller) -> "Run":
+def _submit(services: Services, arguments: Mapping[str, Any], caller: Caller) -> "tuple[Run, Verdict | None]":
     runs, run_id, step = services.runs, arguments["runId"], arguments["stepId"]
     output, changes = arguments.get("output"), arguments.get("context") or {}
     if output is not None:
-        return runs.submit(run_id, step, output, changes, by=caller.name)
+        run = runs.submit(run_id, step, output, changes, by=caller.name)
+        return run, runs.earlier_verdict(run, step, output, changes)
     if not changes:
         raise InvalidParams("output is required, unless context has what the run waits for or confirmed is set")
-    return runs.supply(run_id, step, changes, by=caller.name)
+    return runs.supply(run_id, step, changes, by=caller.name), None
 
 
 def _relay(services: Services, arguments: Mapping[str, Any], caller: Caller) -> "Run | Ask":
@@ -88,8 +91,8 @@ TOOL = Tool(
     description=(
         "Submits the output of the current step of a run. When it meets the criteria the next step comes back; when "
         "not, verdict says what to mend, and the same step stays. Send the variables that the prompt asked you to set "
-        "as context. The same submission sent twice counts once. When the server does the next steps by itself, the "
-        "answer comes once it has."
+        "as context. An output that was accepted counts once however often it is sent; one that was refused is a new "
+        "attempt when it is sent again. When the server does the next steps by itself, the answer comes once it has."
     ),
     input_schema=arguments_schema(
         {
