@@ -209,7 +209,7 @@ url = "https://mcp.example.org/mcp"
                 'start_body = {a = ["$inputt"]}': "providers.a.start_body: unknown value '$inputt' (did you mean '$input'?)",
                 'cancel_body = "$input"': "providers.a.cancel_body: unknown value '$input'. Known: $id, $run, $null",
                 'states = {X = "failled"}': "providers.a.states[...]: unknown word 'failled' (did you mean 'failed'?). Known",
-                'preset = "simplifed"': "providers.a.preset: unknown word 'simplifed' (did you mean 'simplified'?). Known: p",
+                'preset = "simplifed"': "providers.a.preset: unknown preset 'simplifed' (did you mean 'simplified'?). Known: p",
                 'paging = {nxt = "x"}': "providers.a.paging: unknown field 'nxt' (did you mean 'next'?). Known: next, offs",
                 'list = ""': "providers.a.list must say where the workflows are listed; or describe them as workflows",
                 'list = "GET /x"\nworkflows = [{id = "a"}]': "providers.a must have either a list or workflows",

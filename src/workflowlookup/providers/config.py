@@ -17,6 +17,7 @@ from workflowlookup.providers.shapes import (
     KEY,
     METHODS,
     PLACEHOLDERS,
+    PRESETS,
     Paging,
     unknown_in_body,
     unknown_in_path,
@@ -151,7 +152,7 @@ class HttpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Options of the kind "http". The preset supplies what is not set."""
 
     base_url: str
-    preset: Literal["plain", "simplified"] = "plain"
+    preset: str = "plain"
     """A key of `shapes.PRESETS`."""
     headers: dict[str, str] = {}
     list: str | None = None
@@ -316,6 +317,8 @@ def _check_mcp(read: McpOptions, servers: Mapping[str, ServerConfig], at: str) -
 def _check_http(read: HttpOptions, at: str) -> None:
     if not read.base_url.startswith(("http://", "https://", "${")):
         raise ValueError(f"{at}.base_url must begin with http:// or https://; found '{_shown_url(read.base_url)}'")
+    if read.preset not in PRESETS:
+        raise _unknown(f"{at}.preset", "preset", read.preset, [*PRESETS])
     for name in PLACEHOLDERS:
         endpoint: str | None = getattr(read, name)
         if endpoint and not re.fullmatch(rf"({'|'.join(METHODS)}) /\S*", endpoint):
