@@ -4,6 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from workflowlookup.core import advance
+from workflowlookup.core.building import build
+from workflowlookup.core.events import Record
+from workflowlookup.core.run import Run
+
 
 def step(identifier: str = "first-step", **fields: Any) -> dict[str, Any]:
     return {"id": identifier, "title": f"Title {identifier}", "prompt": f"Do {identifier}.", **fields}
@@ -42,3 +47,15 @@ def settings_file(home: Path) -> Path:
     file = home / ".config" / "workflowlookup" / "workflowlookup.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     return file
+
+
+def long_run(events: int, run_id: str = "long-run") -> tuple[list[Record], Run]:
+    """A run through loops with about so many events, and what they come to."""
+    inner = loop("inner", [step("work")], type="for", count=1000, maxIterations=1000)
+    outer = loop("outer", [inner], type="for", count=1000, maxIterations=1000)
+    draft = advance.begin(run_id, build(document(outer)), {}, {}, advance.Moment(time=1))
+    records = list(draft.records)
+    while len(records) < events:
+        draft = advance.submit(draft.run, draft.run.current, "done", {"last": len(records)}, advance.Moment(time=2))
+        records += draft.records
+    return records, draft.run

@@ -39,6 +39,7 @@ def test_what_is_appended_is_read_in_order_by_everyone(store, journal):
         assert reader.read("r1") == [*first.records, *second.records]
         assert reader.read("r1", after=2) == second.records
         assert reader.read("r1", after=99) == []
+        assert reader.read("r1", after=1, limit=2) == [*first.records, *second.records][1:3]
         assert reader.head("r1") == second.run.sequence
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from make import document, step
+from make import document, long_run, step
 from workflowlookup.core.building import build
 from workflowlookup.core.events import kind_of
 from workflowlookup.core.run import State, Waiting, fold
 from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError
-from workflowlookup.runs.journal import Query
-from workflowlookup.runs.service import MOST_KEPT, Runs
+from workflowlookup.runs.journal import Query, summarise
+from workflowlookup.runs.service import MOST_KEPT, SLICE, Runs
 from workflowlookup.runs.sqlite import SqliteJournal
 
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]
@@ -305,3 +305,31 @@ def test_runs_are_forgotten_one_by_one_or_all_that_are_over_and_old(runs, clock)
     assert {line.id for line in runs.recent(10)} == {waiting, young}
     with pytest.raises(RunNotFound):
         runs.get(old)
+
+
+# ── long runs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_long_run_is_folded_in_slices_and_comes_to_the_same(runs, open_runs):
+    records, run = long_run(3 * SLICE + 10)
+    runs.journal.append(run.id, 0, records, summarise(run))
+    other = open_runs()
+
+    assert [other.load(run.id) for _ in range(5)] == [False, False, False, True, True]
+    assert other.get(run.id) == runs.get(run.id) == run
+
+
+def test_between_two_slices_others_may_move_the_run_or_take_its_place(runs, open_runs):
+    records, run = long_run(2 * SLICE)
+    runs.journal.append(run.id, 0, records, summarise(run))
+    other = open_runs()
+
+    assert not other.load(run.id)
+    moved = runs.submit(run.id, run.current, "more", {})
+    assert other.get(run.id) == moved
+    assert not open_runs().load(run.id)
+    runs.delete(run.id)
+    assert other.load(run.id)
+    with pytest.raises(RunNotFound):
+        other.get(run.id)
+    assert other.load("no-such-run")

@@ -8,15 +8,18 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import httpx2
 import pytest
 
 from client import ENVELOPE
-from make import document, settings_file, step, write
+from make import document, long_run, settings_file, step, write
 from upstream.upstreams import McpUpstream
-from web import MODERN, WebServer, events, modern, opening
+from web import MODERN, WebServer, events, modern, opening, routing
+from workflowlookup.runs.journal import summarise
+from workflowlookup.runs.sqlite import SqliteJournal
 
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -28,6 +31,41 @@ def plain(tmp_path_factory):
     server = WebServer(tmp_path_factory.mktemp("plain"))
     yield server
     server.stop()
+
+
+# ── who waits for whom ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("is_modern", [False, True], ids=["session", "envelope"])
+def test_a_long_run_that_is_looked_at_holds_up_no_other_client(serve, connect, tmp_path, is_modern):
+    records, run = long_run(40_000)
+    journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
+    journal.append(run.id, 0, records, summarise(run))
+    journal.close()
+    server = serve("--journal", journal.path)
+    patient, other = connect(server), connect(server)
+    asked = {"name": "workflow_status", "arguments": {"runId": run.id}}
+    if is_modern:
+        message = modern("tools/call", asked)
+        headers = {**MODERN, **routing(message)}
+    else:
+        patient.initialize()
+        message, headers = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": asked}, {}
+    other.initialize()
+    order = []
+
+    def ask():
+        assert patient.post(message, **headers).status_code == 200
+        order.append("status")
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while "status" not in order:
+        other.request("ping")
+        order.append("ping")
+    thread.join()
+
+    assert order.index("status") >= 3  # one may have been answered before the other request came
 
 
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────────────────────

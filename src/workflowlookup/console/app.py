@@ -1,5 +1,6 @@
 """The console as routes: which page answers which address, and what becomes of a request that cannot be answered."""
 
+import functools
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -20,6 +21,7 @@ from workflowlookup.errors import (
     WorkflowLookupError,
     WorkflowNotFound,
 )
+from workflowlookup.runs.loading import load_in_slices
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +95,8 @@ def _endpoint(house: House, handler: Handler) -> Callable[[Request], Awaitable[R
             return _guarded(HTMLResponse(_problem(house, 401, told), 401))
         visit = Visit(house.seen_by(viewer), request, viewer, {})
         try:
+            if "run" in request.path_params:
+                await load_in_slices(functools.partial(visit.house.runs.load, request.path_params["run"]))
             if request.method == "POST":
                 visit.form = await read_form(request, house.secret, viewer)
             return _guarded(await handler(visit))

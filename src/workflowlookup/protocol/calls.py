@@ -132,3 +132,15 @@ def refuse_cursor(call: Call) -> None:
     """Lists that come whole have given no cursor to go on from."""
     if call.optional("cursor", str, "text") is not None:
         raise InvalidParams("cursor is not one that this server gave: the list comes in one page")
+
+
+def run_named_in(request: Request) -> str:
+    """The id of the run that a request is about, whatever its method; empty when it names none."""
+    params = request.params if isinstance(request.params, dict) else {}
+    arguments = params.get("arguments") if request.method == "tools/call" else params
+    named = [arguments.get("runId") if isinstance(arguments, dict) else None, params.get("taskId")]
+    if isinstance(uri := params.get("uri"), str):
+        from workflowlookup.tools.resources import RUN_SCHEME  # noqa: PLC0415 - with the core, when first asked for
+
+        named += [uri.removeprefix(RUN_SCHEME)] if uri.startswith(RUN_SCHEME) else []
+    return next((name for name in named if isinstance(name, str) and name), "")

@@ -23,7 +23,7 @@ from workflowlookup.errors import (
     WorkflowLookupError,
 )
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.calls import Call, enter, name_of, refuse_cursor, without_questions
+from workflowlookup.protocol.calls import Call, enter, name_of, refuse_cursor, run_named_in, without_questions
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
 from workflowlookup.protocol.news import News
 from workflowlookup.protocol.replies import (
@@ -204,6 +204,14 @@ class Connection:
             return PENDING
         self.close()
         return None
+
+    def load(self, message: Message) -> bool:
+        """Whether the run that a message names is folded, as far as there is one; if not, a slice of it is folded."""
+        run_id = run_named_in(message) if isinstance(message, Request) else ""
+        try:
+            return not run_id or self._surface.services.runs.load(run_id)
+        except WorkflowLookupError:  # there is no journal, as the answer will say
+            return True
 
     def settle(self) -> None:
         """Start what goes on behind; called once, after the first reply was sent."""

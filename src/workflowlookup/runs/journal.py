@@ -116,8 +116,8 @@ class Journal(Protocol):
     def workflow_of(self, run_id: str) -> str | None:
         """The id of the workflow that a run is of; None when there is no such run."""
 
-    def read(self, run_id: str, after: int = 0) -> list[Record]:
-        """The records after a sequence, in order."""
+    def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
+        """The records after a sequence, in order; all of them, or the first so many."""
 
     def summaries(self, query: Query) -> list[Summary]:
         """A page of runs, the last started first."""

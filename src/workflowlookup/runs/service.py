@@ -5,6 +5,7 @@ somebody was faster, and the call is decided anew. An answer is given only after
 """
 
 import contextlib
+import functools
 import logging
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -49,6 +50,10 @@ PAGE: Final = 1_000
 """How many runs are read at once where all are wanted."""
 MAX_REFUSALS: Final = 10_000
 """How many runs a process remembers the last refusal of."""
+SLICE: Final = 1_000
+"""How many events are folded before others get their turn: some milliseconds."""
+MAX_LOADING: Final = 16
+"""How many runs may be partly folded at a time."""
 CLOCK_SKEW: Final = 60_000
 """By how many milliseconds the clocks of those who share a journal may differ."""
 
@@ -76,6 +81,8 @@ class Runs:
         self._kept: dict[str, Run] = {}
         self._refusals: dict[str, int] = {}
         """By run: the sequence of the last refusal that this process has answered."""
+        self._loading: dict[str, Run] = {}
+        """Runs of which `load` has folded the beginning."""
         self.listeners: list[Callable[[str, Run | None], None]] = []
         """Hear of each run that is changed here, as it is then; None when it is gone."""
 
@@ -364,6 +371,29 @@ class Runs:
         except (ReadOnly, NoRoom):  # that its time is over cannot be stored
             return self._load(run_id)
 
+    def load(self, run_id: str) -> bool:
+        """Whether `get` will be quick, because little of the run is left to fold; if not, a slice of it is folded now.
+
+        For those who serve several clients on one thread: they answer the others between two slices.
+        """
+        try:
+            mark = self.journal.mark(run_id)
+            part = self._kept.get(run_id) or self._loading.get(run_id)
+            if part is not None and (mark is None or not _is_of(part, mark)):
+                part = None
+            done = part.sequence if part else 0
+            records = self.journal.read(run_id, done, SLICE) if mark and mark.sequence - done > SLICE else []
+            if not records:
+                return True
+            self._loading.pop(run_id, None)
+            part = fold(run_id, records) if part is None else functools.reduce(apply, records, part)
+        except WorkflowLookupError:  # as `get` will say
+            return True
+        self._loading[run_id] = part
+        if len(self._loading) > MAX_LOADING:
+            del self._loading[next(iter(self._loading))]
+        return False
+
     def at(self, run_id: str, sequence: int) -> Run:
         """The run as it was when it rested at a sequence. Raises `RunNotFound`."""
         return self._as_of(self.get(run_id), sequence)
@@ -507,10 +537,10 @@ class Runs:
     def _load(self, run_id: str) -> Run:
         """The run as the journal has it now."""
         mark = self.journal.mark(run_id)
-        kept = self._kept.pop(run_id, None)
+        kept = self._kept.pop(run_id, self._loading.pop(run_id, None))
         if mark is None:
             raise self.not_found(run_id)
-        if kept is None or kept.sequence > mark.sequence or (kept.started, kept.hash) != (mark.started, mark.hash):
+        if kept is None or not _is_of(kept, mark):
             records = self.journal.read(run_id)
             if len(records) < mark.sequence and self.journal.mark(run_id) == mark:
                 told = f"Of the {mark.sequence} events of run '{run_id}' only {len(records)} are left."
@@ -591,6 +621,11 @@ def _as_imported(records: Sequence[Record]) -> list[Record]:
 def _moment(time: int, by: str) -> Moment:
     by = by.replace("\0", "")  # which no text in PostgreSQL may hold
     return Moment(time=time, by=by, nonce=secrets.token_hex(8))
+
+
+def _is_of(run: Run, mark: Mark) -> bool:
+    """Whether a run is the beginning of what the journal has, and not of another run with its id."""
+    return run.sequence <= mark.sequence and (run.started, run.hash) == (mark.started, mark.hash)
 
 
 def _mark(run: Run) -> Mark:

@@ -4,6 +4,7 @@ SQLite and PostgreSQL speak the same SQL as far as it is used here. What differs
 theirs.
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -92,7 +93,7 @@ _CHANGE_STATE: Final = "UPDATE runs SET state = ? WHERE id = ? AND state <> ?"
 _ADD_DOCUMENT: Final = "INSERT INTO documents (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _COPY_DOCUMENT: Final = "INSERT INTO document_copies (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _ADD_EVENT: Final = "INSERT INTO events (run, sequence, time, who, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
-_READ: Final = "SELECT sequence, time, who, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence"
+_READ: Final = "SELECT sequence, time, who, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 _ADD_NAME: Final = "INSERT INTO tool_names (provider, workflow, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 OLD: Final = "SELECT id FROM runs WHERE state IN ({}) AND updated < ?".format(  # noqa: S608 - as above
     ", ".join(f"'{state}'" for state in sorted(OVER))
@@ -219,8 +220,9 @@ class SqlJournal(ABC):
         found = self.query("SELECT workflow_id FROM runs WHERE id = ?", (run_id,))
         return found[0][0] if found else None
 
-    def read(self, run_id: str, after: int = 0) -> list[Record]:
-        return [self._record(run_id, *row) for row in self.query(_READ, (run_id, after))]
+    def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
+        rows = self.query(_READ, (run_id, after, sys.maxsize if limit is None else limit))
+        return [self._record(run_id, *row) for row in rows]
 
     def _record(self, run_id: str, sequence: int, time: int, by: str, body: str) -> Record:
         try:

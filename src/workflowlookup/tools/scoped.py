@@ -259,6 +259,9 @@ class ScopedRuns(Runs):
         self._seen(run_id)
         return self._runs.get(run_id)
 
+    def load(self, run_id: str) -> bool:
+        return not self._sees(self._runs.workflow_of(run_id)) or self._runs.load(run_id)
+
     def at(self, run_id: str, sequence: int) -> Run:
         self._seen(run_id)
         return self._runs.at(run_id, sequence)

@@ -29,6 +29,7 @@ from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import LOOK_SECONDS, Connection
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS, META_VERSION
+from workflowlookup.runs.loading import load_in_slices
 from workflowlookup.runs.sessions import key_of
 from workflowlookup.transport.at_once import may_begin, may_begin_single, write_single, write_stream
 from workflowlookup.transport.bell import Bell
@@ -192,8 +193,9 @@ class Door:
             return
         link = Link(self._connect(access), access)
         self._passing.add(link)
-        scope[POST] = post = Post(link, message)
         try:
+            await load_in_slices(functools.partial(link.connection.load, message))
+            scope[POST] = post = Post(link, message)
             if (
                 isinstance(message, Request)
                 and not self._is_traced
@@ -259,6 +261,8 @@ class Door:
     async def _serve_session(self, session: str, message: Message, access: object, http: Http) -> None:
         scope, receive, send = http
         link = await self._link_of(session, access)
+        if isinstance(link, Link) and await load_in_slices(functools.partial(link.connection.load, message)):
+            link = await self._link_of(session, access)  # which may have ended meanwhile
         if isinstance(link, HttpResponse):
             await link(scope, receive, send)
             return
