@@ -383,9 +383,10 @@ def test_text_that_is_not_utf_8_is_refused(cli: Cli) -> None:
 # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_that_waits_for_a_call_says_what_the_server_calls(cli: Cli, project: Path) -> None:
+def test_a_run_that_waits_for_a_call_says_what_the_server_calls(cli: Cli) -> None:
     call = {"id": "call-it", "title": "Call it", "call": {"server": "nowhere", "tool": "make", "saveAs": "made"}}
-    write(project, document(call, step("last-step"), identifier="with-a-call"))
+    (cli.own / "workflowlookup.toml").write_text('directories = ["workflows"]\n')
+    write(cli.own / "workflows", document(call, step("last-step"), identifier="with-a-call"))
 
     told = cli("run", "with-a-call").stdout
 

@@ -40,7 +40,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     "claude-code": Client(
         title="Claude Code",
         files={"user": "{claude}/.claude.json", "project": ".mcp.json"},
-        afterwards="Start Claude Code anew; /mcp shows the server.",
+        afterwards="Restart Claude Code; /mcp shows the server.",
     ),
     "claude-desktop": Client(
         title="Claude Desktop",
@@ -51,7 +51,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         title="Codex",
         files={"user": "{codex}/config.toml"},
         section="mcp_servers",
-        afterwards="Start Codex anew; /mcp shows the server.",
+        afterwards="Restart Codex; /mcp shows the server.",
     ),
     "cursor": Client(
         title="Cursor",
