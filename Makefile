@@ -38,7 +38,7 @@ oracle: $(VENV)/.installed  ## ask what the reference was asked, in CASES, and c
 conformance: $(VENV)/.dev  ## the official conformance suites and the inspector; needs npm
 	@WORKFLOWLOOKUP_TEST_INSPECTOR=1 $(BIN)/python -m pytest -q tests/conformance
 
-soak: $(VENV)/.dev  ## the long runs: fuzz, crashes, many at once, replicas under load
+soak: $(VENV)/.dev  ## the long runs: fuzz, crashes, many at once, replicas under load, kills of the store
 	@HYPOTHESIS_PROFILE=soak WORKFLOWLOOKUP_TEST_COLD=1 $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution tests/soak
 
 docs: $(VENV)/.installed  ## write the lists in docs/ anew from the code
