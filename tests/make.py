@@ -9,6 +9,17 @@ from workflowlookup.core.building import build
 from workflowlookup.core.events import Record
 from workflowlookup.core.run import Run
 
+FORM = {
+    "type": "object",
+    "properties": {
+        "size": {"type": "string", "enum": ["small", "large"]},
+        "hours": {"type": "integer", "minimum": 1},
+        "urgent": {"type": "boolean"},
+    },
+    "required": ["size"],
+}
+"""What a person may be asked to fill in: `answers` of a step."""
+
 
 def step(identifier: str = "first-step", **fields: Any) -> dict[str, Any]:
     return {"id": identifier, "title": f"Title {identifier}", "prompt": f"Do {identifier}.", **fields}

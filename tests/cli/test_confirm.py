@@ -7,18 +7,8 @@ from pathlib import Path
 import pytest
 from commands import Cli
 
-from make import document, step, write
+from make import FORM, document, step, write
 from workflowlookup.settings import command_line, read_settings
-
-FORM = {
-    "type": "object",
-    "properties": {
-        "size": {"type": "string", "enum": ["small", "large"]},
-        "hours": {"type": "integer", "minimum": 1},
-        "urgent": {"type": "boolean"},
-    },
-    "required": ["size"],
-}
 
 
 @pytest.fixture(autouse=True)

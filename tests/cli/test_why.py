@@ -180,3 +180,15 @@ def test_the_iterations_of_a_run_are_told_apart_by_what_became_of_them(cli: Cli,
         ("work@8", "waits", 1, ""),
         ("work@9", "would run", 1, ""),
     ]
+
+
+def test_a_person_who_was_asked_by_a_condition_is_told_with_its_values_old_and_new(cli: Cli, project: Path) -> None:
+    asks = {"var": "risk", "equals": "high"}
+    write(project, document(step("deploy", requireConfirmation=asks), step("then"), identifier="risky-flow"))
+    started = cli("run", "risky-flow", "--context", "risk=high", "--json")
+    run_id = json.loads(started.stdout)["runId"]
+    cli("run", "--resume", run_id, "--context", "risk=low", "--json", stdin=b"Deployed.")
+
+    told = " ".join(cli("why", run_id).stdout.split())
+
+    assert 'risk was "high" when the step was handed out, and is "low" with its output' in told

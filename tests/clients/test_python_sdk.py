@@ -209,3 +209,28 @@ def test_a_client_that_is_killed_with_questions_open_leaves_the_runs_waiting(mod
     places = places_after_a_kill(tmp_path, [sys.executable, "-c", script])
 
     assert places == [("waiting", "confirmation")] * 2
+
+
+def test_after_the_form_was_closed_twice_the_agent_is_told_to_stop(mode: str, tmp_path: Path) -> None:
+    asked: list[object] = []
+
+    async def close_form(_: object, params: BaseModel) -> ElicitResult:
+        asked.append(params)
+        return ElicitResult(action="cancel")
+
+    async def close_twice() -> list[str]:
+        parameters = server(tmp_path, settle(tmp_path))
+        async with (
+            asyncio.timeout(TIMEOUT),
+            Client(parameters, mode=mode, read_timeout_seconds=TIMEOUT, elicitation_callback=close_form) as client,
+        ):
+            run = (await client.call_tool("workflow_start", {"workflowId": WORKFLOW})).structured_content
+            there = {"runId": run["runId"], "stepId": "one"}
+            calls = [{**there, "output": "done"}, {**there, "confirmed": True}]
+            return [(await client.call_tool("workflow_submit", call)).structured_content["next"] for call in calls]
+
+    first, second = asyncio.run(close_twice())
+
+    assert len(asked) == 2
+    assert first.startswith("The person has not answered. To show them the form again")
+    assert "Stop here and do not ask again by yourself. Tell the user" in second

@@ -26,7 +26,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     runs = services.runs
     before = runs.get(find_run(runs, options.run))
     refuse_unless_asked(before)
-    word = ask_for_word(before, shows=True, denies=options.deny, note=options.note)
+    everything = command_line(settings, "run", "show", before.id)
+    word = ask_for_word(before, shows=everything, denies=options.deny, note=options.note)
     after = before if word is None else word.tell(runs, before, by=person())
     if options.json:
         write_json(plain(answer(services, after, NOBODY)))

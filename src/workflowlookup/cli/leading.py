@@ -118,7 +118,7 @@ class Leading:
                 write()
                 write_verdict(run)
         else:
-            write_question(run)
+            write_question(run, command_line(self._settings, "run", "show", run.id))
         self._is_resumed = False
 
     def _take_output(self, run: Run) -> Run | None:

@@ -136,8 +136,8 @@ def write_verdict(run: Run) -> None:
                 write(("  - ", "red"), problem, hang=4)
 
 
-def write_question(run: Run) -> None:
-    """What a person is asked to agree to, with the output that it is about."""
+def write_question(run: Run, command: str) -> None:
+    """What a person is asked to agree to, with the output that it is about; `command` shows all of a long one."""
     asked = question_of(run)
     write_heading(f"{asked.text} If not, {asked.if_not}.")
     _, earlier = run.answers.get(run.current, (0, None))
@@ -149,7 +149,7 @@ def write_question(run: Run) -> None:
     write_quoted(asked.subject[:MAX_SHOWN])
     if len(asked.subject) > MAX_SHOWN:
         rest = len(asked.subject) - MAX_SHOWN
-        write((f"  … {rest:,} more characters: `workflowlookup run show {run.id}` has them.", "dim"))
+        write((f"  … {rest:,} more characters: `{command}` has them.", "dim"))
 
 
 def write_end(run: Run) -> None:

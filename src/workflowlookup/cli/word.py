@@ -43,15 +43,16 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
         return runs.deny(run.id, run.current, how="terminal", question=run.question_id, note=self.note, by=by)
 
 
-def ask_for_word(run: Run, *, shows: bool = False, denies: bool = False, note: str = "") -> Word | None:
+def ask_for_word(run: Run, *, shows: str = "", denies: bool = False, note: str = "") -> Word | None:
     """What the person at the terminal says; None when they leave it open.
 
-    `shows` writes the question to the terminal first; with `denies` they are asked whether it is a no.
+    With `shows`, a command that shows all of a long output, the question is written to the terminal first; with
+    `denies` they are asked whether it is a no.
     Raises `SecurityError` without a terminal, or when an agent runs this.
     """
     with person_terminal(PURPOSE) as terminal:
         if shows:
-            _show(terminal, run)
+            _show(terminal, run, shows)
         if denies:
             return Word(agrees=False, note=note) if terminal.agrees("Do you say no to this?") else None
         while True:
@@ -71,12 +72,12 @@ def _denied(terminal: Terminal, note: str) -> Word:
         return Word(agrees=False, was_interrupted=True)
 
 
-def _show(terminal: Terminal, run: Run) -> None:
+def _show(terminal: Terminal, run: Run, command: str) -> None:
     asked = question_of(run)
     terminal.show(f"{asked.text} If not, {asked.if_not}.\n\n{asked.about}:")
     terminal.quote(asked.subject[:MAX_SHOWN])
     if len(asked.subject) > MAX_SHOWN:
-        terminal.show(f"… {len(asked.subject) - MAX_SHOWN:,} more characters: `workflowlookup run show {run.id}`")
+        terminal.show(f"… {len(asked.subject) - MAX_SHOWN:,} more characters: `{command}` has them.")
     terminal.show()
 
 

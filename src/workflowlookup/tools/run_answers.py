@@ -82,9 +82,9 @@ def answer_with_result(services: Services, run: Run, caller: Caller) -> dict[str
 
 def _confirmation(run: Run) -> dict[str, Json]:
     """What the run waits for a person to say."""
-    told: dict[str, Json] = {"stepId": run.current, "title": title_of(run), "question": question(run)}
+    asked: dict[str, Json] = {"stepId": run.current, "title": title_of(run), "question": question(run)}
     fields = {field.name: field.schema for field in fields_of(run)}
-    return {**told, **({"answers": fields} if fields else {})}
+    return {**asked, **({"answers": fields} if fields else {})}
 
 
 def _at_work(services: Services, run: Run) -> dict[str, Json]:
@@ -174,7 +174,8 @@ def _next_for_confirmation(services: Services, run: Run, caller: Caller) -> str:
                 f"The person has closed the question {run.dismissals} times without an answer. Stop here and do not "
                 f"ask again by yourself. {_tell_user(services, run)} When they want to see the form again, {again}."
             )
-        return f"The person has not answered. To show them the form again, {again}. {_or_terminal(services, run)}"
+        form = "the form again" if run.dismissals else "a form"
+        return f"The person has not answered. To show them {form}, {again}. {_or_terminal(services, run)}"
     if run.who_confirms(services.confirmation) == "person":
         return f"{only_a_person(services, run)} When they have, {status}."
     fields = ", ".join(field.name for field in fields_of(run))

@@ -1,0 +1,88 @@
+"""What a run asks a person on its page: before a step, with fields to fill in, and of whom."""
+
+import re
+
+import pytest
+from sites import token
+
+from make import FORM, document, step
+from workflowlookup.core.building import build
+
+BEFORE = {"when": "before", "question": "May <b>{{what}}</b> be deployed?", "answers": FORM}
+
+
+def begun(site, *steps, **context):
+    return site.runs.start(build(document(*steps)), {}, context)
+
+
+def form(page, **fields):
+    hidden = dict(re.findall(r'<input type="hidden" name="(step|question)" value="([^"]*)"', page))
+    return {"token": token(page), **hidden, **fields}
+
+
+def test_a_question_before_a_step_shows_what_is_to_be_done_and_asks_for_values(empty, visit):
+    run = begun(empty, step("deploy", prompt="Deploy <i>{{what}}</i>.", requireConfirmation=BEFORE), what="v2")
+
+    page = visit(empty).get(f"/runs/{run.id}").text
+
+    assert "May it be done?" in page
+    assert "May &lt;b&gt;v2&lt;/b&gt; be deployed?" in page
+    assert "If you deny, the run fails." in page
+    assert "Deploy &lt;i&gt;v2&lt;/i&gt;." in page
+    assert re.findall(r'name="(answer\.\w+)"', page) == ["answer.size", "answer.hours", "answer.urgent"]
+
+
+def test_values_enter_the_context_and_the_step_is_handed_out(empty, visit):
+    run = begun(empty, step("deploy", requireConfirmation=BEFORE))
+    client = visit(empty)
+    filled = {"answer.size": "large", "answer.hours": "3", "answer.urgent": "no"}
+
+    answer = client.post(f"/runs/{run.id}/confirm", data=form(client.get(f"/runs/{run.id}").text, **filled))
+
+    assert answer.status_code == 303
+    moved = empty.runs.get(run.id)
+    assert (moved.waiting_for, moved.current) == ("output", "deploy")
+    assert dict(moved.context) == {"size": "large", "hours": 3, "urgent": False}
+    assert moved.answers["deploy"][1].how == "console"
+
+
+@pytest.mark.parametrize("filled", [{}, {"answer.size": "huge"}, {"answer.size": "small", "answer.hours": "many"}])
+def test_values_that_do_not_fit_are_refused(empty, visit, filled):
+    run = begun(empty, step("deploy", requireConfirmation=BEFORE))
+    client = visit(empty)
+
+    answer = client.post(f"/runs/{run.id}/confirm", data=form(client.get(f"/runs/{run.id}").text, **filled))
+
+    assert (answer.status_code, "do not fit what is asked for" in answer.text) == (422, True)
+    assert empty.runs.get(run.id).waiting_for == "confirmation"
+
+
+def test_a_page_that_was_opened_before_a_form_was_closed_still_counts(empty, visit):
+    run = begun(empty, step("deploy", requireConfirmation={"when": "before"}))
+    client = visit(empty)
+    page = client.get(f"/runs/{run.id}").text
+    empty.runs.dismiss(run.id, "deploy", question=run.question_id)
+
+    assert client.post(f"/runs/{run.id}/confirm", data=form(page)).status_code == 303
+    assert empty.runs.get(run.id).waiting_for == "output"
+
+
+def test_an_answer_without_the_question_that_was_shown_is_refused(empty, visit):
+    run = begun(empty, step("deploy", requireConfirmation={"when": "before"}))
+    client = visit(empty)
+    fields = form(client.get(f"/runs/{run.id}").text)
+    del fields["question"]
+
+    assert client.post(f"/runs/{run.id}/confirm", data=fields).status_code == 400
+    assert empty.runs.get(run.id).waiting_for == "confirmation"
+
+
+def test_the_values_that_decided_are_on_the_page_old_and_new(empty, visit):
+    asks = {"var": "risk", "equals": "high"}
+    run = begun(empty, step("deploy", requireConfirmation=asks), step("then"), risk="high")
+    empty.runs.submit(run.id, "deploy", "done", {"risk": "low"})
+
+    page = visit(empty).get(f"/runs/{run.id}").text
+
+    decided = "risk was &#34;high&#34; when the step was handed out, and is &#34;low&#34; with its output"
+    assert page.count(decided) >= 2, "in the story, and in the reasons"
