@@ -28,10 +28,29 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
         What the account keeps in its own directories does not, even where the home directory is the project.
         """
-        if not touches(path, self.root):
+        if self._is_around_home and any(is_inside(path, own) for own in self._own_directories()):
             return False
-        is_around_home = bool(self.home) and is_inside(self.home, self.root)
-        return not (is_around_home and any(is_inside(path, own) for own in self._own_directories()))
+        return any(self._has(place) for place in _links_and_end(path))
+
+    def contains(self, path: str) -> bool:
+        """Whether what a path leads to lies in the project."""
+        *_, end = _links_and_end(path)
+        return self._has(end)
+
+    def _has(self, place: str) -> bool:
+        """Whether a place is in the project. The home directory, or one above it, is no project as a whole: in it only
+        what lies right there, and whatever is in a repository further down.
+        """
+        if not _is_below(place, self.root):
+            return False
+        if not self._is_around_home:
+            return True
+        parent, library = os.path.dirname(place), os.path.join(self.root, f".{APPLICATION}")
+        return parent == self.root or _is_below(place, library) or _has_mark(parent, self.home)
+
+    @property
+    def _is_around_home(self) -> bool:
+        return bool(self.home) and _is_below(self.home, self.root)
 
     def _own_directories(self) -> tuple[str, ...]:
         return os.path.join(self.home, ".config", APPLICATION), os.path.join(self.home, f".{APPLICATION}")
@@ -59,6 +78,16 @@ def find_root(directory: str, home: str) -> str:
         if os.path.exists(git) or os.path.isdir(os.path.join(place, f".{APPLICATION}")):
             root = place
     return root
+
+
+def _has_mark(directory: str, home: str) -> bool:
+    """Whether a directory is in a repository, below the home directory or beside it."""
+    for place in _upwards(directory):
+        if _is_below(home, place):
+            return False
+        if any(os.path.exists(os.path.join(place, mark)) for mark in (".git", f".{APPLICATION}")):
+            return True
+    return False
 
 
 def touches(path: str, root: str) -> bool:

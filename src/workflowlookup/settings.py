@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from workflowlookup.repository import Project, configuration_directory, find_project, is_inside
+from workflowlookup.repository import Project, configuration_directory, find_project
 
 if TYPE_CHECKING:
     from workflowlookup.providers.config import Plan, ProviderConfig, ServerConfig
@@ -198,7 +198,7 @@ TO_INCLUDE_MORE: Final = Rule(
 TO_EXCLUDE_LESS: Final = Rule("exclude more", lambda held, wanted, _: not set(held) <= set(wanted))
 TO_LEAVE_THE_PROJECT: Final = Rule(
     "name directories of the project",
-    lambda _, wanted, project: not all(is_inside(path, project.root) for path in wanted),
+    lambda _, wanted, project: not all(project.contains(path) for path in wanted),
 )
 
 

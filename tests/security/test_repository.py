@@ -47,9 +47,24 @@ def test_a_project_that_is_the_home_directory_does_not_bring_the_accounts_own_fi
     here = project(tmp_path, home=str(tmp_path))
 
     assert here.brings(str(tmp_path / "workflowlookup.toml"))
-    assert here.brings(str(tmp_path / ".config" / "other" / "workflowlookup.toml"))
     assert not here.brings(str(tmp_path / ".config" / "workflowlookup" / "workflowlookup.toml"))
     assert not here.brings(str(tmp_path / ".workflowlookup" / "workflows" / "mine.json"))
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_a_server_that_is_started_in_the_home_directory_or_above_it_takes_the_users_files_for_theirs(
+    clone: Path, tmp_path: Path, above: bool
+) -> None:
+    """As desktop clients do. What lies right there, and what is in a repository further down, is not."""
+    (tmp_path / "team").mkdir()
+    here = project(tmp_path.parent if above else tmp_path, home=str(tmp_path))
+
+    assert not here.brings(str(tmp_path / "team" / "mine.toml"))
+    assert here.brings(f"{here.root}/workflowlookup.toml")
+    assert here.brings(f"{here.root}/.workflowlookup/workflows/x.json") is above  # else the account's own library
+    assert here.brings(str(clone / "sub" / "evil.toml"))
+    assert not here.contains(str(tmp_path / "team" / "flows"))
+    assert here.contains(str(clone / "flows"))
 
 
 def test_a_home_that_the_environment_points_into_the_project_is_not_the_accounts(clone: Path) -> None:
