@@ -334,6 +334,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="How often providers are asked what workflows they have; 0: at the start and on demand only.",
     ),
     Setting(
+        name="discovery_wait_seconds",
+        default=0.3,
+        parse=seconds(0, 60),
+        needs_trust=ALWAYS,
+        help="How long the first list of tools waits for providers whose workflows are not remembered.",
+    ),
+    Setting(
         name="timeout_seconds",
         default=300.0,
         parse=seconds(1, 86_400),
@@ -470,6 +477,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     exclude: tuple[str, ...]
     tools_budget_bytes: int
     refresh_seconds: float
+    discovery_wait_seconds: float
     timeout_seconds: float
     max_concurrent: int
     drain_seconds: float
@@ -515,6 +523,7 @@ def plan_of(settings: Settings) -> "Plan":
         providers=settings.providers,
         budget_bytes=settings.tools_budget_bytes,
         refresh_seconds=settings.refresh_seconds,
+        discovery_wait_seconds=settings.discovery_wait_seconds,
         timeout_seconds=settings.timeout_seconds,
         max_concurrent=settings.max_concurrent,
     )

@@ -317,13 +317,34 @@ def test_it_can_be_opened_by_many_at_the_same_moment(store):
 
 def test_names_of_tools_are_kept_and_the_first_to_take_one_has_it(store):
     journal, other = store.open(), store.open()
-    journal.keep_tool_names({("p", "1"): "report", ("p", "2"): "report_2"}, [])
+    journal.keep_tool_names({("p", "1"): "report", ("p", "2"): "report_2"}, [], 1_000)
 
-    other.keep_tool_names({("q", "9"): "report", ("p", "1"): "another", ("q", "8"): "free"}, [])
+    other.keep_tool_names({("q", "9"): "report", ("p", "1"): "another", ("q", "8"): "free"}, [], 2_000)
     assert journal.tool_names() == {("p", "1"): "report", ("p", "2"): "report_2", ("q", "8"): "free"}
 
-    other.keep_tool_names({("q", "9"): "report"}, [("p", "1")])
+    other.keep_tool_names({("q", "9"): "report"}, [("p", "1")], 3_000)
     assert journal.tool_names() == {("q", "9"): "report", ("p", "2"): "report_2", ("q", "8"): "free"}
+
+
+def test_a_freed_name_is_known_with_its_time_and_who_had_it(store):
+    journal, other = store.open(), store.open()
+    journal.keep_tool_names({("p", "1"): "report", ("p", "2"): "other"}, [], 1_000)
+    journal.keep_tool_names({}, [("p", "1"), ("p", "7")], 3_000)
+
+    assert other.freed_names(3_000) == {"report": ("p", "1")}
+    assert other.freed_names(3_001) == {}
+
+    journal.keep_tool_names({("p", "1"): "report"}, [], 4_000)
+    journal.keep_tool_names({}, [("p", "1")], 5_000)
+    assert other.freed_names(4_000) == {"report": ("p", "1")}
+
+
+def test_what_a_provider_listed_is_remembered(store):
+    journal, other = store.open(), store.open()
+    journal.remember("p", "settings", "[]")
+    journal.remember("p", "others", '["ä"]')
+
+    assert other.remembered() == {"p": ("others", '["ä"]')}
 
 
 def test_records_are_the_same_in_both(database, tmp_path):

@@ -9,6 +9,7 @@ DYNAMIC_CLAUSES: Final[tuple[Clause, ...]] = (
         "002",
         "1 Discovery",
         ("1.1/query-at-start", "a server that starts asks for the list of workflows"),
+        ("1.1/remembered", "what a provider had is in the first list of the next server, marked until it is confirmed"),
         ("1.2/register", "each workflow that was found becomes a tool"),
         ("1.3/remove", "the tool of a workflow that is gone is gone"),
         ("1.4/list-unavailable", "when nobody answers with a list, that is logged and the static tools work"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from make import document, settings_file, write
-from spec.stage import DEPLOY, Stage, refusal, staged, state
+from spec.stage import DEPLOY, Listener, Stage, refusal, staged, state
 from upstream.upstreams import ONE, McpUpstream
 
 ANY_OBJECT = {"type": "object", "properties": {}, "additionalProperties": True}
@@ -114,6 +114,93 @@ def test_what_was_known_stays_listed_while_its_provider_is_away_and_says_so_when
     told = refusal(server.end(server.begin_call(DEPLOY, {"service": "api"})))
     assert told["code"] == -32009
     assert told["data"]["provider"] == "svc"
+
+
+# ── the first list ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def mark(server: Listener) -> object:
+    return server.tools()[DEPLOY]["_meta"]["workflowlookup/workflow"].get("remembered")
+
+
+@pytest.mark.spec("002/1.1/remembered", "002/2.1/tools-list")
+@pytest.mark.parametrize("kind", ["http", "mcp"])
+def test_what_a_provider_had_is_in_the_first_list_and_a_call_of_it_waits_for_the_provider(
+    stage: Stage, kind: str
+) -> None:
+    upstream = stage.upstream(kind)
+    stage.settle(upstream)
+    first = stage.serve()
+    first.tools_when(DEPLOY)
+    first.leave()
+    upstream.freeze()
+    server = stage.serve()
+
+    assert mark(server) is True
+    call = server.begin_call(DEPLOY, {"service": "api"})
+    assert server.tools()  # others are answered meanwhile
+    upstream.thaw()
+
+    assert state(server.end(call))["state"] == "completed"
+    assert mark(server) is None
+
+
+@pytest.mark.spec("002/1.1/remembered")
+def test_what_is_remembered_counts_only_for_the_settings_that_it_was_listed_under(stage: Stage) -> None:
+    upstream = stage.upstream("http")
+    stage.settle(upstream)
+    first = stage.serve()
+    first.tools_when(DEPLOY)
+    first.leave()
+    upstream.stop()
+
+    stage.settle(upstream, options={"list": "GET /others"})
+
+    assert DEPLOY not in stage.serve().tools()
+
+
+@pytest.mark.spec("002/1.1/remembered", "002/5.4/retry")
+def test_a_remembered_tool_whose_provider_does_not_come_is_refused_with_the_cause(stage: Stage) -> None:
+    upstream = stage.upstream("http")
+    stage.settle(upstream)
+    first = stage.serve()
+    first.tools_when(DEPLOY)
+    first.leave()
+    upstream.stop()
+    server = stage.serve()
+
+    told = refusal(server.end(server.begin_call(DEPLOY, {"service": "api"})))
+
+    assert told["code"] == -32009
+    assert "cannot be reached" in told["data"]["cause"]
+
+
+@pytest.mark.spec("002/1.1/query-at-start", "002/2.1/tools-list")
+def test_without_memory_the_first_list_waits_as_long_as_the_settings_say(stage: Stage) -> None:
+    upstream = stage.upstream("http")
+    stage.settle(upstream, discovery_wait_seconds=60)
+
+    assert DEPLOY in stage.serve().tools()
+
+
+@pytest.mark.spec("002/6.4/same-name")
+def test_a_freed_name_is_not_given_to_another_workflow_and_its_own_gets_it_back(stage: Stage) -> None:
+    upstream = stage.upstream("http")
+    stage.settle(upstream)
+    server = stage.serve()
+    server.tools_when(DEPLOY)
+    upstream.control(workflows=[ONE | {"id": "other"}])
+    server.end(server.begin_call("workflow_refresh"))
+    names = set(server.tools())
+    server.leave()
+
+    upstream.control(workflows=[ONE | {"id": "other"}, ONE])
+    again = stage.serve()
+
+    assert f"{DEPLOY}_other" in names
+    assert DEPLOY not in names
+    about = again.tools_when(DEPLOY)[DEPLOY]["_meta"]["workflowlookup/workflow"]
+    assert about["id"] == "deploy"
 
 
 # ── metadata ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,8 @@ Nothing here waits, and nothing heavy is loaded until there is work.
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.errors import StorageError
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 WARM_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 10.0
 """How long laying work down may take; as a rule it takes a tenth of a second."""
+_SHORT_WHILE: Final = 0.01
 NOTHING_YET: "Final[Mapping[str, Discovered]]" = {}
 
 
@@ -70,6 +72,16 @@ class Execution:
     def discovered(self) -> "Mapping[str, Discovered]":
         """What the providers have, by name; the same object for as long as nothing of it changed."""
         return self._services.discovered() if self._services is not None else NOTHING_YET
+
+    def await_discovered(self, names: Collection[str], seconds: float) -> None:
+        """Wait until each of these providers has answered or failed, at most so long."""
+        self.recover()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = self.discovered()
+            if all(name in found and found[name].at for name in names):
+                return
+            time.sleep(_SHORT_WHILE)
 
     def follow(self, run: "Run") -> None:
         """A run has changed: what it needs the server for now is done."""

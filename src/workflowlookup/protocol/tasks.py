@@ -20,6 +20,7 @@ from workflowlookup.errors import (
     MethodNotFound,
     MissingClientCapability,
     RunNotFound,
+    RunStateError,
     WorkflowLookupError,
 )
 from workflowlookup.protocol import jsonrpc
@@ -276,6 +277,8 @@ def _message(run: Run) -> str:
 
 def _run_in(result: Result | Later) -> str:
     """The run that a tool's answer is about."""
+    if isinstance(result, Later) and not result.run_id:
+        raise RunStateError("Its provider has not answered yet. Try again in a moment, or call it without task.")
     if isinstance(result, Later):
         return result.run_id
     told: Mapping[str, Json] = msgspec.json.decode(result) if isinstance(result, msgspec.Raw) else result

@@ -75,6 +75,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     budget_bytes: int = 200_000
     """How long `tools/list` may become before the workflow tools fold into workflow_search and workflow_start."""
     refresh_seconds: float = 300.0
+    discovery_wait_seconds: float = 0.3
+    """How long the first list of tools waits for providers whose workflows are not remembered."""
     timeout_seconds: float = 300.0
     """For runs that go by themselves, unless the workflow or the call says otherwise."""
     max_concurrent: int = 10

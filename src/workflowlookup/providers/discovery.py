@@ -32,6 +32,8 @@ class Discovered(msgspec.Struct, frozen=True, kw_only=True):
     definitions: tuple[Definition, ...] = ()
     is_listed: bool = False
     """Whether it has ever answered."""
+    is_remembered: bool = False
+    """Whether it has not answered yet, and the definitions are those of another time."""
     is_away: bool = False
     cause: str = ""
     """Why it is away, as a sentence without its end."""

@@ -140,8 +140,19 @@ class Journal(Protocol):
     def tool_names(self) -> dict[tuple[str, str], str]:
         """By provider and workflow: the name of the tool that stands for it."""
 
-    def keep_tool_names(self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]]) -> None:
-        """Keep these names and forget those; where somebody was faster, what is kept already stays."""
+    def keep_tool_names(
+        self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]], at: int
+    ) -> None:
+        """Keep these names, and free those at this time; where somebody was faster, what is kept already stays."""
+
+    def freed_names(self, since: int) -> dict[str, tuple[str, str]]:
+        """The names that were freed since a time, each with the provider and the workflow that had it last."""
+
+    def remembered(self) -> dict[str, tuple[str, str]]:
+        """By provider: its settings and its workflows, as `remember` was given them."""
+
+    def remember(self, provider: str, settings: str, body: str) -> None:
+        """Keep what a provider has listed, in place of what was kept of it before."""
 
     def heads(self, since: int) -> dict[str, int]:
         """The last sequence of each run that was updated at or after a time."""

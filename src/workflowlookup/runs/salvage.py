@@ -70,8 +70,12 @@ SHAPES: Final[Mapping[str, Shape]] = {
 }
 """The tables whose rows are saved, with their columns in the order in which they are stored."""
 
-NOT_SAVED: Final = frozenset({"document_copies", "levels", "news", "sessions", "session_addresses"})
-"""Tables that are made from others, that every new journal fills by itself, or that are used in PostgreSQL only."""
+NOT_SAVED: Final = frozenset(
+    {"document_copies", "freed_names", "levels", "news", "remembered", "sessions", "session_addresses"}
+)
+"""Tables that are made from others, that every new journal fills by itself, that are used in PostgreSQL only, or that
+can be done without.
+"""
 
 _ADD: Final = {
     table: f"INSERT INTO {table} ({', '.join(shape.columns)}) VALUES ({', '.join('?' * len(shape.columns))}) "  # noqa: S608 - our own names

@@ -66,6 +66,12 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE TABLE document_copies (hash TEXT PRIMARY KEY, document TEXT NOT NULL);
     INSERT INTO document_copies SELECT hash, document FROM documents;
     """,
+    """
+    CREATE TABLE freed_names (
+        name TEXT PRIMARY KEY, provider TEXT NOT NULL, workflow TEXT NOT NULL, freed BIGINT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE remembered (provider TEXT PRIMARY KEY, settings TEXT NOT NULL, body TEXT NOT NULL);
+    """,
 )
 """How the tables came to be: each entry leads from one version to the next. Entries are added, never changed.
 
@@ -95,6 +101,12 @@ _COPY_DOCUMENT: Final = "INSERT INTO document_copies (hash, document) VALUES (?,
 _ADD_EVENT: Final = "INSERT INTO events (run, sequence, time, who, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
 _READ: Final = "SELECT sequence, time, who, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 _ADD_NAME: Final = "INSERT INTO tool_names (provider, workflow, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_IS_NAME: Final = "SELECT name FROM tool_names WHERE provider = ? AND workflow = ?"
+_FORGET_FREED: Final = f"DELETE FROM freed_names WHERE name IN ({_IS_NAME})"  # noqa: S608 - as above
+_FREE_NAME: Final = """
+    INSERT INTO freed_names (name, provider, workflow, freed)
+    SELECT name, provider, workflow, ? FROM tool_names WHERE provider = ? AND workflow = ?
+"""
 OLD: Final = "SELECT id FROM runs WHERE state IN ({}) AND updated < ?".format(  # noqa: S608 - as above
     ", ".join(f"'{state}'" for state in sorted(OVER))
 )
@@ -277,10 +289,29 @@ class SqlJournal(ABC):
         rows = self.query("SELECT provider, workflow, name FROM tool_names")
         return {(provider, workflow): name for provider, workflow, name in rows}
 
-    def keep_tool_names(self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]]) -> None:
+    def freed_names(self, since: int) -> dict[str, tuple[str, str]]:
+        rows = self.query("SELECT name, provider, workflow FROM freed_names WHERE freed >= ?", (since,))
+        return {name: (provider, workflow) for name, provider, workflow in rows}
+
+    def keep_tool_names(
+        self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]], at: int
+    ) -> None:
+        keys = list(removed)
         with self.writing() as transaction:
-            transaction.executemany("DELETE FROM tool_names WHERE provider = ? AND workflow = ?", list(removed))
+            transaction.executemany(_FORGET_FREED, keys)
+            transaction.executemany(_FREE_NAME, [(at, *key) for key in keys])
+            transaction.executemany("DELETE FROM tool_names WHERE provider = ? AND workflow = ?", keys)
             transaction.executemany(_ADD_NAME, [(*key, name) for key, name in added.items()])
+
+    def remembered(self) -> dict[str, tuple[str, str]]:
+        rows = self.query("SELECT provider, settings, body FROM remembered")
+        return {provider: (settings, body) for provider, settings, body in rows}
+
+    def remember(self, provider: str, settings: str, body: str) -> None:
+        self.write(
+            ("DELETE FROM remembered WHERE provider = ?", (provider,)),
+            ("INSERT INTO remembered (provider, settings, body) VALUES (?, ?, ?)", (provider, settings, body)),
+        )
 
     def heads(self, since: int) -> dict[str, int]:
         return dict(self.query("SELECT id, sequence FROM runs WHERE updated >= ?", (since,)))

@@ -5,12 +5,14 @@ nor a setting has changed. The work behind a call is a run like any other.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from workflowlookup.core.model import Workflow
+from workflowlookup.core.model import PromptStep, Workflow, WorkflowCall
+from workflowlookup.core.progress import Progress
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import LIBRARY, Plan
@@ -19,6 +21,7 @@ from workflowlookup.providers.filters import Sieve
 from workflowlookup.tools import workflow_refresh, workflow_search
 from workflowlookup.tools.kept_names import KeptNames
 from workflowlookup.tools.registry import Ask, Caller, Handler, Later, Registry, Result, Services, Tool
+from workflowlookup.tools.remembered import Remembered
 from workflowlookup.tools.tool_names import Key
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PROVIDER_SECONDS: Final = 10.0
+"""How long the call of a remembered tool waits for its provider."""
 META: Final = "workflowlookup/workflow"
 _NONE: "Final[Mapping[str, Discovered]]" = {}
 OUTPUT_SCHEMA: Final[Mapping[str, Json]] = {
@@ -80,6 +85,11 @@ class DynamicTools:
         self._registry: Registry | None = None
         self._seen: tuple[object, ...] = ()
         """What the tools were last made from."""
+        self._has_waited = False
+        self._remembered = Remembered(lambda: services.runs.journal)
+        self._merged: Mapping[str, Discovered] = {}
+        self._merged_from: tuple[object, object] | None = None
+        """What is known of the providers with what is remembered, and what that was made from."""
         self._names = KeptNames(lambda: services.runs.journal, tell_named)
         self._read: dict[str, tuple[Loaded, Definition]] = {}
         """By workflow of the library: its definition, and the file that says so."""
@@ -104,14 +114,42 @@ class DynamicTools:
         """What is known of the providers; the same object for as long as nothing of it changed."""
         if not self.plan.providers:
             return _NONE
-        ask = self._discovered or self._services.execution.discovered
-        return ask()
+        if self._discovered is not None:
+            return self._discovered()
+        found = self._services.execution.discovered()
+        if self._merged_from is None or self._merged_from[0] is not found or self._merged_from[1] is not self.plan:
+            self._merged = self._with_remembered(found)
+            self._merged_from = (found, self.plan)
+            self._remembered.keep(self.plan, found)
+        return self._merged
+
+    def _with_remembered(self, found: Mapping[str, "Discovered"]) -> Mapping[str, "Discovered"]:
+        """What is known of the providers, and of those that have not answered yet what they had before."""
+        from workflowlookup.providers.discovery import Discovered  # noqa: PLC0415 - where there are providers
+
+        before = {
+            name: msgspec.structs.replace(found.get(name) or Discovered(), definitions=definitions, is_remembered=True)
+            for name, definitions in self._remembered.definitions(self.plan).items()
+            if name not in found or not found[name].is_listed
+        }
+        return {**found, **before}
+
+    def _await_first(self) -> None:
+        """Before the first list: give providers a moment of which nothing is remembered."""
+        self._has_waited = True
+        plan = self.plan
+        if self._discovered is None and plan.is_on and plan.discovery_wait_seconds:
+            known = self.discovered()
+            if new := [name for name in plan.providers if name not in known or not known[name].is_remembered]:
+                self._services.execution.await_discovered(new, plan.discovery_wait_seconds)
 
     def refresh_if_changed(self) -> bool:
         """Bring the registry up to date; whether what `tools/list` says has changed."""
         if self._registry is None:
             return False
         self._look_at_settings()
+        if not self._has_waited and self.plan.providers:
+            self._await_first()
         plan, discovered = self.plan, self.discovered()
         library = self._services.catalog.snapshot() if plan.is_on else None
         seen = (plan, discovered, library)
@@ -137,7 +175,10 @@ class DynamicTools:
         """How many seconds a run may take when nobody says: the setting, for what goes by itself."""
         if workflow.deadline_seconds is not None or not workflow.goes_by_itself:
             return None
-        return self.plan.timeout_seconds
+        calls = (step.call for step in workflow.steps.values() if isinstance(step, PromptStep))
+        providers = {call.provider for call in calls if isinstance(call, WorkflowCall)} & self.plan.providers.keys()
+        own = (self.plan.providers[name].options.get("timeout_seconds") for name in providers)
+        return max((seconds for seconds in own if seconds), default=self.plan.timeout_seconds)
 
     def abilities(self, provider: str) -> frozenset[str] | None:
         """Which of "start", "status" and "cancel" a provider can; None when it is not known."""
@@ -186,6 +227,8 @@ class DynamicTools:
         }
         if definition.metadata:
             about["metadata"] = definition.metadata
+        if self._is_remembered(definition):
+            about["remembered"] = True  # until its provider has listed it again
         tool = Tool(
             name=name,
             title=definition.name,
@@ -228,7 +271,7 @@ class DynamicTools:
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _handler(self, definition: Definition) -> Handler:
-        def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
+        def make_run(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
             from workflowlookup.tools.awaiting import await_run  # noqa: PLC0415 - with the first run
             from workflowlookup.tools.run_answers import answer_with_result  # noqa: PLC0415
             from workflowlookup.tools.trusting import start_trusted  # noqa: PLC0415
@@ -244,15 +287,48 @@ class DynamicTools:
                 return run
             return await_run(services, run, caller, lambda run: answer_with_result(services, run, caller))
 
+        def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
+            if not self._is_remembered(definition):
+                return make_run(services, arguments, caller)
+
+            def make_listed() -> Result | Ask | Later:
+                self._refuse_outdated(definition)
+                return make_run(services, arguments, caller)
+
+            waiter = _ProviderWaiter(lambda: not self._is_remembered(definition), make_listed)
+            return Later(run_id="", look=waiter.look, progress=waiter.progress, abandon=waiter.abandon)
+
         return handle
+
+    def _refuse_outdated(self, definition: Definition) -> None:
+        """Raises `ProviderAway` when a provider has listed what it has, and a remembered workflow is not as it was."""
+        found = self.discovered().get(definition.provider)
+        if found is None or not found.is_listed:
+            return
+        now = next((listed for listed in found.definitions if listed.id == definition.id), None)
+        if now is None or now.input_schema != definition.input_schema:
+            what = "no longer has it" if now is None else "wants other arguments for it now"
+            raise ProviderAway(
+                f"'{definition.name}' was a workflow of the provider '{definition.provider}', which {what}. "
+                "Call tools/list again.",
+                provider=definition.provider,
+                workflowId=definition.id,
+                cause=what,
+            )
+
+    def _is_remembered(self, definition: Definition) -> bool:
+        """Whether a workflow is only remembered: its provider has not listed it since the server was started."""
+        found = self.discovered().get(definition.provider) if definition.provider != LIBRARY else None
+        return found is not None and found.is_remembered
 
     def _workflow(self, definition: Definition) -> Workflow:
         """What a run of it is led by. Raises `ProviderAway`, or what is wrong with a document of the library."""
         if definition.provider == LIBRARY:
             return self._services.catalog.get(definition.id)
         found = self.discovered().get(definition.provider)
-        if found is None or found.is_away:
-            cause = found.cause if found else "the settings no longer name it"
+        if found is None or found.is_away or found.is_remembered:
+            unasked = "it has not answered since the server was started"
+            cause = (found.cause or unasked) if found else "the settings no longer name it"
             raise ProviderAway(
                 f"'{definition.name}' is a workflow of the provider '{definition.provider}', which does not answer: "
                 f"{cause}. It is asked again and again; try later, or call workflow_refresh.",
@@ -267,6 +343,33 @@ class DynamicTools:
 
             self._built[key] = before = (definition, build(as_document(definition)))
         return before[1]
+
+
+class _ProviderWaiter:
+    """A call of a tool that is only remembered: it is made once its provider has listed its workflows."""
+
+    def __init__(self, is_known: Callable[[], bool], make_run: Callable[[], Result | Ask | Later]) -> None:
+        self._is_known = is_known
+        self._make_run = make_run
+        self._deadline = time.monotonic() + PROVIDER_SECONDS
+        self._later: Later | None = None
+
+    def look(self) -> Result | Ask | None:
+        if self._later is None:
+            if not self._is_known() and time.monotonic() < self._deadline:
+                return None
+            made = self._make_run()  # which raises when the provider is still not there
+            if not isinstance(made, Later):
+                return made
+            self._later = made
+        return self._later.look()
+
+    def progress(self) -> Progress | None:
+        return self._later.progress() if self._later is not None else None
+
+    def abandon(self, reason: str) -> None:
+        if self._later is not None:
+            self._later.abandon(reason)
 
 
 def _definition(summary: "Summary", details: "Details") -> Definition:

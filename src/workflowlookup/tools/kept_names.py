@@ -4,8 +4,9 @@ How a name is made is in `tool_names`. Where the journal cannot be used, names s
 """
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from workflowlookup.errors import StorageError
 from workflowlookup.tools.tool_names import Key, Named, assign
@@ -17,17 +18,29 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+KEPT_MS: Final = 30 * 24 * 3_600_000
+"""For how many milliseconds a freed name is given to no other workflow: a month."""
+
 
 class KeptNames:
     """The names that one server gives, and found given."""
 
-    def __init__(self, open_journal: "Callable[[], Journal]", tell_others: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        open_journal: "Callable[[], Journal]",
+        tell_others: Callable[[], None] = lambda: None,
+        *,
+        clock: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
         """`open_journal` is asked each time, and may raise `StorageError`; `tell_others` is called when names that
         other servers do not know were kept.
         """
         self._open_journal = open_journal
         self._tell_others = tell_others
+        self._clock = clock
         self._names: dict[Key, str] = {}
+        self._freed: dict[str, tuple[Key, int]] = {}
+        """By name: which workflow had it, and when it was freed here."""
         self._has_journal = True
 
     def assign(
@@ -36,25 +49,33 @@ class KeptNames:
         """The name of each workflow: as it was before, wherever it was.
 
         `known` are all workflows that there are, also those that become no tools. Providers that are `certain` have
-        just said all that they have: the name of a workflow that they no longer have is free again.
+        just said all that they have: the name of a workflow that they no longer have is freed. For `KEPT_MS` it is
+        given to nobody else, because a client may still mean that workflow by it.
         """
+        at = self._clock()
         kept = {**self._stored(), **self._names}
         gone = {key for key in kept if key[0] in certain and key not in known}
+        self._freed |= {kept[key]: (key, at) for key in gone}
+        freed = self._freed_since(at - KEPT_MS)
         kept = _without(kept, gone)
-        names, new = assign(workflows, kept, reserved)
-        if (new or gone) and self._store(new, gone):
+        names, new = assign(workflows, kept, reserved, freed)
+        if (new or gone) and self._store(new, gone, at):
             stored = self._stored()
             if any(stored.get(key) != name for key, name in new.items()):  # another server was faster with one
-                names, more = assign(workflows, {**kept, **stored}, reserved)
-                self._store(more, ())
+                names, more = assign(workflows, {**kept, **stored}, reserved, freed)
+                self._store(more, (), at)
         self._names = {**_without(self._names, gone), **names}
         return names
 
     def _stored(self) -> Mapping[Key, str]:
         return self._ask(lambda journal: journal.tool_names()) or {}
 
-    def _store(self, added: Mapping[Key, str], removed: Iterable[Key]) -> bool:
-        self._ask(lambda journal: journal.keep_tool_names(added, removed))
+    def _freed_since(self, since: int) -> Mapping[str, Key]:
+        here = {name: key for name, (key, at) in self._freed.items() if at >= since}
+        return {**here, **(self._ask(lambda journal: journal.freed_names(since)) or {})}
+
+    def _store(self, added: Mapping[Key, str], removed: Iterable[Key], at: int) -> bool:
+        self._ask(lambda journal: journal.keep_tool_names(added, removed, at))
         if self._has_journal:
             self._tell_others()
         return self._has_journal

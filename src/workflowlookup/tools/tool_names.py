@@ -14,6 +14,7 @@ _SOUND: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST}}}")
 
 Key: TypeAlias = tuple[str, str]
 """A provider and the id of one of its workflows."""
+NO_NAMES: Final[Mapping[str, Key]] = {}
 
 
 class Named(Protocol):
@@ -28,19 +29,24 @@ class Named(Protocol):
 
 
 def assign(
-    workflows: Iterable[Named], kept: Mapping[Key, str], reserved: Collection[str]
+    workflows: Iterable[Named], kept: Mapping[Key, str], reserved: Collection[str], freed: Mapping[str, Key] = NO_NAMES
 ) -> tuple[dict[Key, str], dict[Key, str]]:
-    """A name for each workflow, and those among them that are new. `kept` names are given to nobody else."""
+    """A name for each workflow, and those among them that are new. `kept` names are given to nobody else, and those
+    that were `freed` lately only to the workflow that had them.
+    """
     names: dict[Key, str] = {}
     new: dict[Key, str] = {}
     taken = {name.lower() for name in (*reserved, *kept.values())}
+    had = {key: name for name, key in freed.items() if name.lower() not in taken}
+    taken |= {name.lower() for name in freed}
     for workflow in workflows:
         key = workflow.provider, workflow.id
         before = kept.get(key)
         if before is not None and before not in reserved:
             names[key] = before
             continue
-        names[key] = new[key] = next(name for name in _candidates(workflow) if name.lower() not in taken)
+        free = (name for name in _candidates(workflow) if name.lower() not in taken)
+        names[key] = new[key] = had.get(key) or next(free)
         taken.add(names[key].lower())
     return names, new
 
