@@ -237,6 +237,7 @@ class ScopedRuns(Runs):
     report_call = _server_only
     finish_call = _server_only
     fail_call = _server_only
+    lose_call = _server_only
     stop_call = _server_only
 
     def at_work(self, limit: int = 1_000) -> list[Summary]:
