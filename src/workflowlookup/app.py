@@ -401,11 +401,14 @@ def _wake_when_terminated(heard: int, main: int, signals: frozenset[int]) -> Non
         time.sleep(0.05)
 
 
-def make_console(settings: Settings, *, person: str, port: int) -> "Local":
-    """The console for the person at this machine, with a library and runs of its own."""
+def make_console(settings: Settings, *, person: str, port: int, is_agent: bool = False) -> "Local":
+    """The console for the person at this machine, with a library and runs of its own; for an agent, one that cannot
+    answer for a person.
+    """
     from workflowlookup.console.local import Local  # noqa: PLC0415
 
-    return Local(make_services(settings), person=person, journal=without_password(settings.journal), port=port)
+    journal = without_password(settings.journal)
+    return Local(make_services(settings), person=person, journal=journal, port=port, is_agent=is_agent)
 
 
 def serve_stdio(settings: Settings) -> int:

@@ -13,7 +13,9 @@ import sys
 import pytest
 from commands import Cli
 
+from make import document, step, write
 from warm import Popen
+from workflowlookup.cli.person import AGENT_VARIABLES
 
 
 @pytest.fixture
@@ -21,13 +23,17 @@ def start(cli: Cli):
     """Starts the command; its port and the way in that it printed."""
     running = []
 
-    def start_console(*words: str) -> tuple[subprocess.Popen[str], int, str]:
+    def start_console(*words: str, **more: str) -> tuple[subprocess.Popen[str], int, str]:
         command = [sys.executable, "-m", "workflowlookup", "console", "--no-open", *words]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("WORKFLOW", "XDG_"))}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("WORKFLOW", "XDG_")) and not AGENT_VARIABLES.fullmatch(name)
+        }
         process = Popen(
             command,
             cwd=cli.directory,
-            env=environment | {"HOME": str(cli.home)},
+            env=environment | {"HOME": str(cli.home)} | more,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -97,3 +103,15 @@ def test_the_usual_port_gives_way_when_it_is_taken(start) -> None:
 @pytest.mark.parametrize("port", ["-1", "70000", "http"])
 def test_what_is_no_port_is_wrong_usage(cli: Cli, port: str) -> None:
     assert cli("console", "--port", port).returncode == 2
+
+
+@pytest.mark.parametrize(("agent", "may_answer"), [({}, True), ({"CLAUDECODE": "1"}, False)])
+def test_a_console_that_an_agent_started_cannot_confirm(start, cli: Cli, project, agent, may_answer) -> None:
+    write(project, document(step("sign", requireConfirmation=True), identifier="held-flow"))
+    run_id = json.loads(cli("run", "held-flow", "--json", stdin=b"Signed.").stdout)["runId"]
+    _, port, way_in = start("--port", "0", **agent)
+    _, cookie, _ = ask(port, way_in)
+
+    _, _, page = ask(port, f"/runs/{run_id}", cookie=cookie)
+
+    assert (f"/runs/{run_id}/confirm" in page, "You may look, but not answer" in page) == (may_answer, not may_answer)

@@ -142,6 +142,17 @@ def test_each_iteration_asks_once_and_a_refused_output_does_not_ask_again(serve)
     assert again["confirmation"]["stepId"] == "deploy@2"
 
 
+def test_a_condition_of_a_step_that_asks_before_counts_also_after(serve):
+    wanted = {"when": "before", "condition": RISKY, "question": "May it be deployed?"}
+    server = serve(step("deploy", requireConfirmation=wanted), step("then"))
+    run = begin(server, risk="low")
+
+    held = submit(server, run, "deploy", context={"risk": "high"})
+
+    assert held["confirmation"]["question"].startswith("Step 'Title deploy' of 'Sample workflow' is done.")
+    assert relay(server, run, "deploy", confirmed=False)["step"]["id"] == "deploy"
+
+
 def test_without_a_run_the_agent_is_told_to_ask_before(serve):
     server = serve(step("deploy", requireConfirmation=BEFORE))
     arguments = {"workflowId": "sample-workflow", "completedSteps": [], "context": {"what": "v2"}}

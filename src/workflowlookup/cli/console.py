@@ -13,6 +13,7 @@ from workflowlookup.app import make_console
 from workflowlookup.cli.journal import person
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, write, write_hint
+from workflowlookup.cli.person import agent_environment
 from workflowlookup.settings import Settings
 
 PORT: Final = 8788
@@ -38,10 +39,13 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     from workflowlookup.console.local import serve  # noqa: PLC0415 - not for `--help`
 
     port = listening.getsockname()[1]
-    console = make_console(settings, person=person(), port=port)
+    agent = agent_environment(os.environ)
+    console = make_console(settings, person=person(), port=port, is_agent=bool(agent))
     address = f"http://127.0.0.1:{port}{console.way_in}"
     write(address)
     write_hint("The address works once, for the browser that opens it first. Ctrl-C ends the console.")
+    if agent:
+        complain(f"{agent} in the environment shows that an agent started this: it can look and run, but not confirm")
     sys.stdout.flush()
     if not options.no_open and _has_browser():
         webbrowser.open(address)

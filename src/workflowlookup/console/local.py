@@ -46,13 +46,17 @@ class OnlyHere:
 
 
 class Local:
-    """The console of one person, who may do everything."""
+    """The console of one person, who may do everything; an agent may look and run."""
 
-    def __init__(self, services: Services, *, person: str, journal: str = "", port: int = 0) -> None:
+    def __init__(
+        self, services: Services, *, person: str, journal: str = "", port: int = 0, is_agent: bool = False
+    ) -> None:
         self.services = services
         self._cookie = f"workflowlookup-{port}"  # cookies do not know of ports
         self._key: str | None = secrets.token_urlsafe(24)
-        self._viewer = Viewer(name=person, kind="local", scopes=frozenset({"admin"}), session=secrets.token_urlsafe(24))
+        kind, scopes = ("agent", {"read", "run"}) if is_agent else ("local", {"admin"})
+        session = secrets.token_urlsafe(24)
+        self._viewer = Viewer(name=person, kind=kind, scopes=frozenset(scopes), session=session)
         self.house = make_house(
             services,
             viewer=self._known,

@@ -579,7 +579,7 @@ def _asks_after(run: Run, scope: Context) -> bool:
     neither can switch it off. After a no the person is asked again in any case.
     """
     step, was_denied = run.step, isinstance(run.answers.get(run.current, (0, None))[1], ConfirmationDenied)
-    if step.asks_before:
+    if step.asks_before and run.agreed_to(run.current):
         return False
     return was_denied or requires_confirmation(step, run.scope) or requires_confirmation(step, scope)
 

@@ -114,6 +114,8 @@ def question_of(run: Run) -> Question:
         issues = one_line(" ".join(run.judged.issues), MAX_REASONS)
         text = f"{name} was refused as often as it may be: {issues} Accept it as it is?"
         return Question(text=text, if_not=fails, about="The output", subject=output, fields=fields)
+    if run.step.asks_before:  # the condition came to hold with the output: the author's words are about the step ahead
+        own = ""
     text = own or f"{name} is done. Do you agree, so that the run goes on?"
     return Question(text=text, if_not="the step is done again", about="The output", subject=output, fields=fields)
 
