@@ -481,6 +481,8 @@ def test_an_imported_run_makes_no_call(clone: Clone, calling: McpUpstream, serve
     journal = str(tmp_path / "other.sqlite")
     done = clone.cli("import", str(tmp_path / "run.jsonl"), "--journal", journal)
     assert done.returncode == 0, done.stderr
+    again = [clone.cli("import", str(tmp_path / "run.jsonl"), *there) for there in ([], ["--journal", journal])]
+    assert [one.returncode for one in again] == [0, 0], "where it began and where it was taken in, it is the same run"
 
     server = serve(WORKFLOWLOOKUP_JOURNAL=journal)
     arguments = {"runId": run_id, "stepId": "think", "output": "thought"}

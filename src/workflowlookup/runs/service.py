@@ -454,11 +454,11 @@ class Runs:
 
         Raises `InvalidParams` and `RunStateError` when it is no run, or when there is another of its id.
         """
-        records = _as_imported(records)
+        imported = _as_imported(records)
         if self.journal.head(run_id) is None:
-            self.adopt(run_id, records)
+            self.adopt(run_id, imported)
             return True
-        if list(records) == self.journal.read(run_id):
+        if self.journal.read(run_id) in (list(records), imported):
             return False
         told = f"There is a run '{run_id}' already, with other events. Take this one into another journal."
         raise RunStateError(told, runId=run_id)
