@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -13,6 +14,8 @@ import pytest
 
 import journey
 from journey import RUN, calls, folded, read
+from make import document, step
+from workflowlookup.core.building import build
 from workflowlookup.errors import RunDamaged, StorageError
 from workflowlookup.runs import set_aside
 from workflowlookup.runs.journal import Query
@@ -133,6 +136,67 @@ def test_every_single_page_may_be_bad_and_most_runs_stay(stored, tmp_path):
         worst.add(len(damaged))
 
     assert max(worst) <= 8
+
+
+def test_whichever_pages_are_bad_a_run_is_as_it_was_or_refused(stored, tmp_path):
+    content, before = stored.read_bytes(), {run_id: read(str(stored), run_id) for run_id in (RUN, *OTHERS)}
+    for seed in range(500 if journey.IS_SOAK else 25):
+        chance = random.Random(seed)
+        path = tmp_path / str(seed) / "runs.sqlite"
+        path.parent.mkdir()
+        path.write_bytes(content)
+        for _ in range(chance.choice([1, 2, 5])):
+            spoil(
+                path, chance.randint(1, len(content) // PAGE), chance.choice([b"\0", b"\xff", chance.randbytes(PAGE)])
+            )
+
+        whole, damaged = after_damage(path)
+
+        assert {run_id: read(str(path), run_id) for run_id in whole} == {run_id: before[run_id] for run_id in whole}
+        assert whole | damaged <= before.keys()
+
+
+def test_a_run_that_was_deleted_does_not_come_back(stored):
+    with contextlib.closing(sqlite3.connect(stored)) as connection:
+        connection.execute("PRAGMA secure_delete = OFF")
+        for run_id in OTHERS[3:]:
+            connection.execute("DELETE FROM events WHERE run = ?", (run_id,))
+            connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+        connection.commit()
+    assert b"other-20" in stored.read_bytes(), "what is deleted is still on pages that are free"
+    spoil(stored, pages_of(stored, "runs_by_start")[0])
+
+    assert after_damage(stored) == ({RUN, *OTHERS[:3]}, set())
+
+
+def test_a_run_whose_line_and_last_records_are_lost_is_not_taken_for_whole(stored):
+    with contextlib.closing(sqlite3.connect(stored)) as connection:
+        connection.execute("DELETE FROM events WHERE run = ? AND sequence > 2", (RUN,))
+        connection.execute("DELETE FROM runs WHERE id = ?", (RUN,))
+        connection.commit()
+    for number in (1, pages_of(stored, "runs_by_start")[0]):
+        spoil(stored, number)
+
+    whole, damaged = after_damage(stored)
+
+    assert (whole, damaged) == (set(OTHERS), {RUN})
+
+
+@pytest.mark.parametrize("garbage", [b"\0", b"\xff"])
+def test_a_document_with_a_bad_page_is_read_from_its_copy(tmp_path, garbage):
+    path = tmp_path / "data" / "runs.sqlite"
+    runs = Runs(SqliteJournal(str(path)))
+    run = runs.start(build(document(step("one"), description="long " * 5_000)), {}, {}, run_id=RUN)
+    runs.close()
+    with open(path, "rb") as file:
+        at = file.read().index(b"long long long ")
+    spoil(path, at // PAGE + 2, garbage)
+
+    for _ in range(2):
+        with contextlib.suppress(StorageError):
+            found = Runs(SqliteJournal(str(path))).get(RUN)
+
+    assert found == run
 
 
 def test_a_run_that_is_damaged_in_part_is_listed_and_nobody_goes_on_with_it(serve, stored):

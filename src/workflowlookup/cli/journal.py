@@ -29,7 +29,7 @@ _UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 def has_journal(settings: Settings) -> bool:
     """Whether there may be runs; a database is there, whether or not it can be reached."""
-    path = os.path.expanduser(settings.journal)
+    path = os.path.realpath(os.path.expanduser(settings.journal))
     return "://" in settings.journal or os.path.exists(path) or is_begun(path) or bool(files_set_aside(path))
 
 

@@ -17,6 +17,7 @@ DEFAULT_PAGE_SIZE: Final = 4096
 _PAGE_SIZES: Final = frozenset(1 << power for power in range(9, 17))
 
 _INTERIOR_INDEX: Final = 2
+_INTERIOR_TABLE: Final = 5
 _LEAF_INDEX: Final = 10
 _LEAF_TABLE: Final = 13
 
@@ -108,6 +109,10 @@ class Pages:
         has_header = first.startswith(MAGIC)
         self._usable = self._size - (first[20] if has_header else 0)
         self._free = frozenset(self._free_pages(first)) if has_header else frozenset[int]()
+        if has_header:  # pages that were cut off count as unreadable; a wrong number must not keep us busy for ever
+            self._count = max(self._count, min(_u32(first, 28), 2 * self._count))
+        self._not_understood: set[int] = set()
+        self._overflow: set[int] = set()
 
     @property
     def is_log_damaged(self) -> bool:
@@ -125,6 +130,11 @@ class Pages:
         for number in range(1, self._count + 1):
             if number not in self._free:
                 yield from self._rows_on(number)
+
+    @property
+    def unreadable(self) -> int:
+        """After `rows`: how many pages that are in use could not be made sense of, those that are missing included."""
+        return len(self._not_understood - self._overflow)
 
     def _page(self, number: int) -> bytes:
         logged = self._log.page(number)
@@ -148,7 +158,10 @@ class Pages:
         page = self._page(number)
         start = 100 if number == 1 else 0
         kind = page[start]
+        if kind == _INTERIOR_TABLE:
+            return
         if kind not in (_INTERIOR_INDEX, _LEAF_INDEX, _LEAF_TABLE):
+            self._not_understood.add(number)
             return
         pointers = start + (12 if kind == _INTERIOR_INDEX else 8)
         count = min(_u16(page, start + 3), (self._size - pointers) // 2)
@@ -156,7 +169,7 @@ class Pages:
             try:
                 yield Row(kind != _LEAF_TABLE, _record(self._payload(page, cell, kind)))
             except _DAMAGE:
-                continue
+                self._not_understood.add(number)
 
     def _payload(self, page: bytes, at: int, kind: int) -> bytes:
         if kind == _INTERIOR_INDEX:
@@ -178,6 +191,7 @@ class Pages:
         while left > 0:
             if not 0 < following <= self._count:
                 raise ValueError(following)
+            self._overflow.add(following)
             page = self._page(following)
             parts.append(page[4 : 4 + min(left, usable - 4)])
             left -= usable - 4

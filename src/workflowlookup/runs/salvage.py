@@ -116,7 +116,9 @@ def salvage(path: str, target: SqlJournal) -> Salvage:
         for (run_id,) in target.query("SELECT run FROM events UNION SELECT id FROM runs ORDER BY 1"):
             run, last, problem = _fold(target, run_id)
             head = target.head(run_id)
-            if run is not None and run.rests and run.sequence == last >= (head or 0):
+            # Without its line nobody knows how far a run went, unless the line was all that is lost.
+            is_end_known = head is not None or pages.unreadable <= 1
+            if run is not None and run.rests and is_end_known and run.sequence == last >= (head or 0):
                 whole += 1
                 _replace_line(transaction, run, run.sequence)
             elif run is None and head is None:
@@ -127,6 +129,7 @@ def salvage(path: str, target: SqlJournal) -> Salvage:
                     _replace_line(transaction, run, max(last, run.sequence + 1))
                 ((left,),) = target.query("SELECT COUNT(*) FROM events WHERE run = ?", (run_id,))
                 total = max(last, head or 0)
+                problem = problem or "its last events may be lost"
                 damaged[run_id] = problem if left == total else f"{left} of {total} events are left"
     return Salvage(whole=whole, damaged=damaged, lost=lost, revoked=revoked)
 

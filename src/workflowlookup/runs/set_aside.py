@@ -82,27 +82,28 @@ def finish(path: str, open_journal: Callable[[str], SqlJournal], wait_for_writer
             with contextlib.suppress(FileNotFoundError):
                 os.rename(path + suffix, note.aside + suffix)
         wait_for_writers()
+        log.warning("%s is damaged (%s): saving what can be read of it", path, note.reason)
         outcome = _replace(path, note, open_journal)
         told = "; ".join(outcome.splitlines())
         log.error("%s was damaged (%s) and is kept as %s: %s", path, note.reason, note.aside, told)
+    _remove_unfinished(f"{path}.salvaged")
     os.remove(_note_path(path))
     return _set_aside(note.aside)
 
 
 def _replace(path: str, note: _Note, open_journal: Callable[[str], SqlJournal]) -> str:
     new = f"{path}.salvaged"
-    leftovers = [new + suffix for suffix in (*SIDE_FILES, ".lock", ".reserve")]
-    _remove(leftovers)
+    _remove_unfinished(new)
     journal = open_journal(new)
     try:
         outcome = salvage(note.aside, journal).report
     except (StorageError, OSError):
-        _remove(leftovers)
+        _remove_unfinished(new)
         raise
     except Exception:  # broad on purpose: the file is kept, and a new journal is better than none
         log.exception("nothing could be saved of %s", note.aside)
         outcome = "nothing of it could be saved into the new journal"
-        _remove(leftovers)
+        _remove_unfinished(new)
         journal.upgrade()
     finally:
         journal.close()
@@ -111,7 +112,6 @@ def _replace(path: str, note: _Note, open_journal: Callable[[str], SqlJournal]) 
     _sync(new)
     os.rename(new, path)
     sync_directory(path)
-    _remove(leftovers)
     return outcome
 
 
@@ -129,10 +129,10 @@ def _write(path: str, content: bytes) -> None:
     sync_directory(path)
 
 
-def _remove(paths: list[str]) -> None:
-    for path in paths:
+def _remove_unfinished(journal: str) -> None:
+    for suffix in (*SIDE_FILES, ".lock", ".reserve"):
         with contextlib.suppress(FileNotFoundError):
-            os.remove(path)
+            os.remove(journal + suffix)
 
 
 def _sync(path: str) -> None:

@@ -79,8 +79,8 @@ Servers of two versions may work side by side, so an entry only adds: tables, in
 a default. One that takes something away also raises `levels.least`, the oldest version whose programs can still work
 with the tables (docs/operations.md has the rules).
 
-A document is kept twice, because all runs of a workflow depend on it: where one copy is on a damaged page, `salvage`
-finds the other.
+A document is kept twice, because all runs of a workflow depend on it: where one copy is on a damaged page, the
+other is read, and `salvage` finds it.
 
 There is no index over what most appends change: each index that an append touches is one more page to be synced. The
 state of a run has one, and is written only when it is another (`_CHANGE_STATE`). For the same reason rows lie in their
@@ -242,11 +242,16 @@ class SqlJournal(ABC):
         except (msgspec.MsgspecError, TypeError) as problem:  # the latter for what is no text at all
             raise _damaged(run_id, f"Event {sequence} of run '{run_id}' cannot be read: {problem}.") from problem
         if isinstance(event, Started):
-            found = self.query("SELECT document FROM documents WHERE hash = ?", (event.hash,))
-            if [hash_of(str(document).encode()) for (document,) in found] != [event.hash]:
+            document = self._document(event.hash, "documents") or self._document(event.hash, "document_copies")
+            if document is None:
                 raise _damaged(run_id, f"The document of run '{run_id}' is not what it was when the run was started.")
-            event = msgspec.structs.replace(event, document=msgspec.Raw(found[0][0]))
+            event = msgspec.structs.replace(event, document=msgspec.Raw(document.encode()))
         return Record(sequence=sequence, time=time, by=by, event=event)
+
+    def _document(self, wanted: str, table: str) -> str | None:
+        """The document that has this hash, as long as it has."""
+        found = self.query(f"SELECT document FROM {table} WHERE hash = ?", (wanted,))  # noqa: S608 - our own names
+        return next((text for (text,) in found if hash_of(str(text).encode()) == wanted), None)
 
     def summaries(self, query: Query) -> list[Summary]:
         wanted = {

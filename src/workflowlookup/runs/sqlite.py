@@ -388,13 +388,14 @@ class SqliteJournal(SqlJournal):
 
     def _replace_damaged(self, problem: Exception) -> StorageError:
         if self._why_not_written is not None:
-            return self._storage_error(f"it is damaged ({problem}), and cannot be replaced", sqlite3.SQLITE_READONLY)
+            told = f"it is damaged ({_reason(problem)}), and cannot be replaced"
+            return self._storage_error(told, sqlite3.SQLITE_READONLY)
+        reason = f"it was damaged ({_reason(problem)})"
         try:
-            kept = self._set_aside(str(problem))
+            kept = self._set_aside(_reason(problem))
         except OSError as obstacle:
-            reason = f"it was damaged ({problem}), and what can be read of it could not be saved: {_reason(obstacle)}"
+            reason += f", and what can be read of it could not be saved: {_reason(obstacle)}"
             return self._storage_error(reason, _code(obstacle))
-        reason = f"it was damaged ({problem})"
         if kept is not None:
             reason += f" and is kept as {kept.file}. {kept.outcome}"
         return self._storage_error(reason, advice="Try again.")
@@ -455,13 +456,14 @@ def _code(problem: Exception) -> int:
     """What SQLite calls it."""
     if isinstance(problem, OSError):
         return _AS_SQLITE.get(problem.errno or 0, sqlite3.SQLITE_CANTOPEN)
-    if isinstance(problem, UnicodeDecodeError):  # the names of its tables
+    # What is no text where a text should be, Python finds out, and not SQLite: of tables' names, and of values.
+    if isinstance(problem, UnicodeDecodeError) or str(problem).startswith("Could not decode to UTF-8"):
         return sqlite3.SQLITE_CORRUPT
     return int(getattr(problem, "sqlite_errorcode", 0))
 
 
 def _reason(problem: Exception) -> str:
-    return str(problem.strerror) if isinstance(problem, OSError) else str(problem)
+    return str(problem.strerror) if isinstance(problem, OSError) else str(problem).partition(" with text ")[0]
 
 
 def _may_write(path: str) -> bool:
