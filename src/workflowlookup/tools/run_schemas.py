@@ -144,10 +144,14 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
             "reason": {"type": "string"},
             "remedy": {"type": "string"},
             "timedOut": {"type": "boolean", "description": "True when its time was over."},
+            "code": {"type": "string", "description": "This and the next three: what another system said of it."},
+            "message": {"type": "string"},
+            "detail": {},
+            "output": {},
         },
         "required": ["reason", "remedy"],
     },
-    "reason": {"type": "string", "description": "Why the run was cancelled."},
+    "reason": {"type": "string", "description": "Why the run was cancelled, or why its end is unknown."},
     "warnings": TEXTS,
 }
 
