@@ -30,7 +30,7 @@ def tools() -> str:
         "| -32004 | Validation error | the step's criteria are not well-formed |\n"
         "| -32005 | Run state error, Run not found | the run waits for something else, is over, or is not there |\n"
         "| -32006 | Storage error | the document cannot be read, or the journal of runs not used |\n"
-        "| -32007 | Security error | reading the document would be unsafe |\n"
+        "| -32007 | Security error | the document is unsafe to read, or what would run is not [trusted](trust.md) |\n"
         "| -32008 | Workflow execution failed | the run that was waited for failed or was cancelled |\n"
         "| -32009 | Provider not available | the system that the workflow belongs to does not answer now |\n"
         "| -32010 | Not supported | the system that the workflow belongs to cannot do this |\n"

@@ -45,8 +45,9 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if not self._is_around_home:
             return True
-        parent, library = os.path.dirname(place), os.path.join(self.root, f".{APPLICATION}")
-        return parent == self.root or _is_below(place, library) or _has_mark(parent, self.home)
+        is_right_there = _identity(os.path.dirname(place)) == _identity(self.root)
+        library = os.path.join(self.root, f".{APPLICATION}")
+        return is_right_there or _is_below(place, library) or _has_mark(place, self.home)
 
     @property
     def _is_around_home(self) -> bool:
@@ -80,9 +81,9 @@ def find_root(directory: str, home: str) -> str:
     return root
 
 
-def _has_mark(directory: str, home: str) -> bool:
-    """Whether a directory is in a repository, below the home directory or beside it."""
-    for place in _upwards(directory):
+def _has_mark(path: str, home: str) -> bool:
+    """Whether a path is, or is in, a repository below the home directory or beside it."""
+    for place in _upwards(path):
         if _is_below(home, place):
             return False
         if any(os.path.exists(os.path.join(place, mark)) for mark in (".git", f".{APPLICATION}")):

@@ -65,6 +65,7 @@ def test_a_server_that_is_started_in_the_home_directory_or_above_it_takes_the_us
     assert here.brings(str(clone / "sub" / "evil.toml"))
     assert not here.contains(str(tmp_path / "team" / "flows"))
     assert here.contains(str(clone / "flows"))
+    assert here.contains(str(clone))
 
 
 def test_a_home_that_the_environment_points_into_the_project_is_not_the_accounts(clone: Path) -> None:
