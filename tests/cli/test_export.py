@@ -2,6 +2,7 @@
 
 import json
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def test_what_was_exported_is_imported_elsewhere_and_goes_on_there(cli: Cli, hel
 
     assert (done.returncode, done.stdout) == (0, f"Imported 1 run: {held}\n")
     assert json.loads(again.stdout) == {"imported": [], "unchanged": [held], "refused": []}
-    assert cli("export", held, "--journal", "other.sqlite").stdout == cli("export", held).stdout
+    there = cli("export", held, "--journal", "other.sqlite").stdout
+    assert there.replace(',"importedFrom":"run.jsonl"', "") == cli("export", held).stdout
     assert "The run is completed" in cli.confirm(held, "--journal", "other.sqlite")[1]
 
 
@@ -106,16 +108,22 @@ def altered(text: str, **changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        pytest.param({"sequence": 99}, "not written by this server", id="a gap"),
+        pytest.param({"sequence": 99}, "nothing that a run can have", id="a gap"),
         pytest.param({"time": -1}, "a time that cannot be", id="a time before time"),
         pytest.param({"time": 10**18}, "a time that cannot be", id="a time after time"),
         pytest.param({"event": {"event": "danced"}}, "line ", id="no event of ours"),
-        pytest.param({"event": {"event": "step-offered", "stepId": "no-such"}}, "is about a step", id="no such step"),
         pytest.param(
-            {"event": {"event": "confirmation-asked", "stepId": "triage"}}, "is about a step", id="not its turn"
+            {"event": {"event": "step-offered", "stepId": "no-such"}}, "nothing that a run can have", id="no such step"
         ),
         pytest.param(
-            {"event": {"event": "loop-left", "loopId": "each", "why": ""}}, "middle of a call", id="unfinished"
+            {"event": {"event": "confirmation-asked", "stepId": "triage"}},
+            "nothing that a run can have",
+            id="not its turn",
+        ),
+        pytest.param(
+            {"event": {"event": "loop-left", "loopId": "each", "why": ""}},
+            "nothing that a run can have",
+            id="unfinished",
         ),
         pytest.param({"event": {"event": "completed"}, "runId": "../x"}, "", id="an id that is none"),
     ],
@@ -159,3 +167,88 @@ def test_a_file_that_cannot_be_written_is_told(cli: Cli, held: str) -> None:
     done = cli("export", held, "-o", "no/such/run.jsonl")
 
     assert (done.returncode, "cannot be written" in done.stderr) == (1, True)
+
+
+# ── runs that no server has led ─────────────────────────────────────────────────────────────────────────────────
+
+
+def forged(cli: Cli, run_id: str, change: Callable[[list[dict[str, Any]]], object]) -> tuple[int, str]:
+    """What becomes of a journal that somebody has changed: the exit code, and what is said."""
+    events = lines(cli("export", run_id).stdout)
+    change(events)
+    for sequence, line in enumerate(events, 1):
+        line["sequence"] = sequence
+    text = "".join(json.dumps(line) + "\n" for line in events)
+    done = cli("import", "-", "--journal", "other.sqlite", stdin=text.encode())
+    return done.returncode, done.stderr
+
+
+def index_of(events: list[dict[str, Any]], kind: str, which: int = 0) -> int:
+    return [index for index, line in enumerate(events) if line["event"]["event"] == kind][which]
+
+
+def accept_what_was_refused(events: list[dict[str, Any]]) -> None:
+    refused = events[index_of(events, "output-refused")]["event"]
+    accepted = {"event": "output-accepted", "stepId": "triage", "output": refused["output"], "key": refused["key"]}
+    events[index_of(events, "output-refused")]["event"] = accepted
+
+
+def skip_the_second_iteration(events: list[dict[str, Any]]) -> None:
+    start = index_of(events, "loop-iterated")
+    del events[start : index_of(events, "loop-left")]
+    events.insert(start - 1, events.pop(start - 1))
+
+
+def skip_the_person(events: list[dict[str, Any]]) -> None:
+    events[index_of(events, "confirmation-asked")]["event"] = {"event": "completed"}
+
+
+def lengthen_the_list(events: list[dict[str, Any]]) -> None:
+    events[index_of(events, "loop-entered")]["event"]["items"] = [1, 2, 3]
+
+
+def move_a_moment(events: list[dict[str, Any]]) -> None:
+    events[1]["time"] += 1
+    for line in events[2:]:
+        line["time"] += 10
+
+
+def slip_in_a_variable(events: list[dict[str, Any]]) -> None:
+    change = {"event": "context-changed", "changes": {"files": [1]}}
+    events.insert(1, {**events[0], "event": change})
+
+
+def skip_a_step(events: list[dict[str, Any]]) -> None:
+    skipped = {"event": "step-skipped", "stepId": "triage", "condition": {"var": "x"}}
+    events.insert(1, {**events[0], "event": skipped})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        accept_what_was_refused,
+        skip_the_second_iteration,
+        skip_the_person,
+        lengthen_the_list,
+        move_a_moment,
+        slip_in_a_variable,
+        skip_a_step,
+    ],
+)
+def test_what_no_run_can_have_is_refused(cli: Cli, held: str, change: Callable[[list[dict[str, Any]]], object]) -> None:
+    code, said = forged(cli, held, change)
+
+    assert code == 1
+    assert "is nothing that a run can have" in said
+    assert not lines(cli("runs", "--journal", "other.sqlite", "--json").stdout.replace("\n", ""))[0]["runs"]
+
+
+def test_a_run_says_that_it_was_imported_and_from_where(cli: Cli, held: str) -> None:
+    cli("export", held, "-o", "run.jsonl")
+    cli("import", "run.jsonl", "--journal", "other.sqlite")
+    there = ("--journal", "other.sqlite")
+
+    assert "(imported from run.jsonl)" in cli("runs", *there).stdout
+    assert "- Imported from `run.jsonl`" in cli("run", "show", held, *there).stdout
+    assert json.loads(cli("run", "show", held, "--json", *there).stdout)["importedFrom"] == "run.jsonl"
+    assert "imported" not in cli("runs").stdout

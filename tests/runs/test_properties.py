@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from make import document, loop, step, write
 from workflowlookup.core.building import build
 from workflowlookup.core.events import Completed
+from workflowlookup.core.replay import replay
 from workflowlookup.core.run import TRANSITIONS, State, Waiting, apply, fold
 from workflowlookup.errors import RunStateError, StepNotFound, WorkflowLookupError
 from workflowlookup.library.catalog import Catalog
@@ -108,7 +109,7 @@ class World:
 def check(world, run_id):
     one, other = (runs.get(run_id) for runs in world.runs)
     records = world.runs[0].history(run_id)
-    assert one == other == fold(run_id, records) == fold(run_id, records)
+    assert one == other == fold(run_id, records) == replay(run_id, records)
     assert [record.sequence for record in records] == list(range(1, len(records) + 1))
     assert one.rests
     place = (State.QUEUED, None)

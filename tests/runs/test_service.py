@@ -261,7 +261,7 @@ def test_what_is_no_whole_run_is_not_taken_in(runs):
         runs.adopt("new", records[:1])
     with pytest.raises(InvalidParams, match="is not what it was"):
         runs.adopt("new", [msgspec.structs.replace(records[0], event=forged), *records[1:]])
-    with pytest.raises(RunStateError):
+    with pytest.raises(InvalidParams, match="does not begin with its start"):
         runs.adopt("new", records[1:])
 
 

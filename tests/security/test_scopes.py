@@ -143,7 +143,7 @@ def test_only_one_who_administers_everything_touches_everything(world):
     whole = ScopedRuns(world.runs, caller("admin", workflows=("*",)), confirmation="auto")
     world.runs.cancel("of-secret-plan")
 
-    for touch in (lambda runs: runs.purge(world.now + 1), lambda runs: runs.take_in("x", [])):
+    for touch in (lambda runs: runs.purge(world.now + 1), lambda runs: runs.take_in("x", [], "")):
         with pytest.raises(Forbidden):
             touch(part)
     with pytest.raises(Forbidden):

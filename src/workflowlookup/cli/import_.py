@@ -25,10 +25,11 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         complain(f"{options.file} holds no events; `workflowlookup export RUN -o FILE` writes them")
         return 1
     runs = make_services(settings).runs
+    source = "standard input" if options.file == "-" else options.file
     outcome: dict[str, list[str]] = {"imported": [], "unchanged": [], "refused": []}
     for run_id, records in found.items():
         try:
-            outcome["imported" if runs.take_in(run_id, records) else "unchanged"].append(run_id)
+            outcome["imported" if runs.take_in(run_id, records, source) else "unchanged"].append(run_id)
         except StorageError:
             raise  # the journal, not the run: no other will fare better
         except WorkflowLookupError as refusal:

@@ -67,11 +67,12 @@ def _asked(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
 def _row(line: Mapping[str, Any]) -> dict[str, str]:
     progress = line["progress"]
     person = " (person)" if line.get("waitingFor") == "confirmation" else ""
+    imported = f" (imported from {line['importedFrom']})" if "importedFrom" in line else ""
     done = f"{progress['done']}/{progress['total']}" if "total" in progress else str(progress["done"])
     return {
         "run": line["runId"],
         "workflow": line["workflowId"],
-        "state": f"{line['state']}{person}",
+        "state": f"{line['state']}{person}{imported}",
         "done": done,
         "started": ago(milliseconds(line["started"])),
         "changed": ago(milliseconds(line["updated"])),

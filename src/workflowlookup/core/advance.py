@@ -345,6 +345,27 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
     return draft
 
 
+def accept_result(run: Run, accepted: OutputAccepted, changes: Context, at: Moment) -> Draft:
+    """The run after a result of its call that was accepted when it came, and is not kept whole."""
+    _refuse_unless_calling(run)
+    draft = Draft(run, at)
+    _accept(draft, msgspec.structs.replace(accepted, step_id=run.current), changes)
+    _go_on(draft)
+    return draft
+
+
+def refuse_result(run: Run, refused: OutputRefused, at: Moment, *, is_final: bool) -> Draft:
+    """The run after a result of its call that was refused when it came, for good or to be tried again."""
+    _refuse_unless_calling(run)
+    draft = Draft(run, at)
+    draft.add(msgspec.structs.replace(refused, step_id=run.current))
+    if is_final:
+        draft.add(Failed(reason="; ".join(refused.issues)[:MOST_SAID], remedy=FIX_AND_START))
+    else:
+        _call_again(draft, "; ".join(refused.issues))
+    return draft
+
+
 def _kept_result(run: Run, output: str, changes: Context) -> tuple[OutputAccepted, Context]:
     """A result as the journal keeps it, and what its variable takes: a job that completed does not fail by its size."""
     whole = len(output)

@@ -49,6 +49,8 @@ class Started(_Event, frozen=True, kw_only=True):
     origin: str = ""
     """The file of the document when a repository brought it: what its calls need trust by. Empty for the user's own
     documents, and in journals that are older than trust."""
+    imported_from: str = ""
+    """Where the run was imported from; empty for runs that were started in this journal."""
 
 
 class StepOffered(_Event, frozen=True, kw_only=True):

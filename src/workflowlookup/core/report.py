@@ -148,8 +148,10 @@ def _head(run: Run) -> Iterator[str]:
     yield f"Run {code(run.id)} of {code(workflow.id)} version {inline(workflow.version)}: {state}."
     waited = f", of these {duration(run.waited)} waiting for a person" if run.waited else ""
     total = f" of {run.total}" if run.total is not None else ""
+    imported = [f"Imported from {code(run.imported_from)}"] if run.imported_from else []
     facts = [
         f"Started {clock(run.started)}{_by(run.by)}",
+        *imported,
         f"Last change {clock(run.updated)}, after {duration(run.updated - run.started)}{waited}",
         f"Steps done: {len(run.results)}{total}",
     ]

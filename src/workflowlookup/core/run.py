@@ -226,6 +226,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     remotes: PersistentMap[str, str] = PersistentMap()
     """By step: the id of the last run that another system has begun for it."""
     timeout: float | None = None
+    imported_from: str = ""
+    """Where the run was imported from."""
     origin: str = ""
     """As in `Started`."""
     end: Failed | EndUnknown | Cancelled | None = None
@@ -370,6 +372,7 @@ def _begin(run_id: str, record: Record | None) -> Run:
         state=TRANSITIONS[_QUEUED][Started][0],
         timeout=event.timeout,
         origin=event.origin,
+        imported_from=event.imported_from,
     )
 
 

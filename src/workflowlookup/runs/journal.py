@@ -116,6 +116,9 @@ class Journal(Protocol):
     def workflow_of(self, run_id: str) -> str | None:
         """The id of the workflow that a run is of; None when there is no such run."""
 
+    def imported(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Of these runs, those that were imported, and where each came from."""
+
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
         """The records after a sequence, in order; all of them, or the first so many."""
 

@@ -30,9 +30,9 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, State, Waiting, apply, fold, submission_key
 from workflowlookup.core.values import Context, Json
-from workflowlookup.errors import InvalidParams, RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
+from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.runs.clock import now
-from workflowlookup.runs.foreign import refuse_foreign
+from workflowlookup.runs.foreign import read_foreign
 from workflowlookup.runs.journal import Conflict, Journal, Mark, NoRoom, Query, ReadOnly, SetAside, Summary, summarise
 from workflowlookup.trust import IMPORTED, NO_CONSENT, Consent
 
@@ -152,7 +152,7 @@ class Runs:
         key = submission_key(step_id, output, changes)
         is_last = run.judged is not None and run.judged.key == key
         sequence = 0 if is_last else run.submissions.get(key, 0)
-        event = self.journal.read(run.id, after=sequence - 1)[0].event if sequence else None
+        event = self.journal.read(run.id, sequence - 1, 1)[0].event if sequence else None
         return event if isinstance(event, OutputAccepted | OutputRefused) else None
 
     def _is_new_attempt(self, run: Run, step_id: str, key: str) -> bool:
@@ -410,6 +410,10 @@ class Runs:
         """The id of the workflow that a run is of; None when there is no such run."""
         return self.journal.workflow_of(run_id)
 
+    def imported(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Of these runs, those that were imported, and where each came from."""
+        return self.journal.imported(run_ids)
+
     def history(self, run_id: str, after: int = 0) -> list[Record]:
         """The records of a run, in order. Raises `RunNotFound`."""
         self.get(run_id)
@@ -449,26 +453,23 @@ class Runs:
 
     # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def take_in(self, run_id: str, records: Sequence[Record]) -> bool:
-        """Whether a run from elsewhere was new here; the same run again changes nothing.
+    def take_in(self, run_id: str, records: Sequence[Record], source: str) -> bool:
+        """Whether a run from elsewhere was new here; the same run again changes nothing. It keeps where it came from.
 
         Raises `InvalidParams` and `RunStateError` when it is no run, or when there is another of its id.
         """
-        imported = _as_imported(records)
         if self.journal.head(run_id) is None:
-            self.adopt(run_id, imported)
+            self.adopt(run_id, _as_imported(records, source))
             return True
-        if self.journal.read(run_id) in (list(records), imported):
+        known = self.journal.read(run_id)
+        if _as_imported(records, "") == _as_imported(known, "") or list(records) == known:
             return False
         told = f"There is a run '{run_id}' already, with other events. Take this one into another journal."
         raise RunStateError(told, runId=run_id)
 
     def adopt(self, run_id: str, records: Sequence[Record]) -> Run:
         """Take in a run from elsewhere. Raises `InvalidParams` or `RunStateError` when that cannot be."""
-        refuse_foreign(run_id, records)
-        run = fold(run_id, records)
-        if not run.rests:
-            raise InvalidParams(f"the records of run '{run_id}' end in the middle of a call")
+        run = read_foreign(run_id, records)
         try:
             self.journal.append(run_id, 0, records, summarise(run))
         except Conflict:
@@ -610,12 +611,12 @@ class Watch:
         self._runs.listeners.remove(self._note)
 
 
-def _as_imported(records: Sequence[Record]) -> list[Record]:
+def _as_imported(records: Sequence[Record], source: str) -> list[Record]:
     """Records from elsewhere: a document that they call their own user's is not that of the user here."""
-    if records and isinstance(started := records[0].event, Started) and not started.origin:
-        event = msgspec.structs.replace(started, origin=IMPORTED)
-        return [msgspec.structs.replace(records[0], event=event), *records[1:]]
-    return list(records)
+    if not records or not isinstance(started := records[0].event, Started):
+        return list(records)
+    event = msgspec.structs.replace(started, origin=started.origin or IMPORTED, imported_from=source)
+    return [msgspec.structs.replace(records[0], event=event), *records[1:]]
 
 
 def _moment(time: int, by: str) -> Moment:

@@ -232,6 +232,14 @@ class SqlJournal(ABC):
         found = self.query("SELECT workflow_id FROM runs WHERE id = ?", (run_id,))
         return found[0][0] if found else None
 
+    def imported(self, run_ids: Sequence[str]) -> dict[str, str]:
+        if not run_ids:
+            return {}
+        marks = ", ".join("?" for _ in run_ids)
+        statement = f"SELECT run, body FROM events WHERE sequence = 1 AND run IN ({marks})"  # noqa: S608 - marks
+        found = {run_id: _source_of(body) for run_id, body in self.query(statement, tuple(run_ids))}
+        return {run_id: source for run_id, source in found.items() if source}
+
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
         rows = self.query(_READ, (run_id, after, sys.maxsize if limit is None else limit))
         return [self._record(run_id, *row) for row in rows]
@@ -340,6 +348,15 @@ def _as_like(pattern: str) -> str:
 
 def _damaged(run_id: str, told: str) -> RunDamaged:
     return RunDamaged(told, runId=run_id, details=told)
+
+
+def _source_of(body: str) -> str:
+    """Where the run was imported from, by its first event; nothing for one that cannot be read."""
+    try:
+        event = _decode(body)
+    except (msgspec.MsgspecError, TypeError):
+        return ""
+    return event.imported_from if isinstance(event, Started) else ""
 
 
 def _body(event: Event) -> str:

@@ -275,6 +275,9 @@ class ScopedRuns(Runs):
         workflow_id = self._runs.workflow_of(run_id)
         return workflow_id if self._sees(workflow_id) else None
 
+    def imported(self, run_ids: Sequence[str]) -> dict[str, str]:
+        return self._runs.imported([run_id for run_id in run_ids if self.workflow_of(run_id) is not None])
+
     def history(self, run_id: str, after: int = 0) -> list[Record]:
         self._seen(run_id)
         return self._runs.history(run_id, after)
@@ -308,9 +311,9 @@ class ScopedRuns(Runs):
     def not_found(self, run_id: str) -> RunNotFound:
         return self._runs.not_found(run_id)
 
-    def take_in(self, run_id: str, records: Sequence[Record]) -> bool:
+    def take_in(self, run_id: str, records: Sequence[Record], source: str) -> bool:
         self._access.need_everything()
-        return self._runs.take_in(run_id, records)
+        return self._runs.take_in(run_id, records, source)
 
     def adopt(self, run_id: str, records: Sequence[Record]) -> Run:
         self._access.need_everything()

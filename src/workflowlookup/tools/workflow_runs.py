@@ -33,7 +33,13 @@ def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mappi
     shown = found[:limit]
     following = {"nextCursor": encode_place(shown[-1])} if len(found) > limit else {}
     guidance = " ".join((_next(arguments, shown, following), *map(str, services.runs.set_aside())))
-    return {"runs": [_line(summary) for summary in shown], **following, "next": guidance}
+    sources = services.runs.imported([summary.id for summary in shown])
+    lines = [_line(summary) | _source(sources.get(summary.id)) for summary in shown]
+    return {"runs": lines, **following, "next": guidance}
+
+
+def _source(source: str | None) -> dict[str, Json]:
+    return {"importedFrom": source} if source else {}
 
 
 def _next(arguments: Mapping[str, Any], shown: "list[Summary]", following: Mapping[str, Json]) -> str:
@@ -127,6 +133,7 @@ TOOL = Tool(
                         "step": {"type": "string"},
                         "progress": PROGRESS_SCHEMA,
                         "started": {"type": "string"},
+                        "importedFrom": {"type": "string"},
                         "updated": {"type": "string"},
                     },
                     "required": ["runId", "workflowId", "version", "state", "progress", "started", "updated"],

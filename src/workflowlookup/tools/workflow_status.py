@@ -35,6 +35,7 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
         "workflow": {"id": workflow.id, "name": workflow.name, "version": workflow.version},
         **_newer(services, run),
         "started": iso(run.started),
+        **({"importedFrom": run.imported_from} if run.imported_from else {}),
         "updated": iso(run.updated),
         "history": [_in_brief(record) for record in history],
         **_results(run),
@@ -165,6 +166,7 @@ TOOL = Tool(
                 "description": "The version in the library, when it is not the document that the run keeps.",
             },
             "started": {"type": "string", "format": "date-time"},
+            "importedFrom": {"type": "string", "description": "The file that the run was imported from, if it was."},
             "updated": {"type": "string", "format": "date-time"},
             "history": {
                 "type": "array",

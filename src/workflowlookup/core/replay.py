@@ -1,0 +1,211 @@
+"""Whether a run from elsewhere is one: each of its calls is decided again, as a live run decides it.
+
+A journal is a list of batches, one for each call that moved the run. The first event of a batch says what was asked of
+the run; `advance` says which events follow from that, and the batch must have just these. Words may differ, since an
+older version may have written them; what decides over the run may not. The verdict on a result of a call that was too
+long to be kept whole is taken as it is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from types import MappingProxyType
+from typing import Any, Final
+
+from workflowlookup.core import advance
+from workflowlookup.core.advance import Draft, Moment
+from workflowlookup.core.events import (
+    CallAcknowledged,
+    CallBegun,
+    CallFailed,
+    CallProgressed,
+    CallStopped,
+    Cancelled,
+    ConfirmationAsked,
+    ConfirmationDenied,
+    ConfirmationDismissed,
+    ConfirmationGiven,
+    ContextChanged,
+    EndUnknown,
+    Event,
+    Failed,
+    OutputAccepted,
+    OutputRefused,
+    Record,
+    Started,
+    kind_of,
+)
+from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.run import Run, Waiting, apply, fold, workflow_of
+from workflowlookup.core.values import Context
+from workflowlookup.errors import InvalidParams, WorkflowLookupError
+
+LOOK_AHEAD: Final = 5
+"""How many events say what was asked of a run: an answer, an output taken as it is, and two changes of the context."""
+
+_DECISIVE: Final = (
+    *("step_id", "loop_id", "output", "changes", "context", "input", "iteration", "total", "items", "condition"),
+    *("attempt", "remote_id", "stopped", "timed_out", "note", "captured", "timeout"),
+)
+"""The fields of events that are no words: they must be as a live run would have them."""
+
+
+def replay(run_id: str, records: Sequence[Record]) -> Run:
+    """The run that the records come to. Raises `InvalidParams` for the first event that no run can have there."""
+    run: Run | None = None
+    position = 0
+    while position < len(records):
+        batch = _batch(run_id, run, records, position)
+        for record in batch:
+            run = fold(run_id, [record]) if run is None else apply(run, record)
+        position += len(batch)
+    if run is None:
+        raise InvalidParams(f"run '{run_id}' has no events")
+    return run
+
+
+def _batch(run_id: str, run: Run | None, records: Sequence[Record], position: int) -> Sequence[Record]:
+    """The records from a position on that one call brought about."""
+    first = records[position]
+    place = f"event {first.sequence} of run '{run_id}', '{kind_of(first.event)}',"
+    start_budget()
+    problem = "a live run would not have it there"
+    try:
+        for draft in _drafts(run_id, run, records[position : position + LOOK_AHEAD]):
+            wanted, found = draft.records, records[position : position + len(draft.records)]
+            different = next((pair for pair in zip_longest(wanted, found) if not _is_same(first, *pair)), None)
+            if different is None:
+                return found
+            problem = _difference(*different)
+    except WorkflowLookupError as refusal:
+        problem = refusal.remedy or str(refusal)
+    raise InvalidParams(f"{place} is nothing that a run can have: {problem}")
+
+
+def _is_same(first: Record, wanted: Record | None, found: Record | None) -> bool:
+    """Whether a record is the one that was decided: the same event, at the same time, by the same caller."""
+    if wanted is None or found is None or type(wanted.event) is not type(found.event):
+        return False
+    if (found.sequence, found.time, found.by) != (wanted.sequence, first.time, first.by):
+        return False
+    ours: Any = wanted.event
+    theirs: Any = found.event
+    if isinstance(ours, ConfirmationAsked) and ours.reason != theirs.reason:
+        return False
+    fields = [name for name in _DECISIVE if name in ours.__struct_fields__]
+    return all(getattr(ours, name) == getattr(theirs, name) for name in fields)
+
+
+def _difference(wanted: Record | None, found: Record | None) -> str:
+    expected = f"'{kind_of(wanted.event)}' follows" if wanted else "nothing follows"
+    about = getattr(wanted.event, "step_id", "") or getattr(wanted.event, "loop_id", "") if wanted else ""
+    got = f"event {found.sequence} is '{kind_of(found.event)}'" if found else "the file ends in the middle of a call"
+    return f"{expected}{f' for {about!r}' if about else ''}, and {got}"
+
+
+# ── what was asked of the run ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _drafts(run_id: str, run: Run | None, ahead: Sequence[Record]) -> Iterator[Draft]:
+    """What may follow where the run rests, when its next event is the first of these."""
+    first = ahead[0]
+    at = Moment(time=first.time, by=first.by)
+    if run is None:
+        if not isinstance(first.event, Started):
+            raise InvalidParams("a run begins with 'started'")
+        yield _begin(run_id, first.event, at)
+        return
+    expired = advance.expire(run, Moment(time=at.time))
+    if expired is not None:
+        yield expired
+        return
+    decide = _DECISIONS.get(type(first.event))
+    if decide is not None:
+        yield from decide(run, first.event, [record.event for record in ahead[1:]], at)
+
+
+def _begin(run_id: str, event: Started, at: Moment) -> Draft:
+    added = {name: value for name, value in event.context.items() if name not in event.input}
+    changed = {name: value for name, value in event.context.items() if event.input.get(name, value) != value}
+    workflow = workflow_of(bytes(event.document))
+    return advance.begin(run_id, workflow, event.input, {**added, **changed}, at, timeout=event.timeout)
+
+
+def _accepted(run: Run, event: OutputAccepted, later: Sequence[Event], at: Moment) -> Iterator[Draft]:
+    changes = _changes(later[:1])
+    sent = {name: value for name, value in changes.items() if name not in event.captured}
+    if run.waiting_for is not Waiting.CALL:
+        yield advance.submit(run, event.step_id, event.output, sent, at)
+    elif event.characters or event.is_reference:
+        yield advance.accept_result(run, event, changes, at)
+    else:
+        save_as = run.step.call.save_as if run.step.call else ""
+        yield advance.finish_call(run, event.output, changes.get(save_as), at)
+
+
+def _refused(run: Run, event: OutputRefused, later: Sequence[Event], at: Moment) -> Iterator[Draft]:
+    if run.waiting_for is Waiting.CALL:  # the value of a result that was refused may not be kept
+        yield advance.refuse_result(run, event, at, is_final=isinstance(later[0], Failed) if later else False)
+    else:
+        yield advance.submit(run, event.step_id, event.output, event.context, at)
+
+
+def _given(run: Run, event: ConfirmationGiven, later: Sequence[Event], at: Moment) -> Iterator[Draft]:
+    """The answers of the person are the last change of the context that comes with the word."""
+    said = {"how": event.how or "console", "question": event.question, "note": event.note}
+    changes = [one for one in later if isinstance(one, ContextChanged | OutputAccepted)]
+    yield advance.confirm(run, event.step_id, at, **said)  # type: ignore[arg-type]
+    yield advance.confirm(run, event.step_id, at, answers=_changes(changes[-1:]), **said)  # type: ignore[arg-type]
+
+
+def _denied(run: Run, event: ConfirmationDenied, _: Sequence[Event], at: Moment) -> Iterator[Draft]:
+    how = event.how or "console"
+    yield advance.deny(run, event.step_id, at, how=how, question=event.question, note=event.note)
+
+
+def _call_failed(run: Run, event: CallFailed, later: Sequence[Event], at: Moment) -> Iterator[Draft]:
+    failed = later[0] if later and isinstance(later[0], Failed) else None
+    yield advance.fail_call(
+        run,
+        event.reason,
+        at,
+        error=event.error,
+        may_run=event.may_run,
+        is_final=failed is not None,
+        timed_out=failed is not None and failed.timed_out,
+    )
+
+
+def _failed(run: Run, event: Failed, _: Sequence[Event], at: Moment) -> Iterator[Draft]:
+    is_running = run.calling is not None and run.calling.begun
+    yield advance.fail_call(run, event.reason, at, is_final=True, timed_out=event.timed_out, is_running=is_running)
+
+
+def _changes(events: Sequence[Event]) -> Context:
+    return events[0].changes if events and isinstance(events[0], ContextChanged) else {}
+
+
+_Decide = Callable[[Run, Any, Sequence[Event], Moment], Iterator[Draft]]
+
+_DECISIONS: Final[Mapping[type[Event], _Decide]] = MappingProxyType(
+    {
+        OutputAccepted: _accepted,
+        OutputRefused: _refused,
+        ContextChanged: lambda run, event, _, at: iter([advance.supply(run, run.current, event.changes, at)]),
+        ConfirmationGiven: _given,
+        ConfirmationDenied: _denied,
+        ConfirmationDismissed: lambda run, event, _, at: iter([advance.dismiss(run, event.step_id, at)]),
+        CallBegun: lambda run, _, __, at: iter([advance.begin_call(run, at)]),
+        CallAcknowledged: lambda run, event, _, at: iter([advance.acknowledge_call(run, event.remote_id, at)]),
+        CallProgressed: lambda run, event, _, at: iter(
+            [advance.report_call(run, event.done, event.total, event.message, at)]
+        ),
+        CallFailed: _call_failed,
+        CallStopped: lambda run, event, _, at: iter(
+            [advance.stop_call(run, event.stopped, event.told, at, is_pending=event.is_pending)]
+        ),
+        Failed: _failed,
+        EndUnknown: lambda run, event, _, at: iter([advance.lose_call(run, event.reason, at)]),
+        Cancelled: lambda run, event, _, at: iter([advance.cancel(run, at, event.reason)]),
+    }
+)
+"""By the event that a batch begins with: what was asked of the run."""
