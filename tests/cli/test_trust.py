@@ -19,6 +19,7 @@ from execution.working import call, effects
 from make import document, step, write
 from upstream.upstreams import McpUpstream
 from warm import Popen
+from web import WebServer
 
 SCRIPT = '#!/bin/sh\necho ran >> "{marker}"\nexec cat >/dev/null\n'
 Serve = Callable[..., Server]
@@ -689,3 +690,22 @@ def test_the_console_trusts_nothing_by_a_form_of_another_page_or_about_something
     clone.script.write_text(clone.script.read_text() + "# changed\n")
     assert console("/trust", **fields(page))[0] == 409
     assert not clone.store.exists()
+
+
+def test_the_pages_of_a_server_over_http_do_not_take_whoever_is_on_this_machine_for_a_person(clone: Clone) -> None:
+    """On loopback and without tokens anybody is let in, an agent too."""
+    server = WebServer(clone.directory.parent, environment={"XDG_CONFIG_HOME": str(clone.cli.own.parent)})
+    try:
+        page = httpx2.get(f"{server.base}/trust").text
+        form = {**fields(page), "shown": "x", "token": "x"}
+        token = re.search(r'name="token" value="([^"]*)"', httpx2.get(f"{server.base}/library").text)
+        form["token"] = token[1] if token else "x"
+        refused = httpx2.post(f"{server.base}/trust", data=form, headers={"origin": server.base})
+    finally:
+        server.stop()
+
+    assert "this page cannot know that you are one" in page
+    assert "<button" not in page.partition("<main")[2].partition("</main>")[0]
+    assert refused.status_code == 403
+    assert not clone.store.exists()
+    assert not clone.marker.exists()
