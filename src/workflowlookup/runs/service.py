@@ -381,13 +381,13 @@ class Runs:
             part = self._kept.get(run_id) or self._loading.get(run_id)
             if part is not None and (mark is None or not _is_of(part, mark)):
                 part = None
-            done = part.sequence if part else 0
-            records = self.journal.read(run_id, done, SLICE) if mark and mark.sequence - done > SLICE else []
-            if not records:
+            if mark is None or mark.sequence - (part.sequence if part else 0) <= SLICE:
                 return True
             self._loading.pop(run_id, None)
-            part = fold(run_id, records) if part is None else functools.reduce(apply, records, part)
+            before, part = part, self._with_next_slice(run_id, part)
         except WorkflowLookupError:  # as `get` will say
+            return True
+        if part is None or part is before:  # records are missing, as `get` will say
             return True
         self._loading[run_id] = part
         if len(self._loading) > MAX_LOADING:
@@ -541,20 +541,38 @@ class Runs:
         kept = self._kept.pop(run_id, self._loading.pop(run_id, None))
         if mark is None:
             raise self.not_found(run_id)
-        if kept is None or not _is_of(kept, mark):
-            records = self.journal.read(run_id)
-            if len(records) < mark.sequence and self.journal.mark(run_id) == mark:
-                told = f"Of the {mark.sequence} events of run '{run_id}' only {len(records)} are left."
-                raise RunDamaged(told, runId=run_id, details=told)
-            kept = fold(run_id, records)
-        elif kept.sequence < mark.sequence:
-            for record in self.journal.read(run_id, after=kept.sequence):
-                kept = apply(kept, record)
-        if not kept.rests:  # what belongs together is stored together: the rest is lost
+        run = kept if kept is not None and _is_of(kept, mark) else None
+        try:
+            while run is None or run.sequence < mark.sequence or not run.rests:
+                before, run = run, self._with_next_slice(run_id, run)
+                if run is before:
+                    break
+        except RunStateError:
+            self._refuse_gaps(run_id, mark)
+            raise
+        if run is None or run.sequence < mark.sequence:
+            self._refuse_gaps(run_id, mark)
+        if run is None:
+            raise self.not_found(run_id)  # it went while it was read
+        if not run.rests:  # what belongs together is stored together: the rest is lost
             told = f"The records of run '{run_id}' end in the middle of a call."
             raise RunDamaged(told, runId=run_id, details=told)
-        self._keep(kept)
-        return kept
+        self._keep(run)
+        return run
+
+    def _refuse_gaps(self, run_id: str, mark: Mark) -> None:
+        """Raises `RunDamaged` when records are missing of a run that nobody changes."""
+        left = len(self.journal.read(run_id))
+        if left < mark.sequence and self.journal.mark(run_id) == mark:
+            told = f"Of the {mark.sequence} events of run '{run_id}' only {left} are left."
+            raise RunDamaged(told, runId=run_id, details=told)
+
+    def _with_next_slice(self, run_id: str, run: Run | None) -> Run | None:
+        """A run of which the beginning is folded, with the records that follow; the same when there are none."""
+        records = self.journal.read(run_id, run.sequence if run else 0, SLICE)
+        if not records:
+            return run
+        return fold(run_id, records) if run is None else functools.reduce(apply, records, run)
 
     def _as_of(self, run: Run, sequence: int) -> Run:
         """The run at the end of the call that stored this record."""
