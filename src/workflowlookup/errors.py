@@ -173,6 +173,8 @@ class ProviderAway(WorkflowLookupError):
     """The system that the workflow belongs to does not answer now."""
 
     code, message = -32009, "Provider not available"
+    was_sent = True
+    """Whether what was asked of it may have reached it."""
 
 
 class NotSupported(WorkflowLookupError):

@@ -176,3 +176,17 @@ def test_one_that_is_down_is_told_and_comes_back(kind, upstream):
 
     assert "up'" in told
     assert [definition.id for definition in read_definitions(raw, "up")[0]] == ["deploy"]
+
+
+def test_a_start_that_never_reached_a_system_that_is_down_was_not_begun_there(kind, upstream):
+    if kind == "mcp-stdio":
+        pytest.skip("it is started by whoever asks")
+    upstream.stop()
+
+    async def go():
+        async with opened(kind, upstream) as provider:
+            with pytest.raises(ProviderError) as problem:
+                await provider.start("deploy", {}, "k")
+            return problem.value.maybe_started
+
+    assert asyncio.run(go()) is False

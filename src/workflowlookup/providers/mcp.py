@@ -128,7 +128,7 @@ class McpProvider:
             return await question
         except ProviderAway as problem:
             told = problem.remedy.rstrip(".")
-            raise ProviderError(f"{told[:1].lower()}{told[1:]}", maybe_started=True) from problem
+            raise ProviderError(f"{told[:1].lower()}{told[1:]}", maybe_started=problem.was_sent) from problem
         except TimeoutError:
             told = f"the MCP server '{self._server}' did not answer within {self._options.timeout:g} seconds"
             raise ProviderError(told, maybe_started=True) from None

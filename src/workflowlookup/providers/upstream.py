@@ -227,7 +227,11 @@ class _Link:
 
     async def opened(self) -> "Client":
         """The session, once it is there. Raises `ProviderAway`."""
-        return await asyncio.shield(self._ready)
+        try:
+            return await asyncio.shield(self._ready)
+        except ProviderAway as problem:
+            problem.was_sent = False
+            raise
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
