@@ -7,9 +7,11 @@ from make import document, loop, step
 from workflowlookup.core import advance
 from workflowlookup.core.building import build
 from workflowlookup.core.calls import call_arguments
+from workflowlookup.core.events import RemoteError
 from workflowlookup.core.model import ToolCall, WorkflowCall
 from workflowlookup.core.results import part_of, result_of
 from workflowlookup.core.run import State, Waiting
+from workflowlookup.core.why import explain_run
 from workflowlookup.errors import RunStateError
 
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]
@@ -338,3 +340,46 @@ def test_the_time_that_the_caller_gives_wins_over_the_authors():
 def test_what_a_call_does_not_allow_is_refused(wrong):
     with pytest.raises(RunStateError):
         wrong(Calling(document(call())))
+
+
+# ── what another system said, and what is not known ─────────────────────────────────────────────────────────────
+
+SAID = RemoteError(code="QUOTA", message="no quota left", detail={"limit": 3}, output={"log": "step 2"})
+
+
+def test_what_another_system_said_of_a_failure_is_kept_and_in_why():
+    story = Calling(document(call())).begin().fail("no quota left", error=SAID)
+
+    assert story.run.calling.error == SAID
+    (reason,) = explain_run(story.run, story.records).steps
+    assert (reason.failure, reason.error) == ("no quota left", SAID)
+
+
+def test_of_a_long_detail_the_beginning_is_kept_as_text():
+    long = RemoteError(message="m", detail=["x" * 100_000])
+    error = Calling(document(call())).begin().fail("no", error=long).run.calling.error
+
+    assert error.detail.startswith('["xxx')
+    assert len(error.detail) < 20_000
+
+
+def test_a_call_whose_end_cannot_be_known_ends_the_run_as_unknown_and_needs_no_stop():
+    story = Calling(document(call())).begin().acknowledge("far-1")
+    story._take(advance.lose_call(story.run, "nobody can be asked", story.at), story.records)
+
+    assert story.place == (State.UNKNOWN, None)
+    assert not story.run.needs_stop
+    assert "there as run far-1, and its end cannot be known: nobody can be asked." in story.run.end.reason
+    assert advance.remedy_of(story.run) == advance.LOOK_THERE
+
+
+def test_a_stop_that_is_not_known_yet_can_be_told_again_until_it_is():
+    story = Calling(document(call())).begin()
+    story._take(advance.cancel(story.run, story.at), story.records)
+    story._take(advance.stop_call(story.run, False, "HTTP status 503", story.at, is_pending=True), story.records)
+
+    assert story.run.needs_stop
+    assert advance.remedy_of(story.run) == advance.LOOK_THERE
+    story.stop(True, "cancelled there")
+    assert not story.run.needs_stop
+    assert advance.remedy_of(story.run) == advance.START_AGAIN
