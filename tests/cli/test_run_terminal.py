@@ -400,6 +400,25 @@ def test_the_end_of_input_at_a_question_is_neither_yes_nor_no(cli: Cli, known: A
     assert "confirmation-denied" not in cli("export", run_of(seen)).stdout
 
 
+def test_a_form_that_is_broken_off_is_no_yes(cli: Cli, known: Any) -> None:
+    answers = {"type": "object", "properties": {"region": {"type": "string"}}}
+    known(step("first", requireConfirmation={"when": "before", "question": "Deploy it?", "answers": answers}))
+    sitting = cli.sit_down("run", "sample-workflow").see("Deploy it?").see("[l]eave").type("y\n").see("region")
+
+    code, seen = sitting.see(": ").type("\x04").see("waits for a person to confirm step 'first'").leave()
+
+    assert code == 0
+    assert "confirmation-given" not in cli("export", run_of(seen)).stdout
+
+
+def test_a_question_wraps_between_words(cli: Cli, known: Any) -> None:
+    known(step("first", requireConfirmation={"when": "before"}))
+    sitting = cli.sit_down("run", "sample-workflow", columns=40)
+    sitting.see("Do you agree? [y]es, [n]o, [l]eave it\nfor later (Enter): ").type("l\n")
+
+    assert sitting.see("Go on with").leave()[0] == 0
+
+
 def test_ctrl_c_at_a_question_is_neither_yes_nor_no(cli: Cli, known: Any) -> None:
     known(step("first", requireConfirmation=True))
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type("Text.\n.\n").see("for later").interrupt()

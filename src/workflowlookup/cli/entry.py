@@ -20,7 +20,7 @@ from typing import Final, Protocol
 import msgspec
 
 from workflowlookup.cli.drafts import Draft, Drafts
-from workflowlookup.cli.output import clean, complain, is_terminal, wrapped_rows, write
+from workflowlookup.cli.output import clean, complain, width, wrapped_rows, write
 from workflowlookup.cli.refusals import problems
 from workflowlookup.cli.word import Word, ask_for_word
 from workflowlookup.core.contract import Need, misfitting, unmet
@@ -225,7 +225,7 @@ def prepare_keyboard() -> None:
 
 def ask_line(question: str) -> str | None:
     """A line; None at the end of input."""
-    *rows, last = wrapped_rows(question) if is_terminal() else [question]
+    *rows, last = wrapped_rows(question, width())
     for row in rows:
         write(row)
     sys.stdout.flush()

@@ -90,11 +90,14 @@ def quoted_rows(text: str, columns: int | None) -> list[str]:
     return rows if columns is None else [part for row in rows for part in _folded(row, max(columns - len(QUOTE), 2))]
 
 
-def wrapped_rows(text: str) -> list[str]:
-    """The rows that a line takes on the terminal, without what a terminal would obey."""
+def wrapped_rows(text: str, columns: int | None) -> list[str]:
+    """The rows that lines take on a terminal of so many columns, without what a terminal would obey."""
+    text = clean(text)
+    if columns is None:
+        return text.split("\n")
     from rich.text import Text  # noqa: PLC0415 - only for a terminal
 
-    return _wrapped(Text(clean(text)), _console().width, 0).plain.split("\n")
+    return _wrapped(Text(text), columns, 0).plain.split("\n")
 
 
 def _wrapped(text: "Text", columns: int, hang: int) -> "Text":

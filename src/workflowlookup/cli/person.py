@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from workflowlookup.cli.output import QUOTE, clean, quoted_rows
+from workflowlookup.cli.output import QUOTE, quoted_rows, wrapped_rows
 from workflowlookup.errors import SecurityError
 
 TERMINAL: Final = "/dev/tty"
@@ -34,36 +34,42 @@ class Terminal:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def show(self, text: str = "") -> None:
-        """Write lines; nothing in them can move the cursor or change what stands above."""
-        self._write(clean(text) + "\n")
+    def show(self, text: str = "", *, wrap: bool = False) -> None:
+        """Write lines; nothing in them can move the cursor or change what stands above.
+
+        `wrap` is for prose; what must be seen exactly as it is, is left to the terminal.
+        """
+        self._write("\n".join([*wrapped_rows(text, self._columns if wrap else None), ""]))
 
     def quote(self, text: str) -> None:
         """Write a text of somebody else, with a bar before each row: no part of it can look like a line of ours."""
-        try:
-            columns = os.get_terminal_size(self._descriptor).columns or None
-        except OSError:
-            columns = None
-        self._write("".join(f"{QUOTE}{row}\n" for row in quoted_rows(text, columns)))
+        self._write("".join(f"{QUOTE}{row}\n" for row in quoted_rows(text, self._columns)))
 
-    def ask(self, question: str) -> str:
-        """The line that is typed after the question appeared, without outer blanks; empty at the end of input."""
+    def ask(self, question: str) -> str | None:
+        """The line that is typed after the question appeared, without outer blanks; None at the end of input."""
         import termios  # noqa: PLC0415 - with the first question
 
         termios.tcflush(self._descriptor, termios.TCIFLUSH)  # what was typed before is no answer
-        self._write(f"{clean(question)} ")
+        self._write("\n".join(wrapped_rows(question, self._columns)) + " ")
         typed = b""
         while not typed.endswith(b"\n"):
             part = os.read(self._descriptor, 4096)
             if not part:
                 self._write("\n")
-                break
+                return None
             typed += part
         return typed.decode(errors="replace").strip()
 
     def agrees(self, question: str) -> bool:
         """Whether the answer is a plain yes; anything else is no."""
-        return self.ask(f"{question} [y/N]").lower() in ("y", "yes")
+        return (self.ask(f"{question} [y/N]") or "").lower() in ("y", "yes")
+
+    @property
+    def _columns(self) -> int | None:
+        try:
+            return os.get_terminal_size(self._descriptor).columns or None
+        except OSError:
+            return None
 
     def _write(self, text: str) -> None:
         data = text.encode(errors="backslashreplace")

@@ -56,9 +56,10 @@ def ask_for_word(run: Run, *, shows: str = "", denies: bool = False, note: str =
         if denies:
             return Word(agrees=False, note=note) if terminal.agrees("Do you say no to this?") else None
         while True:
-            said = terminal.ask("Do you agree? [y]es, [n]o, [l]eave it for later (Enter):").lower()
+            said = (terminal.ask("Do you agree? [y]es, [n]o, [l]eave it for later (Enter):") or "").lower()
             if said in ("y", "yes"):
-                return Word(agrees=True, note=note, answers=_fill_in(terminal, run))
+                answers = _fill_in(terminal, run)
+                return None if answers is None else Word(agrees=True, note=note, answers=answers)
             if said in ("n", "no"):
                 return _denied(terminal, note)
             if said in ("", "l", "leave"):
@@ -67,21 +68,27 @@ def ask_for_word(run: Run, *, shows: str = "", denies: bool = False, note: str =
 
 def _denied(terminal: Terminal, note: str) -> Word:
     try:
-        return Word(agrees=False, note=note or terminal.ask("Why not? (may be empty)"))
+        return Word(agrees=False, note=note or terminal.ask("Why not? (may be empty)") or "")
     except KeyboardInterrupt:
         return Word(agrees=False, was_interrupted=True)
 
 
 def _show(terminal: Terminal, run: Run, command: str) -> None:
     asked = question_of(run)
-    terminal.show(f"{asked.text} If not, {asked.if_not}.\n\n{asked.about}:")
+    terminal.show(f"{asked.text} If not, {asked.if_not}.\n\n{asked.about}:", wrap=True)
     terminal.quote(asked.subject[:MAX_SHOWN])
     if len(asked.subject) > MAX_SHOWN:
         terminal.show(f"… {len(asked.subject) - MAX_SHOWN:,} more characters: `{command}` has them.")
     terminal.show()
 
 
-def _fill_in(terminal: Terminal, run: Run) -> dict[str, Json]:
-    """The values that the question asks for, one after the other; an empty one is left out."""
-    typed = [(field, terminal.ask(f"{field.label}:")) for field in fields_of(run)]
-    return {field.name: field.parse(text) for field, text in typed if text}
+def _fill_in(terminal: Terminal, run: Run) -> dict[str, Json] | None:
+    """The values that the question asks for, without those that are left empty; None when the person breaks off."""
+    values: dict[str, Json] = {}
+    for field in fields_of(run):
+        text = terminal.ask(f"{field.label}:")
+        if text is None:
+            return None
+        if text:
+            values[field.name] = field.parse(text)
+    return values
