@@ -328,6 +328,14 @@ def test_a_refusal_is_a_line_for_each_problem_and_shows_no_pattern(cli: Cli, kno
     ]
 
 
+def test_a_pattern_that_was_filled_from_the_context_is_not_shown_either(cli: Cli, known: Any) -> None:
+    known(step("first", validationCriteria=[{"type": "regex", "pattern": r"^{{size}} done \d+$", "message": ""}]))
+    sitting = cli.sit_down("run", "sample-workflow", "--context", "size=small", columns=160).see("> ").type("No.\n.\n")
+    sitting.see('- The output must have the form that the step describes under "The output must meet".\n')
+
+    leave(sitting.see("> "))
+
+
 def test_why_and_a_list_of_refusals_show_no_pattern(cli: Cli, known: Any) -> None:
     known(step("first", validationCriteria=[{"type": "regex", "pattern": r"v\d+", "message": ""}]))
     run_id = json.loads(cli("run", "sample-workflow", "--json", stdin=b"No.").stdout)["runId"]

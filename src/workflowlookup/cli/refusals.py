@@ -34,6 +34,12 @@ _PLAIN: Final = re.compile(
 )
 _ESCAPED: Final = re.compile(r"\\(.)")
 FORM: Final = 'have the form that the step describes under "The output must meet"'
+_OTHERS: Final = (
+    (re.compile(re.escape(NO_MATCH.format("")) + ".*"), f"The output must {FORM}."),
+    (re.compile(re.escape(GIVEN_UP).replace(r"\{\}", ".*")), "This output took too long to judge. Shorten it."),
+    (re.compile("The output matches the regular expression /.*/[a-z]*"), f"The output may {FORM}"),
+)
+"""What is left after the patterns of the document: those that were filled from the context."""
 
 
 def problems(run: Run) -> list[str]:
@@ -51,12 +57,13 @@ def without_patterns(step: PromptStep, issues: Iterable[str], output: str | None
 
 
 def _line(message: str, hint: str, patterns: list[RegexRule]) -> str:
+    message = " ".join(message.split())
     for rule in patterns:
         described = describe_criterion(RegexRule(pattern=rule.pattern, message="", flags=rule.flags))
         message = message.replace(NO_MATCH.format(rule.pattern), f"The output must {in_words(rule)}.")
-        message = message.replace(GIVEN_UP.format(rule.pattern), "This output took too long to judge. Shorten it.")
         message = message.replace(described, f"The output may {in_words(rule)}")
-    message = " ".join(message.split())
+    for pattern, words in _OTHERS:
+        message = pattern.sub(words, message)
     return f"{message}{'' if message.endswith(('.', '!', '?')) else '.'} {hint}" if hint else message
 
 
