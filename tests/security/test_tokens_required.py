@@ -165,3 +165,22 @@ def test_a_lost_schema_in_postgresql_opens_no_server(tmp_path, serve, database, 
 
     for server in (first, second, serve(database)):
         assert 200 not in statuses(server, times=5)
+
+
+@pytest.mark.parametrize("loss", ["DROP SCHEMA workflowlookup CASCADE", "DELETE FROM workflowlookup.tokens"])
+@pytest.mark.parametrize("may_make_schemas", [True, False])
+def test_an_ordinary_role_makes_tokens_that_stay_required(tmp_path, serve, database, loss, may_make_schemas):
+    url = database.replace("postgres@", "plain@")
+    with psycopg.connect(database, autocommit=True) as connection:
+        name = connection.info.dbname
+        if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = 'plain'").fetchone() is None:
+            connection.execute("CREATE ROLE plain LOGIN")
+        connection.execute(f"GRANT CREATE ON DATABASE {name} TO plain".encode())
+        command(tmp_path, "db", "upgrade", "--journal", url)
+        if not may_make_schemas:
+            connection.execute(f"REVOKE CREATE ON DATABASE {name} FROM plain".encode())
+
+        make_token(tmp_path, url)
+        connection.execute(loss.encode())
+
+    assert 200 not in statuses(serve(url), times=2)

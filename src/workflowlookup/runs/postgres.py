@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.sql import SQL, Identifier
 
 from workflowlookup.core.events import Record
 from workflowlookup.errors import StorageError
@@ -26,10 +25,8 @@ BUSY_SECONDS: Final = 10
 _ONE_AT_A_TIME: Final = 7_365_982_104
 """The advisory lock under which tables are made; any number that nobody else takes."""
 
-_TOKENS_REQUIRED: Final = Identifier("workflowlookup", "tokens_required")
-_REQUIRES_TOKENS: Final = """
-    SELECT 1 FROM pg_db_role_setting JOIN pg_database ON pg_database.oid = setdatabase
-    WHERE datname = current_database() AND 'workflowlookup.tokens_required=on' = ANY (setconfig)
+_TOKENS_REQUIRED: Final = """
+    SELECT to_regnamespace('workflowlookup_tokens_required')::text, to_regclass('workflowlookup.tokens_required')::text
 """
 
 _NOTICE_SILENCE: Final[dict[str, Any]] = {
@@ -109,16 +106,22 @@ class PostgresJournal(SqlJournal):
                 yield str(self._storage_error(problem)), "`workflowlookup db check` has the numbers."
 
     def require_tokens(self) -> None:
-        """Kept as a default of the role in this database, which any role may set and no dropped table takes away."""
+        """The record is a schema of its own, which no dropped table takes away.
+
+        A role that may make no schemas has a table instead: it cannot make the dropped schema of that again either,
+        so that nobody is served.
+        """
         with self._connected() as connection, connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ONE_AT_A_TIME,))
-            database = Identifier(connection.info.dbname)
-            connection.execute(
-                SQL("ALTER ROLE CURRENT_USER IN DATABASE {} SET {} = on").format(database, _TOKENS_REQUIRED)
-            )
+            try:
+                with connection.transaction():
+                    connection.execute("CREATE SCHEMA IF NOT EXISTS workflowlookup_tokens_required")
+            except psycopg.errors.InsufficientPrivilege:
+                connection.execute("CREATE TABLE IF NOT EXISTS tokens_required ()")
 
     def requires_tokens(self) -> bool:
-        return bool(self.query(_REQUIRES_TOKENS))
+        ((schema, table),) = self.query(_TOKENS_REQUIRED)
+        return schema is not None or table is not None
 
     # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────
 
