@@ -84,6 +84,8 @@ class PersistentMap(Mapping[K, V]):
 
 def _merged(older: dict[K, V], newer: dict[K, V], *, is_oldest: bool) -> dict[K, V]:
     """Both layers as one, what is newer at the end; what was removed need only be known while there is an older one."""
+    if older.keys().isdisjoint(newer):  # then there is nothing to move or to remove
+        return {**older, **newer}
     merged = {**older}
     for key, value in newer.items():
         merged.pop(key, None)
