@@ -26,7 +26,7 @@ from rich.progress import track
 from workflowlookup.core.building import build
 from workflowlookup.core.conditions import OPERATORS, Condition, evaluate, walk
 from workflowlookup.core.criteria import parse_criteria, rules_in
-from workflowlookup.core.document import Severity, check, walk_steps
+from workflowlookup.core.document import CONFIRMATION_FIELDS, Severity, check, walk_steps
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.model import LoopStep, PromptStep, Workflow
 from workflowlookup.core.navigation import Next, next_step, split_instance
@@ -140,8 +140,9 @@ def branches(workflow: Workflow) -> Iterator[Branch]:
             if step.loop.condition:
                 yield Branch("loop", step_id, step.loop.condition, before)
             continue
-        if isinstance(step.require_confirmation, Mapping) and step.require_confirmation:
-            yield Branch("requireConfirmation", step_id, step.require_confirmation, before)
+        wanted = step.confirmation.condition if step.confirmation is not None else None
+        if isinstance(wanted, Mapping) and wanted:
+            yield Branch("requireConfirmation", step_id, wanted, before)
         for fragment in step.prompt_fragments:
             if fragment.when:
                 yield Branch("promptFragments", step_id, fragment.when, before)
@@ -381,7 +382,8 @@ def edition_of(document: Mapping[str, Any]) -> str:
     if fields & _OWN_FIELDS or nested or conditions & {"startsWith", "endsWith", "matches", "exists"}:
         return "workflowlookup"
     kinds = any(
-        isinstance(step.get("requireConfirmation"), dict) and "kind" in step["requireConfirmation"] for step in steps
+        isinstance(wanted := step.get("requireConfirmation"), dict) and wanted.keys() & CONFIRMATION_FIELDS
+        for step in steps
     )
     if fields & _HEAD_FIELDS or conditions & {"in", "contains"} or kinds or re.search(r"[._]", document["id"]):
         return "HEAD"
@@ -417,7 +419,13 @@ def features_of(document: Mapping[str, Any]) -> Iterator[str]:
             yield "parallel step"
         confirmation = step.get("requireConfirmation")
         if confirmation is not None:
-            kind = "boolean" if isinstance(confirmation, bool) else "object" if "kind" in confirmation else "condition"
+            kind = (
+                "boolean"
+                if isinstance(confirmation, bool)
+                else "object"
+                if confirmation.keys() & CONFIRMATION_FIELDS
+                else "condition"
+            )
             yield f"confirmation {kind}"
         criteria = step.get("validationCriteria")
         yield from (f"rule {type(rule).__name__.removesuffix('Rule').lower()}" for rule in rules_of(criteria))
@@ -432,7 +440,7 @@ def conditions_in(document: Mapping[str, Any]) -> Iterator[Condition]:
     for _, step in walk_steps(document["steps"]):
         confirmation = step.get("requireConfirmation")
         if isinstance(confirmation, dict):
-            confirmation = confirmation.get("condition") if "kind" in confirmation else confirmation
+            confirmation = confirmation.get("condition") if confirmation.keys() & CONFIRMATION_FIELDS else confirmation
         found = [
             step.get("runCondition"),
             confirmation,
