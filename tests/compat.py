@@ -258,6 +258,11 @@ class Walker:
             found = next_step(workflow, completed, context)
             for skip in found.skipped:
                 self._note_run(split_instance(skip.step_id)[0], held=False)
+            if found.need is not None:  # an agent sends what is asked for
+                supplied = {found.need.variable: self._lists_and_counts(rounds)[found.need.variable]}
+                assert context.get(found.need.variable) != supplied[found.need.variable], "it was sent already"
+                context, given = {**context, **supplied}, {**given, **supplied}
+                continue
             if found.step is None:
                 assert guide(workflow, found).prompt.strip(), "the end has nothing to say"
                 return

@@ -44,7 +44,7 @@ EDITIONS = {
             items="files",
             itemVar="file",
         ),
-        step("three", runCondition={"var": "files", "equals": None}),
+        step("three", runCondition={"var": "note", "equals": None}),
     ),
 }
 

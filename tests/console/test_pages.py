@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from make import document, step, write
+from make import document, loop, step, write
 from workflowlookup.core.building import build
 from workflowlookup.core.run import fold
 
@@ -291,3 +291,23 @@ def test_pages_load_only_what_is_here_and_browsers_may_keep_it(furnished, visit)
         assert answer.status_code == 200
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert client.get("/static/console.css").headers["cache-control"] == "no-cache"
+
+
+def test_a_run_that_waits_for_variables_says_which(empty, visit):
+    content = document(loop("each", [step("look-at")], type="forEach", items="files"), identifier="each-file")
+    run = empty.runs.start(build(content), {}, {})
+
+    page = visit(empty).get(f"/runs/{run.id}").text
+
+    assert "waiting for variables" in page
+    assert "files is not set: expected a list" in page
+    assert "Variables are asked for" in page
+
+
+def test_a_run_that_was_imported_says_from_where(empty, visit):
+    run = empty.runs.start(build(document(step("one"))), {}, {})
+    records = empty.runs.history(run.id)
+    empty.runs.delete(run.id)
+    empty.runs.take_in(run.id, records, "from-elsewhere.jsonl")
+
+    assert "from-elsewhere.jsonl" in visit(empty).get(f"/runs/{run.id}").text

@@ -203,27 +203,17 @@ def branching(titles: Sequence[str]) -> Mapping[str, Json]:
         "prompt": (
             "Say in your own words what is asked for, what is given, and how you will know that it is done.\n\n"
             f"Then judge the size: `small` if '{titles[1]}' is not worth its time here, otherwise `large`.\n"
-            "End with the line `taskSize: small` or `taskSize: large`.\n\n"
-            "From the next call on, pass `taskSize` in `context`.\n"
+            "End with the line `taskSize: small` or `taskSize: large`.\n"
         ),
-        "produces": ["taskSize"],
+        "produces": {"taskSize": {"enum": ["small", "large"]}},
         "validationCriteria": [
-            {
-                "type": "regex",
-                "message": "End with the line 'taskSize: small' or 'taskSize: large'.",
-                "pattern": "^taskSize: (small|large)\\s*$",
-                "flags": "m",
-            },
             {"type": "length", "message": "Say what is asked for, what is given, and when it is done.", "min": 100},
         ],
     }
     _, second, *others = straight(titles)["steps"]
     condition = {"var": "taskSize", "not_equals": "small"}
     second = {"id": ids[1], "title": titles[1], "runCondition": condition} | second
-    return {
-        "contextSchema": {"properties": {"taskSize": {"enum": ["small", "large"]}}},
-        "steps": [first, second, *others],
-    }
+    return {"steps": [first, second, *others]}
 
 
 def _plain_step(identifier: str, title: str, *, is_last: bool) -> dict[str, Json]:
