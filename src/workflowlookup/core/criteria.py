@@ -83,12 +83,12 @@ def rules_in(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, Json]]:
     """The rules of criteria, however deep, each with its place; none of criteria that are not well-formed."""
     waiting = [] if isinstance(parse_criteria(criteria), Malformed | None) else [(path, criteria)]
     while waiting:
-        at, part = waiting.pop(0)
+        at, part = waiting.pop()  # from the end: a list of rules may be as long as a document
         group = next((key for key in ("and", "or", "not") if key in part), "") if isinstance(part, Mapping) else ""
         if isinstance(part, list):
-            waiting[:0] = [((*at, index), item) for index, item in enumerate(part)]
+            waiting += reversed([((*at, index), item) for index, item in enumerate(part)])
         elif group:
-            waiting.insert(0, ((*at, group), part[group]))
+            waiting.append(((*at, group), part[group]))
         else:
             yield at, part
 
