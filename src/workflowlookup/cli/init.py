@@ -65,8 +65,8 @@ cases:
         refuse:
           - output: Done.
             issues:
-              - "End with the line 'taskSize: small' or 'taskSize: large'."
               - Say what is asked for, what is given, and when it is done.
+              - "taskSize is not in the output: expected one of 'small', 'large'. Add the line `taskSize: small`."
   - name: a large task is planned
     context: {taskSize: large}
     steps: [understand-the-task, plan-the-work, do-the-work]
