@@ -383,3 +383,11 @@ def test_a_stop_that_is_not_known_yet_can_be_told_again_until_it_is():
     story.stop(True, "cancelled there")
     assert not story.run.needs_stop
     assert advance.remedy_of(story.run) == advance.START_AGAIN
+
+
+def test_a_long_result_that_a_person_takes_as_it_is_can_be_read():
+    fields = {"validationCriteria": LONG, "whenExhausted": "ask"}
+    story = Calling(document(call(saveAs="issue", fields=fields))).begin().finish("no", ["x" * 300_000]).confirm()
+
+    assert story.run.state is State.COMPLETED
+    assert result_of(story.run).text == "no"

@@ -58,6 +58,8 @@ def result_of(run: Run, step_id: str = "") -> Result | None:
     if save_as not in run.context:
         return Result(text=output, is_json=False, characters=(large and large.characters) or len(output))
     value = run.context[save_as]
+    if isinstance(value, Mapping) and value.get("resource") == address_of(run.id, step_id):  # a person took it as it is
+        return Result(text=output, is_json=False, characters=len(output))
     if isinstance(value, str):
         return Result(text=value, is_json=False, characters=len(value))
     text = msgspec.json.encode(value).decode()

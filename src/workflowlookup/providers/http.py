@@ -292,10 +292,15 @@ class HttpProvider:
     def _status(self, answer: Json, pause: float | None = None) -> RemoteStatus:
         said = value_at(answer, self._fields["state"])
         state = state_of(said, self._options.states)
+        output = self._decoded(value_at(answer, self._fields["output"]))
+        error = None
+        if state == "failed":  # it may repeat what it was sent
+            error = self._error(value_at(answer, self._fields["error"]))
+            output = hidden_error(RemoteError(output=output), self._secrets).output
         return RemoteStatus(
             state=state,
-            output=self._decoded(value_at(answer, self._fields["output"])),
-            error=self._error(value_at(answer, self._fields["error"])) if state == "failed" else None,
+            output=output,
+            error=error,
             progress=read_progress(value_at(answer, self._fields["progress"])),
             said=said if isinstance(said, str) else "",
             is_known=meaning_of(said, self._options.states) is not None,
