@@ -17,7 +17,7 @@ from workflowlookup.access import LOCAL
 from workflowlookup.errors import StorageError
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.protocol.connection import Connection
-from workflowlookup.providers.config import Plan
+from workflowlookup.providers.config import Plan, ProviderConfig
 from workflowlookup.providers.definition import Definition
 from workflowlookup.providers.discovery import Discovered
 from workflowlookup.runs.service import Runs, Watch
@@ -318,7 +318,7 @@ class Discovering:
 def with_providers(make_world):
     world = make_world()
     execution = Discovering()
-    providers = dict.fromkeys(execution.found)
+    providers = {name: ProviderConfig(name=name, kind="http") for name in execution.found}
     world.services = msgspec.structs.replace(world.services, open_execution=lambda: execution)
     world.workflows = DynamicTools(world.services, Plan(providers=providers))
     world.execution = execution

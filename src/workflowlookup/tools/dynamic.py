@@ -140,7 +140,10 @@ class DynamicTools:
         plan = self.plan
         if self._discovered is None and plan.is_on and plan.discovery_wait_seconds:
             known = self.discovered()
-            if new := [name for name in plan.providers if name not in known or not known[name].is_remembered]:
+            answered = {
+                name for name, found in known.items() if found.is_remembered or found.is_listed or found.is_away
+            }
+            if new := plan.providers.keys() - answered:
                 self._services.execution.await_discovered(new, plan.discovery_wait_seconds)
 
     def refresh_if_changed(self) -> bool:
