@@ -121,3 +121,24 @@ def test_an_id_can_be_compared_with_itself_in_a_revision(cli: Cli, project: Path
     for words in (("sample-workflow@HEAD", "sample-workflow"), ("sample-workflow",)):
         assert cli("diff", *words).stdout.endswith("steps: 1 added, 2 changed\n")
     assert "no-such-id" in cli("diff", "no-such-id@HEAD", "before.json").stderr
+
+
+def test_git_runs_nothing_that_a_directory_of_a_clone_configures(cli: Cli, project: Path, tmp_path: Path) -> None:
+    """A directory that is itself a bare repository: its configuration says how a missing object is fetched."""
+    source, marker = tmp_path / "source", tmp_path / "marker"
+    source.mkdir()
+    commit(source, write(source, BEFORE).name)
+    file = write(project, AFTER)
+    for part in ("HEAD", "refs", "objects"):
+        subprocess.run(["cp", "-r", source / ".git" / part, project], check=True)
+    blob = subprocess.check_output(["git", "rev-parse", f"HEAD:{file.name}"], cwd=source, text=True).strip()
+    (project / "objects" / blob[:2] / blob[2:]).unlink()
+    (project / "config").write_text(
+        "[core]\nrepositoryformatversion = 1\nbare = false\nworktree = .\n[extensions]\npartialClone = origin\n"
+        f'[remote "origin"]\npromisor = true\nurl = {source}\nuploadpack = touch {marker} &&\n'
+    )
+
+    done = cli("diff", f"{file.relative_to(cli.directory)}@HEAD", str(file))
+
+    assert (done.returncode, marker.exists()) == (2, False)
+    assert "git has no" in done.stderr

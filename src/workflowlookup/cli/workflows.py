@@ -16,6 +16,9 @@ from workflowlookup.library.files import DOCUMENT_SUFFIXES, parse_document, read
 from workflowlookup.settings import Settings
 
 GIT_TIMEOUT: Final = 30.0
+_NO_TRANSPORT: Final = {"GIT_ALLOW_PROTOCOL": ""}
+"""Git fetches nothing. A directory of a clone can itself be a bare repository, whose configuration names the program
+that fetches a missing object."""
 
 
 def open_workflow(name: str, settings: Settings) -> Workflow:
@@ -58,7 +61,9 @@ def _from_git(path: str, revision: str) -> bytes:
         raise StorageError(f"'{revision}' is an option, not a revision.", file=path)
     command = ["git", "-C", directory or ".", "cat-file", "blob", f"{revision}:./{file}"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=GIT_TIMEOUT, check=False)  # noqa: S603 - no shell
+        done = subprocess.run(  # noqa: S603 - no shell
+            command, capture_output=True, timeout=GIT_TIMEOUT, check=False, env={**os.environ, **_NO_TRANSPORT}
+        )
     except (OSError, ValueError, subprocess.TimeoutExpired) as problem:
         raise StorageError(f"git cannot be asked for {path}@{revision}: {problem}.", file=path) from problem
     if done.returncode:
