@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from commands import Cli
 
 SCRIPT = Path(sys.executable).with_name("workflowlookup")
-START = [str(SCRIPT)] if os.access(SCRIPT, os.X_OK) else [sys.executable, "-m", "workflowlookup"]
+START = [str(SCRIPT)] if os.access(SCRIPT, os.X_OK) else [sys.executable, "-P", "-m", "workflowlookup"]
 COMMAND, ARGUMENTS = START[0], [*START[1:], "serve"]
 ENTRY = {"command": COMMAND, "args": ARGUMENTS}
 
@@ -266,3 +267,23 @@ def test_the_folders_that_clients_let_one_choose_are_honoured(cli: Cli) -> None:
 
     assert (cli.home / "c" / ".claude.json").exists()
     assert (cli.home / "x" / "config.toml").exists()
+
+
+def test_an_installation_without_a_script_runs_no_module_of_the_repository(cli: Cli, tmp_path: Path) -> None:
+    """As after `pip install --user`, where the script is not beside the interpreter."""
+    python, marker, repository = tmp_path / "bin" / "python", tmp_path / "marker", tmp_path / "repository"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    (repository / "workflowlookup").mkdir(parents=True)
+    for module in ("msgspec.py", "workflowlookup/__init__.py"):
+        (repository / module).write_text(f"open({str(marker)!r}, 'w')\n")
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HOME": str(cli.home)}
+    start = [python, "-P", "-m", "workflowlookup", "install", "claude-code", "--print"]
+    printed = subprocess.run(start, cwd=repository, env=environment, capture_output=True, check=True).stdout
+    entry = json.loads(printed)["mcpServers"]["workflowlookup"]
+
+    served = subprocess.run(
+        [entry["command"], *entry["args"]], cwd=repository, env=environment, stdin=subprocess.DEVNULL, check=False
+    )
+
+    assert (entry["command"], served.returncode, marker.exists()) == (str(python), 0, False)

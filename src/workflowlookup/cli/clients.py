@@ -83,7 +83,8 @@ def _folders(environment: Mapping[str, str]) -> Mapping[str, str]:
 def server_command(options: argparse.Namespace) -> list[str]:
     """What starts this very installation as a server, with the settings that were given as flags."""
     script = os.path.join(os.path.dirname(sys.executable), SERVER_NAME + (".exe" if sys.platform == "win32" else ""))
-    command = [script] if os.access(script, os.X_OK) else [sys.executable, "-m", SERVER_NAME]
+    # `-P`: else Python would look for modules in the working directory first, which is somebody's repository
+    command = [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", SERVER_NAME]
     return [*command, "serve", *_flags(vars(options))]
 
 
