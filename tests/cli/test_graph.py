@@ -55,7 +55,7 @@ def test_a_context_that_a_loop_cannot_use_is_told(cli: Cli) -> None:
     done = cli("graph", "sample-workflow", "--context", "files=3")
 
     assert "## Warnings" in done.stdout
-    assert "Loop 'each' was skipped" in done.stdout
+    assert "is 3: expected a list ('array'). Put files into the context" in done.stdout
 
 
 def test_the_tree_on_a_terminal_has_colour_and_wraps(cli: Cli) -> None:
