@@ -186,6 +186,8 @@ def make_services(
     ring: Callable[[], None] = _nobody_waits,
     live: Live | None = None,
     neighbours: "Neighbours | None" = None,
+    *,
+    is_private: bool = False,
 ) -> "Services":
     """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell; `live`
     has the settings as they are now, and a server has it: a command leaves the calls of runs to one, unless it asks.
@@ -201,6 +203,7 @@ def make_services(
         open_workflows=lambda: parts.workflows,
         open_consent=lambda: parts.consent,
         confirmation=settings.confirmation,
+        is_private=is_private,
         command_line=functools.partial(command_line, settings),
         reload=parts.reload,
         refresh=parts.refresh,
@@ -330,7 +333,7 @@ def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits
     live = Live(settings)
     return Connection(
         Surface(
-            lambda: make_services(settings, ring, live, make_neighbours(settings, ring)),
+            lambda: make_services(settings, ring, live, make_neighbours(settings, ring), is_private=True),
             tells_changes=lambda: live.settings.workflow_tools,
         )
     )

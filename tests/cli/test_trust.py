@@ -19,7 +19,7 @@ from execution.working import call, effects
 from make import document, step, write
 from upstream.upstreams import McpUpstream
 from warm import Popen
-from web import WebServer
+from web import WebClient, WebServer
 
 SCRIPT = '#!/bin/sh\necho ran >> "{marker}"\nexec cat >/dev/null\n'
 Serve = Callable[..., Server]
@@ -633,6 +633,36 @@ def test_since_2026_the_answer_comes_with_the_call_and_only_to_the_question_that
 
     assert begin({key: yes})["structuredContent"]["state"] == "completed"
     assert effects(calling) == ["done"]
+
+
+def refresh_over_http(clone: Clone, *words: str) -> list[str]:
+    """The methods of what a client is asked that says yes to everything; with words, it has a token of that kind."""
+    own = {"XDG_CONFIG_HOME": str(clone.cli.own.parent)}
+    journal = ("--journal", str(clone.directory.parent / "runs.sqlite"))
+    token = clone.cli("token", "create", "t", "--scope", "admin", *words, *journal).stdout.strip() if words else ""
+    server = WebServer(clone.directory.parent, *journal, environment=own)
+    client = WebClient(server.url, **({"authorization": f"Bearer {token}"} if token else {}))
+    client.on_question = lambda _: {"result": {"action": "accept", "content": {"trust": True}}}
+    heard: list[dict[str, Any]] = []
+    try:
+        client.initialize(capabilities=FORMS)
+        client.request("tools/call", {"name": "workflow_refresh", "arguments": {}}, heard)
+    finally:
+        client.close()
+        server.stop()
+    return [message["method"] for message in heard if "id" in message]
+
+
+def test_over_http_a_client_without_a_token_is_not_taken_for_a_person(clone: Clone) -> None:
+    """Any process of this machine can be that client, also one of another account."""
+    assert refresh_over_http(clone) == []
+    assert not clone.store.exists()
+    assert not clone.marker.exists()
+
+
+def test_over_http_a_person_who_administers_everything_is_asked(clone: Clone) -> None:
+    assert refresh_over_http(clone, "--person") == ["elicitation/create"]
+    assert clone.runs(20)
 
 
 # ── in the console ──────────────────────────────────────────────────────────────────────────────────────────────

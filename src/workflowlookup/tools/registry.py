@@ -110,6 +110,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """As `open_runs`: what a repository brought and nobody trusted."""
     access: Access = LOCAL
     """Whose view of all this it is; `tools.scoped` makes them."""
+    is_private: bool = False
+    """Whether only the client that started the server can reach it: over pipes, not over HTTP."""
     open_execution: Callable[[], "Execution"] = _without_execution
     """As `open_runs`: nothing is started before there is something to do."""
     open_workflows: Callable[[], WorkflowTools | None] = _nothing

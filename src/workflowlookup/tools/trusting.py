@@ -63,11 +63,10 @@ def ask_for_trust(services: Services, entries: "Sequence[Entry]", caller: Caller
 
 
 def _may_ask(services: Services, caller: Caller) -> bool:
-    """Whether there is a person at the client who may decide this."""
+    """Whether there is a person at the client who may decide this. Over HTTP without tokens, it could be anybody."""
     access = services.access
-    return (
-        caller.can_be_asked and services.confirmation != "agent" and access.kind != "agent" and access.administers_all
-    )
+    is_person = access.kind == "person" or (access.kind == "local" and services.is_private)
+    return caller.can_be_asked and services.confirmation != "agent" and is_person and access.administers_all
 
 
 def _message(entries: "Sequence[Entry]") -> str:
