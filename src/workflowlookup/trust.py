@@ -112,11 +112,13 @@ def how_to_trust(files: Iterable[str]) -> str:
 # ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────────
 
 _SECRET_NAME: Final = re.compile(
-    r"(?!GIT_|BASH)\w*(key|token|secret|passw|credential|auth|cookie|dsn)\w*", re.IGNORECASE
+    r"(?!GIT_|BASH)\w*(?:key|token|secret|passw|credential|auth|cookie|dsn)\w*", re.IGNORECASE
 )
 _SECRET_VALUE: Final = re.compile(r"[\w+=~-][\w+=~./-]{5,}", re.ASCII)
 """One word that is no path and no command; what else stands under such a name is shown."""
 _REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
+_PASSWORD: Final = re.compile(r"(://[^:/?#@\\\s]*:)([^/?#@\\\s]+)(?=@)")
+_SECRET_PARAMETER: Final = re.compile(rf"([?&]{_SECRET_NAME.pattern}=)([^&#\s]+)", re.IGNORECASE)
 _ADDRESSES: Final = frozenset({"url", "base_url", "journal"})
 
 
@@ -137,8 +139,20 @@ def _shown(value: Any, name: str, *, is_system: bool) -> Any:
         case Mapping():
             return {key: _shown(part, key, is_system=is_system) for key, part in value.items()}
         case str() if is_system and name in _ADDRESSES:
-            return re.sub(r"([?&][^=&#\s]*=)[^&#\s]+", r"\1…", re.sub(r"(://[^:/@\s]*:)[^/@\s]*@", r"\1…@", value))
+            return _shown_address(value)
     return value
+
+
+def _shown_address(address: str) -> str:
+    """An address without passwords and keys. Every host is shown, also one in the query, where databases allow it; and
+    so are the variables of the environment that would be sent there.
+    """
+
+    def hide(found: re.Match[str]) -> str:
+        rest = "…" if _REFERENCE.sub("", found[2]) else ""
+        return found[1] + "".join(_REFERENCE.findall(found[2])) + rest
+
+    return _SECRET_PARAMETER.sub(hide, _PASSWORD.sub(hide, address))
 
 
 def _is_secret(name: str, value: object) -> bool:

