@@ -187,6 +187,22 @@ def test_an_older_journal_means_what_it_meant(cli: Cli, held: str, relayed: bool
     assert told in cli("run", "show", held, "--journal", "older.sqlite").stdout
 
 
+def test_a_run_whose_person_filled_in_a_form_is_imported(cli: Cli, project: Path) -> None:
+    asks = {"when": "before", "answers": FORM}
+    steps = (step("size-up", requireConfirmation=asks), step("build", produces={"made": {}}), step("ship"))
+    write(project, document(*steps, identifier="sized-flow"))
+    run_id = str(json.loads(cli("run", "sized-flow", "--json", stdin=b"").stdout)["runId"])
+    sitting = cli.sit_down("confirm", run_id).see("[l]eave").type("y\n").see("size (").type("small\n")
+    sitting.see("hours (").type("\n").see("urgent (").type("\n").leave()
+    cli("run", "--resume", run_id, "--context", "a=1", stdin=b"Sized up.\n.\nmade: it")
+    cli("export", run_id, "-o", "run.jsonl")
+
+    done = cli("import", "run.jsonl", "--journal", "other.sqlite")
+
+    assert done.returncode == 0, done.stderr
+    assert '"made": "it"' in cli("run", "show", run_id, "--journal", "other.sqlite").stdout
+
+
 # ── the command that is told ────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from make import document, step, write
+from make import document, loop, step, write
 
 TRIAGE = document(
     step("triage", produces={"bugKind": {"enum": ["plain", "hidden"]}, "notes": {"optional": True}}),
@@ -99,6 +99,52 @@ def test_the_context_of_a_submission_does_not_override_the_input(server):
 
     assert "context.risk cannot be changed" in refused(server, "workflow_submit", **asked)
     assert server.result("workflow_status", {"runId": run["runId"]})["step"]["id"] == "look"
+
+
+def test_a_key_that_looks_like_a_part_of_the_input_does_not_override_it(server):
+    nested = {"size": 3, "risks": {"data": "high"}}
+    same = {"size": 3, "risks.data": "high"}
+    wrong = {"context": {"risks.data": "low"}}
+
+    told = refused(server, "workflow_start", workflowId="guarded", input=nested, **wrong)
+    assert 'the run was started with risks.data = "high" as input' in told
+    run = begin(server, "guarded", input=nested)
+    asked = {"runId": run["runId"], "stepId": "look", "output": "done"}
+    assert "context.risks.data cannot be changed" in refused(server, "workflow_submit", **asked, **wrong)
+    assert send(server, run, "look", context={**same, "risks.other": 1})["step"]["id"] == "rate"
+
+
+PARTS = document(
+    step("look"),
+    step("judge", produces={"report": {"type": "object"}}),
+    step("careful", runCondition={"var": "report.risk", "equals": "high"}),
+    step("end"),
+    identifier="parts",
+)
+
+
+@pytest.mark.parametrize("when", ["look", "judge"])
+def test_a_key_that_looks_like_a_part_of_what_an_output_says_does_not_win_over_it(server, library, when):
+    write(library, PARTS)
+    run = begin(server, "parts")
+    sent = {"report.risk": "low", "report.more": 1}
+
+    send(server, run, "look", context=sent if when == "look" else {})
+    moved = send(server, run, "judge", '{"report": {"risk": "high"}}', context=sent if when == "judge" else {})
+
+    assert moved["step"]["id"] == "careful"
+
+
+def test_who_ends_a_loop_changes_no_value_of_the_input(server, library):
+    endless = loop(
+        "endless", [step("rate", produces={"risk": {}})], type="while", conditionSource={"kind": "elsewhere"}
+    )
+    write(library, document(endless, step("end"), identifier="endless-one", inputSchema=RISK))
+    run = begin(server, "endless-one", input={"risk": "high"})
+    asked = {"runId": run["runId"], "stepId": "endless", "output": "Enough."}
+
+    assert "context.risk cannot be changed" in refused(server, "workflow_submit", **asked, context={"risk": "low"})
+    assert send(server, run, "endless", "Enough.")["step"]["id"] == "end"
 
 
 def test_a_step_that_produces_it_may_change_a_value_of_the_input_within_the_schema(server):

@@ -72,6 +72,17 @@ def test_a_condition_counts_as_it_was_when_the_step_was_handed_out_and_as_it_is_
     assert (told["waitingFor"] == "confirmation") == asks
 
 
+def test_a_key_that_looks_like_a_part_of_the_item_does_not_switch_a_confirmation_off(serve):
+    asks = {"condition": {"var": "file.risk", "equals": "high"}}
+    each = loop("each", [step("review", requireConfirmation=asks)], type="forEach", items="files", itemVar="file")
+    server = serve(step("plan"), each)
+    run = begin(server, files=[{"risk": "high"}])
+
+    submit(server, run, "plan", context={"file.risk": "low"})
+
+    assert submit(server, run, "review@1", context={"file.risk": "low"})["waitingFor"] == "confirmation"
+
+
 def test_the_values_that_decided_are_told_old_and_new(serve):
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
     run = begin(server, risk="high")
@@ -111,6 +122,7 @@ def test_a_step_that_asks_before_is_handed_out_once_the_person_agreed(serve):
     assert "It waits for a person" in refused(server, run, "deploy", output="deployed anyway")
     offered = relay(server, run, "deploy", answers={"size": "large"})
     assert (offered["step"]["id"], offered["guidance"]["requiresConfirmation"]) == ("deploy", False)
+    assert offered["next"].startswith("Do what guidance.prompt says"), "the person agreed, and did not deny"
     assert submit(server, run, "deploy")["step"]["id"] == "then", "nobody is asked a second time"
     assert '"size": "large"' in report(server, run)
 
@@ -193,6 +205,19 @@ def test_answers_to_a_question_that_asks_for_none_are_refused(serve):
     submit(server, run, "deploy")
 
     assert "it asks for none" in refused(server, run, "deploy", confirmed=True, answers={"x": 1})
+
+
+def test_what_a_person_filled_in_is_not_changed_by_the_agent(serve):
+    produces = {"size": {"enum": ["small", "large"]}}
+    server = serve(step("deploy", requireConfirmation=BEFORE), step("then", produces=produces), step("end"))
+    run = begin(server, what="v2")
+    relay(server, run, "deploy", answers={"size": "large"})
+
+    told = refused(server, run, "deploy", output="done", context={"size": "small"})
+
+    assert told.startswith('context.size cannot be changed: a person answered size = "large"')
+    assert submit(server, run, "deploy", context={"size": "large"})["step"]["id"] == "then"
+    assert submit(server, run, "then", "size: small")["step"]["id"] == "end", "a step that produces it may change it"
 
 
 # ── whose word ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -84,8 +84,9 @@ def test_the_count_of_a_for_is_fixed_when_the_loop_is_entered(server):
     assert send(server, run, "work@2", output="done")["step"]["id"] == "end"
 
 
-def test_a_loop_in_a_loop_waits_in_its_iteration(server):
-    run = begin(server, "nested", {"tasks": [{"files": ["a"]}, {}]})
+@pytest.mark.parametrize("second", [{}, {"files": "b.py"}])
+def test_a_loop_in_a_loop_waits_in_its_iteration(server, second):
+    run = begin(server, "nested", {"tasks": [{"files": ["a"]}, second]})
     send(server, run, "look@1.1", output="done")
     waits = send(server, run, "sum-up@1", output="done")
 

@@ -21,7 +21,7 @@ from workflowlookup.cli.run_view import (
     write_step,
     write_verdict,
 )
-from workflowlookup.core.events import ConfirmationDenied, OutputAccepted, OutputRefused
+from workflowlookup.core.events import OutputAccepted, OutputRefused
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.errors import (
     InvalidCriteria,
@@ -149,7 +149,7 @@ class Leading:
             return self._unsent
         if isinstance(run.judged, OutputRefused):
             return Draft(run.judged.output, dict(run.judged.context))
-        if isinstance(run.answers.get(run.current, (0, None))[1], ConfirmationDenied):
+        if run.refused_by_person(run.current):
             events = [record.event for record in self._runs.history(run.id)]
             outputs = [
                 event.output for event in events if isinstance(event, OutputAccepted) and event.step_id == run.current

@@ -86,7 +86,7 @@ def _markdown(run: Run, guidance: Guidance) -> Iterator[str]:
     yield f"# {guidance.step['title']}"
     iteration = f" · iteration {run.loop.iteration} of loop `{run.loop.id}`" if run.loop else ""
     yield f"`{run.current}`{iteration}"
-    if run.current in run.answers and not isinstance(run.judged, OutputRefused):
+    if run.refused_by_person(run.current) and not isinstance(run.judged, OutputRefused):
         yield "**A person did not agree to this step.**"
     if guidance.requires_confirmation:
         yield "**You will be asked to confirm this step.**"

@@ -47,13 +47,22 @@ from workflowlookup.core.events import (
 )
 from workflowlookup.core.guidance import requires_confirmation
 from workflowlookup.core.model import Issue, Loop, PromptStep, Workflow
-from workflowlookup.core.navigation import Next, find_step, join_instance, next_step, scope_of, split_instance
+from workflowlookup.core.navigation import (
+    EXTENT_SCHEMAS,
+    Next,
+    extent_of,
+    find_step,
+    join_instance,
+    next_step,
+    scope_of,
+    split_instance,
+)
 from workflowlookup.core.questions import refuse_answers
 from workflowlookup.core.results import MAX_KEPT, reference_to
 from workflowlookup.core.run import CallState, Run, State, Waiting, apply, fold, kept_document, submission_key
 from workflowlookup.core.schemas import compile_schema_text, misfits, suggest
 from workflowlookup.core.validation import judge_step
-from workflowlookup.core.values import MAX_CONTEXT_BYTES, Context, Json, brief, json_equal, lookup
+from workflowlookup.core.values import MAX_CONTEXT_BYTES, Context, Json, assign, brief, json_equal, lookup, owners
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
 
 MOST_SAID: Final = 2_000
@@ -105,7 +114,7 @@ def begin(  # noqa: PLR0913 - all that a run begins with
 ) -> Draft:
     """A new run of the workflow. Raises `InvalidParams` when the input or the context does not fit its schemas."""
     _refuse_input(workflow, given)
-    _refuse_override(workflow, given, given, context)
+    _refuse_changed_input(workflow, given, given, context)
     variables = {**given, **context}
     _refuse_context(workflow, {}, variables)
     document, digest = kept_document(workflow)
@@ -129,7 +138,7 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     ends_loop = step_id != run.current and step_id in loops_to_end(run)
     if step_id != run.current and not ends_loop:
         raise _wrong_step(run, step_id)
-    _refuse_override(run.workflow, run.input, run.context, changes, produced_by(run.step))
+    _refuse_override(run, changes, () if ends_loop else produced_by(run.step))
     _refuse_context(run.workflow, run.context, changes)
     key = submission_key(step_id, output, changes)
     draft = Draft(run, at)
@@ -140,7 +149,7 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     scope = scope_of(run.workflow, step_id, {**run.context, **changes}, run.extents)
     issues, captured = _judge(run, output, scope)
     _refuse_size({**run.context, **changes, **captured})
-    scope = {**scope, **captured}
+    scope = assign(scope, captured)
     needs = unmet(run.workflow, run.step, scope, is_done=True)
     if issues or needs:
         how = [f"Send {msgspec.json.encode(need.example).decode()} with the output." for need in needs]
@@ -149,7 +158,7 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
         return draft
     warnings = tuple(_overridden(changes, captured))
     accepted = OutputAccepted(step_id=step_id, output=output, key=key, captured=captured, warnings=warnings)
-    _accept(draft, accepted, {**changes, **captured})
+    _accept(draft, accepted, changes)
     if _asks_after(run, scope):
         draft.add(ConfirmationAsked(step_id=step_id, nonce=at.nonce))
     else:
@@ -167,7 +176,7 @@ def supply(run: Run, loop_id: str, changes: Context, at: Moment) -> Draft:
     if loop_id != run.current:
         raise _wrong_step(run, loop_id)
     asked = [need.variable for need in run.missing]
-    _refuse_override(run.workflow, run.input, run.context, changes, asked)
+    _refuse_override(run, changes, asked)
     _refuse_context(run.workflow, run.context, changes)
     draft = Draft(run, at)
     draft.add(ContextChanged(changes=changes, key=submission_key(loop_id, "", changes)))
@@ -190,10 +199,12 @@ def confirm(  # noqa: PLR0913 - all that an answer is
     """
     _refuse_confirmation(run, step_id, how, question)
     refuse_answers(run, answers)
-    _refuse_override(run.workflow, run.input, run.context, answers, answers)
+    _refuse_override(run, answers, answers)
     _refuse_context(run.workflow, run.context, answers)
     draft = Draft(run, at)
-    draft.add(ConfirmationGiven(step_id=run.current, how=how, question=run.question_id, note=note))
+    draft.add(
+        ConfirmationGiven(step_id=run.current, how=how, question=run.question_id, note=note, answers=dict(answers))
+    )
     if run.asked is not None and run.asked.reason == "attempts" and isinstance(run.judged, OutputRefused):
         captured = {
             name: value
@@ -201,7 +212,7 @@ def confirm(  # noqa: PLR0913 - all that an answer is
             if not any(_input_misfits(run.workflow, run.input, {name: value}))
         }
         accepted = OutputAccepted(step_id=run.current, output=run.judged.output, captured=captured)
-        _accept(draft, accepted, {**run.judged.context, **captured})
+        _accept(draft, accepted, run.judged.context)
     if answers:
         draft.add(ContextChanged(changes=answers))
     _go_on(draft)
@@ -334,13 +345,13 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
         reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused: {issue.message}"
         draft.add(Failed(reason=reason[:MOST_SAID], remedy=FIX_AND_START))
         return draft
-    needs = unmet(run.workflow, step, {**scope, **captured}, is_done=True)
+    needs = unmet(run.workflow, step, assign(scope, captured), is_done=True)
     if issues or needs:
         refused = _refuse(draft, accepted.output, changes, issues, needs)
         _call_again(draft, "; ".join(refused.issues))
         return draft
     accepted = msgspec.structs.replace(accepted, captured=captured)
-    _accept(draft, accepted, {**changes, **captured})
+    _accept(draft, accepted, changes)
     _go_on(draft)
     return draft
 
@@ -538,6 +549,12 @@ def _storable(text: str) -> str:
 
 
 def _accept(draft: Draft, accepted: OutputAccepted, changes: Context) -> None:
+    """The output is taken. What came out of it, or of a call, also wins over keys that stand for a part of it."""
+    is_call = draft.run.calling is not None
+    found = {**changes, **accepted.captured} if is_call else accepted.captured
+    known = {**draft.run.context, **changes} if found else {}
+    parts = {name: lookup(found, name) for name in known if "." in name and lookup(found, name) is not None}
+    changes = {**changes, **parts, **found}
     draft.add(accepted)
     if changes:
         draft.add(ContextChanged(changes=changes))
@@ -599,10 +616,11 @@ def _asks_after(run: Run, scope: Context) -> bool:
     The condition counts as it was when the step was handed out and as it is with the changes that came with the output:
     neither can switch it off. After a no the person is asked again in any case.
     """
-    step, was_denied = run.step, isinstance(run.answers.get(run.current, (0, None))[1], ConfirmationDenied)
+    step = run.step
     if step.asks_before and run.agreed_to(run.current):
         return False
-    return was_denied or requires_confirmation(step, run.scope) or requires_confirmation(step, scope)
+    was_refused = run.refused_by_person(run.current)
+    return was_refused or requires_confirmation(step, run.scope) or requires_confirmation(step, scope)
 
 
 def _try_again(draft: Draft) -> None:
@@ -648,13 +666,10 @@ def _loop(workflow: Workflow, loop_id: str) -> Loop:
 def _extent(run: Run, loop_id: str) -> tuple[int | None, list[Json] | None]:
     """How often a loop will run, if that is known, and the list that it goes through."""
     loop = _loop(run.workflow, loop_id)
-    scope = scope_of(run.workflow, loop_id, run.context, run.extents)
-    if loop.type == "forEach":
-        items = lookup(scope, str(loop.items))
-        return len(items), items
-    if loop.type == "for":
-        return int(lookup(scope, loop.count) if isinstance(loop.count, str) else loop.count or 0), None
-    return None, None
+    if loop.type not in EXTENT_SCHEMAS:
+        return None, None
+    extent = extent_of(loop, scope_of(run.workflow, loop_id, run.context, run.extents), run.context)
+    return (len(extent), extent) if isinstance(extent, list) else (extent, None)
 
 
 def _why_left(run: Run, loop_id: str) -> str:
@@ -704,22 +719,43 @@ def _refuse_size(context: Context) -> None:
         )
 
 
-def _refuse_override(
+def _refuse_override(run: Run, changes: Context, free: Collection[str]) -> None:
+    """What came with the input and what persons filled in stays, but for variables that the current step produces.
+
+    Raises `InvalidParams`.
+    """
+    _refuse_changed_input(run.workflow, run.input, run.context, changes, free)
+    for name, known in _overridden_parts(run.filled_in, run.context, changes, free):
+        raise InvalidParams(
+            f"context.{name} cannot be changed: a person answered {name} = {brief(known)}, and this step does not "
+            "produce it. Leave it out of the context"
+        )
+
+
+def _refuse_changed_input(
     workflow: Workflow, given: Context, known: Context, changes: Context, free: Collection[str] = ()
 ) -> None:
-    """Values that came with the input stay, but for variables that the current step produces.
-
-    Raises `InvalidParams`, also when a variable of the input would take a value that its schema forbids.
-    """
-    for name, value in changes.items():
-        if name in given and name not in free and not json_equal(value, known.get(name)):
-            raise InvalidParams(
-                f"context.{name} cannot be changed: the run was started with {name} = {brief(known.get(name))} as "
-                "input, and this step does not produce it. Leave it out of the context"
-            )
+    """Raises `InvalidParams` when the input would change, or take a value that its schema forbids."""
+    for name, value in _overridden_parts(given, known, changes, free):
+        raise InvalidParams(
+            f"context.{name} cannot be changed: the run was started with {name} = {brief(value)} as input, and this "
+            "step does not produce it. Leave it out of the context"
+        )
     misfitting_inputs = list(_input_misfits(workflow, given, changes))
     if misfitting_inputs:
         raise InvalidParams("; ".join(misfitting_inputs[:MOST_MISFITS]))
+
+
+def _overridden_parts(
+    fixed: Collection[str], known: Context, changes: Context, free: Collection[str]
+) -> Iterator[tuple[str, Json]]:
+    """Which changes would give a fixed variable, or a part of one, another value; each with the value that it has."""
+    for name, value in changes.items():
+        of = tuple(owners(name))
+        is_fixed = any(owner in fixed for owner in of) and not any(owner in free for owner in of)
+        before = lookup(known, name)
+        if is_fixed and not json_equal(value, before) and (name in fixed or before is not None):
+            yield name, before
 
 
 def _input_misfits(workflow: Workflow, given: Context, changes: Context) -> Iterator[str]:

@@ -156,6 +156,9 @@ class _Answered(_Event, frozen=True, kw_only=True):
 class ConfirmationGiven(_Answered, frozen=True, kw_only=True):
     """A person agreed."""
 
+    answers: Mapping[str, Json] = {}
+    """What they filled in; a `ContextChanged` of the same call sets the variables."""
+
 
 class ConfirmationDenied(_Answered, frozen=True, kw_only=True):
     """A person did not agree."""

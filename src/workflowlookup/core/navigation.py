@@ -21,7 +21,7 @@ import msgspec
 
 from workflowlookup.core.conditions import Condition, describe, evaluate, walk
 from workflowlookup.core.model import Loop, LoopStep, PromptStep, Step, Workflow
-from workflowlookup.core.values import Context, Json, lookup
+from workflowlookup.core.values import Context, Json, assign, lookup
 
 MAX_VISITS: Final = 100_000
 """How many step instances one walk looks at before it gives up: nested loops multiply."""
@@ -141,15 +141,16 @@ def scope_of(workflow: Workflow, instance_id: str, context: Context, extents: Ex
     if "@" not in instance_id:
         return context
     step_id, iterations = split_instance(instance_id)
-    scope = dict(context)
+    scope = context
     for depth, loop_id in enumerate(workflow.enclosing.get(step_id, ())[: len(iterations)]):
         loop, iteration = workflow.steps[loop_id].loop, iterations[depth]  # type: ignore[union-attr]
         items = extents.get(join_instance(loop_id, iterations[:depth])) or lookup(scope, loop.items or "")
-        scope[loop.iteration_var] = iteration
+        variables: dict[str, Json] = {loop.iteration_var: iteration}
         if loop.type == "for":
-            scope[loop.index_var] = iteration - 1
+            variables[loop.index_var] = iteration - 1
         elif isinstance(items, list) and 0 < iteration <= len(items):
-            scope |= {loop.item_var: items[iteration - 1], loop.index_var: iteration - 1}
+            variables |= {loop.item_var: items[iteration - 1], loop.index_var: iteration - 1}
+        scope = assign(scope, variables)
     return scope
 
 
@@ -202,7 +203,7 @@ def walk_on(
 
     One walk for all of it: each tells what was skipped and warned of since the one before.
     """
-    route = _Walk(workflow, completed, extents, iterating)
+    route = _Walk(workflow, completed, context, extents, iterating)
     for step, instance_id, scope, loop in route.steps(workflow.flow, (), context, is_past=False):
         yield route.found(step, instance_id, scope, loop)
         if step is None:  # at a loop that needs data
@@ -223,13 +224,16 @@ _Found = tuple[PromptStep | None, str, Context, LoopPosition | None]
 class _Walk:
     """One walk through a workflow; yields the instances that are left to do, and None at a loop that needs data."""
 
-    def __init__(self, workflow: Workflow, completed: Collection[str], extents: Extents, iterating: Iterating) -> None:
+    def __init__(
+        self, workflow: Workflow, completed: Collection[str], sent: Context, extents: Extents, iterating: Iterating
+    ) -> None:
         self.skipped: list[Skipped] = []
         self.warnings: list[str] = []
         self.left: list[str] = []
         self.need: LoopNeed | None = None
         self.known = 0
         self._workflow = workflow
+        self._sent = sent
         self._extents = extents
         self._iterating = iterating
         self._visits = 0
@@ -373,7 +377,7 @@ class _Walk:
             yield from self.steps(
                 step.body,
                 inner,
-                {**context, **variables},
+                assign(context, variables),
                 is_past=is_past or iteration < last,
                 position=position,
             )
@@ -395,9 +399,7 @@ class _Walk:
         extent: Json = self._extents.get(instance_id)
         if isinstance(extent, int):  # in journals from before counts were fixed, a loop may be beyond its first count
             return max(extent, self._iterating.get(instance_id, 0))
-        if extent is None:
-            extent = loop.count if isinstance(loop.count, int) else lookup(context, _variable(loop))
-        return int(extent) if isinstance(extent, float) and extent.is_integer() else extent
+        return extent_of(loop, context, self._sent) if extent is None else extent
 
     def _enters(  # noqa: PLR0913 - all of it decides
         self, step: LoopStep, iteration: int, last: int, total: int | None, context: Context, *, is_past: bool
@@ -413,7 +415,7 @@ class _Walk:
             return True
         if loop.condition is None:  # another system decides; here the agent completes the loop's id
             return True
-        scope = {**context, loop.iteration_var: iteration - (loop.type == "until")}
+        scope = assign(context, {loop.iteration_var: iteration - (loop.type == "until")})
         return evaluate(loop.condition, scope) is (loop.type == "while")
 
     def _has_credit(self, step: LoopStep) -> bool:
@@ -433,6 +435,22 @@ def _ids(steps: Sequence[Step]) -> Iterator[str]:
 def _variable(loop: Loop) -> str:
     """Where the list or the count of a loop comes from."""
     return str(loop.items if loop.type == "forEach" else loop.count)
+
+
+def extent_of(loop: Loop, scope: Context, sent: Context) -> Json:
+    """The list or the count that a loop goes by, fit or not.
+
+    Where the scope has none that fits, as in the item of the loop around it, one sent by its whole name counts.
+    """
+    if isinstance(loop.count, int):
+        return loop.count
+    name = _variable(loop)
+    found = [_whole(lookup(scope, name)), _whole(sent.get(name))]
+    return next((extent for extent in found if not _is_unfit(extent, loop)), found[0])
+
+
+def _whole(value: Json) -> Json:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _is_unfit(extent: Json, loop: Loop) -> bool:

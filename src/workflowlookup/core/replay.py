@@ -39,12 +39,12 @@ from workflowlookup.core.run import Run, Waiting, apply, fold, workflow_of
 from workflowlookup.core.values import Context
 from workflowlookup.errors import InvalidParams, WorkflowLookupError
 
-LOOK_AHEAD: Final = 5
-"""How many events say what was asked of a run: an answer, an output taken as it is, and two changes of the context."""
+LOOK_AHEAD: Final = 2
+"""How many events say what was asked of a run: an output and the change of the context that came with it."""
 
 _DECISIVE: Final = (
     *("step_id", "loop_id", "output", "changes", "context", "input", "iteration", "total", "items", "condition"),
-    *("attempt", "remote_id", "stopped", "timed_out", "note", "captured", "timeout"),
+    *("attempt", "remote_id", "stopped", "timed_out", "note", "answers", "captured", "timeout"),
 )
 """The fields of events that are no words: they must be as a live run would have them."""
 
@@ -149,12 +149,10 @@ def _refused(run: Run, event: OutputRefused, later: Sequence[Event], at: Moment)
         yield advance.submit(run, event.step_id, event.output, event.context, at)
 
 
-def _given(run: Run, event: ConfirmationGiven, later: Sequence[Event], at: Moment) -> Iterator[Draft]:
-    """The answers of the person are the last change of the context that comes with the word."""
-    said = {"how": event.how or "console", "question": event.question, "note": event.note}
-    changes = [one for one in later if isinstance(one, ContextChanged | OutputAccepted)]
-    yield advance.confirm(run, event.step_id, at, **said)  # type: ignore[arg-type]
-    yield advance.confirm(run, event.step_id, at, answers=_changes(changes[-1:]), **said)  # type: ignore[arg-type]
+def _given(run: Run, event: ConfirmationGiven, _: Sequence[Event], at: Moment) -> Iterator[Draft]:
+    how = event.how or "console"
+    said = {"question": event.question, "note": event.note, "answers": event.answers}
+    yield advance.confirm(run, event.step_id, at, how=how, **said)  # type: ignore[arg-type]
 
 
 def _denied(run: Run, event: ConfirmationDenied, _: Sequence[Event], at: Moment) -> Iterator[Draft]:

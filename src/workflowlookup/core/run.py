@@ -217,6 +217,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds spent waiting for persons."""
     answers: PersistentMap[str, tuple[int, ConfirmationGiven | ConfirmationDenied]] = PersistentMap()
     """By step: the last answer of a person, and its sequence."""
+    filled_in: PersistentMap[str, None] = PersistentMap()
+    """The variables that persons filled in."""
     note: str = ""
     """What the person said who denied the current step."""
     submissions: PersistentMap[str, int] = PersistentMap()
@@ -299,6 +301,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def agreed_to(self, step_id: str) -> bool:
         """Whether the last answer of a person about a step is a yes."""
         return isinstance(self.answers.get(step_id, (0, None))[1], ConfirmationGiven)
+
+    def refused_by_person(self, step_id: str) -> bool:
+        """Whether the last answer of a person about a step is a no."""
+        return isinstance(self.answers.get(step_id, (0, None))[1], ConfirmationDenied)
 
     def who_confirms(self, setting: str) -> str:
         """Whose word on the current step counts: as the setting `confirmation` says, or a person's by the step's own
@@ -447,7 +453,10 @@ def _acknowledged(run: Run, _: Record, event: CallAcknowledged) -> dict[str, Any
 
 
 def _given(run: Run, record: Record, event: ConfirmationGiven) -> dict[str, Any]:
-    return {"judged": None, **_answered(run, record, event)}
+    filled_in = run.filled_in
+    for name in event.answers:
+        filled_in = filled_in.set(name, None)
+    return {"judged": None, "filled_in": filled_in, **_answered(run, record, event)}
 
 
 def _denied(run: Run, record: Record, event: ConfirmationDenied) -> dict[str, Any]:

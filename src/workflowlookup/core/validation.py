@@ -32,7 +32,7 @@ from workflowlookup.core.model import (
 from workflowlookup.core.patterns import BadPattern
 from workflowlookup.core.rules import RULES, Check
 from workflowlookup.core.schemas import BadSchema
-from workflowlookup.core.values import Context
+from workflowlookup.core.values import Context, assign
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 
 MOST_READY: Final = 512
@@ -87,7 +87,7 @@ def judge_step(step: PromptStep, output: str, context: Context) -> Verdict:
     Raises what `judge` does.
     """
     captured = capture(step.captures, output)
-    scope = {**context, **captured.values} if captured.values else context
+    scope = assign(context, captured.values) if captured.values else context
     is_free = step.call is not None and step.criteria is None
     issues = () if is_free else judge(step.criteria, output, scope).issues
     if not step.captures:

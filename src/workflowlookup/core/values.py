@@ -5,7 +5,7 @@ it when writing a condition: case and outer blanks do not count, "42" is 42, and
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeGuard
 
 import msgspec
@@ -125,6 +125,19 @@ def lookup(context: Context, name: str) -> Json:
         else:
             return None
     return value
+
+
+def assign(context: Context, variables: Context) -> dict[str, Json]:
+    """The context with these variables set, without keys that would hide a part of one, as `task.size` of `task`."""
+    rest = {name: value for name, value in context.items() if "." not in name or lookup(variables, name) is None}
+    return {**rest, **variables}
+
+
+def owners(name: str) -> Iterator[str]:
+    """The variables that a key is or would stand for a part of: `a.b` and `a` of `a.b`."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
 
 
 def is_set(context: Context, name: str) -> bool:

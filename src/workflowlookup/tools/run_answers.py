@@ -146,7 +146,7 @@ def _next_for_output(run: Run) -> str:
         most = run.step.max_attempts
         left = "" if most is None else f" Attempts left: {most - run.attempts}."
         told = f"Mend what verdict says, then {submit} and the whole output again.{left}"
-    elif run.current in run.answers:
+    elif run.refused_by_person(run.current):
         said = f': "{run.note}"' if run.note else "."
         told = f"A person did not agree to this step{said} Do it again with that in mind, then {submit} and the output."
     else:
