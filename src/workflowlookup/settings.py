@@ -173,38 +173,38 @@ def one_of(*options: str) -> Callable[[object], str]:
 # ── what a repository may set ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Rule(msgspec.Struct, frozen=True):
+class TrustRule(msgspec.Struct, frozen=True):
     """When a value in a repository's file needs trust."""
 
     words: str
-    """What a repository may do without, for the documentation."""
+    """What a repository may do without trust, for the documentation."""
     applies: Callable[[Any, Any, Project], bool]
-    """From the value that holds without the repository, the one that it wants, and its project."""
+    """Whether trust is needed, from the value in force without the repository, the wanted one, and the project."""
 
 
-ALWAYS: Final = Rule("nothing", lambda _, __, ___: True)
-"""For what starts something, or says where data goes or who may come in."""
-NEVER: Final = Rule("set it", lambda _, __, ___: False)
+ALWAYS: Final = TrustRule("nothing", lambda _, __, ___: True)
+"""For what starts something, or decides where data goes or who has access."""
+NEVER: Final = TrustRule("set it", lambda _, __, ___: False)
 """For what does no harm, whatever the value."""
-TO_SWITCH_ON: Final = Rule("switch it off", lambda held, wanted, _: wanted and not held)
-TO_ASK_MORE_OFTEN: Final = Rule(
+TO_SWITCH_ON: Final = TrustRule("switch it off", lambda held, wanted, _: wanted and not held)
+TO_ASK_MORE_OFTEN: Final = TrustRule(
     "have them asked less often, or never",
     lambda held, wanted, _: wanted != 0 and (held == 0 or wanted < held),
 )
-TO_INCLUDE_MORE: Final = Rule(
+TO_INCLUDE_MORE: Final = TrustRule(
     "choose where the user chose nothing, or fewer of the user's patterns",
     lambda held, wanted, _: bool(held) and not (wanted and set(wanted) <= set(held)),
 )
-TO_EXCLUDE_LESS: Final = Rule("exclude more", lambda held, wanted, _: not set(held) <= set(wanted))
-TO_LEAVE_THE_PROJECT: Final = Rule(
+TO_EXCLUDE_LESS: Final = TrustRule("exclude more", lambda held, wanted, _: not set(held) <= set(wanted))
+TO_LEAVE_THE_PROJECT: Final = TrustRule(
     "name directories of the project",
     lambda _, wanted, project: not all(project.contains(path) for path in wanted),
 )
 
 
-def to_loosen(*order: str) -> Rule:
-    """For words of which each is stricter than those before it."""
-    return Rule(f"go up: {', '.join(order)}", lambda held, wanted, _: order.index(wanted) < order.index(held))
+def to_loosen(*order: str) -> TrustRule:
+    """For words in order, of which a repository may choose a later one but no earlier one."""
+    return TrustRule(f"raise it: {' < '.join(order)}", lambda held, wanted, _: order.index(wanted) < order.index(held))
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,7 +214,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     default: Any
     parse: Callable[[object], Any]
     help: str
-    needs_trust: Rule
+    needs_trust: TrustRule
     """When a value in a file that a repository brought counts only after the user trusted it."""
     is_live: bool = False
     """Whether a change in the file takes effect while the server runs."""
@@ -499,13 +499,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     left_out: Mapping[str, str] = {}
     """The entries of servers and providers that cannot be used, such as "providers.shop", each with the reason."""
     brought: tuple["Entry", ...] = ()
-    """What a repository's file brings that needs trust, and whether it is trusted is in `ignored`."""
+    """The entries of a repository's file that need trust."""
     ignored: tuple["Entry", ...] = ()
-    """Those of `brought` that are not trusted, and do not count."""
-    trust: "Trust"
-    """Where it is kept what the user has trusted."""
+    """Those of `brought` that are not trusted and have no effect."""
+    trust: "TrustFile"
+    """The file with what the user has trusted."""
     project_around: Project
-    """The project that they hold for."""
+    """The project around the working directory."""
     candidates: tuple[str, ...] = ()
     """The files that decide them."""
     read_again: Callable[[], "Settings"] | None = None
@@ -529,19 +529,19 @@ def plan_of(settings: Settings) -> "Plan":
     )
 
 
-class Trust(msgspec.Struct, frozen=True):
-    """Where it is kept what the user has trusted; no path when that place is not the user's own, and then why."""
+class TrustFile(msgspec.Struct, frozen=True):
+    """The file with what the user has trusted. Without a path there is none, and `problem` says why."""
 
     path: str
     problem: str = ""
 
     @staticmethod
-    def of(own: str, project: Project) -> "Trust":
-        """What is kept in a configuration directory. One that lies in the project is no place for it."""
+    def of(own: str, project: Project) -> "TrustFile":
+        """The file in the user's configuration directory; none when a repository brought that directory."""
         path = os.path.join(own, "trust.json")
         if project.brings(path):
-            return Trust("", f"{own} lies in the project, so it is not the user's own: nothing is trusted")
-        return Trust(path)
+            return TrustFile("", f"{own} lies in the project, so it is not the user's own: nothing is trusted")
+        return TrustFile(path)
 
     def store(self) -> "Store":
         from workflowlookup.trust import Store  # noqa: PLC0415 - only where a repository brings something
@@ -613,15 +613,15 @@ class _Files:
         self._directory = directory
         self.project = find_project(directory)
         own = configuration_directory(environment, directory)
-        self.trust = Trust.of(own, self.project)
+        self.trust = TrustFile.of(own, self.project)
         self.candidates = self._chosen(os.path.join(own, FILE_NAME), config)
         self._layers = [
             layer for file in self.candidates if (layer := _read_file(self.project, file, is_named=file == config))
         ]
         self.brought: list[Entry] = []
-        """What needs trust."""
+        """Entries that need trust."""
         self.ignored: list[Entry] = []
-        """What is not trusted, and does not count."""
+        """Those of them that are not trusted, and so have no effect."""
 
     def _chosen(self, users: str, config: str | None) -> tuple[str, ...]:
         """A file that the user names stands for both; one of a repository, only for that of the project."""
@@ -647,7 +647,7 @@ class _Files:
         return origin, value
 
     def _trusts_setting(self, layer: _Layer, name: str) -> bool:
-        """Whether a setting of a repository is trusted. A log-in is one entry: half of it would be another log-in."""
+        """Whether a setting of a repository is trusted. A log-in (`oauth_…`) is one entry: half of it is another one."""
         from workflowlookup.trust import SETTING, Entry  # noqa: PLC0415 - only where a repository brings something
 
         value = layer.table[name]
@@ -659,7 +659,7 @@ class _Files:
         return self._pins(entry) is not None
 
     def _pins(self, entry: "Entry") -> Mapping[str, str] | None:
-        """The digests of what a trusted entry runs; one that is not trusted is ignored."""
+        """The digests of the programs of a trusted entry; None for one that is not trusted, which is ignored."""
         self.brought.append(entry)
         pins = self.trust.store().pins(entry)
         if pins is None:
@@ -706,31 +706,28 @@ class _Files:
     def _system_pins(
         self, layer: _Layer, field: str, name: str, value: Any, tables: Mapping[str, Mapping[str, Any]]
     ) -> Mapping[str, str] | None:
-        """As `_pins`, for a server or a provider; None also for one that is disabled, or is none at all."""
+        """As `_pins`, for a server or a provider; None also for one that is disabled or no table."""
         from workflowlookup.providers.config import process_files  # noqa: PLC0415 - as above
         from workflowlookup.trust import PROVIDER, SERVER, Entry  # noqa: PLC0415
 
         if not isinstance(value, Mapping) or value.get("disabled") is True:
             return None
-        parts = {"provider": value}
+        parts = {"provider": value}  # what the entry would start
         if field == "providers" and (server := tables["servers"].get(str(value.get("server")))):
             parts["server"] = server  # a provider behind another server would be another provider
-        entry = Entry(
-            file=os.path.realpath(layer.file),
-            kind=SERVER if field == "servers" else PROVIDER,
-            name=name,
-            value=parts if field == "providers" else value,
-            programs=tuple(
-                sorted(
-                    {
-                        path
-                        for part in parts.values()
-                        for path in process_files(part, self._directory, self.project.root, self._environment)
-                    }
-                )
-            ),
+        programs = set[str]()
+        for part in parts.values():
+            programs |= process_files(part, self._directory, self.project.root, self._environment)
+        is_server = field == "servers"
+        return self._pins(
+            Entry(
+                file=os.path.realpath(layer.file),
+                kind=SERVER if is_server else PROVIDER,
+                name=name,
+                value=value if is_server else parts,
+                programs=tuple(sorted(programs)),
+            )
         )
-        return self._pins(entry)
 
 
 def warn_left_out(settings: Settings, before: Settings | None = None) -> None:
