@@ -212,7 +212,7 @@ class CallStopped(_Event, frozen=True, kw_only=True):
 
     step_id: str
     stopped: bool
-    """Whether the other system said that nothing runs any more."""
+    """Whether it is known that nothing runs any more: its process was killed, or the other system said so."""
     told: str
     """A sentence for a person."""
     is_pending: bool = False

@@ -111,7 +111,8 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
                 "stepId": {"type": "string"},
                 "stopped": {
                     "type": "boolean",
-                    "description": "Whether the other system said that nothing runs any more.",
+                    "description": "Whether it is known that nothing runs any more: its process was killed, or the "
+                    "other system said so.",
                 },
                 "told": {"type": "string"},
             },

@@ -39,12 +39,12 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
     if isinstance(moved, Ask):
         return moved
     if is_at_work(moved) and arguments.get("wait") is not False:
-        return await_run(services, moved, caller, lambda run: _told(services, run, caller, earlier))
-    return _told(services, moved, caller, earlier)
+        return await_run(services, moved, caller, lambda run: _answer_or_ask(services, run, caller, earlier))
+    return _answer_or_ask(services, moved, caller, earlier)
 
 
-def _told(services: Services, run: "Run", caller: Caller, earlier: "Verdict | None") -> Result | Ask:
-    """Where the run stands now, with the verdict of then; a person who is needed for it is asked."""
+def _answer_or_ask(services: Services, run: "Run", caller: Caller, earlier: "Verdict | None") -> Result | Ask:
+    """Where the run stands now, with the earlier verdict; the question, when a person is needed and can be asked."""
     from workflowlookup.tools.run_answers import answer, ask_person, may_ask, was_asked  # noqa: PLC0415
 
     if run.asked is not None:  # a repeated call finds the run at its first question, which may be answered by now
@@ -90,9 +90,9 @@ TOOL = Tool(
     title="Submit an output",
     description=(
         "Submits the output of the current step of a run. When it meets the criteria the next step comes back; when "
-        "not, verdict says what to mend, and the same step stays. Send the variables that the prompt asked you to set "
-        "as context. An output that was accepted counts once however often it is sent; one that was refused is a new "
-        "attempt when it is sent again. When the server does the next steps by itself, the answer comes once it has."
+        "not, verdict says what to fix, and the same step stays. Send the variables that the prompt asked you to set "
+        "as context. An output that was accepted counts once, however often it is sent; a refused one that is "
+        "sent again is a new attempt. When the server does the next steps by itself, the answer comes once it has."
     ),
     input_schema=arguments_schema(
         {

@@ -97,7 +97,7 @@ TOOL = Tool(
     title="Validate an output",
     description=(
         "Validates step output against workflow requirements. Call it with the full output before you add the step to "
-        "completedSteps; when valid is false, mend what issues and suggestions say and call again. "
+        "completedSteps; when valid is false, fix what issues and suggestions name and call again. "
         "Pass captured on in the context of workflow_next."
     ),
     input_schema=arguments_schema(
@@ -117,7 +117,7 @@ TOOL = Tool(
             **VERDICT_SCHEMA["properties"],
             "captured": {
                 "type": "object",
-                "description": "The variables that the output sets, of a step whose `produces` says where they stand.",
+                "description": "The variables found in the output, for a step that says where to find them.",
             },
         },
     },
