@@ -647,7 +647,7 @@ class _Files:
         return origin, value
 
     def _trusts_setting(self, layer: _Layer, name: str) -> bool:
-        """Whether a setting of a repository is trusted. A log-in (`oauth_…`) is one entry: half of it is another one."""
+        """Whether a setting of a repository is trusted. A log-in (`oauth_…`) is one entry, never half trusted."""
         from workflowlookup.trust import SETTING, Entry  # noqa: PLC0415 - only where a repository brings something
 
         value = layer.table[name]

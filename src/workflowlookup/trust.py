@@ -15,18 +15,23 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from workflowlookup.errors import SecurityError, StorageError, Untrusted
 
+if TYPE_CHECKING:
+    from workflowlookup.core.model import Workflow
+
 MAX_STORE_BYTES: Final = 8 << 20
 MAX_PROGRAMS: Final = 64
-"""How many files of the repository one entry may name; with more it is never trusted."""
+"""How many files of the repository one entry may name."""
 MAX_PROGRAM_BYTES: Final = 256 << 20
 UNREADABLE: Final = "unreadable"
-"""In place of a digest: an entry with such a file is never trusted."""
+"""In place of a digest, of a file that is not there, is too long, or is no regular file."""
+IMPORTED: Final = "imported"
+"""The origin of a run that came from another journal and names no file: nothing that it calls is trusted."""
 
 SETTING: Final = "setting"
 SERVER: Final = "mcpServers"
@@ -34,7 +39,7 @@ PROVIDER: Final = "providers"
 
 
 def _call(step: Mapping[str, Any]) -> Any:
-    """A call, and whether a person is asked before it: without that, it would be another thing to trust."""
+    """A call with its `requireConfirmation`: a call that nobody is asked about is another thing to trust."""
     return {name: step[name] for name in ("call", "requireConfirmation") if name in step} if "call" in step else None
 
 
@@ -66,9 +71,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return f"{KINDS[self.kind]} {self.name!a}"
 
-    def file_digests(self) -> dict[str, str]:
-        """By path: the SHA-256 of each program, as it is now."""
-        return {path: file_digest(path) for path in self.programs}
+    def file_digests(self) -> Mapping[str, str] | None:
+        """By path: the SHA-256 of each program as it is now; None when there are too many, or one cannot be read."""
+        if len(self.programs) > MAX_PROGRAMS:
+            return None
+        files = {path: file_digest(path) for path in self.programs}
+        return None if UNREADABLE in files.values() else files
 
     def digest(self, files: Mapping[str, str]) -> str:
         """The SHA-256 of the canonical form: JSON with sorted keys and without blanks, in ASCII."""
@@ -232,10 +240,10 @@ class Store:
     def pins(self, entry: Entry) -> Mapping[str, str] | None:
         """The digests of the programs of an entry that is trusted as it is now; None when it is not."""
         record = self.records().get((entry.file, entry.kind, entry.name))
-        if record is None or len(entry.programs) > MAX_PROGRAMS:
+        files = entry.file_digests() if record is not None else None
+        if record is None or files is None:
             return None
-        files = entry.file_digests()
-        return files if UNREADABLE not in files.values() and entry.digest(files) == record.sha256 else None
+        return files if entry.digest(files) == record.sha256 else None
 
     def trust(self, digests: Iterable[tuple[Entry, str]], *, by: str, time: int) -> None:
         """Trust entries, each by the digest of what was shown. Raises `SecurityError`, `StorageError`."""
@@ -248,7 +256,7 @@ class Store:
         self._change(lambda records: {**records, **new})
 
     def revoke(self, is_meant: Callable[[Trusted], bool]) -> list[Trusted]:
-        """Trust no more what is meant; what that was. Raises `SecurityError`, `StorageError`."""
+        """Revoke the records that are meant, and return them. Raises `SecurityError`, `StorageError`."""
         gone = [record for record in self.records().values() if is_meant(record)]
         if gone:
             self._change(lambda records: {key: kept for key, kept in records.items() if not is_meant(kept)})
@@ -271,7 +279,7 @@ class Store:
 
 def _read(data: bytes, status: os.stat_result) -> dict[Key, Trusted]:
     if not stat.S_ISREG(status.st_mode) or len(data) > MAX_STORE_BYTES:
-        raise ValueError("it is no file of a list of what is trusted")
+        raise ValueError("it is not a regular file, or too long")
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise ValueError("others can write to it")
     stored = msgspec.json.decode(data, type=_Stored)
@@ -307,7 +315,7 @@ def _write(path: str, data: bytes) -> None:
 
 
 class Consent:
-    """What the steps of workflows may do, asked where it is done. The user's own workflows have no origin."""
+    """Decides what the steps of workflows may do. The user's own workflows have no origin, and may do everything."""
 
     def __init__(
         self,
@@ -322,19 +330,26 @@ class Consent:
         self._nonces: dict[str, str] = {}
         self._answered: set[str] = set()
 
-    def missing(self, origin: str, document: Mapping[str, Any]) -> list[Entry]:
+    def untrusted(self, origin: str, document: Mapping[str, Any]) -> list[Entry]:
         """What a workflow would do and nobody trusted: its own entries, and the systems that they call."""
         entries = step_entries(origin, document)
-        missing = [entry for entry in entries if origin and self.store.pins(entry) is None]
+        calls = [entry for entry in entries if origin and self.store.pins(entry) is None]
         called = {str(_called(entry)) for entry in entries} - set(self._systems())
-        return [*missing, *(entry for entry in self.ignored() if entry.kind != SETTING and entry.name in called)]
+        return [*calls, *(entry for entry in self.ignored() if entry.kind != SETTING and entry.name in called)]
+
+    def untrusted_in(self, workflows: "Iterable[Workflow]") -> list[Entry]:
+        """What the settings and these workflows bring and nobody trusted, each entry once."""
+        entries = list(self.ignored())
+        for workflow in workflows:
+            entries += [one for one in self.untrusted(workflow.origin, workflow.document) if one not in entries]
+        return entries
 
     def refuse_untrusted(self, origin: str, document: Mapping[str, Any], step_id: str | None = None) -> None:
         """Raises `Untrusted` for a workflow, or for one of its steps, that would do what is not trusted."""
         name = f"{document['id']}/{step_id}"
-        missing = [entry for entry in self.missing(origin, document) if step_id is None or entry.name == name]
-        if missing:
-            raise untrusted(missing)
+        entries = [entry for entry in self.untrusted(origin, document) if step_id is None or entry.name == name]
+        if entries:
+            raise _refusal(entries)
 
     def trust(self, digests: Sequence[tuple[Entry, str]], *, by: str) -> None:
         """Trust what a person was shown. Raises `SecurityError`, `StorageError`."""
@@ -356,8 +371,8 @@ def digests_of(entries: Iterable[Entry]) -> list[tuple[Entry, str]]:
     """Entries with the digests of what they are now, without those that cannot be trusted."""
     found: list[tuple[Entry, str]] = []
     for entry in entries:
-        files = entry.file_digests() if len(entry.programs) <= MAX_PROGRAMS else {"": UNREADABLE}
-        if UNREADABLE not in files.values() and entry.file != IMPORTED:
+        files = entry.file_digests()
+        if files is not None and entry.file != IMPORTED:
             found.append((entry, entry.digest(files)))
     return found
 
@@ -374,14 +389,11 @@ def _called(entry: Entry) -> object:
     return call.get("server") or call.get("provider")
 
 
-IMPORTED: Final = "imported"
-"""The origin of a run that came from another journal and names no file: nothing that it calls is trusted."""
-
 NO_CONSENT: Final = Consent(Store(""))
 """Nothing that came with a repository may be done."""
 
 
-def untrusted(entries: Sequence[Entry]) -> Untrusted:
+def _refusal(entries: Sequence[Entry]) -> Untrusted:
     """The refusal to do what nobody trusted."""
     what = ", ".join(dict.fromkeys(map(str, entries)))
     files = [entry.file for entry in entries if entry.file != IMPORTED]

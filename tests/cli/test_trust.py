@@ -200,7 +200,7 @@ def test_doctor_names_what_is_ignored_and_starts_nothing(clone: Clone) -> None:
 
     problems = [one for one in json.loads(done.stdout)["problems"] if "not trusted" in one["problem"]]
     assert [one["problem"] for one in problems] == [
-        f"{clone.file} has a provider 'tool', which is ignored because it is not trusted."
+        f"{clone.file}: provider 'tool' is ignored, because it is not trusted."
     ]
     assert f"`workflowlookup trust {clone.file}`" in problems[0]["remedy"]
     assert not clone.marker.exists()

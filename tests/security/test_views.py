@@ -263,7 +263,7 @@ def test_nor_when_another_process_changed_it(make_world, tmp_path):
 @pytest.mark.parametrize(
     ("view", "whole", "derived"),
     [
-        (ScopedCatalog, Catalog, set()),
+        (ScopedCatalog, Catalog, {"workflows"}),  # which asks `snapshot` and `get` of the view
         (ScopedRuns, Runs, {"every", "recent"}),  # which ask `summaries` of the view
         (ScopedWatch, Watch, set()),
         (ScopedWorkflows, DynamicTools, {"apply", "forget_names"}),  # which only the server itself does

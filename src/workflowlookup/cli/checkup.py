@@ -24,7 +24,7 @@ from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_comm
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
 from workflowlookup.cli.records import Problem, Record
-from workflowlookup.errors import StorageError, WorkflowLookupError
+from workflowlookup.errors import StorageError
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.settings import SETTINGS, Settings, without_password
 from workflowlookup.trust import how_to_trust
@@ -146,21 +146,14 @@ def _settings_problems(options: argparse.Namespace) -> Iterator[Problem]:
 def _trust_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
     """What a repository brings and nobody trusted."""
     consent = make_consent(lambda: settings)
-    entries = list(settings.ignored)
-    for summary in catalog.snapshot().summaries:
-        try:
-            workflow = catalog.get(summary.id)
-        except WorkflowLookupError:  # told with the library
-            continue
-        entries += consent.missing(workflow.origin, workflow.document) if workflow.origin else ()
+    entries = consent.untrusted_in(catalog.workflows())
     if entries and (fault := consent.store.fault()):
         yield Problem(problem=f"{fault}.", remedy="Look at the file; remove it to begin again.")
-    for number, entry in enumerate(entries):
-        if entry not in entries[:number]:
-            yield Problem(
-                problem=f"{shown_path(entry.file)} has a {entry}, which is ignored because it is not trusted.",
-                remedy=how_to_trust([shown_path(entry.file)]),
-            )
+    for entry in entries:
+        yield Problem(
+            problem=f"{shown_path(entry.file)}: {entry} is ignored, because it is not trusted.",
+            remedy=how_to_trust([shown_path(entry.file)]),
+        )
 
 
 def _journal_problems(settings: Settings) -> Iterator[Problem]:

@@ -6,12 +6,10 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup import trust
 from workflowlookup.cli.records import Problem, Record
 from workflowlookup.cli.systems import Asked, ask_systems, workflow_tools
 from workflowlookup.core.model import PromptStep, ToolCall, WorkflowCall
 from workflowlookup.core.schemas import suggest
-from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.providers.config import LIBRARY, Filters, ProviderConfig, ServerConfig
 from workflowlookup.providers.definition import Definition
@@ -96,20 +94,17 @@ def examine_tools(settings: Settings, catalog: Catalog) -> ToolsReport:
 
 
 def _unknown_calls(catalog: Catalog, settings: Settings, asked: Asked) -> Iterator[UnknownCall]:
-    for summary in catalog.snapshot().summaries:
-        try:
-            steps = catalog.get(summary.id).every_step
-        except WorkflowLookupError:  # told with the library
-            continue
-        calls = (step.call for step in steps if isinstance(step, PromptStep) and step.call is not None)
-        for call in calls:
-            match call:
-                case ToolCall():
+    for workflow in catalog.workflows():
+        for step in workflow.every_step:
+            match step:
+                case PromptStep(call=ToolCall() as call):
                     unknown = _unknown_tool(call, settings, asked)
-                case WorkflowCall():
+                case PromptStep(call=WorkflowCall() as call):
                     unknown = _unknown_workflow(call, settings, asked)
+                case _:
+                    continue
             if unknown:
-                yield UnknownCall(workflow=summary.id, what=unknown[0], remedy=unknown[1])
+                yield UnknownCall(workflow=workflow.id, what=unknown[0], remedy=unknown[1])
 
 
 def _unknown_tool(call: ToolCall, settings: Settings, asked: Asked) -> tuple[str, str] | None:
@@ -146,11 +141,10 @@ def _unknown_workflow(call: WorkflowCall, settings: Settings, asked: Asked) -> t
 
 
 def _missing(entry: str, settings: Settings) -> str:
+    """Why the settings have no such entry (`providers.ci`) in force."""
     if entry in settings.left_out:
         return "which is left out of the settings"
-    kinds = {"mcpServers": trust.SERVER, "providers": trust.PROVIDER}
-    title, _, name = entry.partition(".")
-    if any((ignored.kind, ignored.name) == (kinds[title], name) for ignored in settings.ignored):
+    if any(f"{ignored.kind}.{ignored.name}" == entry for ignored in settings.ignored):
         return "which is not trusted yet"
     return "which the settings do not have"
 

@@ -1,4 +1,4 @@
-"""`workflowlookup trust`: what a repository brings, and a person's word that exactly that may run."""
+"""`workflowlookup trust`: shows what a repository would run, and lets a person allow exactly that."""
 
 import argparse
 import os
@@ -10,14 +10,12 @@ from workflowlookup.app import make_catalog
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, shown_path, write, write_json, write_table
 from workflowlookup.cli.person import Terminal, person_terminal
-from workflowlookup.errors import StorageError, WorkflowLookupError
+from workflowlookup.errors import StorageError
 from workflowlookup.library.files import DOCUMENT_SUFFIXES
 from workflowlookup.repository import is_inside
 from workflowlookup.settings import FILE_NAME, Settings, SettingsError, read_settings
 from workflowlookup.trust import (
     KINDS,
-    MAX_PROGRAMS,
-    UNREADABLE,
     Entry,
     Store,
     Trusted,
@@ -77,12 +75,7 @@ def _entries(real: str, settings: Settings) -> Iterator[Entry]:
 
 def _all_entries(settings: Settings) -> Iterator[Entry]:
     yield from settings.brought
-    catalog = make_catalog(settings)
-    for summary in catalog.snapshot().summaries:
-        try:
-            workflow = catalog.get(summary.id)
-        except WorkflowLookupError:  # it was changed just now, and cannot run either
-            continue
+    for workflow in make_catalog(settings).workflows():
         if workflow.origin:
             yield from step_entries(workflow.origin, workflow.document)
 
@@ -169,8 +162,8 @@ def _ask_about(terminal: Terminal, store: Store, entries: Sequence[Entry]) -> li
     for entry in entries:
         files = entry.file_digests()
         terminal.show(f"\n{entry}:\n{printed(entry)}")
-        if UNREADABLE in files.values() or len(files) > MAX_PROGRAMS:
-            terminal.show("It names files of the repository that cannot be read, so it cannot be trusted.")
+        if files is None:
+            terminal.show("It names too many files, or files that cannot be read, so it cannot be trusted.")
             continue
         if files:
             terminal.show("It names these files of the repository. Their content is trusted with it, nothing else is:")

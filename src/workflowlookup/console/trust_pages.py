@@ -1,10 +1,10 @@
-"""What a repository brought and nobody trusted, and the word of a person who looks after the server that it may run."""
+"""The page that shows what a repository brought and nobody trusted, and the button by which a person allows it."""
 
 from starlette.responses import RedirectResponse, Response
 
 from workflowlookup.console.guard import NotThere, Refused
 from workflowlookup.console.visit import Visit
-from workflowlookup.errors import RunStateError, WorkflowLookupError
+from workflowlookup.errors import RunStateError
 from workflowlookup.trust import Entry, digest_of_all, digests_of, printed
 
 
@@ -13,7 +13,7 @@ async def trust(visit: Visit) -> Response:
         raise NotThere
     entries = _untrusted(visit)
     digests = digests_of(entries)
-    hopeless = [entry for entry in entries if all(entry is not one for one, _ in digests)]
+    hopeless = [entry for entry in entries if all(entry is not other for other, _ in digests)]
     return visit.page(
         "trust.html",
         place="trust",
@@ -41,16 +41,7 @@ async def allow(visit: Visit) -> Response:
 
 
 def _untrusted(visit: Visit) -> list[Entry]:
-    """What the settings and the workflows of the library bring, each once."""
-    consent, catalog = visit.house.consent, visit.house.catalog
-    entries = list(consent.ignored())
-    for summary in catalog.snapshot().summaries:
-        try:
-            workflow = catalog.get(summary.id)
-        except WorkflowLookupError:  # it cannot run either
-            continue
-        entries += [entry for entry in consent.missing(workflow.origin, workflow.document) if entry not in entries]
-    return entries
+    return visit.house.consent.untrusted_in(visit.house.catalog.workflows())
 
 
 def _refusal(visit: Visit) -> str:

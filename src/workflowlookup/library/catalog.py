@@ -6,7 +6,7 @@ at the kernel's word on changes, and only what changed is read again.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -136,6 +136,15 @@ class Catalog:
         if summarise(document, path).id == workflow_id:  # written to since the look at it: what was read counts
             return build(document, self._origin_of(entry))
         raise self._not_found(workflow_id)
+
+    def workflows(self) -> "Iterator[Workflow]":
+        """Every workflow whose document can be loaded, in the order of the list."""
+        for summary in self.snapshot().summaries:
+            try:
+                workflow = self.get(summary.id)
+            except WorkflowLookupError:  # its file was changed a moment ago
+                continue
+            yield workflow
 
     def _keep(self, workflow_id: str, file: Loaded, workflow: "Workflow") -> None:
         self._built.pop(workflow_id, None)

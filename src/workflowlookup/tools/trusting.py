@@ -34,7 +34,7 @@ FORM: Final[dict[str, Json]] = {
 def start_trusted(services: Services, workflow: Workflow, caller: Caller, start: "Callable[[], Run]") -> "Run | Ask":
     """A run, or the question whether what it would do may be done. Raises `Untrusted` when the answer is no."""
     if _may_ask(services, caller):
-        question = ask_for_trust(services, services.consent.missing(workflow.origin, workflow.document), caller)
+        question = ask_for_trust(services, services.consent.untrusted(workflow.origin, workflow.document), caller)
         if question is not None:
             return question
     return start()
