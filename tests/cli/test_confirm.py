@@ -70,7 +70,7 @@ def test_an_agent_is_refused_when_it_resumes_the_run_on_a_terminal(cli: Cli, hel
 def test_only_a_plain_yes_is_one_and_the_default_is_no_agreement(cli: Cli, held: str, typed: str) -> None:
     code, seen = cli.sit_down("confirm", held).see("[l]eave").type(f"{typed}\n").see("[l]eave").type("\n").leave()
 
-    assert (code, "Nothing was said" in seen) == (1, True)
+    assert (code, "No answer was recorded" in seen) == (1, True)
     assert state(cli, held)["waitingFor"] == "confirmation"
 
 

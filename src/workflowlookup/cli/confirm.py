@@ -1,13 +1,13 @@
-"""`workflowlookup confirm RUN`: a person's word on the step that a run waits at, asked on the terminal itself."""
+"""`workflowlookup confirm RUN`: a person's answer to the question that a run waits with, asked on the terminal."""
 
 import argparse
 
 from workflowlookup.cli.answers import plain
+from workflowlookup.cli.decision import ask_for_decision
 from workflowlookup.cli.journal import add_run_argument, find_run, open_services, person
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import write, write_hint, write_json
 from workflowlookup.cli.run_view import standing
-from workflowlookup.cli.word import ask_for_word
 from workflowlookup.core.advance import refuse_unless_asked
 from workflowlookup.settings import Settings, command_line
 from workflowlookup.tools.registry import NOBODY
@@ -27,16 +27,16 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     before = runs.get(find_run(runs, options.run))
     refuse_unless_asked(before)
     everything = command_line(settings, "run", "show", before.id)
-    word = ask_for_word(before, shows=everything, denies=options.deny, note=options.note)
-    after = before if word is None else word.tell(runs, before, by=person())
+    decision = ask_for_decision(before, command=everything, denies=options.deny, note=options.note)
+    after = before if decision is None else decision.store(runs, before, by=person())
     if options.json:
         write_json(plain(answer(services, after, NOBODY)))
-        return int(word is None)
-    if word is None:
-        write(("Nothing was said", "bold"), ". ", standing(after))
+        return int(decision is None)
+    if decision is None:
+        write(("No answer was recorded", "bold"), ". ", standing(after))
         return 1
-    said, style = ("Confirmed", "bold green") if word.agrees else ("Not confirmed", "bold red")
-    write((said, style), f": {word.note}" if word.note else ".")
+    said, style = ("Confirmed", "bold green") if decision.agrees else ("Not confirmed", "bold red")
+    write((said, style), f": {decision.note}" if decision.note else ".")
     write(standing(after))
     if not after.is_over:
         write_hint("Go on with: ", command_line(settings, "run", "--resume", after.id))

@@ -63,8 +63,8 @@ class Drafts:
                 os.unlink(temporary)
                 raise
         except OSError as problem:
-            told = f"What you have written cannot be kept in {path}: {problem.strerror}. Send it, or copy it elsewhere."
-            raise StorageError(told, file=path) from problem
+            reason = f"What you have written cannot be kept in {path}: {problem.strerror}"
+            raise StorageError(f"{reason}. Send it, or copy it elsewhere.", file=path) from problem
         return path
 
     def drop(self, step_id: str) -> None:

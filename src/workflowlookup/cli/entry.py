@@ -19,10 +19,10 @@ from typing import Final, Protocol
 
 import msgspec
 
+from workflowlookup.cli.decision import Decision, ask_for_decision
 from workflowlookup.cli.drafts import Draft, Drafts
 from workflowlookup.cli.output import clean, complain, width, wrapped_rows, write
 from workflowlookup.cli.refusals import problems
-from workflowlookup.cli.word import Word, ask_for_word
 from workflowlookup.core.contract import Need, misfitting, unmet
 from workflowlookup.core.events import OutputRefused
 from workflowlookup.core.guidance import guide
@@ -44,7 +44,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(Protocol):
-    """Gives outputs, and a person's word."""
+    """Gives outputs, values and a person's decisions."""
 
     tries_again: bool
     """Whether somebody is there who can correct what was refused."""
@@ -55,7 +55,7 @@ class Source(Protocol):
     def values(self, run: Run) -> dict[str, Json] | None:
         """The variables that the run waits for; None when they do not come."""
 
-    def agrees(self, run: Run) -> Word | None:
+    def agrees(self, run: Run) -> Decision | None:
         """What the person says to the question that was shown; None when they do not say."""
 
 
@@ -135,7 +135,7 @@ class Given:
         changes, self._changes = self._changes, {}
         return changes
 
-    def agrees(self, run: Run) -> Word | None:  # noqa: ARG002 - a pipe is no person
+    def agrees(self, run: Run) -> Decision | None:  # noqa: ARG002 - a pipe is no person
         return None
 
 
@@ -243,7 +243,7 @@ def line_so_far() -> str:
 
 
 class TerminalGone(KeyboardInterrupt):
-    """The terminal went away, or the command was told to end, while a line was read; it has what was typed of it."""
+    """The terminal went away, or a signal ends the command, while a line was read; it has what was typed of it."""
 
 
 @contextlib.contextmanager
@@ -316,8 +316,8 @@ class Editor:
         changes, self._changes = self._changes, {}
         return ask_for_missing(run, changes) if self.tries_again else changes or None
 
-    def agrees(self, run: Run) -> Word | None:
-        return ask_for_word(run) if self.tries_again else None
+    def agrees(self, run: Run) -> Decision | None:
+        return ask_for_decision(run) if self.tries_again else None
 
 
 def edited(run: Run, draft: Draft, drafts: Drafts) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.cli.context import variable
+from workflowlookup.cli.decision import Decision, ask_for_decision
 from workflowlookup.cli.drafts import Draft, Drafts
 from workflowlookup.cli.entry import (
     END,
@@ -31,7 +32,6 @@ from workflowlookup.cli.entry import (
 )
 from workflowlookup.cli.output import complain, plural, write, write_quoted
 from workflowlookup.cli.run_view import write_step, write_verdict
-from workflowlookup.cli.word import Word, ask_for_word
 from workflowlookup.core.advance import loops_to_end
 from workflowlookup.core.contract import misfitting
 from workflowlookup.core.run import Run
@@ -62,12 +62,12 @@ class Keyboard:
         changes, self._changes = self._changes, {}
         return ask_for_missing(run, changes)
 
-    def agrees(self, run: Run) -> Word | None:
-        return ask_for_word(run)
+    def agrees(self, run: Run) -> Decision | None:
+        return ask_for_decision(run)
 
 
 class _Typing:
-    """The output of one step while it is typed."""
+    """The output of one step while it is being typed."""
 
     def __init__(self, run: Run, rejected: Draft, drafts: Drafts, changes: dict[str, Json]) -> None:
         draft = load_draft(drafts, run)
@@ -86,8 +86,8 @@ class _Typing:
             self.show_lines()
         elif self.rejected.text:
             write((":edit opens the last output in your editor, :again adds to it. Or type a new one.", "dim"))
-        told = "Your output. End it with a line that is a single dot, or with Ctrl-D; :help tells more."
-        write((f"Go on with y{told[1:]}" if self.lines else told, "dim"))
+        begin = "Go on with your output" if self.lines else "Your output"
+        write((f"{begin}. End it with a line that is a single dot, or with Ctrl-D; :help tells more.", "dim"))
         try:
             entry = self._typed()
         except Left:
@@ -129,12 +129,12 @@ class _Typing:
                 if entry is not None:
                     return entry
             elif line.startswith(COLON):
-                self._take_escaped(line, word)
+                self._take_colon_line(line, word)
             else:
                 self.lines.append(line)
 
-    def _take_escaped(self, line: str, word: str) -> None:
-        """`::text` is the line `:text`; any other word after a colon is a mistake, and no part of the output."""
+    def _take_colon_line(self, line: str, word: str) -> None:
+        """Add `::text` as the line `:text`; name any other word after a colon as a mistake, and do not add it."""
         if line.startswith(COLON * 2):
             self.lines.append(line.removeprefix(COLON))
             return
@@ -180,7 +180,7 @@ class _Typing:
 # ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Typed(msgspec.Struct, frozen=True, kw_only=True):
+class LineCommand(msgspec.Struct, frozen=True, kw_only=True):
     """A command that is typed in place of a line of the output."""
 
     usage: str
@@ -255,21 +255,21 @@ def _help(*_: object) -> None:
     write((f"  {'::text':<16}", "cyan"), "  a line of the output that begins with a colon", hang=20)
 
 
-_LEAVE: Final = Typed(
+_LEAVE: Final = LineCommand(
     usage=":leave",
     meaning="leave; the run and what you have written are kept (so do Ctrl-C, and Ctrl-D on an empty output)",
     act=_leave,
 )
 
-COMMANDS: Final[Mapping[str, Typed]] = {
-    ":set": Typed(usage=":set NAME=VALUE", meaning="set a context variable with this output", act=_set),
-    ":edit": Typed(usage=":edit", meaning="go on in your editor", act=_edit),
-    ":again": Typed(usage=":again", meaning="begin with the output that was refused", act=_again),
-    ":show": Typed(usage=":show", meaning="show the step, the verdict and what you have written", act=_show),
-    ":clear": Typed(usage=":clear", meaning="begin with nothing", act=_clear),
-    ":end": Typed(usage=":end", meaning="end the loop that the run is in", act=_end),
+COMMANDS: Final[Mapping[str, LineCommand]] = {
+    ":set": LineCommand(usage=":set NAME=VALUE", meaning="set a context variable with this output", act=_set),
+    ":edit": LineCommand(usage=":edit", meaning="go on in your editor", act=_edit),
+    ":again": LineCommand(usage=":again", meaning="begin with the output that was refused", act=_again),
+    ":show": LineCommand(usage=":show", meaning="show the step, the verdict and what you have written", act=_show),
+    ":clear": LineCommand(usage=":clear", meaning="begin with nothing", act=_clear),
+    ":end": LineCommand(usage=":end", meaning="end the loop that the run is in", act=_end),
     ":leave": _LEAVE,
     ":quit": _LEAVE,
-    ":help": Typed(usage=":help", meaning="show this", act=_help),
+    ":help": LineCommand(usage=":help", meaning="show this", act=_help),
 }
 """By the word that is typed. A new command is a function and a line here."""

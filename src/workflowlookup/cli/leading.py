@@ -169,17 +169,17 @@ class Leading:
             complain("nothing was sent.")
         return now
 
-    def _take_word(self, run: Run) -> Run | None:
-        word = self._source.agrees(run)
-        if word is None:
+    def _take_decision(self, run: Run) -> Run | None:
+        decision = self._source.agrees(run)
+        if decision is None:
             return None
         self.was_refused = False
         try:
-            moved = word.tell(self._runs, run, by=person())
+            moved = decision.store(self._runs, run, by=person())
         except (InvalidParams, RunStateError) as refusal:
             refuse(refusal)  # somebody else was asked too and was faster, or a value does not fit
             moved = self._runs.get(run.id)
-        if word.was_interrupted:
+        if decision.was_interrupted:
             raise KeyboardInterrupt
         return moved
 
@@ -200,7 +200,7 @@ class Leading:
     _TAKES: Final[Mapping[Waiting, Callable[["Leading", Run], Run | None]]] = {
         Waiting.OUTPUT: _take_output,
         Waiting.CONTEXT: _take_values,
-        Waiting.CONFIRMATION: _take_word,
+        Waiting.CONFIRMATION: _take_decision,
     }
 
     def _tell_how_to_resume(self, run: Run) -> None:
@@ -224,5 +224,5 @@ class Leading:
 
 
 def exit_code(run: Run, *, has_failed: bool) -> int:
-    """1 for a run that ended badly, and for a sitting that did."""
+    """1 for a run that did not end well, and when an output was refused or could not be judged here."""
     return int(has_failed or run.state in (State.FAILED, State.CANCELLED, State.UNKNOWN))

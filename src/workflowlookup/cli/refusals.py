@@ -1,7 +1,7 @@
 """Why an output was refused, for a person: a line for each problem, and no regular expression in it.
 
-The journal has what an agent was told: messages, and the pattern where an author gave no message. Here a pattern is put
-into words where it is a plain one; any other is named by what it is, a form that the step asks for.
+The journal has the messages for the agent, with the pattern where an author gave no message. Here a plain pattern is
+put into words; any other is called the form that the step describes.
 """
 
 import re

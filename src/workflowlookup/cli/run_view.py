@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from workflowlookup.cli.decision import MAX_SHOWN
 from workflowlookup.cli.output import (
     Piece,
     as_command,
@@ -21,7 +22,6 @@ from workflowlookup.cli.output import (
     write_quoted,
 )
 from workflowlookup.cli.refusals import problems
-from workflowlookup.cli.word import MAX_SHOWN
 from workflowlookup.core.advance import loops_to_end, remedy_of
 from workflowlookup.core.calls import name_call
 from workflowlookup.core.contract import how_to_send, unmet
@@ -139,7 +139,7 @@ def write_verdict(run: Run) -> None:
 def write_question(run: Run, command: str) -> None:
     """What a person is asked to agree to, with the output that it is about; `command` shows all of a long one."""
     asked = question_of(run)
-    write_heading(f"{asked.text} If not, {asked.if_not}.")
+    write_heading(asked.heading)
     _, earlier = run.answers.get(run.current, (0, None))
     if isinstance(earlier, ConfirmationDenied):
         write(

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     else:
         complain("there are no runs yet. `workflowlookup run ID` starts one.")
     for aside in [] if options.json else make_journal(settings).set_aside():
-        complain(f"{str(aside).rstrip('.')}. `workflowlookup doctor` tells more.")
+        complain(f"{aside} `workflowlookup doctor` tells more.")
     return 0
 
 

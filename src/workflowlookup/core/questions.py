@@ -85,12 +85,18 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """The output, the arguments of the call, or the prompt; as it was written, not yet quoted."""
     fields: tuple[Field, ...] = ()
 
+    @property
+    def heading(self) -> str:
+        """The question with what a no leads to."""
+        return f"{self.text} If not, {self.if_not}."
+
     def message(self, most: int = MAX_QUOTED, rest: str = "") -> str:
         """The question with its subject quoted; `rest` says where all of it is when it is cut."""
-        cut = len(self.subject) > most
-        where = f"; the first {most:,} of {len(self.subject):,} characters{f', all of it is in {rest}' if rest else ''}"
-        head = f"{self.text} If not, {self.if_not}."
-        return f"{head}\n\n{self.about}{where if cut else ''}:\n{quote(self.subject[:most])}"
+        about = self.about
+        if len(self.subject) > most:
+            about += f"; the first {most:,} of {len(self.subject):,} characters"
+            about += f", all of it is in {rest}" if rest else ""
+        return f"{self.heading}\n\n{about}:\n{quote(self.subject[:most])}"
 
 
 def question_of(run: Run) -> Question:
@@ -146,7 +152,7 @@ def one_line(text: str, most: int = MAX_VALUE) -> str:
 
 def quote(text: str) -> str:
     """Text whose every line carries a mark, without characters that cannot be seen or break lines otherwise."""
-    lines = text.replace("\r\n", "\n").split("\n") or [""]
+    lines = text.replace("\r\n", "\n").split("\n")
     return "\n".join(f"{MARK}{_UNSEEN.sub(chr(0xFFFD), line)}".rstrip() for line in lines)
 
 
@@ -172,14 +178,13 @@ def fields_in(answers: Mapping[str, Any]) -> Iterator[Field]:
 
 
 def refuse_answers(run: Run, answers: Context) -> None:
-    """Raises `InvalidParams` unless what a person who agrees filled in fits what they were asked for."""
-    wanted = run.step.confirmation
-    asks = wanted is not None and any(fields_of(run))
-    refuse_misfitting(wanted if wanted is not None and asks else Confirmation(), answers)
+    """Raises `InvalidParams` unless the answers fit the fields of the open question."""
+    wanted = run.step.confirmation if any(fields_of(run)) else None
+    refuse_misfitting(wanted or Confirmation(), answers)
 
 
 def refuse_misfitting(wanted: Confirmation, answers: Context) -> None:
-    """Raises `InvalidParams` unless the answers fit what is asked for."""
+    """Raises `InvalidParams` unless the answers fit the fields that a confirmation asks for."""
     names = [field.name for field in fields_in(wanted.answers)]
     unknown = [name for name in answers if name not in names]
     if unknown:

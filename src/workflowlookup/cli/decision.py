@@ -1,6 +1,7 @@
-"""A person's word on the step that a run waits at: asked on the terminal itself, and stored with what was shown.
+"""A person's decision about the step that a run waits at, asked for on the terminal itself.
 
-Shared by `confirm` and `run`. An empty answer is no agreement: nothing is stored, and the run goes on waiting.
+Shared by `confirm` and `run`. It counts only for the question that was shown. An empty answer is no decision: nothing
+is stored, and the run keeps waiting.
 """
 
 from collections.abc import Mapping
@@ -19,17 +20,17 @@ MAX_SHOWN: Final = 20_000
 PURPOSE: Final = "answer for a run that waits for a person"
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person said."""
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person answered."""
 
     agrees: bool
     note: str = ""
     answers: Mapping[str, Json] = {}
     was_interrupted: bool = False
-    """They said no, and then Ctrl-C when asked why: the no counts."""
+    """They said no, and pressed Ctrl-C when asked why: the no counts."""
 
-    def tell(self, runs: Runs, run: Run, *, by: str) -> Run:
-        """The run after it. Raises `RunStateError` when the run has gone on since the person saw it."""
+    def store(self, runs: Runs, run: Run, *, by: str) -> Run:
+        """The run after the decision. Raises `RunStateError` when the run has gone on since the person saw it."""
         if self.agrees:
             return runs.confirm(
                 run.id,
@@ -43,39 +44,39 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
         return runs.deny(run.id, run.current, how="terminal", question=run.question_id, note=self.note, by=by)
 
 
-def ask_for_word(run: Run, *, shows: str = "", denies: bool = False, note: str = "") -> Word | None:
-    """What the person at the terminal says; None when they leave it open.
+def ask_for_decision(run: Run, *, command: str = "", denies: bool = False, note: str = "") -> Decision | None:
+    """What the person at the terminal decides; None when they leave it open.
 
-    With `shows`, a command that shows all of a long output, the question is written to the terminal first; with
-    `denies` they are asked whether it is a no.
+    With `command`, which shows all of a long output, the question is written to the terminal first; otherwise the
+    caller has shown it. With `denies` they are only asked whether they mean no.
     Raises `SecurityError` without a terminal, or when an agent runs this.
     """
     with person_terminal(PURPOSE) as terminal:
-        if shows:
-            _show(terminal, run, shows)
+        if command:
+            _show(terminal, run, command)
         if denies:
-            return Word(agrees=False, note=note) if terminal.agrees("Do you say no to this?") else None
+            return Decision(agrees=False, note=note) if terminal.agrees("Do you say no to this?") else None
         while True:
             said = (terminal.ask("Do you agree? [y]es, [n]o, [l]eave it for later (Enter):") or "").lower()
             if said in ("y", "yes"):
                 answers = _fill_in(terminal, run)
-                return None if answers is None else Word(agrees=True, note=note, answers=answers)
+                return None if answers is None else Decision(agrees=True, note=note, answers=answers)
             if said in ("n", "no"):
                 return _denied(terminal, note)
             if said in ("", "l", "leave"):
                 return None
 
 
-def _denied(terminal: Terminal, note: str) -> Word:
+def _denied(terminal: Terminal, note: str) -> Decision:
     try:
-        return Word(agrees=False, note=note or terminal.ask("Why not? (may be empty)") or "")
+        return Decision(agrees=False, note=note or terminal.ask("Why not? (may be empty)") or "")
     except KeyboardInterrupt:
-        return Word(agrees=False, was_interrupted=True)
+        return Decision(agrees=False, was_interrupted=True)
 
 
 def _show(terminal: Terminal, run: Run, command: str) -> None:
     asked = question_of(run)
-    terminal.show(f"{asked.text} If not, {asked.if_not}.\n\n{asked.about}:", wrap=True)
+    terminal.show(f"{asked.heading}\n\n{asked.about}:", wrap=True)
     terminal.quote(asked.subject[:MAX_SHOWN])
     if len(asked.subject) > MAX_SHOWN:
         terminal.show(f"… {len(asked.subject) - MAX_SHOWN:,} more characters: `{command}` has them.")
