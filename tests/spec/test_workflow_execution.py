@@ -352,9 +352,32 @@ def test_the_time_that_a_system_asks_for_is_left_to_it(stage: Stage, service: Up
     assert second["at"] - first["at"] >= 3
 
 
+@pytest.mark.spec("002/7.1/wait")
+@pytest.mark.parametrize("pause", ["Fri, 31 Dec 99999999999999 23:59:59 GMT", "-5", "nan", "soon"])
+def test_a_time_that_makes_no_sense_does_not_lose_the_job(stage: Stage, service: Upstream, pause: str) -> None:
+    service.control(runs={"deploy": {"seconds": 0.1}}, status={"code": 429, "times": 1, "retry_after": pause})
+    server = ready(stage)
+
+    assert state(server.end(server.begin_call(DEPLOY, API)))["state"] == "completed"
+
+
+@pytest.mark.spec("002/2.3/results")
+def test_a_job_whose_result_is_not_quite_json_is_completed(stage: Stage, service: Upstream) -> None:
+    output = {"loss": float("nan"), "cut": "half \ud83d", "count": 10**400, "size": 1.5}
+    service.control(runs={"deploy": {"seconds": 0, "output": output}})
+    server = ready(stage)
+
+    done = state(server.end(server.begin_call(DEPLOY, API)))
+
+    assert (done["state"], done["result"]) == (
+        "completed",
+        {"loss": "NaN", "cut": "half \ufffd", "count": str(10**400), "size": 1.5},
+    )
+
+
 @pytest.mark.spec("002/2.4/failure")
-@pytest.mark.parametrize("how", ["fail", "hang", "lost"])
-def test_what_may_have_been_started_is_not_followed_by_the_advice_to_start_another(stage: Stage, how: str) -> None:
+@pytest.mark.parametrize("how", ["fail", "hang", "lost", {"codes": [303]}, {"codes": [408]}], ids=str)
+def test_what_may_have_been_started_is_not_followed_by_the_advice_to_start_another(stage: Stage, how: object) -> None:
     service = stage.upstream("http", start=how)
     stage.settle(service, options={"timeout": 3})
     server = ready(stage)
@@ -380,6 +403,28 @@ def test_with_idempotent_a_start_that_is_refused_for_now_is_sent_again_with_the_
     keys = [seen["headers"]["idempotency-key"] for seen in service.seen("start")]
     assert len(keys) == 3
     assert len(set(keys)) == 1
+
+
+@pytest.mark.spec("002/2.4/failure")
+def test_a_refusal_does_not_settle_whether_an_earlier_start_began_the_job(stage: Stage) -> None:
+    service = stage.upstream("http", start={"codes": [503, *[401] * 4]})
+    stage.settle(service, options={"idempotent": True})
+    server = ready(stage)
+
+    told = refusal(server.end(server.begin_call(DEPLOY, API)))["data"]
+
+    assert "HTTP status 401" in told["reason"]
+    assert "It may have been started there all the same" in told["reason"]
+    assert "workflow_start" not in str(told)
+
+
+@pytest.mark.spec("002/2.2/tools-call")
+def test_a_key_that_is_still_being_worked_on_is_sent_again(stage: Stage) -> None:
+    service = stage.upstream("http", start={"codes": [503, 409]})
+    stage.settle(service, options={"idempotent": True})
+    server = ready(stage)
+
+    assert state(server.end(server.begin_call(DEPLOY, API)))["state"] == "completed"
 
 
 @pytest.mark.spec("002/7.2/timeout")

@@ -129,6 +129,9 @@ class Service(BaseHTTPRequestHandler):
             case {"code": code, "times": times}:
                 if len(self.world.seen(what)) <= times:
                     raise Refused(code, f"{what} is refused for now", how.get("retry_after"))
+            case {"codes": codes}:
+                if (count := len(self.world.seen(what))) <= len(codes):
+                    raise Refused(codes[count - 1], f"{what} is refused for now")
             case "fail":
                 raise Refused(500, f"{what} is broken today")
             case "hang":

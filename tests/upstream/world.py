@@ -10,7 +10,7 @@ What `control.json` may say (all optional):
     list        "ok", "fail" (an error), "hang" (no answer), "garbage" (an answer that is no list)
     start       "ok", "fail", "hang", "garbage", "lost" (the run is begun, but the answer is an error)
     status      "ok", "fail", "hang", "garbage"; HTTP: {"code": 404, "times": 2} refuses the first two (also for the others),
-                with "retry_after" in seconds
+                with "retry_after" in seconds; {"codes": [503, 401]} refuses the first two, each with its own code
     cancel      "ok", "fail" (an error), "ignore" (says yes, goes on)
     delay       seconds before any answer
     page        HTTP: how many workflows a page has (paged by ?page=N with `next`)

@@ -195,7 +195,8 @@ class Calls:
                 told = f"the server ended while the provider '{call.provider}' was starting it"
                 reason = f"{told}. It may be running there, so it is not started again"
                 raise Failure(reason, is_final=True, may_run=True)
-            starting = asyncio.ensure_future(self._start(provider, call, arguments, key, on_progress))
+            start = self._start(provider, call, arguments, key, on_progress, is_repeated=is_repeated)
+            starting = asyncio.ensure_future(start)
             try:
                 remote = await asyncio.shield(starting)
             except asyncio.CancelledError:
@@ -212,21 +213,31 @@ class Calls:
             raise Unknown(f"the provider '{call.provider}' has no way to ask about a run")
         return await self._await_end(provider, call, remote_id, on_progress)
 
-    async def _start(
-        self, provider: Provider, call: WorkflowCall, arguments: Mapping[str, Json], key: str, on_progress: OnProgress
+    async def _start(  # noqa: PLR0913 - as above
+        self,
+        provider: Provider,
+        call: WorkflowCall,
+        arguments: Mapping[str, Json],
+        key: str,
+        on_progress: OnProgress,
+        *,
+        is_repeated: bool,
     ) -> RemoteStatus | str:
         """The id of the run that was begun, or its end.
 
         It is sent again only where that cannot begin a second run: after a clear refusal for now (429), and after any
-        doubtful answer where the provider honours keys.
+        doubtful answer where the provider honours keys. What one answer left in doubt, a later refusal does not settle:
+        it is about the second request, and the first may have begun a run.
         """
+        is_doubtful = is_repeated
         for attempt in itertools.count(1):
             try:
                 begun = await provider.start(call.workflow, arguments, key, on_progress)
             except ProviderError as problem:
                 if problem.is_unreadable:
                     raise Unknown(str(problem)) from problem
-                is_safe = problem.status == 429 or (problem.maybe_started and provider.idempotent)
+                is_doubtful = is_doubtful or problem.maybe_started
+                is_safe = problem.status == 429 or (is_doubtful and provider.idempotent)
                 if is_safe and attempt < START_ATTEMPTS:
                     pause = max(FIRST_PAUSE * 2 ** (attempt - 1), problem.retry_after or 0.0)
                     told = f"{problem}; it is sent again in {pause:g} seconds"
@@ -234,12 +245,12 @@ class Calls:
                     on_progress(Progress(0, None, told))
                     await asyncio.sleep(pause)
                     continue
-                doubt = ". It may have been started there all the same" if problem.maybe_started else ""
+                doubt = ". It may have been started there all the same" if is_doubtful else ""
                 raise Failure(
                     f"{problem}{doubt}",
                     error=problem.error,
-                    is_final=problem.maybe_started and not provider.idempotent,
-                    may_run=problem.maybe_started,
+                    is_final=is_doubtful and not provider.idempotent,
+                    may_run=is_doubtful,
                 ) from problem
             except NotSupported as problem:
                 raise Failure(problem.remedy, is_final=True) from problem

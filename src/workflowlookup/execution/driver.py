@@ -176,7 +176,7 @@ class Driver:
     async def _attempt(self, driven: _Driven, run: Run) -> Run:
         """The run after one attempt at its call, and the pause before the next one."""
         step_id, before = run.current, run.calling
-        is_repeated = before is not None and before.begun
+        is_repeated = before is not None and (before.begun or before.may_run)
         try:
             run = await self._runs.surely(lambda runs: runs.begin_call(run.id, step_id, by=_BY))
         except RunStateError:
@@ -254,7 +254,9 @@ class Driver:
         except Exception:  # broad on purpose: a fault of ours ends the run, not the server
             log.exception("the call of step '%s' of run %s failed", step_id, run.id)
             told = "this is a fault of the server, whose log says more"
-            return await self._store(run, lambda runs: runs.fail_call(run.id, step_id, told, is_final=True, by=_BY))
+            return await self._store(
+                run, lambda runs: runs.fail_call(run.id, step_id, told, is_final=True, may_run=True, by=_BY)
+            )
         now = await self._store(
             run, lambda runs: runs.finish_call(run.id, step_id, outcome.text, outcome.value, by=_BY), result=outcome
         )

@@ -49,6 +49,7 @@ from workflowlookup.providers.shapes import (
     fill_path,
     is_null_at,
     name_path,
+    read_json,
     run_in,
     value_at,
 )
@@ -65,6 +66,9 @@ MAX_SHOWN: Final = 300
 
 ACCEPTED: Final = 202
 NO_CONTENT: Final = 204
+NOT_DONE: Final = frozenset({307, 308, *range(400, 500)} - {408})
+"""The statuses by which a service says that it did not do what it was asked. Any other, such as 303 or 408 (the
+connection was slow), leaves that open."""
 LOCATION: Final = "location:"
 """How the id of a run begins that the service names by an address only: what follows is where its state is."""
 
@@ -431,14 +435,14 @@ class HttpProvider:
             said = f": {' '.join(error.message.split())[:MAX_SHOWN]}" if error.message else ""
             raise ProviderError(
                 f"{who} answered with HTTP status {status}{said}",
-                maybe_started=status >= 500,
+                maybe_started=status not in NOT_DONE,
                 status=status,
                 error=error,
                 retry_after=retry_after(received),
             )
         try:
-            return Answer(msgspec.json.decode(data) if data.strip() else None, status, received)
-        except (msgspec.DecodeError, RecursionError):
+            return Answer(read_json(data) if data.strip() else None, status, received)
+        except ValueError:
             if request.takes_text:
                 return Answer(data.decode(errors="replace"), status, received)
             raise ProviderError(f"{who} did not answer with JSON", maybe_started=True) from None
@@ -461,8 +465,8 @@ def _port(address: SplitResult) -> int:
 def _refusal(status: int, data: bytes) -> RemoteError:
     """What a refusal says; its code is the HTTP status where the body has none."""
     try:
-        answer = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+        answer = read_json(data)
+    except ValueError:
         return RemoteError(code=str(status))
     error = (read_error(answer) if isinstance(answer, Mapping) else None) or RemoteError()
     return msgspec.structs.replace(error, code=error.code or str(status))
@@ -476,7 +480,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     except ValueError:
         try:
             seconds = email.utils.parsedate_to_datetime(said).timestamp() - time.time()
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):  # no date, or one that no calendar has
             return None
     if seconds is None or not math.isfinite(seconds):
         return None
