@@ -80,7 +80,12 @@ def test_a_value_that_does_not_fit_is_told_with_its_origin(read, environment, me
         ("bundeled = true", "unknown setting 'bundeled'. Known: bundled, user"),
         ("bundled =", "is not TOML"),
         ("max_concurrent = " + "9" * 4_301, "is not TOML"),
-        ("timeout_seconds = " + "9" * 400, "a number of seconds"),
+        ("max_concurrent = 0x" + "f" * 5_000, "has an integer of more than 64 bits"),
+        ("mcpServers.x." + "a." * 5_000 + "a = 1", "has a key of more than 64 parts"),
+        ("mcpServers.x." + '"\\"".' * 5_000 + "a = 1", "has a key of more than 64 parts"),
+        ("mcpServers.x.a = " + "[" * 70 + "]" * 70, "is nested deeper than 64 levels"),
+        ("#" * 262_145, "is larger than 262,144 bytes"),
+        ("timeout_seconds = " + "9" * 400, "has an integer of more than 64 bits"),
         ('directories = "/a"\nlog_level = 5', "log_level must be one of"),
     ],
 )

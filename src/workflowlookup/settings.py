@@ -30,6 +30,13 @@ TABLES: Final = {"mcpServers": "servers", "servers": "servers", "providers": "pr
 """The tables of the file, and the fields of `Settings` that they fill; `servers` is the same as `mcpServers`."""
 
 
+MAX_FILE_BYTES: Final = 256 << 10
+MAX_NESTING: Final = 64
+_PART: Final = r"(?:(?<![\w-])[\w-]++|\"(?:[^\"\\\n]|\\.)*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+"
+_LONG_KEY: Final = f"(?:{_PART}){{{MAX_NESTING}}}"
+"""A dotted key costs `tomllib` the square of its parts, in memory too: one of 200 kB takes gigabytes."""
+
+
 class SettingsError(Exception):
     """A setting that cannot be used: which, where it came from, what was expected."""
 
@@ -751,6 +758,18 @@ def warn_ignored(settings: Settings, before: Settings | None = None) -> None:
             log.warning("ignored in %s, because it is not trusted: %s. %s", file, what, how_to_trust([file]))
 
 
+def _check_values(path: str, table: Mapping[str, Any]) -> None:
+    """Raises `SettingsError` for values that TOML does not have, and that could not be hashed, shown or compared."""
+    level: list[Any] = [table]
+    for _ in range(MAX_NESTING):
+        values = [part for value in level for part in (value.values() if isinstance(value, Mapping) else value)]
+        if any(isinstance(value, int) and not -(1 << 63) <= value < 1 << 63 for value in values):
+            raise SettingsError(f"{path} has an integer of more than 64 bits")
+        level = [value for value in values if isinstance(value, (Mapping, list))]
+    if level:
+        raise SettingsError(f"{path} is nested deeper than {MAX_NESTING} levels")
+
+
 def _read_file(project: Project, path: str, *, is_named: bool) -> _Layer | None:
     """A settings file; None when there is none, unless it was named."""
     if not is_named and not os.path.isfile(path):
@@ -759,11 +778,17 @@ def _read_file(project: Project, path: str, *, is_named: bool) -> _Layer | None:
 
     try:
         with open(path, "rb") as stream:
-            table = tomllib.load(stream)
+            data = stream.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise SettingsError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes")
+        if re.search(_LONG_KEY, text := data.decode()):
+            raise SettingsError(f"{path} has a key of more than {MAX_NESTING} parts")
+        table = tomllib.loads(text)
     except OSError as problem:
         raise SettingsError(f"{path}: {problem.strerror}") from problem
     except (ValueError, RecursionError) as problem:  # ValueError also for an integer of more than 4,300 digits
         raise SettingsError(f"{path} is not TOML: {problem}") from problem
+    _check_values(path, table)
     unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys())
     if unknown:
         raise SettingsError(

@@ -175,6 +175,16 @@ def test_a_file_that_is_named_in_an_unusual_way_is_trusted_with_the_entry(clone:
     assert [entry.get("programs") for entry in listed] == [[str(path)]]
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/pagemap"), reason="such endless files are Linux's")
+def test_a_program_that_is_an_endless_file_cannot_be_trusted(clone: Clone) -> None:
+    clone.script.unlink()
+    clone.script.symlink_to("/proc/self/pagemap")
+
+    code, seen = clone.cli.sit_down("trust").see("cannot be trusted").leave()
+
+    assert (code, clone.store.exists()) == (1, False), seen
+
+
 def test_a_running_server_takes_up_what_is_trusted_meanwhile(clone: Clone, serve: Serve) -> None:
     server = serve()
     clone.trust()
