@@ -73,8 +73,6 @@ START_AGAIN: Final = "Start a new run with workflow_start."
 FIX_AND_START: Final = "Fix what the reason names, then start a new run with workflow_start."
 LOOK_THERE: Final = "Tell the user, who can look there: only that system can say what became of it."
 """Where a job may be running: to start another one then would do its work twice."""
-
-
 ANOTHER_QUESTION: Final = "The run has gone on since you looked at it. Look again before you decide."
 NOTHING: Final[Context] = MappingProxyType({})
 
@@ -486,7 +484,7 @@ def _kept_json(value: Json) -> Json:
         text = msgspec.json.encode(value).decode()
         return value if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]}…"
     except (UnicodeEncodeError, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        return f"{_storable(str(value))[:MAX_ERROR]}"
+        return _storable(str(value))[:MAX_ERROR]
 
 
 def _due(draft: Draft, found: Next) -> None:

@@ -1,4 +1,4 @@
-"""Whether a run from elsewhere is one: each of its calls is decided again, as a live run decides it.
+"""Checks a run that was imported: each of its calls is decided again, as a live run decides it.
 
 A journal is a list of batches, one for each call that moved the run. The first event of a batch says what was asked of
 the run; `advance` says which events follow from that, and the batch must have just these. Words may differ, since an

@@ -45,7 +45,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def result_of(run: Run, step_id: str = "") -> Result | None:
     """What a step gave, the last that was done unless it is named: the value of its call, or its output."""
-    step_id = step_id or next(reversed([*run.results]), "")
+    step_id = step_id or next(reversed(run.results), "")
     output = run.results.get(step_id)
     if output is None:
         return None

@@ -261,17 +261,8 @@ def without_surrogates(text: bytes) -> bytes:
     """
     if b"\\ud" not in text and b"\\uD" not in text and b"\xed" not in text:
         return text
-    whole, count = text, 0
-
-    def replace(found: re.Match[bytes]) -> bytes:
-        nonlocal count
-        if found[1] or found[2]:
-            return found[0]
-        count += 1
-        return b"\\ufffd"
-
-    replaced = re.sub(_LONE, replace, whole, flags=re.DOTALL)
-    return replaced if count else text
+    replaced = re.sub(_LONE, lambda found: found[1] or found[2] or b"\\ufffd", text, flags=re.DOTALL)
+    return text if replaced == text else replaced
 
 
 def success(request_id: bytes, result: Json) -> bytes:

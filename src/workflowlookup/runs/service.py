@@ -142,13 +142,13 @@ class Runs:
 
         run = self._move(run_id, by, decide)
         if isinstance(run.judged, OutputRefused) and run.judged.key == key:
-            self._note_refusal(run)
+            self._note_refusal(run_id, run.submissions[key])
         return run
 
     def earlier_verdict(
         self, run: Run, step_id: str, output: str, changes: Context
     ) -> OutputAccepted | OutputRefused | None:
-        """What was said of a submission, if the run has gone on since."""
+        """The verdict on a submission that was sent before, if the run has gone on since."""
         key = submission_key(step_id, output, changes)
         is_last = run.judged is not None and run.judged.key == key
         sequence = 0 if is_last else run.submissions.get(key, 0)
@@ -156,16 +156,16 @@ class Runs:
         return event if isinstance(event, OutputAccepted | OutputRefused) else None
 
     def _is_new_attempt(self, run: Run, step_id: str, key: str) -> bool:
-        """Whether an output that was refused before is tried again, after its refusal was answered."""
+        """Whether an output that was refused before is a new attempt: its refusal was answered."""
         if run.waiting_for is not Waiting.OUTPUT or run.current != step_id:
             return False
         is_last = run.judged is not None and run.judged.key == key
         return not is_last or self._refusals.get(run.id) == run.submissions[key]
 
-    def _note_refusal(self, run: Run) -> None:
-        """Remember that the last output of a run was refused, and that its client was answered so."""
-        self._refusals.pop(run.id, None)
-        self._refusals[run.id] = run.submissions[run.judged.key] if run.judged else 0
+    def _note_refusal(self, run_id: str, sequence: int) -> None:
+        """Remember that this process answered the last output of a run with a refusal."""
+        self._refusals.pop(run_id, None)
+        self._refusals[run_id] = sequence
         if len(self._refusals) > MAX_REFUSALS:
             del self._refusals[next(iter(self._refusals))]
 
@@ -200,8 +200,7 @@ class Runs:
         def decide(run: Run, at: Moment) -> Draft | Run:
             step = step_id or run.current
             before = self._answered(run, step, ConfirmationGiven, question, note)
-            said = {"how": how, "question": question, "note": note, "answers": answers}
-            return before or advance.confirm(run, step, at, **said)  # type: ignore[arg-type]
+            return before or advance.confirm(run, step, at, how=how, question=question, note=note, answers=answers)
 
         return self._move(run_id, by, decide)
 
@@ -494,7 +493,7 @@ class Runs:
         return self.journal.set_aside()
 
     def not_found(self, run_id: str) -> RunNotFound:
-        """What everybody is answered for whom there is no such run."""
+        """The refusal for a run that does not exist, or that the caller may not see."""
         asides = "".join(f" {aside}" for aside in self.set_aside())
         return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.{asides}", runId=run_id)
 

@@ -50,7 +50,7 @@ _ADVICE: Final = {
     sqlite3.SQLITE_IOERR: "Check that its disk works and has room; the run goes on from where it is.",
     sqlite3.SQLITE_CANTOPEN: "Check that its directory is there and that you may write to it.",
 }
-_KINDS: Final = {
+_ERRORS: Final = {
     sqlite3.SQLITE_FULL: NoRoom,
     sqlite3.SQLITE_IOERR: NoRoom,
     sqlite3.SQLITE_CANTOPEN: NoRoom,
@@ -117,23 +117,22 @@ class SqliteJournal(SqlJournal):
             self.close()
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._reserve)
-        purged = len(old := [run_id for (run_id,) in self.query(OLD, (before,))])
+        old = [run_id for (run_id,) in self.query(OLD, (before,))]
         try:
-            while old:
+            for run_id in old:
                 self.query("PRAGMA secure_delete = FAST")  # to overwrite what is deleted would take room in the log
-                self.delete(old[-1])
+                self.delete(run_id)
                 self.query("PRAGMA wal_checkpoint(RESTART)")  # the next one is written over this one
-                del old[-1]
         except NoRoom:  # for not even one run: it is of an older version, which kept no reserve
             self.close()
             with self._translated(), self._alone():
                 self._purge_in_place(before)
-        return purged
+        return len(old)
 
     def _purge_in_place(self, before: int) -> None:
         """Delete without a log, which takes no room, while no other process has the file open.
 
-        Whoever kills this process meanwhile may damage the file; what can be read of it is saved then as ever.
+        If this process is killed meanwhile the file may be damaged; then what can be read of it is saved as usual.
         """
         with contextlib.closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # which needs no shared memory
@@ -221,7 +220,7 @@ class SqliteJournal(SqlJournal):
             with self._alone():
                 self._open_to_write()
         except (sqlite3.OperationalError, OSError) as problem:
-            if _code(problem) & 0xFF not in _KINDS or not _size(self.path):
+            if _code(problem) & 0xFF not in _ERRORS or not _size(self.path):
                 raise
             self.close()
             self._open_to_read(self._storage_error(_reason(problem), _code(problem)))
@@ -234,7 +233,7 @@ class SqliteJournal(SqlJournal):
         self._identity = _identity(self.path)
         if not _size(self.path) and _size(f"{self.path}-wal"):  # which SQLite would delete
             raise _Damage("the file is empty, and its write-ahead log is not")
-        self._refuse_strangers()
+        self._refuse_foreign()
         logged = count_logged(self.path)
         self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
         if logged:
@@ -247,11 +246,11 @@ class SqliteJournal(SqlJournal):
         """Have the file open for questions only; `why` it cannot be written."""
         self._why_not_written = why
         self._identity = _identity(self.path)
-        self._refuse_strangers()
+        self._refuse_foreign()
         self._connection = _connect_to_read(self.path)
 
-    def _refuse_strangers(self) -> None:
-        """Raises `StorageError` where a file is of another program or a newer version, which is not touched then."""
+    def _refuse_foreign(self) -> None:
+        """Raises `StorageError` for a file of another program or of a newer version, without touching it."""
         if not _size(self.path):
             return
         with contextlib.closing(_connect_to_read(self.path)) as connection:
@@ -326,8 +325,8 @@ class SqliteJournal(SqlJournal):
             return
         damage = self._check()
         if damage:
-            told = f"The journal of runs, {self.path}, is damaged: {damage}."
-            yield told, "`workflowlookup db salvage` sets it aside and saves what can be read."
+            problem = f"The journal of runs, {self.path}, is damaged: {damage}."
+            yield problem, "`workflowlookup db salvage` sets it aside and saves what can be read."
         elif _size(self.path):
             yield from self._try_to_write()
         for aside in self.set_aside():
@@ -374,7 +373,7 @@ class SqliteJournal(SqlJournal):
             return self._set_aside(damage)
 
     def _refusal(self, problem: sqlite3.Error | UnicodeDecodeError | OSError) -> StorageError:
-        """What the caller is told. The connection is given up, unless what was in its way passes by itself."""
+        """The error for the caller. The connection is given up, unless the obstacle passes by itself."""
         code = _code(problem)
         if code & 0xFF in _CORRUPT:
             refusal = self._replace_damaged(problem)
@@ -388,8 +387,8 @@ class SqliteJournal(SqlJournal):
 
     def _replace_damaged(self, problem: Exception) -> StorageError:
         if self._why_not_written is not None:
-            told = f"it is damaged ({_reason(problem)}), and cannot be replaced"
-            return self._storage_error(told, sqlite3.SQLITE_READONLY)
+            message = f"it is damaged ({_reason(problem)}), and cannot be replaced"
+            return self._storage_error(message, sqlite3.SQLITE_READONLY)
         reason = f"it was damaged ({_reason(problem)})"
         try:
             kept = self._set_aside(_reason(problem))
@@ -417,8 +416,8 @@ class SqliteJournal(SqlJournal):
 
     def _storage_error(self, reason: str, code: int = 0, *, advice: str = "") -> StorageError:
         advice = advice or _ADVICE.get(code & 0xFF, "Check its disk." if code else "")
-        told = f"The journal of runs, {self.path}, cannot be used: {reason}. {advice}".rstrip()
-        return _KINDS.get(code & 0xFF, StorageError)(told, path=self.path, details=told)
+        message = f"The journal of runs, {self.path}, cannot be used: {reason}. {advice}".rstrip()
+        return _ERRORS.get(code & 0xFF, StorageError)(message, path=self.path, details=message)
 
 
 class _Damage(sqlite3.DatabaseError):
@@ -428,7 +427,7 @@ class _Damage(sqlite3.DatabaseError):
 
 
 class _Undone(Exception):
-    """Takes back a write that was only tried."""
+    """Rolls back a write that was only a test."""
 
 
 def _connect_to_read(path: str) -> sqlite3.Connection:
@@ -453,10 +452,10 @@ def _level(connection: sqlite3.Connection) -> Level:
 
 
 def _code(problem: Exception) -> int:
-    """What SQLite calls it."""
+    """The result code of SQLite that a problem has, or is like."""
     if isinstance(problem, OSError):
         return _AS_SQLITE.get(problem.errno or 0, sqlite3.SQLITE_CANTOPEN)
-    # What is no text where a text should be, Python finds out, and not SQLite: of tables' names, and of values.
+    # Text that is not UTF-8, in the name of a table or in a value, is found by Python and not by SQLite.
     if isinstance(problem, UnicodeDecodeError) or str(problem).startswith("Could not decode to UTF-8"):
         return sqlite3.SQLITE_CORRUPT
     return int(getattr(problem, "sqlite_errorcode", 0))

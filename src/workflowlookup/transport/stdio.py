@@ -216,8 +216,7 @@ class Stdio:
                 self._is_waiting = True
                 return os.read(self._in, READ_BYTES)
             except BlockingIOError:  # input and output are one socket, or the client left its end like this
-                with self._waiting():
-                    _is_ready(self._in, None)
+                _is_ready(self._in, None)
             except ConnectionResetError:
                 return b""
             except OSError as problem:
