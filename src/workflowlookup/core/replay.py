@@ -6,7 +6,7 @@ older version may have written them; what decides over the run may not. The verd
 long to be kept whole is taken as it is.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, Final
@@ -36,11 +36,7 @@ from workflowlookup.core.events import (
 )
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, Waiting, apply, fold, workflow_of
-from workflowlookup.core.values import Context
 from workflowlookup.errors import InvalidParams, WorkflowLookupError
-
-LOOK_AHEAD: Final = 2
-"""How many events say what was asked of a run: an output and the change of the context that came with it."""
 
 _DECISIVE: Final = (
     *("step_id", "loop_id", "output", "changes", "context", "input", "iteration", "total", "items", "condition"),
@@ -68,14 +64,14 @@ def _batch(run_id: str, run: Run | None, records: Sequence[Record], position: in
     first = records[position]
     place = f"event {first.sequence} of run '{run_id}', '{kind_of(first.event)}',"
     start_budget()
-    problem = "a live run would not have it there"
+    following = records[position + 1].event if position + 1 < len(records) else None
     try:
-        for draft in _drafts(run_id, run, records[position : position + LOOK_AHEAD]):
-            wanted, found = draft.records, records[position : position + len(draft.records)]
-            different = next((pair for pair in zip_longest(wanted, found) if not _is_same(first, *pair)), None)
-            if different is None:
-                return found
-            problem = _difference(*different)
+        wanted = _decide(run_id, run, first, following).records
+        found = records[position : position + len(wanted)]
+        different = next((pair for pair in zip_longest(wanted, found) if not _is_same(first, *pair)), None)
+        if different is None:
+            return found
+        problem = _difference(*different)
     except WorkflowLookupError as refusal:
         problem = refusal.remedy or str(refusal)
     raise InvalidParams(f"{place} is nothing that a run can have: {problem}")
@@ -105,22 +101,23 @@ def _difference(wanted: Record | None, found: Record | None) -> str:
 # ── what was asked of the run ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _drafts(run_id: str, run: Run | None, ahead: Sequence[Record]) -> Iterator[Draft]:
-    """What may follow where the run rests, when its next event is the first of these."""
-    first = ahead[0]
+def _decide(run_id: str, run: Run | None, first: Record, following: Event | None) -> Draft:
+    """What follows from what was asked of the run, which its next event says, at times with the one after it.
+
+    Raises `InvalidParams` where a run cannot go on with such an event, and what `advance` raises.
+    """
     at = Moment(time=first.time, by=first.by)
     if run is None:
         if not isinstance(first.event, Started):
             raise InvalidParams("a run begins with 'started'")
-        yield _begin(run_id, first.event, at)
-        return
+        return _begin(run_id, first.event, at)
     expired = advance.expire(run, Moment(time=at.time))
     if expired is not None:
-        yield expired
-        return
+        return expired
     decide = _DECISIONS.get(type(first.event))
-    if decide is not None:
-        yield from decide(run, first.event, [record.event for record in ahead[1:]], at)
+    if decide is None:
+        raise InvalidParams("a live run would not have it there")
+    return decide(run, first.event, following, at)
 
 
 def _begin(run_id: str, event: Started, at: Moment) -> Draft:
@@ -130,39 +127,38 @@ def _begin(run_id: str, event: Started, at: Moment) -> Draft:
     return advance.begin(run_id, workflow, event.input, {**added, **changed}, at, timeout=event.timeout)
 
 
-def _accepted(run: Run, event: OutputAccepted, later: Sequence[Event], at: Moment) -> Iterator[Draft]:
-    changes = _changes(later[:1])
+def _accepted(run: Run, event: OutputAccepted, following: Event | None, at: Moment) -> Draft:
+    changes = following.changes if isinstance(following, ContextChanged) else {}
     sent = {name: value for name, value in changes.items() if name not in event.captured}
     if run.waiting_for is not Waiting.CALL:
-        yield advance.submit(run, event.step_id, event.output, sent, at)
-    elif event.characters or event.is_reference:
-        yield advance.accept_result(run, event, changes, at)
-    else:
-        save_as = run.step.call.save_as if run.step.call else ""
-        yield advance.finish_call(run, event.output, changes.get(save_as), at)
+        return advance.submit(run, event.step_id, event.output, sent, at)
+    if event.characters or event.is_reference:
+        return advance.accept_result(run, event, changes, at)
+    save_as = run.step.call.save_as if run.step.call else ""
+    return advance.finish_call(run, event.output, changes.get(save_as), at)
 
 
-def _refused(run: Run, event: OutputRefused, later: Sequence[Event], at: Moment) -> Iterator[Draft]:
+def _refused(run: Run, event: OutputRefused, following: Event | None, at: Moment) -> Draft:
     if run.waiting_for is Waiting.CALL:  # the value of a result that was refused may not be kept
-        yield advance.refuse_result(run, event, at, is_final=isinstance(later[0], Failed) if later else False)
-    else:
-        yield advance.submit(run, event.step_id, event.output, event.context, at)
+        return advance.refuse_result(run, event, at, is_final=isinstance(following, Failed))
+    return advance.submit(run, event.step_id, event.output, event.context, at)
 
 
-def _given(run: Run, event: ConfirmationGiven, _: Sequence[Event], at: Moment) -> Iterator[Draft]:
+def _given(run: Run, event: ConfirmationGiven, _: Event | None, at: Moment) -> Draft:
     how = event.how or "console"
-    said = {"question": event.question, "note": event.note, "answers": event.answers}
-    yield advance.confirm(run, event.step_id, at, how=how, **said)  # type: ignore[arg-type]
+    return advance.confirm(
+        run, event.step_id, at, how=how, question=event.question, note=event.note, answers=event.answers
+    )
 
 
-def _denied(run: Run, event: ConfirmationDenied, _: Sequence[Event], at: Moment) -> Iterator[Draft]:
+def _denied(run: Run, event: ConfirmationDenied, _: Event | None, at: Moment) -> Draft:
     how = event.how or "console"
-    yield advance.deny(run, event.step_id, at, how=how, question=event.question, note=event.note)
+    return advance.deny(run, event.step_id, at, how=how, question=event.question, note=event.note)
 
 
-def _call_failed(run: Run, event: CallFailed, later: Sequence[Event], at: Moment) -> Iterator[Draft]:
-    failed = later[0] if later and isinstance(later[0], Failed) else None
-    yield advance.fail_call(
+def _call_failed(run: Run, event: CallFailed, following: Event | None, at: Moment) -> Draft:
+    failed = following if isinstance(following, Failed) else None
+    return advance.fail_call(
         run,
         event.reason,
         at,
@@ -173,37 +169,33 @@ def _call_failed(run: Run, event: CallFailed, later: Sequence[Event], at: Moment
     )
 
 
-def _failed(run: Run, event: Failed, _: Sequence[Event], at: Moment) -> Iterator[Draft]:
+def _failed(run: Run, event: Failed, _: Event | None, at: Moment) -> Draft:
     is_running = run.calling is not None and run.calling.begun
-    yield advance.fail_call(run, event.reason, at, is_final=True, timed_out=event.timed_out, is_running=is_running)
+    return advance.fail_call(run, event.reason, at, is_final=True, timed_out=event.timed_out, is_running=is_running)
 
 
-def _changes(events: Sequence[Event]) -> Context:
-    return events[0].changes if events and isinstance(events[0], ContextChanged) else {}
+def _stopped(run: Run, event: CallStopped, _: Event | None, at: Moment) -> Draft:
+    return advance.stop_call(run, event.stopped, event.told, at, is_pending=event.is_pending)
 
 
-_Decide = Callable[[Run, Any, Sequence[Event], Moment], Iterator[Draft]]
+_Decision = Callable[[Run, Any, Event | None, Moment], Draft]
 
-_DECISIONS: Final[Mapping[type[Event], _Decide]] = MappingProxyType(
+_DECISIONS: Final[Mapping[type[Event], _Decision]] = MappingProxyType(
     {
         OutputAccepted: _accepted,
         OutputRefused: _refused,
-        ContextChanged: lambda run, event, _, at: iter([advance.supply(run, run.current, event.changes, at)]),
+        ContextChanged: lambda run, event, _, at: advance.supply(run, run.current, event.changes, at),
         ConfirmationGiven: _given,
         ConfirmationDenied: _denied,
-        ConfirmationDismissed: lambda run, event, _, at: iter([advance.dismiss(run, event.step_id, at)]),
-        CallBegun: lambda run, _, __, at: iter([advance.begin_call(run, at)]),
-        CallAcknowledged: lambda run, event, _, at: iter([advance.acknowledge_call(run, event.remote_id, at)]),
-        CallProgressed: lambda run, event, _, at: iter(
-            [advance.report_call(run, event.done, event.total, event.message, at)]
-        ),
+        ConfirmationDismissed: lambda run, event, _, at: advance.dismiss(run, event.step_id, at),
+        CallBegun: lambda run, _, __, at: advance.begin_call(run, at),
+        CallAcknowledged: lambda run, event, _, at: advance.acknowledge_call(run, event.remote_id, at),
+        CallProgressed: lambda run, event, _, at: advance.report_call(run, event.done, event.total, event.message, at),
         CallFailed: _call_failed,
-        CallStopped: lambda run, event, _, at: iter(
-            [advance.stop_call(run, event.stopped, event.told, at, is_pending=event.is_pending)]
-        ),
+        CallStopped: _stopped,
         Failed: _failed,
-        EndUnknown: lambda run, event, _, at: iter([advance.lose_call(run, event.reason, at)]),
-        Cancelled: lambda run, event, _, at: iter([advance.cancel(run, at, event.reason)]),
+        EndUnknown: lambda run, event, _, at: advance.lose_call(run, event.reason, at),
+        Cancelled: lambda run, event, _, at: advance.cancel(run, at, event.reason),
     }
 )
 """By the event that a batch begins with: what was asked of the run."""
