@@ -541,6 +541,26 @@ def test_an_imported_run_makes_no_call(clone: Clone, calling: McpUpstream, serve
     assert effects(calling) == []
 
 
+def test_an_imported_run_makes_no_call_by_naming_a_file_that_is_trusted(
+    clone: Clone, calling: McpUpstream, serve: Serve, tmp_path: Path
+) -> None:
+    """Else the confirmation that it brings along would count."""
+    steps = [step("think"), call("one", "append", {"line": "done"})]
+    write(clone.directory / ".workflowlookup" / "workflows", document(*steps, identifier="calling"))
+    clone.trust()
+    run_id = json.loads(clone.cli("run", "calling", "--json").stdout)["runId"]
+    (tmp_path / "run.jsonl").write_text(clone.cli("export", run_id).stdout)
+    journal = str(tmp_path / "other.sqlite")
+    assert clone.cli("import", str(tmp_path / "run.jsonl"), "--journal", journal).returncode == 0
+
+    server = serve(WORKFLOWLOOKUP_JOURNAL=journal)
+    arguments = {"runId": run_id, "stepId": "think", "output": "thought"}
+    ended = server.request("tools/call", {"name": "workflow_submit", "arguments": arguments})["result"]
+
+    assert "Not trusted, because the run was imported" in json.dumps(ended)
+    assert effects(calling) == []
+
+
 def test_the_users_own_workflow_needs_no_trust(clone: Clone, calling: McpUpstream, serve: Serve) -> None:
     own = clone.cli.own / "workflows"
     write(own, document(call("one", "append", {"line": "mine"}), identifier="calling"))

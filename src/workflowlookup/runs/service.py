@@ -629,10 +629,12 @@ class Watch:
 
 
 def _as_imported(records: Sequence[Record], source: str) -> list[Record]:
-    """Records from elsewhere: a document that they call their own user's is not that of the user here."""
+    """Records from elsewhere. Whatever they say of where their document is from and of what a person confirmed, nobody
+    here has seen it: so no file that is trusted here counts for them.
+    """
     if not records or not isinstance(started := records[0].event, Started):
         return list(records)
-    event = msgspec.structs.replace(started, origin=started.origin or IMPORTED, imported_from=source)
+    event = msgspec.structs.replace(started, origin=IMPORTED, imported_from=source)
     return [msgspec.structs.replace(records[0], event=event), *records[1:]]
 
 
