@@ -254,6 +254,48 @@ def test_what_is_in_the_log_only_is_saved_and_a_bad_stretch_of_it_is_seen(serve,
     assert len(asides(path)) == 1
 
 
+@pytest.mark.parametrize(
+    ("offset", "garbage"),
+    [(0, b"\xff"), (9, b"\xff"), (17, b"\xa5"), (26, b"\xa5\xa5"), (0, bytes(32)), (0, bytes(PAGE))],
+    ids=["magic", "page size", "salt", "checksum", "no header", "no header, no first frame"],
+)
+def test_a_log_with_a_bad_header_is_saved_and_not_dropped(serve, path, offset, garbage):
+    server = serve(path)
+    for run_id in OTHERS:
+        server.result(*journey.start(run_id))
+    server.process.kill()
+    server.process.wait()
+    with open(path.parent / "runs.sqlite-wal", "r+b") as log:
+        log.seek(offset)
+        log.write(garbage)
+
+    server = serve(path)
+    server.request("workflow_runs")
+    listed = {run["runId"] for run in server.result("workflow_runs", {"limit": 200})["runs"]}
+
+    assert listed == set(OTHERS)
+    assert len(asides(path)) == 1
+
+
+@pytest.mark.parametrize("offset", [17, 26], ids=["salt", "checksum"])
+def test_a_token_that_was_revoked_in_a_log_with_a_bad_header_stays_revoked(stored, offset):
+    journal = SqliteJournal(str(stored))
+    tokens = Tokens(journal)
+    tokens.revoke("ci")
+    log = stored.parent / "runs.sqlite-wal"
+    file, written = stored.read_bytes(), bytearray(log.read_bytes())
+    journal.close()
+    written[offset] ^= 0xFF
+    stored.write_bytes(file)
+    log.write_bytes(written)
+
+    with pytest.raises(StorageError):
+        tokens.every()
+
+    assert [token.state(0) for token in tokens.every()] == ["revoked"]
+    journal.close()
+
+
 def test_an_empty_file_beside_a_log_is_not_taken_for_a_new_journal(serve, path):
     server = serve(path)
     for run_id in OTHERS:

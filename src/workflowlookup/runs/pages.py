@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import os
 import struct
+import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Final, NamedTuple, Self
 
@@ -69,19 +70,21 @@ class Log:
 
     def _read(self, file: BinaryIO) -> None:
         header = file.read(_WAL_HEADER)
-        if len(header) < _WAL_HEADER or _u32(header, 0) not in _WAL_MAGIC or _u32(header, 8) not in _PAGE_SIZES:
+        start = _read_header(header) or _guess_header(header, file)
+        if start is None:
             return
-        order, self.page_size = _WAL_MAGIC[_u32(header, 0)], _u32(header, 8)
-        salt, seed = header[16:24], header[24:32]
+        order, self.page_size, salt, seed = start.order, start.page_size, start.salt, start.seed
         written: dict[int, int] = {}
         commits_after_gap = -1  # no gap yet
+        if start.is_guess:  # the header was on the disk before the first frame: what follows it was stored
+            commits_after_gap = 1
         for at in itertools.count(_WAL_HEADER, _FRAME_HEADER + self.page_size):
             file.seek(at)
             frame = file.read(_FRAME_HEADER + self.page_size)
             if len(frame) < _FRAME_HEADER + self.page_size:
                 return
             # Each checksum goes on from that of the frame before, so a frame after a bad one can still be verified.
-            is_valid = frame[8:16] == salt and _checksum(seed, frame, order) == frame[16:24]
+            is_valid = frame[8:16] == salt and _frame_checksum(seed, frame, order) == frame[16:24]
             seed = frame[16:24]
             if not is_valid:
                 commits_after_gap = max(commits_after_gap, 0)
@@ -199,22 +202,70 @@ class Pages:
         return b"".join(parts)
 
 
+class _Start(NamedTuple):
+    """What the header of a log says of its frames."""
+
+    order: str
+    page_size: int
+    salt: bytes
+    seed: bytes
+    """What the checksum of the first frame goes on from."""
+    is_guess: bool = False
+    """The header is damaged, and this was found out from the frames."""
+
+
+def _read_header(header: bytes) -> _Start | None:
+    """What the header of a log says; None when it is not what was written."""
+    if len(header) < _WAL_HEADER or _u32(header, 0) not in _WAL_MAGIC or _u32(header, 8) not in _PAGE_SIZES:
+        return None
+    order = _WAL_MAGIC[_u32(header, 0)]
+    if _checksum(bytes(8), header[:24], order) != header[24:32]:
+        return None
+    return _Start(order, _u32(header, 8), header[16:24], header[24:32])
+
+
+def _guess_header(header: bytes, file: BinaryIO) -> _Start | None:
+    """What a damaged header must have said, because of which SQLite would drop the whole log; None without frames."""
+    if len(header) < _WAL_HEADER:
+        return None
+    order = _WAL_MAGIC.get(_u32(header, 0), "<" if sys.byteorder == "little" else ">")
+    for size in (DEFAULT_PAGE_SIZE, *sorted(_PAGE_SIZES - {DEFAULT_PAGE_SIZE})):
+        frames = list(_frame_headers(file, size))
+        salts = [frame[8:16] for frame in frames if any(frame[8:16])]
+        salt = next((one for one, other in itertools.pairwise(salts) if one == other), None)
+        if salt is None and len(frames) == 1:
+            salt = salts[0] if salts else None
+        if salt is not None:
+            break
+    else:
+        return None
+    file.seek(_WAL_HEADER)
+    first = file.read(_FRAME_HEADER + size)
+    seeds = (header[24:32], _checksum(bytes(8), header[:24], order))
+    seed = next((seed for seed in seeds if _frame_checksum(seed, first, order) == first[16:24]), seeds[0])
+    return _Start(order, size, salt, seed, is_guess=True)
+
+
+def _frame_headers(file: BinaryIO, page_size: int) -> Iterator[bytes]:
+    """The headers of the frames that are there as a whole."""
+    end = os.fstat(file.fileno()).st_size - _FRAME_HEADER - page_size
+    for at in range(_WAL_HEADER, end + 1, _FRAME_HEADER + page_size):
+        file.seek(at)
+        yield file.read(_FRAME_HEADER)
+
+
 def count_logged(path: str) -> int:
     """How many frames the write-ahead log of a file has up to its last commit, by their headers alone."""
     last = 0
     try:
         with open(f"{path}-wal", "rb", buffering=0) as wal:
             header = wal.read(_WAL_HEADER)
-            if len(header) < _WAL_HEADER:
+            start = _read_header(header) or _guess_header(header, wal)
+            if start is None:
                 return 0
-            step = _FRAME_HEADER + _u32(header, 8)
-            for number in itertools.count():
-                wal.seek(_WAL_HEADER + number * step)
-                frame = wal.read(16)
-                if len(frame) < 16:
-                    break
-                if frame[8:16] == header[16:24] and _u32(frame, 4):
-                    last = number + 1
+            for number, frame in enumerate(_frame_headers(wal, start.page_size), 1):
+                if frame[8:16] == start.salt and _u32(frame, 4):
+                    last = number
     except FileNotFoundError:
         pass
     return last
@@ -282,10 +333,14 @@ def _page_size(header: bytes) -> int | None:
     return size if size in _PAGE_SIZES else None
 
 
-def _checksum(seed: bytes, frame: bytes, order: str) -> bytes:
-    """Of a frame of the log: the first 8 bytes of its header and the page."""
+def _frame_checksum(seed: bytes, frame: bytes, order: str) -> bytes:
+    """Of the first 8 bytes of the header of a frame, and its page."""
+    return _checksum(seed, frame[:8] + frame[_FRAME_HEADER:], order)
+
+
+def _checksum(seed: bytes, content: bytes, order: str) -> bytes:
     first, second = struct.unpack(">2I", seed)
-    words = struct.unpack(f"{order}{(len(frame) - _FRAME_HEADER) // 4 + 2}I", frame[:8] + frame[_FRAME_HEADER:])
+    words = struct.unpack(f"{order}{len(content) // 4}I", content)
     for one, other in zip(words[::2], words[1::2], strict=True):
         first = (first + one + second) & 0xFFFFFFFF
         second = (second + other + first) & 0xFFFFFFFF
