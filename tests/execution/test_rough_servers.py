@@ -86,7 +86,7 @@ def test_an_answer_that_is_not_as_the_protocol_has_it_is_told_in_a_sentence():
     line = '{"jsonrpc": "2.0", "id": ID, "result": {"content": "no list"}}'
 
     told = "Its answer is not what the protocol says: content: Input should be a valid list"
-    assert answered(line) == CallResult(text=told, is_error=True)
+    assert answered(line) == CallResult(text=told, is_error=True, is_doubtful=True)
 
 
 def test_a_message_of_which_not_even_the_id_can_be_read_ends_the_session():

@@ -14,6 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from spec.stage import DEPLOY, Listener, Stage, Upstream, refusal, staged, state
+from upstream.upstreams import ONE
 
 API = {"service": "api", "replicas": 2}
 KINDS = ("http", "mcp", "stdio")
@@ -403,6 +404,54 @@ def test_with_idempotent_a_start_that_is_refused_for_now_is_sent_again_with_the_
     keys = [seen["headers"]["idempotency-key"] for seen in service.seen("start")]
     assert len(keys) == 3
     assert len(set(keys)) == 1
+
+
+@pytest.mark.spec("002/2.3/results", "002/2.4/failure")
+@pytest.mark.parametrize("how", [{"answer": "queued"}, {"answer": {}}, {"answer": {"status": "queued"}}], ids=str)
+def test_a_tool_that_does_not_say_which_job_it_started_has_not_completed_it(stage: Stage, how: object) -> None:
+    stage.settle(stage.upstream("mcp", start=how))
+    server = ready(stage)
+
+    told = refusal(server.end(server.begin_call(DEPLOY, API)))["data"]
+
+    assert "did not say which run it started" in told["reason"]
+    assert "workflow_start" not in str(told)
+
+
+@pytest.mark.spec("002/2.4/failure")
+def test_a_tool_whose_answer_cannot_be_read_may_have_started_the_job(stage: Stage) -> None:
+    stage.settle(stage.upstream("stdio", start={"unreadable": [{"type": "text"}]}))
+    server = ready(stage)
+
+    told = refusal(server.end(server.begin_call(DEPLOY, API)))["data"]
+
+    assert "It may have been started there all the same" in told["reason"]
+    assert "workflow_start" not in str(told)
+
+
+@pytest.mark.spec("002/2.3/results")
+def test_a_tool_that_starts_a_sync_workflow_answers_with_its_result(stage: Stage) -> None:
+    upstream = stage.upstream("mcp", start={"answer": {"url": "http://api"}})
+    upstream.control(workflows=[ONE | {"executionType": "sync"}])
+    stage.settle(upstream)
+    server = ready(stage)
+
+    assert state(server.end(server.begin_call(DEPLOY, API)))["result"] == {"url": "http://api"}
+
+
+@pytest.mark.spec("002/7.5/clean-up")
+def test_a_job_whose_id_comes_after_the_cancel_is_cancelled_until_that_is_known(
+    stage: Stage, service: Upstream
+) -> None:
+    server = at_work(stage, service)
+    service.control(delay=1, cancel={"code": 503, "times": 2})
+    waiting = server.begin_call(DEPLOY, API)
+    service.wait_for("start", 2)
+
+    server.notify("notifications/cancelled", {"requestId": waiting})
+
+    until(lambda: service.runs()[-1]["state"] == "CANCELLED")
+    until(lambda: [stop["stopped"] for stop in status_of(server)["stopped"]] == [True])
 
 
 @pytest.mark.spec("002/2.4/failure")

@@ -169,6 +169,11 @@ class Tools:
         run_id = self.world.begin(str(arguments.get("workflowId")), arguments.get("input"), key)
         if self.world.said().get("start") == "lost":
             return failure("the answer was lost")
+        match self.world.said().get("start"):
+            case {"answer": value}:
+                return answer(value)
+            case {"unreadable": value}:
+                return {"content": value}
         return answer({"runId": run_id})
 
     async def workflow_status(self, report: Report, arguments: dict[str, Any], key: str) -> Result:

@@ -8,7 +8,8 @@ What `control.json` may say (all optional):
 
     workflows   the definitions that are listed (any JSON: a test may put nonsense here)
     list        "ok", "fail" (an error), "hang" (no answer), "garbage" (an answer that is no list)
-    start       "ok", "fail", "hang", "garbage", "lost" (the run is begun, but the answer is an error)
+    start       "ok", "fail", "hang", "garbage", "lost" (the run is begun, but the answer is an error);
+                MCP: {"answer": JSON} answers with that, {"unreadable": JSON} with that as content
     status      "ok", "fail", "hang", "garbage"; HTTP: {"code": 404, "times": 2} refuses the first two (also for the others),
                 with "retry_after" in seconds; {"codes": [503, 401]} refuses the first two, each with its own code
     cancel      "ok", "fail" (an error), "ignore" (says yes, goes on)

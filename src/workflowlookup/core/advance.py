@@ -298,8 +298,12 @@ def begin_call(run: Run, at: Moment) -> Draft:
 
 
 def acknowledge_call(run: Run, remote_id: str, at: Moment) -> Draft:
-    """The run when the other system has begun one of its own."""
-    _refuse_unless_calling(run)
+    """The run when the other system has begun one of its own.
+
+    A run that is over takes it too while its call has no id yet: by it the other one can be cancelled, also later.
+    """
+    if not (run.needs_stop and run.calling is not None and not run.calling.remote_id):
+        _refuse_unless_calling(run)
     draft = Draft(run, at)
     draft.add(CallAcknowledged(step_id=run.current, remote_id=_storable(remote_id)))
     return draft

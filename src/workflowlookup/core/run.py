@@ -135,8 +135,8 @@ TRANSITIONS: Final[Mapping[Place, Mapping[type[Event], Place]]] = MappingProxyTy
         },
         _COMPLETED: {},
         _UNKNOWN: {},
-        _FAILED: {CallStopped: _FAILED},
-        _CANCELLED: {CallStopped: _CANCELLED},
+        _FAILED: {CallAcknowledged: _FAILED, CallStopped: _FAILED},
+        _CANCELLED: {CallAcknowledged: _CANCELLED, CallStopped: _CANCELLED},
     }
 )
 """Which event is allowed where, and where it leads. What is not here is refused."""

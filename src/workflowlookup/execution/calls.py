@@ -402,7 +402,7 @@ async def _hear_late(
 
 
 def _end(status: RemoteStatus, call: WorkflowCall) -> Outcome:
-    """What a run that is over gave. Raises `Failure` when that is nothing."""
+    """What a run that is over gave. Raises `Failure` when that is nothing, and `Unknown` when it is not over."""
     if status.state == "failed":
         error = status.error or RemoteError()
         if status.output is not None:
@@ -411,6 +411,8 @@ def _end(status: RemoteStatus, call: WorkflowCall) -> Outcome:
         raise Failure(reason, error=error)
     if status.state == "cancelled":
         raise Failure(f"it was cancelled at the provider '{call.provider}'", is_final=True)
+    if status.state == "running":
+        raise Unknown(f"the provider '{call.provider}' did not say which run it started")
     text = status.output if isinstance(status.output, str) else msgspec.json.encode(status.output).decode()
     return Outcome(text, status.output)
 

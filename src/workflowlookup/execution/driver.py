@@ -198,7 +198,7 @@ class Driver:
 
         async def acknowledge(remote_id: str) -> None:
             driven.remote_id = remote_id
-            with contextlib.suppress(RunStateError):  # it was ended just now: what was begun is stopped by its id
+            with contextlib.suppress(RunStateError):  # the run is elsewhere: what was begun is stopped by its id
                 await self._runs.surely(lambda runs: runs.acknowledge_call(run.id, run.current, remote_id, by=_BY))
 
         def note(told: Progress) -> None:

@@ -61,9 +61,24 @@ def read_definitions(raw: Json, provider: str) -> tuple[list[Definition], list[s
     return list(found.values()), problems
 
 
-def _list_in(raw: Json) -> list[Json]:
+def sync_ids(raw: Json) -> frozenset[str]:
+    """The ids of the workflows in a provider's list whose start is answered with the result."""
+    found = _listed(raw)
+    return frozenset(
+        item["id"]
+        for item in (found if isinstance(found, list) else [])
+        if isinstance(item, Mapping) and item.get("executionType") == "sync" and isinstance(item.get("id"), str)
+    )
+
+
+def _listed(raw: Json) -> Json:
     if isinstance(raw, Mapping):
-        raw = next((raw[name] for name in LISTS if isinstance(raw.get(name), list)), raw)
+        return next((raw[name] for name in LISTS if isinstance(raw.get(name), list)), raw)
+    return raw
+
+
+def _list_in(raw: Json) -> list[Json]:
+    raw = _listed(raw)
     if not isinstance(raw, list):
         raise ValueError(f"the answer must be a list of workflows; found {show(raw)}")  # noqa: TRY004 - the value is it
     return raw

@@ -27,7 +27,7 @@ from workflowlookup.providers.config import (
     hidden,
     secrets_of,
 )
-from workflowlookup.providers.definition import LISTS, MAX_DEFINITIONS
+from workflowlookup.providers.definition import LISTS, MAX_DEFINITIONS, sync_ids
 from workflowlookup.providers.provider import (
     MAX_RETRY_AFTER,
     OnProgress,
@@ -36,6 +36,7 @@ from workflowlookup.providers.provider import (
     RemoteStatus,
     hidden_error,
     read_error,
+    read_json,
     read_progress,
 )
 from workflowlookup.providers.shapes import (
@@ -49,7 +50,6 @@ from workflowlookup.providers.shapes import (
     fill_path,
     is_null_at,
     name_path,
-    read_json,
     run_in,
     value_at,
 )
@@ -131,11 +131,7 @@ class HttpProvider:
     async def list(self) -> Json:
         described = [workflow.listed() for workflow in self._options.workflows]
         found: Sequence[Json] = described or await self._pages()
-        self._sync_ids = frozenset(
-            item["id"]
-            for item in found
-            if isinstance(item, Mapping) and item.get("executionType") == "sync" and isinstance(item.get("id"), str)
-        )
+        self._sync_ids = sync_ids(found)
         return found
 
     async def _pages(self) -> Sequence[Json]:

@@ -4,6 +4,7 @@ A server without a tool that starts workflows has them as tools of their own: th
 and its answer is the result.
 """
 
+import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -12,12 +13,14 @@ import msgspec
 from workflowlookup.core.values import Json
 from workflowlookup.errors import NotSupported, ProviderAway
 from workflowlookup.providers.config import McpOptions, ProviderConfig
+from workflowlookup.providers.definition import sync_ids
 from workflowlookup.providers.provider import (
     OnProgress,
     ProviderError,
     RemoteRun,
     RemoteStatus,
     read_error,
+    read_json,
     read_progress,
 )
 from workflowlookup.providers.states import RemoteState, meaning_of, state_of
@@ -46,6 +49,8 @@ class McpProvider:
         self._upstreams = upstreams
         self._offered: frozenset[str] | None = None
         """The tools of the server, as of the last list."""
+        self._sync_ids: frozenset[str] | None = None
+        """The workflows whose start is answered with the result, as of the last list."""
 
     @property
     def can(self) -> frozenset[str]:
@@ -58,11 +63,13 @@ class McpProvider:
     async def list(self) -> Json:
         tools = await self._reached(self._upstreams.tools(self._server, timeout=self._options.timeout))
         self._offered = frozenset(tool.name for tool in tools)
-        if self._options.workflows:
-            return [workflow.listed() for workflow in self._options.workflows]
-        if self._options.list not in self._offered:
-            raise ProviderError(f"the MCP server '{self._server}' has no tool '{self._options.list}'")
-        return _value(await self._call(self._options.list, {}), self._options.list, self.name)
+        found: Json = [workflow.listed() for workflow in self._options.workflows]
+        if not found:
+            if self._options.list not in self._offered:
+                raise ProviderError(f"the MCP server '{self._server}' has no tool '{self._options.list}'")
+            found = _value(await self._call(self._options.list, {}), self._options.list, self.name)
+        self._sync_ids = sync_ids(found)
+        return found
 
     async def start(
         self, workflow_id: str, arguments: Mapping[str, Json], key: str, on_progress: OnProgress | None = None
@@ -76,7 +83,23 @@ class McpProvider:
         run_id = next((said[name] for name in RUN_IDS if isinstance(said.get(name), str | int)), None)
         if run_id is not None and run_id is not True and run_id is not False:
             return RemoteRun(remote_id=str(run_id))
-        return RemoteRun(remote_id="", result=_status(said) if _has_state(said) else _completed(value))
+        if _has_state(said):
+            if (status := _status(said)).state != "running":
+                return RemoteRun(remote_id="", result=status)
+        elif await self._is_sync(workflow_id):
+            return RemoteRun(remote_id="", result=_completed(value))
+        if not self._has(self._options.status):
+            return RemoteRun(remote_id="")
+        raise ProviderError(
+            f"the provider '{self.name}' did not say which run it started: its answer has no 'runId'",
+            maybe_started=True,
+        )
+
+    async def _is_sync(self, workflow_id: str) -> bool:
+        if self._sync_ids is None:
+            with contextlib.suppress(ProviderError):
+                await self.list()
+        return self._sync_ids is not None and workflow_id in self._sync_ids
 
     async def _run_tool(
         self, tool: str, arguments: Mapping[str, Json], key: str, on_progress: OnProgress | None
@@ -86,6 +109,8 @@ class McpProvider:
             raise ProviderError(f"the MCP server '{self._server}' has neither '{self._options.start}' nor '{tool}'")
         call = self._upstreams.call(self._server, tool, arguments, key=key, on_progress=on_progress)
         answer = await self._reached(call)
+        if answer.is_doubtful:
+            raise ProviderError(answer.text, maybe_started=True, error=answer.error)
         if answer.is_error:
             return RemoteRun(remote_id="", result=RemoteStatus(state="failed", error=answer.error))
         return RemoteRun(remote_id="", result=_completed(answer.value))
@@ -138,12 +163,12 @@ def _value(answer: "CallResult", tool: str, provider: str) -> Json:
     """What a tool answered as a value: structured content, or JSON in its text, or the text."""
     if answer.is_error:
         told = f"the tool '{tool}' of the provider '{provider}' failed: {answer.text[:500]}"
-        raise ProviderError(told, error=answer.error)
+        raise ProviderError(told, maybe_started=answer.is_doubtful, error=answer.error)
     value = answer.structured
     if value is None:
         try:
-            value = msgspec.json.decode(answer.text) if answer.text.strip() else None
-        except (msgspec.DecodeError, RecursionError):
+            value = read_json(answer.text.encode(errors="replace")) if answer.text.strip() else None
+        except ValueError:
             value = answer.text
     while isinstance(value, Mapping) and value.keys() == {"result"} and isinstance(value["result"], Mapping | list):
         value = value["result"]  # how some servers wrap what is no object

@@ -4,6 +4,7 @@ All of it happens on the worker's loop. What goes wrong raises `ProviderError` w
 do raises `NotSupported`. A start is never sent twice by a provider: only the caller knows whether that would do harm.
 """
 
+import math
 import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol, TypeAlias, TypeGuard
@@ -18,6 +19,8 @@ from workflowlookup.providers.states import RemoteState
 
 OnProgress: TypeAlias = Callable[[Progress], None]
 
+MAX_DIGITS: Final = 300
+"""The longest whole number that is read as one: a longer one fits no double."""
 MAX_RETRY_AFTER: Final = 60.0
 """The longest pause in seconds that another system can ask for."""
 
@@ -116,6 +119,34 @@ class Provider(Protocol):
         """
 
     async def aclose(self) -> None: ...
+
+
+def read_json(data: bytes) -> Json:
+    """JSON as services write it: the end of a job counts, even if its result is not quite JSON. Raises `ValueError`.
+
+    A byte order mark is skipped; NaN, and numbers that are out of range, become text; what is not Unicode is replaced.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    import json  # noqa: PLC0415 - rarely needed
+
+    text = data.decode("utf-8-sig", errors="replace")
+    try:
+        value = json.loads(text, parse_constant=str, parse_int=_whole_number, parse_float=_number)
+        plain = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return msgspec.json.decode(plain)
+    except RecursionError as problem:
+        raise ValueError("nested too deep") from problem
+
+
+def _whole_number(digits: str) -> int | str:
+    return int(digits) if len(digits) <= MAX_DIGITS else digits
+
+
+def _number(digits: str) -> float | str:
+    return number if math.isfinite(number := float(digits)) else digits
 
 
 def read_progress(raw: Json) -> Progress | None:

@@ -4,7 +4,6 @@ A path has placeholders such as `{id}`; a text in a body that is nothing but `$i
 checked when the settings are read, so that a typo is found before anything is sent.
 """
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -104,8 +103,6 @@ INPUTS: Final[Mapping[str, Callable[[Mapping[str, Json]], Json]]] = {
     "inputPairs": lambda arguments: [f"{name}={_as_text(value)}" for name, value in arguments.items()],
 }
 """How the arguments of a run stand in the body that starts it: as an object, as JSON in a text, as `name=value`."""
-MAX_DIGITS: Final = 300
-"""The longest whole number that is read as one: a longer one fits no double."""
 NULL: Final = "null"
 """`$null` stands for null, which TOML has no word for."""
 
@@ -166,34 +163,6 @@ def run_in(endpoint: str, path: str) -> str | None:
 
 
 # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def read_json(data: bytes) -> Json:
-    """JSON as services write it: the end of a job counts, even if its result is not quite JSON. Raises `ValueError`.
-
-    A byte order mark is skipped; NaN, and numbers that are out of range, become text; what is not Unicode is replaced.
-    """
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
-        pass
-    import json  # noqa: PLC0415 - rarely needed
-
-    text = data.decode("utf-8-sig", errors="replace")
-    try:
-        value = json.loads(text, parse_constant=str, parse_int=_whole_number, parse_float=_number)
-        plain = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return msgspec.json.decode(plain)
-    except RecursionError as problem:
-        raise ValueError("nested too deep") from problem
-
-
-def _whole_number(digits: str) -> int | str:
-    return int(digits) if len(digits) <= MAX_DIGITS else digits
-
-
-def _number(digits: str) -> float | str:
-    return number if math.isfinite(number := float(digits)) else digits
 
 
 def value_at(value: Json, path: Path) -> Json:

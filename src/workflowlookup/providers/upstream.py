@@ -42,6 +42,7 @@ KEY: Final = "workflowlookup/idempotencyKey"
 """In `_meta`: the same for every attempt at the same call."""
 _GRACE_SECONDS: Final = 0.05
 _MOST_PAGES: Final = 100
+_INTERNAL_ERROR: Final = "-32603"
 _LOST: Final = frozenset({"Connection closed", "Session terminated", "Server returned an error response"})
 """What the SDK says in the server's place when no answer came; its codes are used by servers, too."""
 
@@ -54,6 +55,8 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     is_error: bool = False
     code: str = ""
     """Of an error of the protocol."""
+    is_doubtful: bool = False
+    """Whether the tool may have done its work all the same: its answer cannot be read, or is an internal error."""
 
     @property
     def error(self) -> RemoteError:
@@ -114,7 +117,7 @@ class Upstreams:
                     raise
                 return link.refusal(problem.message, problem.data, code=str(problem.code))
             except (ValueError, RuntimeError) as problem:  # what it sent is not what the protocol or its schema says
-                return link.refusal(_misfit(problem))
+                return link.refusal(_misfit(problem), is_doubtful=True)
             result = _result(answer)
             return link.refusal(result.text, result.structured) if result.is_error else result
 
@@ -267,10 +270,13 @@ class _Link:
         cause = hidden(cause, self._secrets)
         return ProviderAway(f"The MCP server '{name}' does not answer: {cause}.", server=name, cause=cause)
 
-    def refusal(self, text: str, structured: Json = None, *, code: str = "") -> CallResult:
+    def refusal(self, text: str, structured: Json = None, *, code: str = "", is_doubtful: bool = False) -> CallResult:
         """What a tool says went wrong, without our secrets."""
         clean = hidden_error(RemoteError(code=code, message=text, detail=structured), self._secrets)
-        return CallResult(text=clean.message, structured=clean.detail, is_error=True, code=code)
+        is_doubtful = is_doubtful or code == _INTERNAL_ERROR
+        return CallResult(
+            text=clean.message, structured=clean.detail, is_error=True, code=code, is_doubtful=is_doubtful
+        )
 
     async def retire(self) -> None:
         """Close, once nothing is at work here."""

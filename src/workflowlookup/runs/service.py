@@ -255,7 +255,7 @@ class Runs:
         return self._move(run_id, by, decide)
 
     def acknowledge_call(self, run_id: str, step_id: str, remote_id: str, *, by: str = "") -> Run:
-        """The run when the other system has begun one of its own."""
+        """The run when the other system has begun one of its own; also one that was ended meanwhile."""
         return self._call(run_id, step_id, by, lambda run, at: advance.acknowledge_call(run, remote_id, at))
 
     def report_call(  # noqa: PLR0913 - all that a call tells
