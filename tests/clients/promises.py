@@ -243,6 +243,7 @@ class Promises:
         assert [(template["uriTemplate"], template["name"], template["mimeType"]) for template in templates] == [
             ("workflow://{id}", "workflow", "text/markdown"),
             ("run://{id}", "run", "text/markdown"),
+            ("run://{id}/result{?from,length,step}", "run-result", "application/json"),
         ]
 
     def test_every_workflow_is_a_prompt_with_its_questions_as_arguments(self, seen: Object) -> None:

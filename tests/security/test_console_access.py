@@ -107,6 +107,9 @@ def test_one_who_may_look_may_not_do(house):
     fields = {"token": form_token(FORM_SECRET, known), "step": "write", "question": "99"}
     for path in posts("held-docs-guide"):
         reply = browser.post(path, **fields, new="0" * 12)
+        if path == "/trust":  # a page for administrators, which is not there for others
+            assert reply.status_code == 404
+            continue
         assert reply.status_code == 403
         assert "this needs the scope" in reply.text
 

@@ -42,9 +42,6 @@ from workflowlookup.core.run import Run
 from workflowlookup.core.values import Context, Json
 from workflowlookup.core.why import asked_because, decided_by, is_handed_out
 
-MAX_OUTPUT: Final = 50_000
-"""How many characters of an output are shown."""
-
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
     """What an event is in words; all but `title`, `tone` and `lead` may come from strangers."""
@@ -141,7 +138,7 @@ def _offered(event: StepOffered) -> Words:
 
 def _accepted(event: OutputAccepted) -> Words:
     title = "Output accepted" if event.key else "Output taken as it is"
-    return Words(title=title, tone="done", step=event.step_id, output=_cut(event.output))
+    return Words(title=title, tone="done", step=event.step_id, output=event.output)
 
 
 def _refused(event: OutputRefused) -> Words:
@@ -150,7 +147,7 @@ def _refused(event: OutputRefused) -> Words:
         title="Output refused",
         tone="refused",
         step=event.step_id,
-        output=_cut(event.output),
+        output=event.output,
         lines=lines,
         hints=event.suggestions,
         values=event.context,
@@ -201,13 +198,6 @@ def _acknowledged(event: CallAcknowledged) -> Words:
 def _progressed(event: CallProgressed) -> Words:
     total = f" of {event.total:g}" if event.total is not None else ""
     return Words(title=f"Progress: {event.done:g}{total}", step=event.step_id, note=event.message)
-
-
-def _cut(output: str) -> str:
-    """As much of an output as a page shows."""
-    if len(output) <= MAX_OUTPUT:
-        return output
-    return f"{output[:MAX_OUTPUT]}… ({len(output) - MAX_OUTPUT:,} more characters: `workflowlookup export` has them)"
 
 
 def _call_failed(event: CallFailed) -> Words:
