@@ -174,9 +174,13 @@ def _fork_when_asked(wire: socket.socket) -> dict[str, Any]:
 
 
 def take_terminal() -> None:
-    """Make the terminal at standard input, if there is one, the controlling terminal of a new session: `/dev/tty`."""
+    """Make the terminal at standard input, if there is one, the controlling terminal of a new session: `/dev/tty`.
+
+    Its process hears SIGHUP, also where the tests were started with `nohup`.
+    """
     if os.isatty(0):
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _become(asked: dict[str, Any], descriptors: Sequence[int]) -> None:
