@@ -127,6 +127,38 @@ def test_a_journal_by_another_name_has_the_same_record(tmp_path, serve):
     assert statuses(serve(link)) == {401}
 
 
+def test_a_link_that_leads_elsewhere_opens_no_server(tmp_path, serve):
+    path, real = tmp_path / "data" / "runs.sqlite", tmp_path / "data" / "real.sqlite"
+    make_token(tmp_path, path)
+    path.rename(real)
+
+    path.symlink_to(tmp_path / "data" / "nowhere.sqlite")
+
+    assert statuses(serve(path)) == {401}
+
+
+def test_a_link_that_is_changed_opens_no_server(tmp_path, serve):
+    path = tmp_path / "link.sqlite"
+    path.symlink_to(tmp_path / "first.sqlite")
+    make_token(tmp_path, path)
+    path.unlink()
+
+    path.symlink_to(tmp_path / "second.sqlite")
+
+    assert statuses(serve(path)) == {401}
+
+
+def test_a_server_that_was_used_with_a_token_stays_closed_when_its_directory_is_deleted(tmp_path, serve):
+    path = tmp_path / "data" / "runs.sqlite"
+    secret = make_token(tmp_path, path)
+    server = serve(path)
+    assert statuses(server, authorization=f"Bearer {secret}") == {200}
+
+    shutil.rmtree(path.parent)
+
+    assert statuses(server) == {401}
+
+
 def test_a_record_that_leads_nowhere_counts(tmp_path, serve):
     path = tmp_path / "runs.sqlite"
     (tmp_path / "runs.sqlite.tokens-required").symlink_to(tmp_path / "nowhere")

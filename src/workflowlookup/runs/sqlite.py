@@ -73,7 +73,8 @@ class SqliteJournal(SqlJournal):
     """A journal at a path."""
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.realpath(os.path.expanduser(path))  # by whatever name, it is one file with one lock
+        self._name = os.path.abspath(os.path.expanduser(path))
+        self.path = os.path.realpath(self._name)  # by whatever name, it is one file with one lock
         self._connection: sqlite3.Connection | None = None
         self._identity: object = None
         self._is_ready = False
@@ -154,26 +155,22 @@ class SqliteJournal(SqlJournal):
         return set_aside.files_set_aside(self.path)
 
     def require_tokens(self) -> None:
-        with self._translated():
-            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-            with open(self._tokens_required, "w", encoding="utf-8") as record:
-                record.write(_TOKENS_REQUIRED)
-                record.flush()
-                os.fsync(record.fileno())
-            set_aside.sync_directory(self.path)
+        for path in self._token_records:
+            with self._translated():
+                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+                with open(path, "w", encoding="utf-8") as record:
+                    record.write(_TOKENS_REQUIRED)
+                    record.flush()
+                    os.fsync(record.fileno())
+                set_aside.sync_directory(path)
 
     def requires_tokens(self) -> bool:
-        try:
-            os.lstat(self._tokens_required)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            log.warning("%s cannot be looked at: tokens are required", self._tokens_required)
-        return True
+        return any(map(_may_exist, self._token_records))
 
     @property
-    def _tokens_required(self) -> str:
-        return f"{self.path}.tokens-required"
+    def _token_records(self) -> set[str]:
+        """Beside the file, and beside the link to it that the setting names: that may lead to another file later."""
+        return {f"{path}.tokens-required" for path in (self.path, self._name)}
 
     @property
     def _reserve(self) -> str:
@@ -474,6 +471,16 @@ def _size(path: str) -> int:
         return os.stat(path).st_size
     except (FileNotFoundError, NotADirectoryError):
         return 0
+
+
+def _may_exist(record: str) -> bool:
+    try:
+        os.lstat(record)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        log.warning("%s cannot be looked at: tokens are required", record)
+    return True
 
 
 def _has_room(directory: str) -> bool:

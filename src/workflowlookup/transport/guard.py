@@ -136,6 +136,7 @@ class Guard:
     async def _find(self, secret: str, *, is_again: bool) -> Access | None:
         if secret.startswith(PREFIX):
             token = self._find_again(secret) if is_again else self._tokens.find(secret)
+            self._is_closed |= token is not None  # also where the journal goes, and the record beside it
             return token.access if token is not None else None
         return await self._oauth.find(secret) if self._oauth is not None else None
 
