@@ -187,6 +187,34 @@ def test_what_would_write_to_a_read_only_journal_is_refused_with_the_remedy(cli,
 
 
 @as_bound
+@pytest.mark.parametrize("words", [*READS, ("db", "check"), ("doctor",)], ids=" ".join)
+def test_a_journal_in_a_directory_that_may_not_be_entered_is_not_taken_for_none(cli, journal, words):
+    os.chmod(journal.parent, 0o600)
+
+    done = cli(*words, "--journal", str(journal), program=BOUND)
+
+    os.chmod(journal.parent, 0o700)
+    assert done.returncode == 1
+    assert f"{journal}, cannot be used: Permission denied" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("words", READS, ids=" ".join)
+def test_a_log_whose_journal_is_lost_is_not_taken_for_no_runs(cli, journal, words):
+    runs = Runs(SqliteJournal(str(journal)))
+    runs.start(WORKFLOW, {}, {}, run_id="logged")
+    log = journal.with_name("runs.sqlite-wal")
+    written = log.read_bytes()
+    runs.close()
+    journal.unlink()
+    log.write_bytes(written)
+
+    done = cli(*words, "--journal", str(journal))
+
+    assert done.returncode == 1
+    assert "it was damaged (the file is empty, and its write-ahead log is not)" in done.stderr
+
+
+@as_bound
 def test_a_server_reads_a_read_only_journal_and_goes_on_when_it_may_write(journal, start, library):
     os.chmod(journal, 0o400)
     server = start(directory=library, program=BOUND, WORKFLOWLOOKUP_JOURNAL=str(journal))

@@ -30,7 +30,19 @@ _UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 def has_journal(settings: Settings) -> bool:
     """Whether there may be runs; a database is there, whether or not it can be reached."""
     path = os.path.realpath(os.path.expanduser(settings.journal))
-    return "://" in settings.journal or os.path.exists(path) or is_begun(path) or bool(files_set_aside(path))
+    is_there = _may_exist(path) or _may_exist(f"{path}-wal")  # a log whose journal is lost has runs, too
+    return "://" in settings.journal or is_there or is_begun(path) or bool(files_set_aside(path))
+
+
+def _may_exist(path: str) -> bool:
+    """Whether there is a file, or a directory in the way keeps from knowing: to open it says which."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def open_services(settings: Settings) -> "Services":

@@ -278,14 +278,14 @@ class SqliteJournal(SqlJournal):
 
     def level(self) -> Level:
         """Where the tables are; nothing is made or changed. Raises `StorageError` when they cannot be read."""
-        if not _size(self.path):
-            if not os.path.exists(self.path) and not _has_room(os.path.dirname(self.path)):
-                raise self._storage_error("it cannot be made there", sqlite3.SQLITE_CANTOPEN)
-            return Level(version=0, known=len(MIGRATIONS))
         try:
+            if not _size(self.path):
+                if not os.path.exists(self.path) and not _has_room(os.path.dirname(self.path)):
+                    raise self._storage_error("it cannot be made there", sqlite3.SQLITE_CANTOPEN)
+                return Level(version=0, known=len(MIGRATIONS))
             with contextlib.closing(_connect_to_read(self.path)) as connection:
                 return _level(connection)
-        except (sqlite3.Error, UnicodeDecodeError) as problem:
+        except (sqlite3.Error, UnicodeDecodeError, OSError) as problem:
             raise self._storage_error(_reason(problem), _code(problem)) from problem
 
     @contextlib.contextmanager
