@@ -140,13 +140,24 @@ def make_runs(settings: Settings, consent: "Consent | None" = None) -> "Runs":
 
 
 def make_consent(current: Callable[[], Settings]) -> "Consent":
-    """What repositories may do, by what the user has trusted and by the settings as they are now."""
-    from workflowlookup.trust import Consent  # noqa: PLC0415
+    """What repositories may do, by what the user has trusted and by the settings as they are now.
+
+    What was revoked is ignored at once, also while the settings have not been read again.
+    """
+    from workflowlookup.trust import Consent, Entry  # noqa: PLC0415
+
+    store = current().trust.store()
+
+    def ignored() -> tuple[Entry, ...]:
+        settings = current()
+        return tuple(one for one in settings.brought if one in settings.ignored or not store.has_record(one))
 
     def systems() -> frozenset[str]:
-        return frozenset((*current().servers, *current().providers))
+        settings = current()
+        revoked = {one.name for one in ignored() if one not in settings.ignored}
+        return frozenset((*settings.servers, *settings.providers)) - revoked
 
-    return Consent(current().trust.store(), lambda: current().ignored, systems)
+    return Consent(store, ignored, systems)
 
 
 def make_tokens(settings: Settings) -> "Tokens":
@@ -171,13 +182,17 @@ def _nobody_waits() -> None:
 
 
 def make_execution(
-    settings: Settings, ring: Callable[[], None] = _nobody_waits, *, is_guest: bool = False
+    settings: Settings,
+    ring: Callable[[], None] = _nobody_waits,
+    consent: "Consent | None" = None,
+    *,
+    is_guest: bool = False,
 ) -> "Execution":
     """The server's own work; its thread is started with the first of it. A guest looks after no runs but its own."""
     from workflowlookup.execution.service import Execution  # noqa: PLC0415
 
     runs = functools.partial(make_runs, settings)
-    consent = make_consent(lambda: settings)
+    consent = consent or make_consent(lambda: settings)
     return Execution(plan_of(settings), runs, settings.journal, ring, consent, is_guest=is_guest)
 
 
@@ -249,7 +264,8 @@ class _Parts:
 
     @functools.cached_property
     def execution(self) -> "Execution":
-        return make_execution(self._live.settings, self._ring, is_guest=not self._is_server)
+        consent = make_consent(lambda: self._live.settings)  # not that of `runs`: it is for another thread
+        return make_execution(self._live.settings, self._ring, consent, is_guest=not self._is_server)
 
     @functools.cached_property
     def workflows(self) -> "DynamicTools":

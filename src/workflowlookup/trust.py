@@ -252,6 +252,10 @@ class Store:
             return None
         return files if entry.digest(files) == record.sha256 else None
 
+    def has_record(self, entry: Entry) -> bool:
+        """Whether some content of an entry is trusted: false once it is revoked."""
+        return (entry.file, entry.kind, entry.name) in self.records()
+
     def trust(self, digests: Iterable[tuple[Entry, str]], *, by: str, time: int) -> None:
         """Trust entries, each by the digest of what was shown. Raises `SecurityError`, `StorageError`."""
         new = {
@@ -337,9 +341,10 @@ class Consent:
         self._nonces: dict[str, str] = {}
         self._answered: set[str] = set()
 
-    def untrusted(self, origin: str, document: Mapping[str, Any]) -> list[Entry]:
-        """What a workflow would do and nobody trusted: its own entries, and the systems that they call."""
-        entries = step_entries(origin, document)
+    def untrusted(self, origin: str, document: Mapping[str, Any], step_id: str | None = None) -> list[Entry]:
+        """What a workflow, or one of its steps, would do and nobody trusted: its entries, and the systems they call."""
+        name = f"{document['id']}/{step_id}"
+        entries = [entry for entry in step_entries(origin, document) if step_id is None or entry.name == name]
         calls = [entry for entry in entries if origin and self.store.pins(entry) is None]
         called = {str(_called(entry)) for entry in entries} - set(self._systems())
         return [*calls, *(entry for entry in self.ignored() if entry.kind != SETTING and entry.name in called)]
@@ -353,9 +358,7 @@ class Consent:
 
     def refuse_untrusted(self, origin: str, document: Mapping[str, Any], step_id: str | None = None) -> None:
         """Raises `Untrusted` for a workflow, or for one of its steps, that would do what is not trusted."""
-        name = f"{document['id']}/{step_id}"
-        entries = [entry for entry in self.untrusted(origin, document) if step_id is None or entry.name == name]
-        if entries:
+        if entries := self.untrusted(origin, document, step_id):
             raise _refusal(entries)
 
     def trust(self, digests: Sequence[tuple[Entry, str]], *, by: str) -> None:

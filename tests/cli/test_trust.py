@@ -520,6 +520,27 @@ def test_a_run_that_was_begun_before_trust_was_revoked_makes_no_call(
     assert effects(calling) == []
 
 
+def test_a_run_calls_a_server_no_more_whose_trust_was_revoked(
+    clone: Clone, calling: McpUpstream, serve: Serve, tmp_path: Path
+) -> None:
+    """Also a workflow of the user's own, and before the settings are read again."""
+    clone.file.write_text((clone.cli.own / "workflowlookup.toml").read_text())
+    (clone.cli.own / "workflowlookup.toml").unlink()
+    flow = document(call("one", "append", {"line": "x"}), step("think"), call("two", "append", {"line": "y"}))
+    write(tmp_path / "mine", {**flow, "id": "calling"})
+    clone.trust(str(clone.file))
+    server = serve(WORKFLOWLOOKUP_PROJECT="false", WORKFLOW_STORAGE_PATH=str(tmp_path / "mine"))
+    begun = start(server)["structuredContent"]
+    assert effects(calling) == ["x"]
+
+    clone.cli("trust", "--revoke")
+    arguments = {"runId": begun["runId"], "stepId": "think", "output": "thought"}
+    ended = server.request("tools/call", {"name": "workflow_submit", "arguments": arguments})["result"]
+
+    assert "Not trusted, because it came with a repository: MCP server 'up'" in json.dumps(ended)
+    assert effects(calling) == ["x"]
+
+
 def test_an_imported_run_makes_no_call(clone: Clone, calling: McpUpstream, serve: Serve, tmp_path: Path) -> None:
     """A repository may bring an exported run, too; whatever it says of where its document is from."""
     own = clone.cli.own / "workflows"
