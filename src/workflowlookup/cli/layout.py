@@ -18,6 +18,7 @@ WIDTH: Final = 100
 _FIRST: Final = (
     *("$schema", "id", "name", "type", "title"),
     *("agentRole", "runCondition", "requires", "guidance", "prompt", "call"),
+    *("server", "tool", "provider", "workflow"),
 )
 
 

@@ -90,11 +90,9 @@ def _started(services: Services, options: argparse.Namespace, settings: Settings
     except WorkflowNotFound as refusal:
         if services.runs.journal.head(options.id) is None:
             raise
-        told = (
-            f"No workflow has the id '{options.id}'. It is a run: `workflowlookup run --resume {options.id}` goes on "
-            f"with it, `run show {options.id}` tells of it."
-        )
-        raise WorkflowNotFound(told, **refusal.data) from refusal
+        resume, show = (command_line(settings, "run", *words, options.id) for words in (("--resume",), ("show",)))
+        message = f"No workflow has the id '{options.id}'. It is a run: `{resume}` goes on with it, `{show}` shows it."
+        raise WorkflowNotFound(message, **refusal.data) from refusal
     try:
         return services.runs.start(workflow, dict(options.input), dict(options.context), by=person())
     except InvalidParams as refusal:
