@@ -73,6 +73,18 @@ def test_the_value_in_the_output_wins_over_the_context_and_the_answer_says_so(se
     ]
 
 
+def test_what_an_output_said_is_not_changed_by_the_context_of_a_later_step(server, library):
+    write(library, document(*TRIAGE["steps"][:1], step("wait"), *TRIAGE["steps"][1:], identifier="later-word"))
+    run = begin(server, "later-word")
+    send(server, run, "triage", "bugKind: hidden")
+    asked = {"runId": run["runId"], "stepId": "wait", "output": "done"}
+
+    told = refused(server, "workflow_submit", **asked, context={"bugKind": "plain"})
+
+    assert told.startswith("context.bugKind cannot be changed: step 'triage' gave bugKind = \"hidden\"")
+    assert send(server, run, "wait", context={"bugKind": "hidden"})["step"]["id"] == "dig"
+
+
 def test_workflow_validate_returns_what_was_captured_and_workflow_next_goes_by_it(server):
     asked = {"workflowId": "triage-it", "stepId": "triage"}
 

@@ -6,7 +6,7 @@ from test_service import kinds
 from make import document, step
 from workflowlookup.core.building import build
 from workflowlookup.core.run import State, Waiting
-from workflowlookup.errors import RunStateError
+from workflowlookup.errors import InvalidParams, RunStateError
 
 CALL = {"id": "call-it", "title": "Call it", "call": {"server": "tracker", "tool": "create", "saveAs": "issue"}}
 ONE = build(document(CALL, step("last")))
@@ -26,6 +26,18 @@ def test_a_call_goes_from_due_to_done(runs):
         *("started", "call-due", "call-begun", "call-acknowledged", "call-progressed"),
         *("output-accepted", "context-changed", "step-offered"),
     ]
+
+
+@pytest.mark.parametrize("changes", [{"issue": {"id": 8}}, {"issue.id": 8}])
+def test_an_agent_does_not_change_what_a_call_gave(runs, changes):
+    run = runs.start(ONE, {}, {"issue.id": 9})
+    runs.begin_call(run.id, "call-it")
+    after = runs.finish_call(run.id, "call-it", "Issue 7", {"id": 7})
+
+    assert after.context == {"issue": {"id": 7}, "issue.id": 7}
+    with pytest.raises(InvalidParams, match="cannot be changed: step 'call-it' gave"):
+        runs.submit(run.id, "last", "done", changes)
+    assert runs.submit(run.id, "last", "done", {"issue": {"id": 7}}).state is State.COMPLETED
 
 
 def test_a_call_that_was_begun_and_not_ended_can_be_taken_up_by_another(runs, open_runs):

@@ -722,15 +722,18 @@ def _refuse_size(context: Context) -> None:
 
 
 def _refuse_override(run: Run, changes: Context, free: Collection[str]) -> None:
-    """What came with the input and what persons filled in stays, but for variables that the current step produces.
+    """What came with the input, what persons filled in, and what outputs and calls said stays, but for variables that
+    the current step produces.
 
     Raises `InvalidParams`.
     """
     _refuse_changed_input(run.workflow, run.input, run.context, changes, free)
-    for name, known in _overridden_parts(run.filled_in, run.context, changes, free):
+    for name, known in _overridden_parts(run.settled, run.context, changes, free):
+        step_id = next(run.settled[owner] for owner in owners(name) if owner in run.settled)
+        source = f"step '{step_id}' gave" if step_id else "a person answered"
         raise InvalidParams(
-            f"context.{name} cannot be changed: a person answered {name} = {brief(known)}, and this step does not "
-            "produce it. Leave it out of the context"
+            f"context.{name} cannot be changed: {source} {name} = {brief(known)}, and this step does not produce it. "
+            "Leave it out of the context"
         )
 
 

@@ -217,8 +217,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds spent waiting for persons."""
     answers: PersistentMap[str, tuple[int, ConfirmationGiven | ConfirmationDenied]] = PersistentMap()
     """By step: the last answer of a person, and its sequence."""
-    filled_in: PersistentMap[str, None] = PersistentMap()
-    """The variables that persons filled in."""
+    settled: PersistentMap[str, str] = PersistentMap()
+    """By variable: the step whose output or call said its value; empty where a person filled it in."""
     note: str = ""
     """What the person said who denied the current step."""
     submissions: PersistentMap[str, int] = PersistentMap()
@@ -398,7 +398,15 @@ def _accepted(run: Run, record: Record, event: OutputAccepted) -> dict[str, Any]
     large = run.large.set(event.step_id, event) if is_large else run.large.without(event.step_id)
     passed = run.passed.set(event.step_id, None)
     done = {"results": results, "large": large, "passed": passed, "calling": None}
-    return {"judged": event, "attempts": 0, "note": "", **done, **key}
+    found = {"settled": _settled(run, _found_in(run, event), event.step_id)}
+    return {"judged": event, "attempts": 0, "note": "", **done, **found, **key}
+
+
+def _found_in(run: Run, event: OutputAccepted) -> Iterable[str]:
+    """The variables whose values an output says, or a call gives."""
+    if run.calling is None or run.step.call is None or not run.step.call.save_as:
+        return event.captured
+    return (run.step.call.save_as, *event.captured)
 
 
 def _refused(run: Run, record: Record, event: OutputRefused) -> dict[str, Any]:
@@ -453,10 +461,14 @@ def _acknowledged(run: Run, _: Record, event: CallAcknowledged) -> dict[str, Any
 
 
 def _given(run: Run, record: Record, event: ConfirmationGiven) -> dict[str, Any]:
-    filled_in = run.filled_in
-    for name in event.answers:
-        filled_in = filled_in.set(name, None)
-    return {"judged": None, "filled_in": filled_in, **_answered(run, record, event)}
+    return {"judged": None, "settled": _settled(run, event.answers, ""), **_answered(run, record, event)}
+
+
+def _settled(run: Run, names: Iterable[str], step_id: str) -> PersistentMap[str, str]:
+    settled = run.settled
+    for name in names:
+        settled = settled.set(name, step_id)
+    return settled
 
 
 def _denied(run: Run, record: Record, event: ConfirmationDenied) -> dict[str, Any]:
