@@ -378,10 +378,10 @@ def _hear_no_more(_: int, __: FrameType | None) -> None:
 
 
 class _Termination:
-    """SIGTERM and SIGINT: the server drains first, then ends by the signal, whichever thread the system hands it to.
+    """Handles SIGTERM and SIGINT: the server drains, for a limited time, and then ends by the signal.
 
-    Python's handlers run on the main thread, which would not know of it while it waits for input: so another one waits
-    for signals and wakes it, again and again, until the process has ended; when its time is over, that is at once.
+    Python runs handlers on the main thread, which may miss a signal that comes just before it waits for input. So
+    another thread waits for signals, and repeats them to the main thread until the process has ended.
     """
 
     def __init__(self, drain: Callable[[], None], seconds: float) -> None:
@@ -396,12 +396,12 @@ class _Termination:
         signals = [signal.SIGTERM]
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, or somebody else's
             signals.append(signal.SIGINT)
-        heard, told = os.pipe()
-        os.set_blocking(told, False)
-        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         for number in signals:
             signal.signal(number, self._hear)
-        waiting = (heard, threading.get_ident(), frozenset(signals))
+        waiting = (reading, threading.get_ident(), frozenset(signals))
         threading.Thread(target=_wake_when_terminated, args=waiting, name="workflowlookup-signals", daemon=True).start()
 
     def _hear(self, number: int, _: FrameType | None) -> None:
@@ -412,8 +412,8 @@ class _Termination:
         self._drain()
 
 
-def _wake_when_terminated(heard: int, main: int, signals: frozenset[int]) -> None:
-    while not (found := signals.intersection(os.read(heard, 64))):
+def _wake_when_terminated(reading: int, main: int, signals: frozenset[int]) -> None:
+    while not (found := signals.intersection(os.read(reading, 64))):
         pass
     while True:  # one that comes just before a read is missed
         signal.pthread_kill(main, min(found))

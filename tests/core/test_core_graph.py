@@ -151,7 +151,7 @@ def test_the_walk_ends_at_a_loop_without_its_list_and_says_what_is_missing():
 
 
 def test_a_long_walk_is_cut_and_what_lies_beyond_is_not_marked(monkeypatch):
-    monkeypatch.setattr(graph, "MOST_INSTANCES", 4)
+    monkeypatch.setattr(graph, "MAX_INSTANCES", 4)
 
     found = drawn(loop("many", [step("work")], type="for", count=9), step("last"), context={})
 

@@ -123,7 +123,7 @@ def test_a_process_that_hears_nothing_is_killed_and_started_again_when_it_is_nee
     upstream = McpUpstream(tmp_path)
     (pid,), stopped, after, again = talk(upstream, conversation)
     assert stopped.stopped
-    assert stopped.told == f"the MCP server 'up' was asked to stop, and its process {pid} was killed"
+    assert stopped.message == f"the MCP server 'up' was asked to stop, and its process {pid} was killed"
     assert (after, again) == ([], "again")
     assert upstream.pids() == []  # nor is the second one left behind
 
@@ -140,7 +140,7 @@ def test_a_process_that_serves_another_call_is_not_killed(tmp_path):
     upstream = McpUpstream(tmp_path)
     stopped, other = talk(upstream, conversation)
     assert not stopped.stopped  # nobody has said so
-    assert stopped.told.startswith("the MCP server 'up' was asked to stop, and MCP has no answer to that")
+    assert stopped.message.startswith("the MCP server 'up' was asked to stop, and MCP has no answer to that")
     assert other.value == {"slept": 1.0}
 
 

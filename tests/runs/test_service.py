@@ -8,7 +8,7 @@ from workflowlookup.core.events import kind_of
 from workflowlookup.core.run import State, Waiting, fold
 from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError
 from workflowlookup.runs.journal import Query, summarise
-from workflowlookup.runs.service import MOST_KEPT, SLICE, Runs
+from workflowlookup.runs.service import MAX_FOLDED, SLICE, Runs
 from workflowlookup.runs.sqlite import SqliteJournal
 
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]
@@ -194,7 +194,7 @@ def test_runs_are_listed_with_what_they_wait_for(runs):
 
 
 def test_more_runs_than_are_kept_folded_go_on_all_the_same(runs):
-    ids = [runs.start(TWO, {}, {}).id for _ in range(MOST_KEPT + 5)]
+    ids = [runs.start(TWO, {}, {}).id for _ in range(MAX_FOLDED + 5)]
 
     assert {runs.submit(run_id, "one", "long enough", {}).current for run_id in ids} == {"two"}
 

@@ -16,7 +16,7 @@ from workflowlookup.providers.definition import Definition
 from workflowlookup.providers.filters import Pattern
 from workflowlookup.settings import Settings, plan_of
 
-MOST_SHOWN: Final = 20
+MAX_SHOWN: Final = 20
 
 
 class PatternState(Record, frozen=True, kw_only=True):
@@ -150,14 +150,14 @@ def _missing(entry: str, settings: Settings) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
-    return ", ".join([*names[:MOST_SHOWN], *(["…"] if len(names) > MOST_SHOWN else [])]) or "nothing"
+    return ", ".join([*names[:MAX_SHOWN], *(["…"] if len(names) > MAX_SHOWN else [])]) or "nothing"
 
 
 def _patterns(setting: str, patterns: Sequence[str], definitions: Sequence[Definition]) -> Iterator[PatternState]:
     for text in patterns:
         pattern = Pattern(text)
         meant = [definition.id for definition in definitions if pattern.admits(definition)]
-        yield PatternState(setting=setting, pattern=text, workflows=len(meant), examples=tuple(meant[:MOST_SHOWN]))
+        yield PatternState(setting=setting, pattern=text, workflows=len(meant), examples=tuple(meant[:MAX_SHOWN]))
 
 
 def _providers(configured: Mapping[str, ProviderConfig], asked: Asked) -> Iterator[ProviderState]:

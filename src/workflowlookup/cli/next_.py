@@ -5,12 +5,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from workflowlookup.cli.answers import ask
 from workflowlookup.cli.context import add_context_argument
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import plural, write_hint, write_json, write_list, write_markdown
+from workflowlookup.core.values import text_or_json
 from workflowlookup.settings import Settings
 from workflowlookup.tools import workflow_next
 
@@ -56,7 +55,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 def _command(workflow_id: str, done: Sequence[str], context: Mapping[str, Any]) -> str:
     words = ["workflowlookup", "next", workflow_id, *(["--done", ",".join(done)] if done else [])]
     for name, value in context.items():
-        words += ["--context", f"{name}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"]
+        words += ["--context", f"{name}={text_or_json(value)}"]
     return shlex.join(words)
 
 

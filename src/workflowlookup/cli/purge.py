@@ -14,7 +14,7 @@ from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Summary
 from workflowlookup.settings import Settings
 
-MOST_SHOWN: Final = 20
+MAX_SHOWN: Final = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,10 +63,10 @@ def _show(old: list[Summary]) -> None:
     if not old:
         write("No finished run is that old.")
         return
-    rows = [(one.id, one.workflow_id, one.state, ago(one.updated)) for one in old[:MOST_SHOWN]]
+    rows = [(one.id, one.workflow_id, one.state, ago(one.updated)) for one in old[:MAX_SHOWN]]
     write_table(("run", "workflow", "state", "ended"), rows)
-    if len(old) > MOST_SHOWN:
-        write(f"… and {len(old) - MOST_SHOWN:,} more")
+    if len(old) > MAX_SHOWN:
+        write(f"… and {len(old) - MAX_SHOWN:,} more")
     write(f"{plural(len(old), 'finished run')} in all.")
 
 

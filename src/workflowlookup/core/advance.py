@@ -14,7 +14,7 @@ import msgspec
 from workflowlookup.core.calls import missing_for_call, name_call
 from workflowlookup.core.captures import capture
 from workflowlookup.core.conditions import describe, evaluate
-from workflowlookup.core.contract import MOST_MISFITS, Need, need_of_loop, produced_by, refuse_misfits, unmet
+from workflowlookup.core.contract import MAX_MISFITS, Need, need_of_loop, produced_by, refuse_misfits, unmet
 from workflowlookup.core.events import (
     CallAcknowledged,
     CallBegun,
@@ -62,10 +62,20 @@ from workflowlookup.core.results import MAX_KEPT, reference_to
 from workflowlookup.core.run import CallState, Run, State, Waiting, apply, fold, kept_document, submission_key
 from workflowlookup.core.schemas import compile_schema_text, misfits, suggest
 from workflowlookup.core.validation import judge_step
-from workflowlookup.core.values import MAX_CONTEXT_BYTES, Context, Json, assign, brief, json_equal, lookup, owners
+from workflowlookup.core.values import (
+    MAX_CONTEXT_BYTES,
+    Context,
+    Json,
+    assign,
+    brief,
+    json_equal,
+    lookup,
+    owners,
+    text_or_json,
+)
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
 
-MOST_SAID: Final = 2_000
+MAX_REMOTE_TEXT: Final = 2_000
 """How many characters of what another system says about a call are kept."""
 MAX_ERROR: Final = 16_000
 """How many characters of the detail and of the output of a remote failure are kept, each."""
@@ -317,7 +327,7 @@ def report_call(run: Run, done: float, total: float | None, message: str, at: Mo
     if total is not None and not math.isfinite(total):
         total = None
     draft = Draft(run, at)
-    message = _storable(message)[:MOST_SAID]
+    message = _storable(message)[:MAX_REMOTE_TEXT]
     draft.add(CallProgressed(step_id=run.current, done=float(done), total=total and float(total), message=message))
     return draft
 
@@ -345,7 +355,7 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
         issue = Issue(message=f"its result {what}: {refusal.remedy}", suggestion="")
         _refuse(draft, output[:MAX_KEPT], {}, [issue], ())
         reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused: {issue.message}"
-        draft.add(Failed(reason=reason[:MOST_SAID], remedy=FIX_AND_START))
+        draft.add(Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
         return draft
     needs = unmet(run.workflow, step, assign(scope, captured), is_done=True)
     if issues or needs:
@@ -373,7 +383,7 @@ def refuse_result(run: Run, refused: OutputRefused, at: Moment, *, is_final: boo
     draft = Draft(run, at)
     draft.add(msgspec.structs.replace(refused, step_id=run.current))
     if is_final:
-        draft.add(Failed(reason="; ".join(refused.issues)[:MOST_SAID], remedy=FIX_AND_START))
+        draft.add(Failed(reason="; ".join(refused.issues)[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
     else:
         _call_again(draft, "; ".join(refused.issues))
     return draft
@@ -391,7 +401,7 @@ def _kept_result(run: Run, output: str, changes: Context) -> tuple[OutputAccepte
     if not changes or len(msgspec.json.encode({**run.context, **changes})) <= MAX_CONTEXT_BYTES:
         return accepted, changes
     ((name, value),) = changes.items()
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = text_or_json(value)
     is_output = text == output
     accepted = msgspec.structs.replace(
         accepted,
@@ -429,7 +439,7 @@ def fail_call(  # noqa: PLR0913 - all that is known of a failure
     stopped.
     """
     call = _refuse_unless_calling(run, begun=None)
-    reason = _storable(reason)[:MOST_SAID]
+    reason = _storable(reason)[:MAX_REMOTE_TEXT]
     draft = Draft(run, at)
     if call.begun and not is_running:
         draft.add(CallFailed(step_id=run.current, reason=reason, error=_kept_error(error), may_run=may_run))
@@ -437,8 +447,9 @@ def fail_call(  # noqa: PLR0913 - all that is known of a failure
             _due_again(draft)
             return draft
     times = f" {_times(call.attempt)}" if call.attempt > 1 else ""
-    told = f"Step '{run.current}', the call of {_called(run)}, failed{times}: {reason.rstrip('.')}."
-    draft.add(Failed(reason=told, remedy=LOOK_THERE if may_run or is_running else FIX_AND_START, timed_out=timed_out))
+    message = f"Step '{run.current}', the call of {_called(run)}, failed{times}: {reason.rstrip('.')}."
+    remedy = LOOK_THERE if may_run or is_running else FIX_AND_START
+    draft.add(Failed(reason=message, remedy=remedy, timed_out=timed_out))
     return draft
 
 
@@ -446,20 +457,20 @@ def lose_call(run: Run, reason: str, at: Moment) -> Draft:
     """The run after its call was started and nobody can be asked how it ended."""
     call = _refuse_unless_calling(run)
     there = f" there as run {call.remote_id}" if call.remote_id else ""
-    told = f"Step '{run.current}', the call of {_called(run)}, was started{there}, and its end cannot be known"
+    message = f"Step '{run.current}', the call of {_called(run)}, was started{there}, and its end cannot be known"
     draft = Draft(run, at)
-    why = _storable(reason)[:MOST_SAID].rstrip(".")
-    draft.add(EndUnknown(step_id=run.current, reason=f"{told}: {why}.", remedy=LOOK_THERE))
+    why = _storable(reason)[:MAX_REMOTE_TEXT].rstrip(".")
+    draft.add(EndUnknown(step_id=run.current, reason=f"{message}: {why}.", remedy=LOOK_THERE))
     return draft
 
 
-def stop_call(run: Run, stopped: bool, told: str, at: Moment, *, is_pending: bool = False) -> Draft:  # noqa: FBT001
+def stop_call(run: Run, stopped: bool, message: str, at: Moment, *, is_pending: bool = False) -> Draft:  # noqa: FBT001
     """The run, which is over, with what became of its call. Raises `RunStateError` when none was running."""
     if not run.needs_stop:
         raise RunStateError("No call of this run is running.", **_position(run, ""))
     draft = Draft(run, at)
-    said = _storable(told)[:MOST_SAID]
-    draft.add(CallStopped(step_id=run.current, stopped=stopped, told=said, is_pending=is_pending))
+    text = _storable(message)[:MAX_REMOTE_TEXT]
+    draft.add(CallStopped(step_id=run.current, stopped=stopped, told=text, is_pending=is_pending))
     return draft
 
 
@@ -475,8 +486,8 @@ def _kept_error(error: RemoteError | None) -> RemoteError | None:
     if error is None:
         return None
     return RemoteError(
-        code=_storable(error.code)[:MOST_SAID],
-        message=_storable(error.message)[:MOST_SAID],
+        code=_storable(error.code)[:MAX_REMOTE_TEXT],
+        message=_storable(error.message)[:MAX_REMOTE_TEXT],
         detail=_kept_json(error.detail),
         output=_kept_json(error.output),
     )
@@ -499,8 +510,8 @@ def _due(draft: Draft, found: Next) -> None:
     brings = asks and step.confirmation is not None and step.confirmation.answers
     missing = () if brings else missing_for_call(workflow, step, found.context)
     if missing:
-        told = f"Step '{found.instance_id}' cannot be called: {'; '.join(missing)}."
-        draft.add(Failed(reason=told, remedy="Start a new run with workflow_start, and give it these variables."))
+        reason = f"Step '{found.instance_id}' cannot be called: {'; '.join(missing)}."
+        draft.add(Failed(reason=reason, remedy="Start a new run with workflow_start, and give it these variables."))
     elif asks:
         _ask_before(draft, found, "call")
     else:
@@ -531,7 +542,7 @@ def _call_again(draft: Draft, issues: str) -> None:
     else:
         times = f" {_times(run.attempts)}" if run.attempts > 1 else ""
         reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused{times}: {issues}"
-        draft.add(Failed(reason=reason[:MOST_SAID], remedy=FIX_AND_START))
+        draft.add(Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
 
 
 def _retries(run: Run) -> int:
@@ -705,7 +716,7 @@ def _refuse_input(workflow: Workflow, given: Context) -> None:
             msgspec.structs.replace(misfit, path=("input", *misfit.path)).sentence()
             for misfit in misfits(validator, given, workflow.document["inputSchema"])
         ]
-        raise InvalidParams("; ".join(found[:MOST_MISFITS]), workflowId=workflow.id)
+        raise InvalidParams("; ".join(found[:MAX_MISFITS]), workflowId=workflow.id)
 
 
 def _refuse_context(workflow: Workflow, context: Context, changes: Context) -> None:
@@ -748,7 +759,7 @@ def _refuse_changed_input(
         )
     misfitting_inputs = list(_input_misfits(workflow, given, changes))
     if misfitting_inputs:
-        raise InvalidParams("; ".join(misfitting_inputs[:MOST_MISFITS]))
+        raise InvalidParams("; ".join(misfitting_inputs[:MAX_MISFITS]))
 
 
 def _overridden_parts(
@@ -804,8 +815,8 @@ def _refuse_unless_calling(run: Run, *, begun: bool | None = True) -> CallState:
     if run.waiting_for is not Waiting.CALL or run.calling is None:
         raise RunStateError("The run does not wait for a call.", **_position(run, ""))
     if begun is not None and run.calling.begun is not begun:
-        told = "has been begun already" if run.calling.begun else "has not been begun"
-        raise RunStateError(f"The call of step '{run.current}' {told}.", **_position(run, ""))
+        problem = "has been begun already" if run.calling.begun else "has not been begun"
+        raise RunStateError(f"The call of step '{run.current}' {problem}.", **_position(run, ""))
     return run.calling
 
 
@@ -847,10 +858,10 @@ def _wrong_step(run: Run, step_id: str) -> RunStateError | StepNotFound:
     position = _position(run, step_id)
     if find_step(run.workflow, step_id) is None:
         wanted = suggest(step_id, list(run.workflow.steps))
-        told = f"The workflow '{run.workflow.id}' has no step {wanted}. The run waits for step '{run.current}'."
-        return StepNotFound(told, **position)
-    told = f"The run waits for the {run.waiting_for} of step '{run.current}', not of '{step_id}'."
-    return RunStateError(told, **position)
+        message = f"The workflow '{run.workflow.id}' has no step {wanted}. The run waits for step '{run.current}'."
+        return StepNotFound(message, **position)
+    message = f"The run waits for the {run.waiting_for} of step '{run.current}', not of '{step_id}'."
+    return RunStateError(message, **position)
 
 
 def _position(run: Run, step_id: str) -> dict[str, Json]:

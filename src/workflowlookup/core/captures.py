@@ -16,7 +16,7 @@ from workflowlookup.core.contract import example_of
 from workflowlookup.core.guidance import as_words
 from workflowlookup.core.model import Capture, Issue
 from workflowlookup.core.patterns import TooSlow, extract
-from workflowlookup.core.rules import MOST_JSON, unfenced
+from workflowlookup.core.rules import MAX_JSON, unfenced
 from workflowlookup.core.schemas import compile_schema_text, expected_by, show
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
 from workflowlookup.core.values import Json, as_boolean, as_number, json_equal, loosely_equal
@@ -79,7 +79,7 @@ def _find(wanted: Capture, output: str, document: Json) -> Json:
 def _as_json(output: str) -> Json:
     """The output as JSON, alone or in one Markdown code fence; `MISSING` when it is something else."""
     text = unfenced(output).strip()
-    if not text or len(text) > MOST_JSON:
+    if not text or len(text) > MAX_JSON:
         return MISSING
     try:
         return parse_json(text.encode("utf-8", "replace"))

@@ -29,7 +29,7 @@ from workflowlookup.core.values import Context, Json, is_number, lookup
 from workflowlookup.core.verdicts import Declared, declaration
 from workflowlookup.errors import InvalidParams
 
-MOST_MISFITS: Final = 5
+MAX_MISFITS: Final = 5
 MOST_FORGOTTEN: Final = 20
 
 
@@ -163,7 +163,7 @@ def refuse_misfits(workflow: Workflow, context: Context, changes: Context) -> No
         if not changes.keys().isdisjoint((misfit.path[0],) if misfit.path else misfit.unknown)
     ]
     if found:
-        raise InvalidParams("; ".join(found[:MOST_MISFITS]))
+        raise InvalidParams("; ".join(found[:MAX_MISFITS]))
 
 
 def _need(workflow: Workflow, name: str, misfit: Misfit | None) -> Need:

@@ -19,7 +19,7 @@ from workflowlookup.core.model import Confirmation, Loop, LoopStep, Step, Workfl
 from workflowlookup.core.navigation import Skipped, explain_skip, scope_of, split_instance, walk_on
 from workflowlookup.core.values import Context, brief, lookup
 
-MOST_INSTANCES: Final = 1000
+MAX_INSTANCES: Final = 1000
 """How many step instances are walked to mark the path taken."""
 
 MOST_VARIABLES: Final = 4
@@ -305,7 +305,7 @@ def _walk_through(workflow: Workflow, context: Context) -> _Route:
     for found in walk_on(workflow, (), context):
         warnings |= dict.fromkeys(found.warnings)
         route.pass_over(found.skipped, known)
-        if found.step is None or len(route.path) >= MOST_INSTANCES:
+        if found.step is None or len(route.path) >= MAX_INSTANCES:
             break
         route.path.append(found.instance_id)
     route.count(workflow)
@@ -313,6 +313,6 @@ def _walk_through(workflow: Workflow, context: Context) -> _Route:
     if found.need is not None:
         warnings[how_to_send(workflow, found.instance_id, need_of_loop(workflow, found.need))] = None
     elif not route.is_whole:
-        warnings[f"The walk was cut after {MOST_INSTANCES:,} steps; the rest is not marked"] = None
+        warnings[f"The walk was cut after {MAX_INSTANCES:,} steps; the rest is not marked"] = None
     route.warnings = tuple(warnings)
     return route

@@ -26,7 +26,7 @@ from workflowlookup.core.values import Context, Json, assign, lookup
 MAX_VISITS: Final = 100_000
 """How many step instances one walk looks at before it gives up: nested loops multiply."""
 
-MOST_SKIPPED: Final = 100
+MAX_SKIPPED: Final = 100
 """How many skipped instances are told: enough to explain a path, few enough to be sent."""
 
 MOST_WORDS: Final = 500

@@ -109,7 +109,7 @@ def extract(pattern: str, flags: str, text: str) -> str | None:
 
 
 def _timed(work: Callable[[float], T]) -> T:
-    """What some work gives that is told how many seconds it has; they are taken from what the request has left."""
+    """Do some work that gets a number of seconds; what it takes is charged to the request."""
     remaining = _remaining.get()
     if remaining <= 0:
         raise TooSlow

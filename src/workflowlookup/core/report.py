@@ -50,14 +50,14 @@ from workflowlookup.core.run import Run, Waiting, fold
 from workflowlookup.core.values import Context, brief, lookup
 from workflowlookup.core.why import asked_because, is_handed_out
 
-MOST_EVENTS: Final = 2_000
+MAX_EVENTS: Final = 2_000
 FIRST_EVENTS: Final = 200
-MOST_OUTPUT: Final = 50_000
-MOST_REFUSED: Final = 1_000
-MOST_IN_ALL: Final = 1_000_000
-MOST_ON_A_LINE: Final = 500
-MOST_ROWS: Final = 200
-MOST_VARIABLES: Final = 5
+MAX_OUTPUT: Final = 50_000
+MAX_REFUSED: Final = 1_000
+MAX_LENGTH: Final = 1_000_000
+MAX_LINE: Final = 500
+MAX_ROWS: Final = 200
+MAX_VARIABLES: Final = 5
 
 
 def report(run_id: str, records: Sequence[Record]) -> str:
@@ -108,7 +108,7 @@ def _disarm(marker: re.Match[str]) -> str:
 
 
 def _one_line(text: str) -> str:
-    cut = text if len(text) <= MOST_ON_A_LINE else text[:MOST_ON_A_LINE] + "…"
+    cut = text if len(text) <= MAX_LINE else text[:MAX_LINE] + "…"
     return _UNSEEN.sub("\ufffd", " ".join(cut.split()))
 
 
@@ -195,7 +195,7 @@ def _steps(run: Run, records: Sequence[Record]) -> Iterator[str]:
     if not rows:
         return
     yield "## Steps"
-    shown = rows if len(rows) <= MOST_ROWS else [*rows[:MOST_ROWS], f"| … {len(rows) - MOST_ROWS:,} more | | | |"]
+    shown = rows if len(rows) <= MAX_ROWS else [*rows[:MAX_ROWS], f"| … {len(rows) - MAX_ROWS:,} more | | | |"]
     yield "\n".join(["| step | | tries | time |", "| --- | --- | --- | --- |", *shown])
 
 
@@ -233,14 +233,14 @@ class _Story:
     def __init__(self, run: Run, records: Sequence[Record]) -> None:
         self._run = run
         self._records = records
-        self._room = MOST_IN_ALL
+        self._room = MAX_LENGTH
         self._step = ""
         self._context: Context = {}
         self._handed_out: Context = {}
         """The context when the step was handed out."""
 
     def told(self) -> Iterator[str]:
-        left_out = len(self._records) - MOST_EVENTS
+        left_out = len(self._records) - MAX_EVENTS
         for index, record in enumerate(self._records):
             if isinstance(record.event, Started):
                 self._context = record.event.context
@@ -262,7 +262,7 @@ class _Story:
     def _started(self, event: Started, _: str) -> Iterator[str]:
         if event.input:
             yield "Input:"
-            yield self._shown(msgspec.json.format(msgspec.json.encode(event.input)).decode(), MOST_OUTPUT, "json")
+            yield self._shown(msgspec.json.format(msgspec.json.encode(event.input)).decode(), MAX_OUTPUT, "json")
 
     def _offered(self, event: StepOffered, when: str) -> Iterator[str]:
         yield from self._headed(event, f"Offered {when}")
@@ -297,19 +297,19 @@ class _Story:
         yield f"The call failed {when}{_note(event.reason)}"
         if event.error is not None:
             yield "What the other system said:"
-            yield self._shown(msgspec.json.format(msgspec.json.encode(event.error)).decode(), MOST_REFUSED, "json")
+            yield self._shown(msgspec.json.format(msgspec.json.encode(event.error)).decode(), MAX_REFUSED, "json")
 
     def _stopped(self, event: CallStopped, when: str) -> Iterator[str]:
         yield f"What became of the call, {when}: {inline(event.told)}"
 
     def _accepted(self, event: OutputAccepted, when: str) -> Iterator[str]:
         yield f"Output {'accepted' if event.key else 'taken as it is'} {when}:"
-        yield self._shown(event.output, MOST_OUTPUT)
+        yield self._shown(event.output, MAX_OUTPUT)
 
     def _refused(self, event: OutputRefused, when: str) -> Iterator[str]:
         yield f"Output refused {when}:"
         yield "\n".join(map(item, event.issues)) or "- no reason is recorded"
-        yield self._shown(event.output, MOST_REFUSED)
+        yield self._shown(event.output, MAX_REFUSED)
 
     def _changed(self, event: ContextChanged, _: str) -> Iterator[str]:
         yield f"Set {', '.join(code(name) for name in event.changes)}."
@@ -405,5 +405,5 @@ class _Story:
 def _values(condition: Condition, scope: Context) -> str:
     """What the variables of a condition were."""
     names = dict.fromkeys(part["var"] for part in walk(condition) if "var" in part)
-    known = [f"{code(name)} is {code(brief(lookup(scope, name)))}" for name in list(names)[:MOST_VARIABLES]]
+    known = [f"{code(name)} is {code(brief(lookup(scope, name)))}" for name in list(names)[:MAX_VARIABLES]]
     return f" ({', '.join(known)})" if known else ""

@@ -23,7 +23,7 @@ _FENCE: Final = "```"
 _BLANKS: Final = " \t\r\n"
 _JSON_BEGINS_WITH: Final = frozenset('{["-0123456789tfn')
 _MOST_MISFITS: Final = 5
-MOST_JSON: Final = 256 * 1024
+MAX_JSON: Final = 256 * 1024
 
 NO_MATCH: Final = "Output does not match pattern {}"
 GIVEN_UP: Final = "The pattern {} took too long on this output and was given up"
@@ -98,8 +98,8 @@ def schema(rule: SchemaRule) -> Check:
 
     def check(output: str, _: Context) -> Sequence[Issue]:
         validator = compile_schema_text(bytes(rule.schema))
-        if len(output) > MOST_JSON:
-            advice = f"Shorten the JSON to at most {MOST_JSON:,} characters (now {len(output):,})."
+        if len(output) > MAX_JSON:
+            advice = f"Shorten the JSON to at most {MAX_JSON:,} characters (now {len(output):,})."
             return (Issue(message=rule.message or "Output is too long to be checked as JSON", suggestion=advice),)
         text = unfenced(output).lstrip(_BLANKS)
         if text and text[0] not in _JSON_BEGINS_WITH:

@@ -62,6 +62,11 @@ def as_boolean(value: Json) -> bool | None:
     return None
 
 
+def text_or_json(value: Json) -> str:
+    """A text as it is, anything else as JSON. Raises what `msgspec` does for what is no JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
 def as_text(value: Json) -> str | None:
     """A scalar as a person would write it; None for null, lists and objects."""
     if isinstance(value, str):

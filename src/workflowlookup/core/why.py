@@ -33,7 +33,7 @@ from workflowlookup.core.events import (
     StepSkipped,
     describe_how,
 )
-from workflowlookup.core.graph import MOST_INSTANCES, in_words
+from workflowlookup.core.graph import MAX_INSTANCES, in_words
 from workflowlookup.core.model import LoopStep, PromptStep, Step, Workflow
 from workflowlookup.core.navigation import (
     NO_EXTENTS,
@@ -54,7 +54,7 @@ MAX_VARIABLES: Final = 8
 """How many variables of a condition are named with their values."""
 NO_CONDITION: Final = "it has no condition"
 FOLDED_FROM: Final = 4
-"""How many iterations that say the same of a step are told as one."""
+"""How many iterations that say the same of a step are shown as one."""
 MAX_RANGES: Final = 5
 """How many ranges of iterations are named."""
 
@@ -106,7 +106,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """What a person said, and whether we have only the agent's word for it."""
 
     times: int = 1
-    """How many iterations this tells of: those that say the same are told once, as the first of them."""
+    """How many iterations this stands for: those with the same reason are shown once, as the first of them."""
     iterations: str = ""
     """Which these are, such as `1-998, 1000`, where there are several."""
 
@@ -364,8 +364,8 @@ class _Ahead:
                 )
             if found.step is None:
                 break
-            if len(path) >= MOST_INSTANCES:
-                self.warnings.append(f"Only the first {MOST_INSTANCES:,} steps ahead are told")
+            if len(path) >= MAX_INSTANCES:
+                self.warnings.append(f"Only the first {MAX_INSTANCES:,} steps ahead are shown")
                 break
             self._note(found.instance_id, found.context, Fate.WOULD_RUN)
             path.append(found.instance_id)
@@ -435,12 +435,12 @@ def _loop(
 
 
 def _folded(reasons: Iterable[Reason]) -> Iterator[Reason]:
-    """The reasons of one step; what many iterations have in common is told once, where the first of them stands."""
+    """The reasons of one step; iterations with the same reason become one, where the first of them stands."""
     groups: dict[bytes, list[Reason]] = {}
-    told = [(msgspec.json.encode(replace(reason, id="", checks=())), reason) for reason in reasons]
-    for likeness, reason in told:
+    keyed = [(msgspec.json.encode(replace(reason, id="", checks=())), reason) for reason in reasons]
+    for likeness, reason in keyed:
         groups.setdefault(likeness, []).append(reason)
-    for likeness, reason in told:
+    for likeness, reason in keyed:
         alike = groups[likeness]
         if len(alike) < FOLDED_FROM:
             yield reason

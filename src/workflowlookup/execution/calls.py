@@ -75,7 +75,7 @@ class Failure(Exception):
         """Whether the other system may be at work on it all the same."""
 
 
-class Unknown(Exception):
+class OutcomeUnknown(Exception):
     """The call was started, and its end cannot be known; the text says why."""
 
 
@@ -94,7 +94,7 @@ class Calls:
     async def carry_out(
         self, run: Run, on_progress: OnProgress, acknowledge: Acknowledge, *, is_repeated: bool
     ) -> Outcome:
-        """The current call of a run, to its end. Raises `Failure` and `Unknown`.
+        """The current call of a run, to its end. Raises `Failure` and `OutcomeUnknown`.
 
         `is_repeated`: it had been begun before, by somebody who did not come to its end.
         """
@@ -151,19 +151,20 @@ class Calls:
                     return await self._stop_workflow(call, remote_id)
         except TimeoutError:
             left = f"{_called(call)} did not say within {STOP_SECONDS:g} seconds that it stopped"
-            return Stopped(stopped=False, told=f"{left}: it may still be running", is_pending=bool(remote_id))
-        return Stopped(stopped=True, told="nothing was running")
+            return Stopped(stopped=False, message=f"{left}: it may still be running", is_pending=bool(remote_id))
+        return Stopped(stopped=True, message="nothing was running")
 
     async def stop_orphan(self, run: Run) -> Stopped:
         """Stop what may run beneath a call whose driver is gone."""
         if refusal := self._refusal(run):
-            return Stopped(stopped=False, told=f"nothing is stopped for it. {refusal}")
+            message = f"it was not stopped, because it may not be called. {refusal.rstrip('.')}"
+            return Stopped(stopped=False, message=message)
         call = run.step.call
         remote_id = run.calling.remote_id if run.calling else ""
         if isinstance(call, WorkflowCall) and remote_id:
             return await self.stop(run, remote_id)
-        told = f"the process that made the call has ended: {_called(call)} may still be at work on it"
-        return Stopped(stopped=False, told=told)
+        message = f"the process that made the call has ended: {_called(call)} may still be at work on it"
+        return Stopped(stopped=False, message=message)
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -192,8 +193,8 @@ class Calls:
         provider = await self._provider_again(call, on_progress) if remote_id else self._provider(call)
         if not remote_id:
             if is_repeated and not provider.idempotent:
-                told = f"the server ended while the provider '{call.provider}' was starting it"
-                reason = f"{told}. It may be running there, so it is not started again"
+                message = f"the server ended while the provider '{call.provider}' was starting it"
+                reason = f"{message}. It may be running there, so it is not started again"
                 raise Failure(reason, is_final=True, may_run=True)
             start = self._start(provider, call, arguments, key, on_progress, is_repeated=is_repeated)
             starting = asyncio.ensure_future(start)
@@ -208,9 +209,9 @@ class Calls:
             if remote_id:
                 await acknowledge(remote_id)
         if not remote_id:
-            raise Unknown(f"the provider '{call.provider}' did not say which run it started")
+            raise OutcomeUnknown(f"the provider '{call.provider}' did not say which run it started")
         if "status" not in provider.can:
-            raise Unknown(f"the provider '{call.provider}' has no way to ask about a run")
+            raise OutcomeUnknown(f"the provider '{call.provider}' has no way to ask about a run")
         return await self._await_end(provider, call, remote_id, on_progress)
 
     async def _start(  # noqa: PLR0913 - as above
@@ -235,14 +236,14 @@ class Calls:
                 begun = await provider.start(call.workflow, arguments, key, on_progress)
             except ProviderError as problem:
                 if problem.is_unreadable:
-                    raise Unknown(str(problem)) from problem
+                    raise OutcomeUnknown(str(problem)) from problem
                 is_doubtful = is_doubtful or problem.maybe_started
                 is_safe = problem.status == 429 or (is_doubtful and provider.idempotent)
                 if is_safe and attempt < START_ATTEMPTS:
                     pause = max(FIRST_PAUSE * 2 ** (attempt - 1), problem.retry_after or 0.0)
-                    told = f"{problem}; it is sent again in {pause:g} seconds"
-                    log.warning("the start of workflow '%s' was not taken: %s", call.workflow, told)
-                    on_progress(Progress(0, None, told))
+                    message = f"{problem}; it is sent again in {pause:g} seconds"
+                    log.warning("the start of workflow '%s' was not taken: %s", call.workflow, message)
+                    on_progress(Progress(0, None, message))
                     await asyncio.sleep(pause)
                     continue
                 doubt = ". It may have been started there all the same" if is_doubtful else ""
@@ -275,23 +276,24 @@ class Calls:
                 status = await provider.status(call.workflow, remote_id)
             except ProviderError as problem:
                 if problem.is_unreadable:
-                    raise Unknown(str(problem)) from problem
+                    raise OutcomeUnknown(str(problem)) from problem
                 gone = gone + 1 if problem.status in GONE else 0
                 gone_since = asked if gone == 1 else gone_since
                 if gone >= GONE_ANSWERS and asked - gone_since >= GONE_SECONDS:
-                    raise Unknown(f"{problem}, {gone} times in a row") from problem
+                    raise OutcomeUnknown(f"{problem}, {gone} times in a row") from problem
                 pause = problem.retry_after or 0.0
-                trouble = _changed(trouble, f"its state cannot be asked now: {problem}; it is asked again", remote_id)
+                unasked = f"its state cannot be asked now: {problem}; it is asked again"
+                trouble = _note_trouble(trouble, unasked, remote_id)
                 on_progress(msgspec.structs.replace(progress, message=trouble))
                 continue
             except NotSupported as problem:
-                raise Unknown(problem.remedy.rstrip(".")) from problem
+                raise OutcomeUnknown(problem.remedy.rstrip(".")) from problem
             pause, gone = status.retry_after or 0.0, 0
             if status.state != "running":
                 return _end(status, call)
             said = f"'{status.said}', a word that is not known" if status.said else "not in the answer"
             unknown = "" if status.is_known else f"its state is {said}: it is taken to be running"
-            trouble, was_in_trouble = _changed(trouble, unknown, remote_id), bool(trouble)
+            trouble, was_in_trouble = _note_trouble(trouble, unknown, remote_id), bool(trouble)
             progress = status.progress or progress
             if trouble:
                 on_progress(msgspec.structs.replace(progress, message=trouble))
@@ -304,8 +306,8 @@ class Calls:
         left = f"{named} may still be running there"
         provider = self._provider_of(call.provider)
         if provider is None:
-            return Stopped(stopped=False, told=f"the settings no longer name the provider '{call.provider}': {left}")
-        unable = Stopped(stopped=False, told=f"the provider '{call.provider}' cannot cancel: {left}")
+            return Stopped(stopped=False, message=f"the settings no longer name the provider '{call.provider}': {left}")
+        unable = Stopped(stopped=False, message=f"the provider '{call.provider}' cannot cancel: {left}")
         if remote_id and "cancel" not in provider.can:
             return unable
         try:
@@ -318,9 +320,9 @@ class Calls:
             state, doubt = None, problem
         if "status" not in provider.can or not remote_id:
             if doubt is None and state != "running":
-                return Stopped(stopped=True, told=f"the provider '{call.provider}' cancelled {named}")
-            told = doubt or f"the provider '{call.provider}' says that it did not cancel {named}"
-            return Stopped(stopped=False, told=f"{told}: {left}", is_pending=bool(remote_id))
+                return Stopped(stopped=True, message=f"the provider '{call.provider}' cancelled {named}")
+            message = doubt or f"the provider '{call.provider}' says that it did not cancel {named}"
+            return Stopped(stopped=False, message=f"{message}: {left}", is_pending=bool(remote_id))
         return await self._see_end(provider, call, remote_id, state, doubt)
 
     async def _see_end(
@@ -334,26 +336,26 @@ class Calls:
                 state = (await provider.status(call.workflow, remote_id)).state
             except (ProviderError, NotSupported) as problem:
                 if getattr(problem, "status", 0) in GONE and getattr(doubt, "status", 0) in GONE:
-                    told = f"{who} no longer knows run {remote_id}: whether it was stopped cannot be known"
-                    return Stopped(stopped=False, told=told)
+                    message = f"{who} no longer knows run {remote_id}: whether it was stopped cannot be known"
+                    return Stopped(stopped=False, message=message)
                 doubt = doubt or problem
             if state in (None, "running"):
                 if doubt is not None or time.monotonic() >= deadline:
                     why = doubt or f"{who} was asked to cancel run {remote_id}, which has not ended yet"
-                    return Stopped(stopped=False, told=f"{why}: {left}", is_pending=True)
+                    return Stopped(stopped=False, message=f"{why}: {left}", is_pending=True)
                 await asyncio.sleep(STOP_PAUSE)
         if state == "cancelled":
-            return Stopped(stopped=True, told=f"{who} cancelled run {remote_id}")
+            return Stopped(stopped=True, message=f"{who} cancelled run {remote_id}")
         log.warning("the result of run %s at the provider '%s' is lost: it had %s", remote_id, call.provider, state)
-        return Stopped(stopped=True, told=f"run {remote_id} had {state} at {who} before it could be cancelled")
+        return Stopped(stopped=True, message=f"run {remote_id} had {state} at {who} before it could be cancelled")
 
     async def _provider_again(self, call: WorkflowCall, on_progress: OnProgress) -> Provider:
         """The provider of a run that was begun there. Settings that have lost it may be a mistake: it is waited for."""
         while (provider := self._provider_of(call.provider)) is None:
-            told = (
+            message = (
                 f"the settings no longer have a usable provider '{call.provider}'; it goes on when they have it again"
             )
-            on_progress(Progress(0, None, told))
+            on_progress(Progress(0, None, message))
             await asyncio.sleep(PROVIDER_PAUSE)
         return provider
 
@@ -375,8 +377,8 @@ def pause_before_asking(waited: float, answered_in: float, interval: float) -> f
     return pace - min(answered_in, pace / 2)
 
 
-def _changed(before: str, now: str, remote_id: str) -> str:
-    """What keeps the state of a run from being known now, logged when it is news."""
+def _note_trouble(before: str, now: str, remote_id: str) -> str:
+    """What keeps the state of a run from being known now; logged when it is not the same as before."""
     if now and now != before:
         log.warning("run %s at another system: %s", remote_id, now)
     return now
@@ -412,7 +414,7 @@ def _end(status: RemoteStatus, call: WorkflowCall) -> Outcome:
     if status.state == "cancelled":
         raise Failure(f"it was cancelled at the provider '{call.provider}'", is_final=True)
     if status.state == "running":
-        raise Unknown(f"the provider '{call.provider}' did not say which run it started")
+        raise OutcomeUnknown(f"the provider '{call.provider}' did not say which run it started")
     text = status.output if isinstance(status.output, str) else msgspec.json.encode(status.output).decode()
     return Outcome(text, status.output)
 

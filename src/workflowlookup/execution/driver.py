@@ -13,13 +13,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from workflowlookup.core.advance import MOST_SAID
+from workflowlookup.core.advance import MAX_REMOTE_TEXT
 from workflowlookup.core.events import Failed
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.async_runs import AsyncRuns
-from workflowlookup.execution.calls import Calls, Failure, Outcome, Unknown
+from workflowlookup.execution.calls import Calls, Failure, Outcome, OutcomeUnknown
 from workflowlookup.execution.spans import span_of
 from workflowlookup.execution.turns import Ticket, Turns
 from workflowlookup.providers.upstream import Stopped
@@ -245,7 +245,7 @@ class Driver:
                     run.id, step_id, reason, error=error, is_final=is_final, may_run=may_run, by=_BY
                 ),
             )
-        except Unknown as unknown:
+        except OutcomeUnknown as unknown:
             reason = str(unknown)
             log.warning("run %s: how the call of step '%s' ends cannot be known: %s", run.id, step_id, reason)
             return await self._store(run, lambda runs: runs.lose_call(run.id, step_id, reason, by=_BY))
@@ -253,9 +253,9 @@ class Driver:
             raise
         except Exception:  # broad on purpose: a fault of ours ends the run, not the server
             log.exception("the call of step '%s' of run %s failed", step_id, run.id)
-            told = "this is a fault of the server, whose log says more"
+            message = "this is a fault of the server, whose log says more"
             return await self._store(
-                run, lambda runs: runs.fail_call(run.id, step_id, told, is_final=True, may_run=True, by=_BY)
+                run, lambda runs: runs.fail_call(run.id, step_id, message, is_final=True, may_run=True, by=_BY)
             )
         now = await self._store(
             run, lambda runs: runs.finish_call(run.id, step_id, outcome.text, outcome.value, by=_BY), result=outcome
@@ -266,15 +266,15 @@ class Driver:
 
     async def _store_timeout(self, driven: _Driven, run: Run, seconds: float) -> Run:
         stopped = await self._calls.stop(run, driven.remote_id)
-        told = f"it took longer than {seconds:g} seconds; {stopped.told}"
-        log.warning("run %s: the call of step '%s' failed: %s", run.id, run.current, told)
+        message = f"it took longer than {seconds:g} seconds; {stopped.message}"
+        log.warning("run %s: the call of step '%s' failed: %s", run.id, run.current, message)
         may_run = not stopped.stopped
         now = await self._store(
             run,
             lambda runs: runs.fail_call(
                 run.id,
                 run.current,
-                told,
+                message,
                 timed_out=True,
                 is_final=may_run and not self._calls.is_safe_to_repeat(run.step.call),
                 may_run=may_run,
@@ -296,17 +296,17 @@ class Driver:
                 "run %s: the result of step '%s' (%s) is lost: the run is %s", run.id, run.current, size, now.state
             )
         if now.needs_stop and now.current == run.current:
-            now = await self._store_stop(now, Stopped(stopped=True, told="the call had ended just before"))
+            now = await self._store_stop(now, Stopped(stopped=True, message="the call had ended just before"))
         return now
 
     async def _store_stop(self, run: Run, stopped: Stopped) -> Run:
         before = run.calling.stopped if run.calling is not None else None
-        if before is None or before.told != stopped.told:
-            log.log(logging.INFO if stopped.stopped else logging.WARNING, "run %s: %s", run.id, stopped.told)
+        if before is None or before.told != stopped.message:
+            log.log(logging.INFO if stopped.stopped else logging.WARNING, "run %s: %s", run.id, stopped.message)
         try:
             return await self._runs.surely(
                 lambda runs: runs.stop_call(
-                    run.id, run.current, stopped.stopped, stopped.told, is_pending=stopped.is_pending, by=_BY
+                    run.id, run.current, stopped.stopped, stopped.message, is_pending=stopped.is_pending, by=_BY
                 )
             )
         except RunStateError:
@@ -319,7 +319,7 @@ class Driver:
         if not math.isfinite(told.done):
             return
         total = told.total if told.total is not None and math.isfinite(told.total) else None
-        progress = Progress(told.done, total, told.message[:MOST_SAID])
+        progress = Progress(told.done, total, told.message[:MAX_REMOTE_TEXT])
         if progress == self.progress.get(run.id):
             return
         self.progress[run.id] = progress

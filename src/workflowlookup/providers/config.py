@@ -279,7 +279,7 @@ def _read_provider(
     if options.pop("disabled", False) is True:
         return None, None
     read = _convert(options, OPTIONS[kind], at)
-    _check_times(read, at)
+    _check_limits(read, at)
     own: ServerConfig | None = None
     match read:
         case McpOptions():
@@ -294,7 +294,7 @@ def _read_provider(
     return ProviderConfig(name=name, kind=kind, options=options), own
 
 
-def _check_times(read: Options, at: str) -> None:
+def _check_limits(read: Options, at: str) -> None:
     if not 0.05 <= read.interval <= 300:
         raise ValueError(f"{at}.interval must be a number of seconds from 0.05 to 300; found {read.interval:g}")
     if not 0.1 <= read.timeout <= 3_600:

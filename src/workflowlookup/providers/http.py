@@ -422,8 +422,8 @@ class HttpProvider:
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as problem:
             raise ProviderError(f"{who} cannot be reached at {self._place()}: {_cause(problem)}") from None
         except (httpx2.TimeoutException, TimeoutError):
-            told = f"{who} did not answer within {self._options.timeout:g} seconds"
-            raise ProviderError(told, maybe_started=True) from None
+            message = f"{who} did not answer within {self._options.timeout:g} seconds"
+            raise ProviderError(message, maybe_started=True) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as problem:
             raise ProviderError(f"{who} cannot be asked: {_cause(problem)}", maybe_started=True) from None
         if not 200 <= status < 300:
@@ -449,8 +449,8 @@ class HttpProvider:
             data += chunk
             if len(data) > MAX_BYTES:
                 is_done = 200 <= response.status_code < 300
-                told = f"the provider '{self.name}' answered with more than {MAX_BYTES:,} bytes"
-                raise ProviderError(told, maybe_started=True, is_unreadable=is_done)
+                message = f"the provider '{self.name}' answered with more than {MAX_BYTES:,} bytes"
+                raise ProviderError(message, maybe_started=True, is_unreadable=is_done)
         return bytes(data)
 
 

@@ -126,7 +126,7 @@ class McpProvider:
             stopped = await self._upstreams.stop(self._server)
             if stopped.stopped:
                 return "cancelled"
-            raise NotSupported(f"{stopped.told[:1].upper()}{stopped.told[1:]}.", provider=self.name)
+            raise NotSupported(f"{stopped.message[:1].upper()}{stopped.message[1:]}.", provider=self.name)
         value = await self._ask("cancel", self._options.cancel, workflow_id, remote_id)
         if not isinstance(value, Mapping):
             return None
@@ -152,18 +152,18 @@ class McpProvider:
         try:
             return await question
         except ProviderAway as problem:
-            told = problem.remedy.rstrip(".")
-            raise ProviderError(f"{told[:1].lower()}{told[1:]}", maybe_started=problem.was_sent) from problem
+            message = problem.remedy.rstrip(".")
+            raise ProviderError(f"{message[:1].lower()}{message[1:]}", maybe_started=problem.was_sent) from problem
         except TimeoutError:
-            told = f"the MCP server '{self._server}' did not answer within {self._options.timeout:g} seconds"
-            raise ProviderError(told, maybe_started=True) from None
+            message = f"the MCP server '{self._server}' did not answer within {self._options.timeout:g} seconds"
+            raise ProviderError(message, maybe_started=True) from None
 
 
 def _value(answer: "CallResult", tool: str, provider: str) -> Json:
     """What a tool answered as a value: structured content, or JSON in its text, or the text."""
     if answer.is_error:
-        told = f"the tool '{tool}' of the provider '{provider}' failed: {answer.text[:500]}"
-        raise ProviderError(told, maybe_started=answer.is_doubtful, error=answer.error)
+        message = f"the tool '{tool}' of the provider '{provider}' failed: {answer.text[:500]}"
+        raise ProviderError(message, maybe_started=answer.is_doubtful, error=answer.error)
     value = answer.structured
     if value is None:
         try:

@@ -13,7 +13,7 @@ import msgspec
 
 from workflowlookup.core.events import RemoteError
 from workflowlookup.core.progress import Progress
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, text_or_json
 from workflowlookup.providers.config import hidden
 from workflowlookup.providers.states import RemoteState
 
@@ -181,7 +181,7 @@ def read_error(raw: Json) -> RemoteError | None:
     if isinstance(raw, str):
         return RemoteError(message=raw)
     if not isinstance(raw, Mapping):
-        return RemoteError(message=_as_text(raw), detail=raw)
+        return RemoteError(message=text_or_json(raw), detail=raw)
     message = next((raw[name] for name in _MESSAGES if raw.get(name)), None)
     if isinstance(message, Mapping):  # {"error": {"code": …, "message": …}}
         return read_error(message)
@@ -190,7 +190,7 @@ def read_error(raw: Json) -> RemoteError | None:
     rest = raw.keys() - {*_CODES, *_MESSAGES}
     return RemoteError(
         code=str(code),
-        message=_as_text(raw if message is None else message),
+        message=text_or_json(raw if message is None else message),
         detail=detail if detail is not None else {name: raw[name] for name in raw if name in rest} or None,
     )
 
@@ -213,7 +213,3 @@ def hidden_error(error: RemoteError, secrets: Collection[str]) -> RemoteError:
         detail=clean(error.detail),
         output=clean(error.output),
     )
-
-
-def _as_text(value: Json) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, text_or_json
 
 Path: TypeAlias = str | Sequence[str]
 """A dotted path into an answer, or several, of which the first that leads to a value counts."""
@@ -93,14 +93,10 @@ PLACEHOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
 """By endpoint: what its path can have in braces; in its body the same stand after a dollar sign."""
 
 
-def _as_text(value: Json) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
 INPUTS: Final[Mapping[str, Callable[[Mapping[str, Json]], Json]]] = {
     "input": dict,
-    "inputText": lambda arguments: _as_text(dict(arguments)),
-    "inputPairs": lambda arguments: [f"{name}={_as_text(value)}" for name, value in arguments.items()],
+    "inputText": lambda arguments: text_or_json(dict(arguments)),
+    "inputPairs": lambda arguments: [f"{name}={text_or_json(value)}" for name, value in arguments.items()],
 }
 """How the arguments of a run stand in the body that starts it: as an object, as JSON in a text, as `name=value`."""
 NULL: Final = "null"
@@ -127,7 +123,7 @@ def fill_body(body: Json, values: Mapping[str, Json]) -> Any:
     return [fill_body(item, values) for item in body] if isinstance(body, list) else body
 
 
-class Unknown(NamedTuple):
+class UnknownName(NamedTuple):
     """A name that means nothing where it stands."""
 
     what: str
@@ -135,18 +131,18 @@ class Unknown(NamedTuple):
     known: Sequence[str]
 
 
-def unknown_in_path(endpoint: str, path: str) -> Iterator[Unknown]:
+def unknown_in_path(endpoint: str, path: str) -> Iterator[UnknownName]:
     known = PLACEHOLDERS[endpoint]
     for name in re.findall(r"\{([^{}]*)\}", path):
         if name not in known:
-            yield Unknown("placeholder", name, known)
+            yield UnknownName("placeholder", name, known)
 
 
-def unknown_in_body(endpoint: str, body: Json) -> Iterator[Unknown]:
+def unknown_in_body(endpoint: str, body: Json) -> Iterator[UnknownName]:
     if isinstance(body, str):
         known = values_in(endpoint)
         if body.startswith("$") and not body.startswith("$$") and body[1:] not in known:
-            yield Unknown("value", body, [f"${name}" for name in known])
+            yield UnknownName("value", body, [f"${name}" for name in known])
     elif isinstance(body, Mapping | list):
         for item in body.values() if isinstance(body, Mapping) else body:
             yield from unknown_in_body(endpoint, item)

@@ -60,7 +60,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error(self) -> RemoteError:
-        """The failure of a tool, as it told it."""
+        """What a tool that failed said."""
         if self.code:
             return RemoteError(code=self.code, message=self.text, detail=self.structured)
         said = read_error(self.structured)
@@ -76,7 +76,7 @@ class Stopped(msgspec.Struct, frozen=True):
     """What became of work that is no longer wanted."""
 
     stopped: bool
-    told: str
+    message: str
     """A sentence without its end."""
     is_pending: bool = False
     """Whether that is not known yet, so that it is worth another attempt."""
@@ -142,17 +142,17 @@ class Upstreams:
         known whether it stopped.
         """
         link = self._links.get(server)
-        told = f"the MCP server '{server}' was asked to stop"
-        unknown = f"{told}, and MCP has no answer to that: it may still be at work on it"
+        message = f"the MCP server '{server}' was asked to stop"
+        unknown = f"{message}, and MCP has no answer to that: it may still be at work on it"
         if link is None or link.child is None or link.child.pid is None or link.at_work:
             gone = f"the MCP server '{server}' is not connected: it may still be at work on it"
-            return Stopped(stopped=False, told=unknown if link else gone)
+            return Stopped(stopped=False, message=unknown if link else gone)
         del self._links[server]
         pid = link.child.pid
         await asyncio.sleep(_GRACE_SECONDS)  # for one that obeys
         await link.child.kill()
         await link.close()
-        return Stopped(stopped=True, told=f"{told}, and its process {pid} was killed")
+        return Stopped(stopped=True, message=f"{message}, and its process {pid} was killed")
 
     def apply(self, servers: Mapping[str, ServerConfig]) -> None:
         """Other servers from now on: those that are gone or changed are closed, once nothing is at work there."""

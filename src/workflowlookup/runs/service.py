@@ -38,11 +38,11 @@ from workflowlookup.trust import IMPORTED, NO_CONSENT, Consent
 
 log = logging.getLogger(__name__)
 
-MOST_KEPT: Final = 64
+MAX_FOLDED: Final = 64
 """How many runs are kept folded; the others are folded when they are asked for."""
 MAX_WEIGHT: Final = 64 << 20
 """How many characters their long results may have, all together."""
-MOST_TRIES: Final = 5
+MAX_TRIES: Final = 5
 """How often a call is decided anew because somebody was faster."""
 PROGRESS_PAUSE: Final = 1_000
 """Milliseconds between two reports of a call that are stored."""
@@ -105,7 +105,7 @@ class Runs:
         Raises `InvalidParams` for an input or a context that does not fit, `RunStateError` for an id that is taken,
         `Untrusted` for a workflow that would do what a repository brought and nobody trusted.
         """
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             if run_id is not None and self.journal.head(run_id) is not None:
                 return self._started_alike(run_id, workflow, given, context)
             self.consent.refuse_untrusted(workflow.origin, workflow.document)
@@ -319,7 +319,7 @@ class Runs:
         run_id: str,
         step_id: str,
         stopped: bool,  # noqa: FBT001
-        told: str,
+        message: str,
         *,
         is_pending: bool = False,
         by: str = "",
@@ -328,8 +328,8 @@ class Runs:
 
         def decide(run: Run, at: Moment) -> Draft | Run:
             before = run.calling.stopped if run.calling is not None else None
-            is_known = before is not None and (not before.is_pending or (is_pending and before.told == told))
-            return run if is_known else advance.stop_call(run, stopped, told, at, is_pending=is_pending)
+            is_known = before is not None and (not before.is_pending or (is_pending and before.told == message))
+            return run if is_known else advance.stop_call(run, stopped, message, at, is_pending=is_pending)
 
         return self._call(run_id, step_id, by, decide)
 
@@ -509,7 +509,7 @@ class Runs:
         stored counts only when the run is still the same.
         """
         kept = self._kept.get(run_id)
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             run, is_kept = kept or self._load(run_id), kept is not None
             kept = None
             at = _moment(max(self._clock(), run.updated), by)
@@ -554,8 +554,8 @@ class Runs:
         if run is None:
             raise self.not_found(run_id)  # it went while it was read
         if not run.rests:  # what belongs together is stored together: the rest is lost
-            told = f"The records of run '{run_id}' end in the middle of a call."
-            raise RunDamaged(told, runId=run_id, details=told)
+            message = f"The records of run '{run_id}' end in the middle of a call."
+            raise RunDamaged(message, runId=run_id, details=message)
         self._keep(run)
         return run
 
@@ -563,8 +563,8 @@ class Runs:
         """Raises `RunDamaged` when records are missing of a run that nobody changes."""
         left = len(self.journal.read(run_id))
         if left < mark.sequence and self.journal.mark(run_id) == mark:
-            told = f"Of the {mark.sequence} events of run '{run_id}' only {left} are left."
-            raise RunDamaged(told, runId=run_id, details=told)
+            message = f"Of the {mark.sequence} events of run '{run_id}' only {left} are left."
+            raise RunDamaged(message, runId=run_id, details=message)
 
     def _with_next_slice(self, run_id: str, run: Run | None) -> Run | None:
         """A run of which the beginning is folded, with the records that follow; the same when there are none."""
@@ -590,7 +590,7 @@ class Runs:
     def _keep(self, run: Run) -> None:
         self._kept.pop(run.id, None)
         self._kept[run.id] = run
-        while len(self._kept) > MOST_KEPT or (
+        while len(self._kept) > MAX_FOLDED or (
             len(self._kept) > 1 and sum(kept.weight for kept in self._kept.values()) > MAX_WEIGHT
         ):
             del self._kept[next(iter(self._kept))]

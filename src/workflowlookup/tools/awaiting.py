@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from workflowlookup.core.advance import MOST_SAID, remedy_of
+from workflowlookup.core.advance import MAX_REMOTE_TEXT, remedy_of
 from workflowlookup.core.events import Failed
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.questions import title_of
@@ -139,15 +139,15 @@ def failure_of(run: Run) -> ExecutionFailed:
         data |= {"reason": reason, "remedy": remedy_of(run), "timedOut": end.timed_out}
         if error := remote_error(run):
             data["error"] = error
-        parts = [
-            f"{name.capitalize()}: {brief(error[name], MOST_SAID)}" for name in ("detail", "output") if name in error
-        ]
-        told = [f"Run '{run.id}' failed: {reason}", *parts, remedy_of(run)]
+        parts = [name for name in ("detail", "output") if name in error]
+        remote = [f"{name.capitalize()}: {brief(error[name], MAX_REMOTE_TEXT)}" for name in parts]
+        sentences = [f"Run '{run.id}' failed: {reason}", *remote, remedy_of(run)]
     else:
         data |= {"reason": reason, "timedOut": False}
-        told = [f"Run '{run.id}' was cancelled{f': {reason}' if reason else ''}", remedy_of(run) if run.may_run else ""]
+        why = f": {reason}" if reason else ""
+        sentences = [f"Run '{run.id}' was cancelled{why}", remedy_of(run) if run.may_run else ""]
     if stopped:
         data["stopped"] = stopped
-    told += [str(entry["told"]) for entry in stopped]
-    sentences = [text if text.endswith((".", "!", "?")) else f"{text}." for text in told if text]
-    return ExecutionFailed(" ".join(text[0].upper() + text[1:] for text in sentences), **data)
+    sentences += [str(entry["told"]) for entry in stopped]
+    ended = [text if text.endswith((".", "!", "?")) else f"{text}." for text in sentences if text]
+    return ExecutionFailed(" ".join(text[0].upper() + text[1:] for text in ended), **data)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LONG_MESSAGE: Final = 2048
 MOST_KNOWN_IDS: Final = 100_000
-MOST_MISFITS: Final = 5
+MAX_MISFITS: Final = 5
 LONG_LIST: Final = 1_000
 
 
@@ -413,7 +413,7 @@ def _misfits(validator: "jsonschema_rs.Validator", arguments: Json, tool: Tool) 
     if any(isinstance(value, list) and len(value) > LONG_LIST for value in values):
         first = first_misfit(validator, arguments, tool.input_schema)
         return [first] if first else []
-    return itertools.islice(misfits(validator, arguments, tool.input_schema), MOST_MISFITS)
+    return itertools.islice(misfits(validator, arguments, tool.input_schema), MAX_MISFITS)
 
 
 def find_workflow(services: Services, wanted: str) -> "Workflow":

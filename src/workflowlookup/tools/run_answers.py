@@ -14,7 +14,7 @@ from workflowlookup.core.advance import loops_to_end, remedy_of
 from workflowlookup.core.calls import name_call
 from workflowlookup.core.events import EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.model import PromptStep
-from workflowlookup.core.navigation import MOST_SKIPPED, Skipped, explain_skip
+from workflowlookup.core.navigation import MAX_SKIPPED, Skipped, explain_skip
 from workflowlookup.core.questions import fields_of, question_of, title_of
 from workflowlookup.core.results import address_of, part_of, result_of
 from workflowlookup.core.run import Run, State, Waiting
@@ -38,8 +38,8 @@ def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None
     """
     if earlier is not None:
         now = answer(services, msgspec.structs.replace(run, judged=None), caller)
-        told = f"This output was judged before, as verdict says, and the run has gone on. {now['next']}"
-        return {**now, "verdict": _verdict(earlier), "next": told}
+        guidance = f"This output was judged before, as verdict says, and the run has gone on. {now['next']}"
+        return {**now, "verdict": _verdict(earlier), "next": guidance}
     progress: dict[str, Json] = {"done": len(run.results)}
     if run.total is not None:
         progress["total"] = run.total
@@ -73,11 +73,11 @@ def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None
 
 def answer_with_result(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
     """As `answer`, for the caller of a workflow tool: with the result of a completed run, whoever did its steps."""
-    told = answer(services, run, caller)
+    reply = answer(services, run, caller)
     if run.state is not State.COMPLETED:
-        return told
+        return reply
     found = result_in(run)
-    return {**told, **found, "next": _next_of_result(run, found)}
+    return {**reply, **found, "next": _next_of_result(run, found)}
 
 
 def _confirmation(run: Run) -> dict[str, Json]:
@@ -211,7 +211,7 @@ def _end(run: Run) -> dict[str, Json]:
     if run.state is State.COMPLETED:
         reply: dict[str, Json] = {"warnings": run.warnings} if run.warnings else {}
         if run.skipped:
-            skips = list(run.skipped.items())[:MOST_SKIPPED]
+            skips = list(run.skipped.items())[:MAX_SKIPPED]
             reply["skipped"] = [explain_skip(Skipped(step_id=step, condition=why)) for step, why in skips]
         if any(isinstance(step, PromptStep) and step.call is not None for step in run.workflow.steps.values()):
             reply |= result_in(run)
@@ -251,8 +251,8 @@ def stopped_in(run: Run) -> list[dict[str, Json]]:
     if call.stopped is not None:
         return [{"stepId": call.step_id, "stopped": call.stopped.stopped, "told": call.stopped.told}]
     named = name_call(run.step.call) if run.step.call is not None else "what it called"
-    told = f"nobody has said yet that {named} was stopped: it may still be running"
-    return [{"stepId": call.step_id, "stopped": False, "told": told}]
+    message = f"nobody has said yet that {named} was stopped: it may still be running"
+    return [{"stepId": call.step_id, "stopped": False, "told": message}]
 
 
 def iso(milliseconds: int) -> str:

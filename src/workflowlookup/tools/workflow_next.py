@@ -8,7 +8,7 @@ import msgspec
 from workflowlookup.core.contract import Need, forgotten, how_to_send, need_of_loop, unmet
 from workflowlookup.core.guidance import Guidance, ValueOf, as_words, guide, warn_of_unset
 from workflowlookup.core.model import Workflow
-from workflowlookup.core.navigation import MOST_SKIPPED, Next, explain_skip, find_step, next_step
+from workflowlookup.core.navigation import MAX_SKIPPED, Next, explain_skip, find_step, next_step
 from workflowlookup.core.schemas import suggest
 from workflowlookup.core.values import Context, Json, lookup
 from workflowlookup.errors import StepNotFound
@@ -175,7 +175,7 @@ def answer(workflow: Workflow, found: Next, completed: Iterable[str]) -> dict[st
     is_complete = found.is_complete
     reply = {**tell(workflow, found), "isComplete": is_complete, "progress": _progress(workflow, found)}
     if is_complete and found.skipped:
-        reply["skipped"] = [explain_skip(skip) for skip in found.skipped[:MOST_SKIPPED]]
+        reply["skipped"] = [explain_skip(skip) for skip in found.skipped[:MAX_SKIPPED]]
     if workflow.has_contract:
         told = {need.variable for need in reply.get("missing", ())}
         unset = forgotten(workflow, completed, found.context)
@@ -210,7 +210,7 @@ def tell(workflow: Workflow, found: Next, value_of: ValueOf = lookup) -> dict[st
 
 def tell_need(workflow: Workflow, loop_id: str, need: Need, warnings: Sequence[str]) -> dict[str, Json]:
     """That no step can be handed out before a loop has its list or count, and how to send it."""
-    told = Guidance(
+    guidance = Guidance(
         step={},
         prompt=how_to_send(workflow, loop_id, need),
         model_hint="",
@@ -218,7 +218,7 @@ def tell_need(workflow: Workflow, loop_id: str, need: Need, warnings: Sequence[s
         criteria=(),
         warnings=(),
     )
-    reply: dict[str, Json] = {"step": None, "guidance": _guidance(told), "missing": (need,)}
+    reply: dict[str, Json] = {"step": None, "guidance": _guidance(guidance), "missing": (need,)}
     return {**reply, "warnings": warnings} if warnings else reply
 
 

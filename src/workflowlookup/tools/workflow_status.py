@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 MOST_EVENTS: Final = 10
 NO_STATUS: Final = "not supported: this system cannot be asked about a run; what is told is what this server knows"
-MOST_RESULTS: Final = 20
-MOST_OF_A_RESULT: Final = 2_000
-MOST_OF_RESULTS: Final = 8_000
+MAX_RESULTS: Final = 20
+MAX_OF_A_RESULT: Final = 2_000
+MAX_OF_RESULTS: Final = 8_000
 """How many characters all results together take: an answer is read by a model, each time."""
 
 
@@ -112,11 +112,11 @@ def _in_brief(record: "Record") -> dict[str, Json]:
 def _results(run: "Run") -> dict[str, Json]:
     """The last outputs, as much of them as one wants to read here."""
     results: dict[str, Json] = {}
-    room = MOST_OF_RESULTS
-    is_cut = len(run.results) > MOST_RESULTS
-    for step_id in itertools.islice(reversed(run.results), MOST_RESULTS):
+    room = MAX_OF_RESULTS
+    is_cut = len(run.results) > MAX_RESULTS
+    for step_id in itertools.islice(reversed(run.results), MAX_RESULTS):
         output = run.results[step_id]
-        most = min(room, MOST_OF_A_RESULT)
+        most = min(room, MAX_OF_A_RESULT)
         is_cut = is_cut or len(output) > most
         if not most:
             break

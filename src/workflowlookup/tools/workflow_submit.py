@@ -76,8 +76,8 @@ def _relay(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
     if is_open and may_ask(services, run, caller):
         return ask_person(services, run, caller)
     if run.who_confirms(services.confirmation) == "person":
-        told = only_a_person(services, run) if is_open else "Only a person may confirm here, not an agent."
-        raise RunStateError(told, runId=run_id, state=run.state, stepId=step)
+        reason = only_a_person(services, run) if is_open else "Only a person may confirm here, not an agent."
+        raise RunStateError(reason, runId=run_id, state=run.state, stepId=step)
     note, by = arguments.get("note") or "", caller.name
     if arguments["confirmed"]:
         answers = arguments.get("answers") or {}

@@ -78,8 +78,8 @@ def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -
         verdict = judge_step(step, output, scope) if isinstance(step, PromptStep) else judge(None, output, scope)
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         raise type(refusal)(refusal.remedy, workflowId=workflow.id, stepId=wanted, **refusal.data) from refusal
-    told = _tell(verdict.issues)
-    return {**told, "captured": verdict.captured} if isinstance(step, PromptStep) and step.captures else told
+    reply = _tell(verdict.issues)
+    return {**reply, "captured": verdict.captured} if isinstance(step, PromptStep) and step.captures else reply
 
 
 def _tell(issues: Sequence[Issue]) -> Mapping[str, Json]:
