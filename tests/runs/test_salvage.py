@@ -19,10 +19,10 @@ from workflowlookup.core.building import build
 from workflowlookup.errors import RunDamaged, StorageError
 from workflowlookup.runs import set_aside
 from workflowlookup.runs.journal import Query
-from workflowlookup.runs.pages import Pages
 from workflowlookup.runs.salvage import NOT_SAVED, SHAPES
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.runs.sqlite_pages import Pages
 from workflowlookup.runs.tokens import Tokens
 
 PAGE = 4096

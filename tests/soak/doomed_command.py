@@ -9,12 +9,6 @@ import signal
 import sys
 import time
 
-import workflowlookup.cli.db
-import workflowlookup.cli.purge
-import workflowlookup.runs.pages
-import workflowlookup.runs.postgres
-import workflowlookup.runs.salvage
-import workflowlookup.runs.sqlite  # noqa: F401 - what the commands import
 from workflowlookup.cli.main import main
 
 seconds = float(sys.argv[1])

@@ -15,8 +15,8 @@ from workflowlookup.core.run import Run, apply, fold, hash_of
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import summarise
-from workflowlookup.runs.pages import Pages, Row
 from workflowlookup.runs.sql import SqlJournal, Transaction
+from workflowlookup.runs.sqlite_pages import Pages, Row
 
 _TEXT: Final = (str,)
 _NUMBER: Final = (int,)
@@ -24,8 +24,8 @@ _TEXT_OR_NULL: Final = (str, type(None))
 _NUMBER_OR_NULL: Final = (int, type(None))
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """How a row of a table is told from those of others: the kind of its tree, its columns and their types."""
+class TableShape(msgspec.Struct, frozen=True, kw_only=True):
+    """How a row of a table is recognised: the kind of its tree, its columns and their types."""
 
     is_index: bool
     columns: Mapping[str, tuple[type, ...]]
@@ -38,12 +38,12 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-SHAPES: Final[Mapping[str, Shape]] = {
-    "events": Shape(
+SHAPES: Final[Mapping[str, TableShape]] = {
+    "events": TableShape(
         is_index=True,
         columns={"run": _TEXT, "sequence": _NUMBER, "time": _NUMBER, "who": _TEXT, "kind": _TEXT, "body": _TEXT},
     ),
-    "runs": Shape(
+    "runs": TableShape(
         is_index=True,
         columns={
             **dict.fromkeys(("id", "workflow_id", "version", "hash"), _TEXT),
@@ -56,8 +56,8 @@ SHAPES: Final[Mapping[str, Shape]] = {
             "sequence": _NUMBER,
         },
     ),
-    "documents": Shape(is_index=False, columns={"hash": _TEXT, "document": _TEXT}),
-    "tokens": Shape(
+    "documents": TableShape(is_index=False, columns={"hash": _TEXT, "document": _TEXT}),
+    "tokens": TableShape(
         is_index=False,
         columns={
             **dict.fromkeys(("id", "name", "hash", "kind", "scopes", "workflows"), _TEXT),
@@ -66,7 +66,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
             "maker": _TEXT,
         },
     ),
-    "tool_names": Shape(is_index=True, columns={"provider": _TEXT, "workflow": _TEXT, "name": _TEXT}),
+    "tool_names": TableShape(is_index=True, columns={"provider": _TEXT, "workflow": _TEXT, "name": _TEXT}),
 }
 """The tables whose rows are saved, with their columns in the order in which they are stored."""
 
@@ -98,7 +98,7 @@ class Salvage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def report(self) -> str:
-        """A sentence without names, which anybody may be told, and lines with the names."""
+        """A sentence without names, for anybody, and lines with the names."""
         total = self.whole + len(self.damaged) + len(self.lost)
         counts = {"damaged in part": len(self.damaged), "lost": len(self.lost), "tokens revoked": self.revoked}
         more = "".join(f", {words}: {count}" for words, count in counts.items() if count)

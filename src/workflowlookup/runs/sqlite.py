@@ -22,8 +22,8 @@ from workflowlookup.errors import StorageError
 from workflowlookup.runs import set_aside
 from workflowlookup.runs.journal import NoRoom, ReadOnly, SetAside
 from workflowlookup.runs.levels import Level
-from workflowlookup.runs.pages import Log, count_logged
 from workflowlookup.runs.sql import MIGRATIONS, OLD, SqlJournal
+from workflowlookup.runs.sqlite_pages import WriteAheadLog, count_frames
 
 log = logging.getLogger(__name__)
 
@@ -231,7 +231,7 @@ class SqliteJournal(SqlJournal):
         if not _size(self.path) and _size(f"{self.path}-wal"):  # which SQLite would delete
             raise _Damage("the file is empty, and its write-ahead log is not")
         self._refuse_foreign()
-        logged = count_logged(self.path)
+        logged = count_frames(self.path)
         self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
         if logged:
             self._check_log(self._connection, logged)
@@ -259,7 +259,7 @@ class SqliteJournal(SqlJournal):
         """Raises `_Damage` where the log is bad in the middle: SQLite would drop the rest of it without a word."""
         _, taken, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         if taken < logged:  # or another process is just writing
-            with contextlib.closing(Log(self.path)) as written:
+            with contextlib.closing(WriteAheadLog(self.path)) as written:
                 if written.is_damaged:
                     raise _Damage("its write-ahead log is not what was written")
 

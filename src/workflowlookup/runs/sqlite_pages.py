@@ -40,7 +40,7 @@ class Row(NamedTuple):
     values: tuple[Any, ...]
 
 
-class Log:
+class WriteAheadLog:
     """The write-ahead log of a SQLite file: the latest committed version of each page that is in it.
 
     Reads the log and not the file itself: to open and close that would give up the locks that this process has on it.
@@ -103,7 +103,7 @@ class Pages:
     """The pages of a SQLite file, those in its write-ahead log in place of older ones."""
 
     def __init__(self, path: str) -> None:
-        self._log = Log(path)
+        self._log = WriteAheadLog(path)
         self._file = open(path, "rb")  # noqa: SIM115 - closed by `__exit__`
         header = self._file.read(100)
         self._size = _page_size(header) or self._log.page_size or DEFAULT_PAGE_SIZE
@@ -254,7 +254,7 @@ def _frame_headers(file: BinaryIO, page_size: int) -> Iterator[bytes]:
         yield file.read(_FRAME_HEADER)
 
 
-def count_logged(path: str) -> int:
+def count_frames(path: str) -> int:
     """How many frames the write-ahead log of a file has up to its last commit, by their headers alone."""
     last = 0
     try:
