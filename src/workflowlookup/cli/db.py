@@ -1,4 +1,4 @@
-"""`workflowlookup db check|upgrade|salvage`: the tables that runs are kept in: up to date, and whole."""
+"""`workflowlookup db check|upgrade|salvage`: checks, upgrades and repairs the tables that runs are kept in."""
 
 import argparse
 from typing import Any, Final

@@ -45,7 +45,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "purge": ("purge", "forget finished runs that are old"),
     "token": ("token", "make, list and revoke tokens for a server that others reach"),
     "trust": ("trust", "look at what a repository would run, and allow it or not"),
-    "db": ("db", "check the tables that runs are kept in, or bring them up to date"),
+    "db": ("db", "check, upgrade or repair the tables that runs are kept in"),
     "graph": ("graph", "draw the flow of a workflow: tree, Mermaid or SVG"),
     "diff": ("diff", "show what changed between two versions of a workflow"),
     "validate": ("validate", "check workflow documents"),

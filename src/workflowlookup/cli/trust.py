@@ -29,11 +29,12 @@ TERMINAL: Final = "terminal"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", nargs="?", metavar="PATH", help="a project, a settings file or a workflow (default: .)")
+    where = "a project, a settings file or a workflow (default: this project)"
+    parser.add_argument("path", nargs="?", metavar="PATH", help=where)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--list", action="store_true", help="show what is trusted and what is not, and ask nothing")
-    what.add_argument("--revoke", action="store_true", help="trust nothing of PATH and below it any more")
-    parser.add_argument("--json", action="store_true", help="print what came of it as JSON")
+    what.add_argument("--revoke", action="store_true", help="revoke the trust in PATH and everything below it")
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:

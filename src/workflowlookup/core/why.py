@@ -294,28 +294,28 @@ def _asked(run: Run, event: Event, before: Context, after: Context) -> str:
     return f"a person was asked{f', because {why}' if why else ''}"
 
 
-def _answered(told: Reason, record: Record) -> Reason:
+def _answered(reason: Reason, record: Record) -> Reason:
     event = record.event
     if not isinstance(event, (ConfirmationGiven, ConfirmationDenied)):
-        return told
+        return reason
     who = f" by {record.by}" if record.by else ""
     word = "confirmed" if isinstance(event, ConfirmationGiven) else "not confirmed"
     note = f": {event.note}" if event.note else ""
-    fate = told.fate if isinstance(event, ConfirmationGiven) else Fate.NOT_REACHED
-    _, because, why = told.confirmation.partition(", because ")
-    return replace(told, fate=fate, confirmation=f"{word}{who}{describe_how(event)}{note}{because}{why}")
+    fate = reason.fate if isinstance(event, ConfirmationGiven) else Fate.NOT_REACHED
+    _, because, why = reason.confirmation.partition(", because ")
+    return replace(reason, fate=fate, confirmation=f"{word}{who}{describe_how(event)}{note}{because}{why}")
 
 
-def _last(run: Run, told: Reason) -> Reason:
+def _last(run: Run, reason: Reason) -> Reason:
     """The step that was offered last: the run waits at it, or ended there."""
     if not run.is_over:
         what = _WAITS_FOR[str(run.waiting_for)]
         if run.missing:
             what = "; ".join(need.sentence() for need in run.missing)
-        return replace(told, fate=Fate.WAITS, because=f"{told.because}; it waits for {what}")
-    if told.fate is Fate.NOT_REACHED:
-        return replace(told, because=f"{told.because}; it was offered, and not done")
-    return told
+        return replace(reason, fate=Fate.WAITS, because=f"{reason.because}; it waits for {what}")
+    if reason.fate is Fate.NOT_REACHED:
+        return replace(reason, because=f"{reason.because}; it was offered, and not done")
+    return reason
 
 
 _WAITS_FOR: Final[Mapping[str, str]] = {

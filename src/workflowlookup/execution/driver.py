@@ -314,12 +314,12 @@ class Driver:
 
     # ── progress ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _note(self, driven: _Driven, run: Run, told: Progress) -> None:
+    def _note(self, driven: _Driven, run: Run, reported: Progress) -> None:
         """Tell how far a call is: live at once, and in the journal now and then."""
-        if not math.isfinite(told.done):
+        if not math.isfinite(reported.done):
             return
-        total = told.total if told.total is not None and math.isfinite(told.total) else None
-        progress = Progress(told.done, total, told.message[:MAX_REMOTE_TEXT])
+        total = reported.total if reported.total is not None and math.isfinite(reported.total) else None
+        progress = Progress(reported.done, total, reported.message[:MAX_REMOTE_TEXT])
         if progress == self.progress.get(run.id):
             return
         self.progress[run.id] = progress

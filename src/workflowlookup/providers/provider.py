@@ -160,8 +160,8 @@ def read_progress(raw: Json) -> Progress | None:
         return None
     total = raw.get("total", 100 if "percent" in raw else None)
     message = raw.get("message")
-    told = message if isinstance(message, str) else ""
-    return Progress(float(done), float(total) if _is_finite(total) else None, told)
+    text = message if isinstance(message, str) else ""
+    return Progress(float(done), float(total) if _is_finite(total) else None, text)
 
 
 def _is_finite(value: Json) -> TypeGuard[int | float]:

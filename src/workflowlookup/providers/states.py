@@ -13,18 +13,8 @@ Meaning: TypeAlias = Literal["running", "waiting", "completed", "failed", "cance
 WORDS: Final[Mapping[Meaning, tuple[str, ...]]] = {
     "running": (
         *("active", "canceling", "cancelling", "continued_as_new", "executing", "in_progress", "killing", "preparing"),
-        *(
-            "processing",
-            "progressing",
-            "restarted",
-            "restarting",
-            "resuming",
-            "retried",
-            "retry",
-            "retrying",
-            "running",
-        ),
-        *("started", "starting", "stopping", "terminating", "working"),
+        *("processing", "progressing", "restarted", "restarting", "resuming", "retried", "retry", "retrying"),
+        *("running", "started", "starting", "stopping", "terminating", "working"),
     ),
     "waiting": (
         *("accepted", "action_required", "awaiting_retry", "blocked", "created", "deferred", "delayed", "enqueued"),
