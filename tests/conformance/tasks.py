@@ -47,15 +47,6 @@ def documents() -> list[dict[str, Any]]:
     ]
 
 
-def renamed(value: Any, before: str, after: str) -> Any:
-    """The value with every key of one name called by another: the suite says `confirm` where our form has `confirmed`."""
-    if isinstance(value, dict):
-        return {after if key == before else key: renamed(item, before, after) for key, item in value.items()}
-    if isinstance(value, list):
-        return [after if item == before else renamed(item, before, after) for item in value]
-    return value
-
-
 class Played:
     """Tasks without runs."""
 
