@@ -6,10 +6,7 @@ import logging
 import os
 import signal
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
-from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -355,71 +352,6 @@ def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits
     )
 
 
-END_SECONDS: Final = 0.8
-"""From the end of the drain to the end of the process, after a signal: official clients kill two seconds after it."""
-
-
-def _tell_children() -> None:
-    """Ask every process that was started to end."""
-    if child := sys.modules.get("workflowlookup.providers.child"):  # else none was started
-        child.ask_all_to_end()
-
-
-def _end_with_children(number: int) -> None:
-    """End this process by a signal, as it would end by itself, and ask those that it started to end."""
-    signal.signal(number, _hear_no_more)  # not SIG_IGN, which a process that is just being started would inherit
-    _tell_children()
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-
-
-def _hear_no_more(_: int, __: FrameType | None) -> None:
-    """The handler of a signal that was heard already."""
-
-
-class _Termination:
-    """Handles SIGTERM and SIGINT: the server drains, for a limited time, and then ends by the signal.
-
-    Python runs handlers on the main thread, which may miss a signal that comes just before it waits for input. So
-    another thread waits for signals, and repeats them to the main thread until the process has ended.
-    """
-
-    def __init__(self, drain: Callable[[], None], seconds: float) -> None:
-        """`drain` has the main thread finish; it may raise there. The process has `seconds` from the signal on."""
-        self._drain = drain
-        self._seconds = seconds
-        self._deadline = 0.0
-        self.number: int | None = None
-        """The signal that came."""
-
-    def install(self) -> None:
-        signals = [signal.SIGTERM]
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, or somebody else's
-            signals.append(signal.SIGINT)
-        reading, writing = os.pipe()
-        os.set_blocking(writing, False)
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        for number in signals:
-            signal.signal(number, self._hear)
-        waiting = (reading, threading.get_ident(), frozenset(signals))
-        threading.Thread(target=_wake_when_terminated, args=waiting, name="workflowlookup-signals", daemon=True).start()
-
-    def _hear(self, number: int, _: FrameType | None) -> None:
-        if self.number is None:
-            self.number, self._deadline = number, time.monotonic() + self._seconds
-        if time.monotonic() >= self._deadline:
-            _end_with_children(self.number)
-        self._drain()
-
-
-def _wake_when_terminated(reading: int, main: int, signals: frozenset[int]) -> None:
-    while not (found := signals.intersection(os.read(reading, 64))):
-        pass
-    while True:  # one that comes just before a read is missed
-        signal.pthread_kill(main, min(found))
-        time.sleep(0.05)
-
-
 def make_console(settings: Settings, *, person: str, port: int, is_agent: bool = False) -> "Local":
     """The console for the person at this machine, with a library and runs of its own; for an agent, one that cannot
     answer for a person.
@@ -433,6 +365,7 @@ def make_console(settings: Settings, *, person: str, port: int, is_agent: bool =
 def serve_stdio(settings: Settings) -> int:
     """Serve standard input and output until the client is done; the exit code."""
     from workflowlookup.transport.bell import Bell  # noqa: PLC0415
+    from workflowlookup.transport.signals import END_SECONDS, Termination  # noqa: PLC0415
     from workflowlookup.transport.stdio import Stdio, divert  # noqa: PLC0415
 
     wire = divert()  # first: what is opened before may take the place of a standard descriptor that is closed
@@ -440,11 +373,10 @@ def serve_stdio(settings: Settings) -> int:
     connection = make_connection(settings, bell.ring)
     server = Stdio(connection, wire, settings.max_message_bytes, bell, drain_seconds=settings.drain_seconds)
     signal.signal(signal.SIGHUP, server.hang_up)
-    termination = _Termination(server.stop, settings.drain_seconds + END_SECONDS)
+    termination = Termination(server.stop, settings.drain_seconds + END_SECONDS)
     termination.install()
     code = server.run()
-    if termination.number is not None:
-        _end_with_children(termination.number)
+    termination.finish()
     return code
 
 
@@ -586,6 +518,7 @@ def serve_http(settings: Settings) -> int:
     from workflowlookup.transport.guard import why_not_listen  # noqa: PLC0415
     from workflowlookup.transport.limits import split_address  # noqa: PLC0415
     from workflowlookup.transport.listening import listen, run  # noqa: PLC0415
+    from workflowlookup.transport.signals import ask_children_to_end  # noqa: PLC0415
     from workflowlookup.transport.traces import start_traces  # noqa: PLC0415
 
     host, port = split_address(settings.http)
@@ -607,7 +540,7 @@ def serve_http(settings: Settings) -> int:
             max_sessions=settings.max_sessions,
             drain_seconds=settings.drain_seconds,
             reload=web.surface.services.refresh,
-            forsake=_tell_children,
+            forsake=ask_children_to_end,
         )
     finally:
         web.surface.end()

@@ -187,9 +187,9 @@ def test_a_terminated_server_takes_its_processes_with_it_and_leaves_the_run(tmp_
 
 LATE = """
 import asyncio, os, signal, sys, threading
-from workflowlookup import app
 from workflowlookup.providers import child
 from workflowlookup.providers.config import ServerConfig
+from workflowlookup.transport import signals
 
 start, ask, starting, ending = asyncio.create_subprocess_exec, child.ask_all_to_end, threading.Event(), threading.Event()
 
@@ -206,7 +206,7 @@ async def speak():
         await asyncio.sleep(60)
 
 asyncio.create_subprocess_exec, child.ask_all_to_end = start_late, lambda: (ending.set(), ask())
-app._Termination(lambda: None, 0.0).install()
+signals.Termination(lambda: None, 0.0).install()
 threading.Thread(target=asyncio.run, args=(speak(),), daemon=True).start()
 starting.wait()
 os.kill(os.getpid(), signal.SIGTERM)
