@@ -224,10 +224,16 @@ def skip_a_step(events: list[dict[str, Any]]) -> None:
     events.insert(1, {**events[0], "event": skipped})
 
 
+def show_another_item(events: list[dict[str, Any]]) -> None:
+    index = index_of(events, "loop-entered")
+    events[index + 1]["event"]["loop"]["item"] = "another"
+
+
 @pytest.mark.parametrize(
     "change",
     [
         accept_what_was_refused,
+        show_another_item,
         skip_the_second_iteration,
         skip_the_person,
         lengthen_the_list,
@@ -242,6 +248,29 @@ def test_what_no_run_can_have_is_refused(cli: Cli, held: str, change: Callable[[
     assert code == 1
     assert "is nothing that a run can have" in said
     assert not lines(cli("runs", "--journal", "other.sqlite", "--json").stdout.replace("\n", ""))[0]["runs"]
+
+
+def test_a_run_from_the_future_is_refused(cli: Cli, held: str) -> None:
+    def move(events: list[dict[str, Any]]) -> None:
+        for line in events:
+            line["time"] += 10 * 86_400_000
+
+    code, said = forged(cli, held, move)
+
+    assert (code, "event 1 of run" in said, "it is in the future" in said) == (1, True, True)
+
+
+def test_a_number_does_not_pass_for_a_boolean_that_an_output_said(cli: Cli, project: Path) -> None:
+    ready = step("look", produces={"ready": {"type": "boolean"}})
+    write(project, document(ready, step("end"), identifier="ready-or-not"))
+    run_id = str(json.loads(cli("run", "ready-or-not", "--json", stdin=b"ready: false").stdout)["runId"])
+
+    def count(events: list[dict[str, Any]]) -> None:
+        events[index_of(events, "output-accepted")]["event"]["captured"] = {"ready": 0}
+        events[index_of(events, "context-changed")]["event"]["changes"] = {"ready": 0}
+
+    assert forged(cli, run_id, count)[0] == 1
+    assert forged(cli, run_id, lambda events: None) == (0, "")
 
 
 def test_a_run_says_that_it_was_imported_and_from_where(cli: Cli, held: str) -> None:

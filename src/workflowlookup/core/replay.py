@@ -11,6 +11,8 @@ from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, Final
 
+import msgspec
+
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Draft, Moment
 from workflowlookup.core.events import (
@@ -24,6 +26,7 @@ from workflowlookup.core.events import (
     ConfirmationDenied,
     ConfirmationDismissed,
     ConfirmationGiven,
+    ContextAsked,
     ContextChanged,
     EndUnknown,
     Event,
@@ -36,11 +39,12 @@ from workflowlookup.core.events import (
 )
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, Waiting, apply, fold, workflow_of
+from workflowlookup.core.values import Json, json_equal
 from workflowlookup.errors import InvalidParams, WorkflowLookupError
 
 _DECISIVE: Final = (
     *("step_id", "loop_id", "output", "changes", "context", "input", "iteration", "total", "items", "condition"),
-    *("attempt", "remote_id", "stopped", "timed_out", "note", "answers", "captured", "timeout"),
+    *("attempt", "remote_id", "stopped", "timed_out", "note", "answers", "captured", "timeout", "loop"),
 )
 """The fields of events that are no words: they must be as a live run would have them."""
 
@@ -87,8 +91,18 @@ def _is_same(first: Record, wanted: Record | None, found: Record | None) -> bool
     theirs: Any = found.event
     if isinstance(ours, ConfirmationAsked) and ours.reason != theirs.reason:
         return False
+    if isinstance(ours, ContextAsked) and _variables(ours) != _variables(theirs):
+        return False
     fields = [name for name in _DECISIVE if name in ours.__struct_fields__]
-    return all(getattr(ours, name) == getattr(theirs, name) for name in fields)
+    return all(json_equal(_plain(ours, name), _plain(theirs, name)) for name in fields)
+
+
+def _plain(event: Event, name: str) -> Json:
+    return msgspec.to_builtins(getattr(event, name))
+
+
+def _variables(event: ContextAsked) -> list[str]:
+    return [need.variable for need in event.missing]
 
 
 def _difference(wanted: Record | None, found: Record | None) -> str:

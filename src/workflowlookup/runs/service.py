@@ -30,7 +30,7 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, State, Waiting, apply, fold, submission_key
 from workflowlookup.core.values import Context, Json
-from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
+from workflowlookup.errors import InvalidParams, RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.foreign import read_foreign
 from workflowlookup.runs.journal import Conflict, Journal, Mark, NoRoom, Query, ReadOnly, SetAside, Summary, summarise
@@ -54,6 +54,8 @@ SLICE: Final = 1_000
 """How many events are folded before others get their turn: some milliseconds."""
 MAX_LOADING: Final = 16
 """How many runs may be partly folded at a time."""
+MAX_AHEAD: Final = 86_400_000
+"""How many milliseconds the clock of a machine that runs are imported from may be ahead."""
 CLOCK_SKEW: Final = 60_000
 """By how many milliseconds the clocks of those who share a journal may differ."""
 
@@ -458,6 +460,7 @@ class Runs:
         Raises `InvalidParams` and `RunStateError` when it is no run, or when there is another of its id.
         """
         if self.journal.head(run_id) is None:
+            self._refuse_future(run_id, records)
             self.adopt(run_id, _as_imported(records, source))
             return True
         known = self.journal.read(run_id)
@@ -465,6 +468,14 @@ class Runs:
             return False
         told = f"There is a run '{run_id}' already, with other events. Take this one into another journal."
         raise RunStateError(told, runId=run_id)
+
+    def _refuse_future(self, run_id: str, records: Sequence[Record]) -> None:
+        late = next((record for record in records if record.time > self._clock() + MAX_AHEAD), None)
+        if late is not None:
+            raise InvalidParams(
+                f"event {late.sequence} of run '{run_id}' has a time that cannot be: it is in the future. If the clock "
+                "of the machine that it comes from was wrong, import it when that time has come"
+            )
 
     def adopt(self, run_id: str, records: Sequence[Record]) -> Run:
         """Take in a run from elsewhere. Raises `InvalidParams` or `RunStateError` when that cannot be."""
