@@ -168,6 +168,17 @@ def test_a_step_that_produces_it_may_change_a_value_of_the_input_within_the_sche
     assert send(server, run, "rate", "risk: high")["step"]["id"] == "careful"
 
 
+def test_a_schema_that_forbids_values_together_forbids_them_also_for_the_step_that_produces_one(server, library):
+    schema = {**RISK, "not": {"properties": {"risk": {"const": "low"}, "size": {"const": 9}}, "required": ["risk"]}}
+    write(
+        library, document(step("rate", produces={"risk": {}}), step("end"), identifier="never-both", inputSchema=schema)
+    )
+    run = begin(server, "never-both", input={"risk": "high", "size": 9})
+
+    assert "is not allowed for" in send(server, run, "rate", "risk: low")["verdict"]["issues"][0]
+    assert send(server, run, "rate", "risk: high")["step"]["id"] == "end"
+
+
 def test_a_variable_of_the_input_never_takes_a_value_that_its_schema_forbids(server):
     told = refused(server, "workflow_start", workflowId="guarded", input={}, context={"size": "large"})
 

@@ -782,7 +782,7 @@ def _input_misfits(workflow: Workflow, given: Context, changes: Context) -> Iter
     if not inputs:
         return
     for misfit in misfits(compile_schema_text(bytes(workflow.input_schema or b"{}")), {**given, **inputs}, schema):
-        if misfit.path and misfit.path[0] in inputs:
+        if not misfit.path or misfit.path[0] in inputs:  # without a path it is about several, such as those of `not`
             yield msgspec.structs.replace(misfit, path=("context", *misfit.path)).sentence()
 
 

@@ -25,7 +25,11 @@ MAX_VALUE: Final = 200
 """How many characters of a title, or of a value in a sentence, are shown."""
 MAX_REASONS: Final = 1_000
 MARK: Final = "> "
-_UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_UNSEEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
+    "\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
+"""What a person does not see, or sees elsewhere than it stands."""
 _FLAT: Final = frozenset({"string", "number", "integer", "boolean"})
 
 
