@@ -8,6 +8,7 @@ from sites import known, token
 from make import document, step, write
 from workflowlookup.app import make_services
 from workflowlookup.console.house import Provider, make_house
+from workflowlookup.core.advance import CallFailure
 from workflowlookup.core.building import build
 from workflowlookup.tools.dynamic import META
 
@@ -84,7 +85,7 @@ def test_a_call_that_fails_and_one_that_was_left_running_are_told(empty, visit, 
     runs.submit(other.id, "plan", "planned", {})
     runs.confirm(other.id, "file", how="console")
     runs.begin_call(other.id, "file")
-    runs.fail_call(other.id, "file", "no route to <host>", is_final=True)
+    runs.fail_call(other.id, "file", CallFailure(reason="no route to <host>", is_final=True))
     page = client.get(f"/runs/{other.id}").text
     assert "Failed" in now(page)
     assert "no route to &lt;host&gt;" in page

@@ -6,7 +6,7 @@ from journaling import WORKFLOW, Store, at_once, begin, call, submit
 
 from make import document, step
 from workflowlookup.core import advance
-from workflowlookup.core.advance import Moment
+from workflowlookup.core.advance import CallFailure, Moment
 from workflowlookup.core.building import build
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.journal import Conflict, Mark, Query, summarise
@@ -238,7 +238,7 @@ def test_events_of_calls_are_read_as_they_were_stored(journal):
         lambda run: advance.begin_call(run, at),
         lambda run: advance.acknowledge_call(run, "7 \0 é", at),
         lambda run: advance.report_call(run, 1, 2.5, "half", at),
-        lambda run: advance.fail_call(run, "no route", at),
+        lambda run: advance.fail_call(run, CallFailure(reason="no route"), at),
         lambda run: advance.begin_call(run, at),
         lambda run: advance.finish_call(run, "ok", {"a": [1, None]}, at),
     ):

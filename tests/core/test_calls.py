@@ -5,6 +5,7 @@ from test_advance import Story
 
 from make import document, loop, step
 from workflowlookup.core import advance
+from workflowlookup.core.advance import CallFailure
 from workflowlookup.core.building import build
 from workflowlookup.core.calls import call_arguments
 from workflowlookup.core.events import RemoteError
@@ -42,7 +43,7 @@ class Calling(Story):
         return self._take(advance.finish_call(self.run, output, value, self.at), self.records)
 
     def fail(self, reason="it broke", **how):
-        return self._take(advance.fail_call(self.run, reason, self.at, **how), self.records)
+        return self._take(advance.fail_call(self.run, CallFailure(reason=reason, **how), self.at), self.records)
 
     def stop(self, stopped, told):
         return self._take(advance.stop_call(self.run, stopped, told, self.at), self.records)

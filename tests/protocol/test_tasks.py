@@ -7,6 +7,7 @@ import pytest
 
 from client import ENVELOPE
 from make import document, step
+from workflowlookup.core.advance import CallFailure
 from workflowlookup.core.building import build
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
@@ -74,7 +75,7 @@ class Client:
 
     def fail(self, run_id):
         self.runs.begin_call(run_id, "call-it")
-        self.runs.fail_call(run_id, "call-it", "no luck")
+        self.runs.fail_call(run_id, "call-it", CallFailure(reason="no luck"))
 
 
 @pytest.fixture

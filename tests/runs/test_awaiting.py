@@ -7,6 +7,7 @@ import pytest
 
 from client import ENVELOPE
 from make import document, step
+from workflowlookup.core.advance import CallFailure
 from workflowlookup.core.building import build
 from workflowlookup.errors import ProviderAway, StorageError, WorkflowNotFound
 from workflowlookup.protocol.connection import Connection
@@ -190,7 +191,7 @@ def test_a_run_that_fails_while_it_is_awaited_is_a_refusal_with_the_run_id(clien
     client.call("workflow_start", workflowId="one-call")
     run_id = client.last_run()
     client.runs.begin_call(run_id, "call-it")
-    client.runs.fail_call(run_id, "call-it", "the tracker said no")
+    client.runs.fail_call(run_id, "call-it", CallFailure(reason="the tracker said no"))
 
     (reply,) = client.heard()
     told = reply["result"]["structuredContent"]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from make import document, loop, step, write
+from workflowlookup.core.advance import CallFailure
 from workflowlookup.core.building import build
 from workflowlookup.core.events import Completed
 from workflowlookup.core.replay import replay
@@ -237,7 +238,7 @@ def work(runs, run, what):
         case ("finish", output, value):
             runs.finish_call(run.id, step_id, output, value)
         case ("fail", is_final):
-            runs.fail_call(run.id, step_id, "it broke", is_final=is_final)
+            runs.fail_call(run.id, step_id, CallFailure(reason="it broke", is_final=is_final))
         case ("report", done, total):
             runs.report_call(run.id, step_id, done, total, "so far")
         case ("acknowledge", remote_id):

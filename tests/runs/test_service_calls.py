@@ -4,6 +4,7 @@ import pytest
 from test_service import kinds
 
 from make import document, step
+from workflowlookup.core.advance import CallFailure
 from workflowlookup.core.building import build
 from workflowlookup.core.run import State, Waiting
 from workflowlookup.errors import InvalidParams, RunStateError
@@ -69,7 +70,7 @@ def test_what_comes_too_late_or_for_another_step_is_refused(runs):
     for late in (
         lambda: runs.begin_call(run.id, "call-it"),
         lambda: runs.finish_call(run.id, "call-it", "x", None),
-        lambda: runs.fail_call(run.id, "call-it", "x"),
+        lambda: runs.fail_call(run.id, "call-it", CallFailure(reason="x")),
         lambda: runs.stop_call(run.id, "call-it", True, "x"),
     ):
         with pytest.raises(RunStateError):
@@ -79,10 +80,10 @@ def test_what_comes_too_late_or_for_another_step_is_refused(runs):
 def test_a_failed_call_is_due_again(runs):
     run = runs.start(TWICE, {}, {})
     runs.begin_call(run.id, "call-it")
-    again = runs.fail_call(run.id, "call-it", "no route")
+    again = runs.fail_call(run.id, "call-it", CallFailure(reason="no route"))
     assert (again.state, again.waiting_for) == (State.QUEUED, Waiting.CALL)
     runs.begin_call(run.id, "call-it")
-    assert runs.fail_call(run.id, "call-it", "no route", timed_out=True).end.timed_out
+    assert runs.fail_call(run.id, "call-it", CallFailure(reason="no route", timed_out=True)).end.timed_out
 
 
 def test_who_is_at_work_and_who_is_queued(runs):
@@ -98,7 +99,7 @@ def test_who_is_at_work_and_who_is_queued(runs):
         (first.id, "running", "call"),
     ]
     assert len(runs.at_work(limit=2)) == 2
-    runs.fail_call(first.id, "call-it", "x")
+    runs.fail_call(first.id, "call-it", CallFailure(reason="x"))
     assert runs.queue_position(first.id) == (3, 3), "who was tried goes to the end"
 
 

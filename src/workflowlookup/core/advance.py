@@ -422,34 +422,39 @@ def _storable_json(value: Json, output: str) -> Json:
     return whole
 
 
-def fail_call(  # noqa: PLR0913 - all that is known of a failure
-    run: Run,
-    reason: str,
-    at: Moment,
-    *,
-    error: RemoteError | None = None,
-    is_final: bool = False,
-    timed_out: bool = False,
-    may_run: bool = False,
-    is_running: bool = False,
-) -> Draft:
+class CallFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a call that came to nothing."""
+
+    reason: str
+    error: RemoteError | None = None
+    """What the other system said."""
+    is_final: bool = False
+    """Whether another attempt would do harm, or no good."""
+    timed_out: bool = False
+    may_run: bool = False
+    """Whether the other system may be at work on it all the same."""
+    is_running: bool = False
+    """Whether it is at work on it still, and has to be stopped."""
+
+
+def fail_call(run: Run, failure: CallFailure, at: Moment) -> Draft:
     """The run after its call came to nothing: the call is due again, or the run has failed.
 
-    A call that is due and was not begun can only fail for good; so can one that `is_running` still and has to be
-    stopped.
+    A call that is due and was not begun can only fail for good; so can one that is still running.
     """
     call = _refuse_unless_calling(run, begun=None)
-    reason = _storable(reason)[:MAX_REMOTE_TEXT]
+    reason = _storable(failure.reason)[:MAX_REMOTE_TEXT]
     draft = Draft(run, at)
-    if call.begun and not is_running:
-        draft.add(CallFailed(step_id=run.current, reason=reason, error=_kept_error(error), may_run=may_run))
-        if not is_final and call.attempt <= _retries(run):
+    if call.begun and not failure.is_running:
+        error = _kept_error(failure.error)
+        draft.add(CallFailed(step_id=run.current, reason=reason, error=error, may_run=failure.may_run))
+        if not failure.is_final and call.attempt <= _retries(run):
             _due_again(draft)
             return draft
     times = f" {_times(call.attempt)}" if call.attempt > 1 else ""
     message = f"Step '{run.current}', the call of {_called(run)}, failed{times}: {reason.rstrip('.')}."
-    remedy = LOOK_THERE if may_run or is_running else FIX_AND_START
-    draft.add(Failed(reason=message, remedy=remedy, timed_out=timed_out))
+    remedy = LOOK_THERE if failure.may_run or failure.is_running else FIX_AND_START
+    draft.add(Failed(reason=message, remedy=remedy, timed_out=failure.timed_out))
     return draft
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core import advance
-from workflowlookup.core.advance import Draft, Moment
+from workflowlookup.core.advance import CallFailure, Draft, Moment
 from workflowlookup.core.events import (
     CallAcknowledged,
     CallBegun,
@@ -172,20 +172,20 @@ def _denied(run: Run, event: ConfirmationDenied, _: Event | None, at: Moment) ->
 
 def _call_failed(run: Run, event: CallFailed, following: Event | None, at: Moment) -> Draft:
     failed = following if isinstance(following, Failed) else None
-    return advance.fail_call(
-        run,
-        event.reason,
-        at,
+    failure = CallFailure(
+        reason=event.reason,
         error=event.error,
         may_run=event.may_run,
         is_final=failed is not None,
         timed_out=failed is not None and failed.timed_out,
     )
+    return advance.fail_call(run, failure, at)
 
 
 def _failed(run: Run, event: Failed, _: Event | None, at: Moment) -> Draft:
     is_running = run.calling is not None and run.calling.begun
-    return advance.fail_call(run, event.reason, at, is_final=True, timed_out=event.timed_out, is_running=is_running)
+    failure = CallFailure(reason=event.reason, is_final=True, timed_out=event.timed_out, is_running=is_running)
+    return advance.fail_call(run, failure, at)
 
 
 def _stopped(run: Run, event: CallStopped, _: Event | None, at: Moment) -> Draft:

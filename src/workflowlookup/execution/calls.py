@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup.core.advance import CallFailure
 from workflowlookup.core.calls import call_arguments
 from workflowlookup.core.events import RemoteError
 from workflowlookup.core.model import ToolCall, WorkflowCall
@@ -61,18 +62,13 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Failure(Exception):
-    """The call came to nothing; the text says why."""
+    """The call came to nothing; the text says why, and `known` what the journal takes."""
 
     def __init__(
         self, reason: str, *, error: RemoteError | None = None, is_final: bool = False, may_run: bool = False
     ) -> None:
         super().__init__(reason)
-        self.error = error
-        """What the other system said."""
-        self.is_final = is_final
-        """Whether another attempt would do harm, or no good."""
-        self.may_run = may_run
-        """Whether the other system may be at work on it all the same."""
+        self.known = CallFailure(reason=reason, error=error, is_final=is_final, may_run=may_run)
 
 
 class OutcomeUnknown(Exception):
@@ -404,7 +400,7 @@ async def _hear_late(
 
 
 def _end(status: RemoteStatus, call: WorkflowCall) -> Outcome:
-    """What a run that is over gave. Raises `Failure` when that is nothing, and `Unknown` when it is not over."""
+    """What a run that is over gave. Raises `Failure` when that is nothing, and `OutcomeUnknown` when it is not over."""
     if status.state == "failed":
         error = status.error or RemoteError()
         if status.output is not None:

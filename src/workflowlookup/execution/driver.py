@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
-from workflowlookup.core.advance import MAX_REMOTE_TEXT
+from workflowlookup.core.advance import MAX_REMOTE_TEXT, CallFailure
 from workflowlookup.core.events import Failed
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run, Waiting
@@ -236,15 +236,9 @@ class Driver:
         try:
             outcome = work.result()
         except Failure as failure:
-            reason, error = str(failure), failure.error
-            log.warning("run %s: the call of step '%s' failed: %s", run.id, step_id, reason)
-            is_final, may_run = failure.is_final, failure.may_run
-            return await self._store(
-                run,
-                lambda runs: runs.fail_call(
-                    run.id, step_id, reason, error=error, is_final=is_final, may_run=may_run, by=_BY
-                ),
-            )
+            known = failure.known
+            log.warning("run %s: the call of step '%s' failed: %s", run.id, step_id, known.reason)
+            return await self._store(run, lambda runs: runs.fail_call(run.id, step_id, known, by=_BY))
         except OutcomeUnknown as unknown:
             reason = str(unknown)
             log.warning("run %s: how the call of step '%s' ends cannot be known: %s", run.id, step_id, reason)
@@ -253,10 +247,9 @@ class Driver:
             raise
         except Exception:  # broad on purpose: a fault of ours ends the run, not the server
             log.exception("the call of step '%s' of run %s failed", step_id, run.id)
-            message = "this is a fault of the server, whose log says more"
-            return await self._store(
-                run, lambda runs: runs.fail_call(run.id, step_id, message, is_final=True, may_run=True, by=_BY)
-            )
+            reason = "this is a fault of the server, whose log says more"
+            fault = CallFailure(reason=reason, is_final=True, may_run=True)
+            return await self._store(run, lambda runs: runs.fail_call(run.id, step_id, fault, by=_BY))
         now = await self._store(
             run, lambda runs: runs.finish_call(run.id, step_id, outcome.text, outcome.value, by=_BY), result=outcome
         )
@@ -269,19 +262,14 @@ class Driver:
         message = f"it took longer than {seconds:g} seconds; {stopped.message}"
         log.warning("run %s: the call of step '%s' failed: %s", run.id, run.current, message)
         may_run = not stopped.stopped
-        now = await self._store(
-            run,
-            lambda runs: runs.fail_call(
-                run.id,
-                run.current,
-                message,
-                timed_out=True,
-                is_final=may_run and not self._calls.is_safe_to_repeat(run.step.call),
-                may_run=may_run,
-                is_running=stopped.is_pending,
-                by=_BY,
-            ),
+        failure = CallFailure(
+            reason=message,
+            timed_out=True,
+            is_final=may_run and not self._calls.is_safe_to_repeat(run.step.call),
+            may_run=may_run,
+            is_running=stopped.is_pending,
         )
+        now = await self._store(run, lambda runs: runs.fail_call(run.id, run.current, failure, by=_BY))
         return await self._store_stop(now, stopped) if now.needs_stop else now
 
     async def _store(self, run: Run, change: Callable[[Runs], Run], *, result: Outcome | None = None) -> Run:

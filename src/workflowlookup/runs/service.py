@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.core import advance
-from workflowlookup.core.advance import Draft, Moment
+from workflowlookup.core.advance import CallFailure, Draft, Moment
 from workflowlookup.core.events import (
     ConfirmationDenied,
     ConfirmationGiven,
@@ -23,7 +23,6 @@ from workflowlookup.core.events import (
     OutputAccepted,
     OutputRefused,
     Record,
-    RemoteError,
     Started,
 )
 from workflowlookup.core.model import Workflow
@@ -283,34 +282,9 @@ class Runs:
         """The run after its call gave a result: the text that is judged, and the value that its variable takes."""
         return self._call(run_id, step_id, by, lambda run, at: advance.finish_call(run, output, value, at))
 
-    def fail_call(  # noqa: PLR0913 - what is known of a failure
-        self,
-        run_id: str,
-        step_id: str,
-        reason: str,
-        *,
-        error: RemoteError | None = None,
-        is_final: bool = False,
-        timed_out: bool = False,
-        may_run: bool = False,
-        is_running: bool = False,
-        by: str = "",
-    ) -> Run:
+    def fail_call(self, run_id: str, step_id: str, failure: CallFailure, *, by: str = "") -> Run:
         """The run after its call came to nothing: the call is due again, or the run has failed."""
-
-        def decide(run: Run, at: Moment) -> Draft:
-            return advance.fail_call(
-                run,
-                reason,
-                at,
-                error=error,
-                is_final=is_final,
-                timed_out=timed_out,
-                may_run=may_run,
-                is_running=is_running,
-            )
-
-        return self._call(run_id, step_id, by, decide)
+        return self._call(run_id, step_id, by, lambda run, at: advance.fail_call(run, failure, at))
 
     def lose_call(self, run_id: str, step_id: str, reason: str, *, by: str = "") -> Run:
         """The run after its call was started and nobody can be asked how it ended."""
