@@ -208,6 +208,29 @@ def test_a_run_at_a_location_that_is_done_without_content_has_no_result(stage: S
     assert "?token=7" in service.seen("status")[0]["path"]
 
 
+def test_a_result_that_is_elsewhere_is_read_there(stage: Stage) -> None:
+    service = stage.upstream("http", runs={"*": {"output": {"sold": 3}, "elsewhere": "/jobs/results/{run}"}})
+    stage.settle(service, options=JOBS)
+    server = stage.serve()
+    server.tools_when("report")
+
+    done = state(server.end(server.begin_call("report", {})))
+
+    assert (done["state"], done["result"]) == ("completed", {"sold": 3})
+
+
+def test_a_result_on_another_host_is_not_read(stage: Stage) -> None:
+    service = stage.upstream("http", runs={"*": {"elsewhere": "http://127.0.0.1:9/jobs/results/{run}"}})
+    stage.settle(service, options={**JOBS, "timeout_seconds": 3})
+    server = stage.serve()
+    server.tools_when("report")
+
+    told = refusal(server.end(server.begin_call("report", {})))["data"]
+
+    assert told["timedOut"] is True
+    assert "has the result of its run on another host" in server.leave()
+
+
 def test_a_location_on_another_host_is_not_asked(stage: Stage) -> None:
     service = stage.upstream("http", runs={"*": {"location": "http://127.0.0.1:9/jobs/{run}"}})
     stage.settle(service, options=JOBS)

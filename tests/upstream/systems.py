@@ -328,10 +328,17 @@ def jobs_start(asked: Asked) -> Reply:
     return Reply(None, 202, {"Location": where})
 
 
+@route("GET", r"/jobs/results/([^/]+)", "result")
+def jobs_result(asked: Asked) -> Reply:
+    return Reply(asked.run()["output"])
+
+
 @route("GET", r"/jobs/status/([^/]+)", "status")
 def jobs_status(asked: Asked) -> Reply:
-    """202 while it runs; then the result itself, or nothing."""
+    """202 while it runs; then the result itself, or nothing, or where the result is."""
     run = asked.run()
     if run.get("state") == "RUNNING":
         return Reply(None, 202)
+    if where := run["rule"].get("elsewhere"):
+        return Reply(None, 303, {"Location": where.format(run=run["id"])})
     return Reply(run["output"]) if run["output"] is not None else Reply(status=204)

@@ -48,6 +48,8 @@ STOP_SECONDS: Final = 5.0
 """How long one attempt to stop something may take."""
 STOP_PAUSE: Final = 0.1
 """Between two questions about a job that was cancelled and has not ended yet."""
+MAX_SHOWN: Final = 1_000
+"""How many characters of another system's words stand in a reason and in the log."""
 LATE_SECONDS: Final = 3.0
 """How long the answer to a start is waited for that is no longer wanted."""
 
@@ -287,7 +289,7 @@ class Calls:
             pause, gone = status.retry_after or 0.0, 0
             if status.state != "running":
                 return _end(status, call)
-            said = f"'{status.said}', a word that is not known" if status.said else "not in the answer"
+            said = f"'{status.said[:MAX_SHOWN]}', a word that is not known" if status.said else "not in the answer"
             unknown = "" if status.is_known else f"its state is {said}: it is taken to be running"
             trouble, was_in_trouble = _note_trouble(trouble, unknown, remote_id), bool(trouble)
             progress = status.progress or progress
@@ -416,8 +418,10 @@ def _end(status: RemoteStatus, call: WorkflowCall) -> Outcome:
 
 
 def _reason(error: RemoteError) -> str:
-    """What another system said went wrong, in one line."""
-    return f"{error.message} (code {error.code})" if error.code and error.message else error.message or error.code
+    """What another system said went wrong, short enough for the log; the journal has more of it."""
+    message = error.message if len(error.message) <= MAX_SHOWN else f"{error.message[:MAX_SHOWN]}…"
+    code = error.code[:MAX_SHOWN]
+    return f"{message} (code {code})" if code and message else message or code
 
 
 def _called(call: ToolCall | WorkflowCall | None) -> str:

@@ -1,7 +1,7 @@
 """Workflows of an HTTP service: endpoints, bodies, headers, paging and the places of fields are settings (`shapes`).
 
-Header values are never logged or shown. Redirects are not followed, and only addresses on the same host are asked, so
-that the headers go nowhere else.
+Header values are never logged or shown. Of redirects only 303 is followed, as the answer that it is. Only addresses on
+the same host are asked, so that the headers go nowhere else.
 """
 
 import asyncio
@@ -66,6 +66,7 @@ MAX_SHOWN: Final = 300
 
 ACCEPTED: Final = 202
 NO_CONTENT: Final = 204
+SEE_OTHER: Final = 303
 NOT_DONE: Final = frozenset({307, 308, *range(400, 500)} - {408})
 """The statuses by which a service says that it did not do what it was asked. Any other, such as 303 or 408 (the
 connection was slow), leaves that open."""
@@ -85,10 +86,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the answer may be text that is not JSON."""
     is_unhurried: bool = False
     """Whether the answer may take as long as the caller waits."""
+    takes_other: bool = False
+    """Whether 303 is an answer: it was done, and what came of it is at the address in `Location`."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A response with a status of 2xx."""
+    """A response with a status of 2xx, or 303 where the request takes it."""
 
     value: Json
     """The body, decoded; None when it is empty."""
@@ -216,9 +219,10 @@ class HttpProvider:
                 headers={self._options.key_header: key} if key else {},
                 takes_text=is_sync is not False or not self._fields["runId"],
                 is_unhurried=is_sync is True,
+                takes_other=True,
             )
         )
-        if is_sync and (result := self._result(answer.value)).state != "running":
+        if is_sync and answer.status != SEE_OTHER and (result := self._result(answer.value)).state != "running":
             return RemoteRun(remote_id="", result=result)
         run_id = key if self._fields["runId"] == KEY else value_at(answer.value, self._fields["runId"])
         if isinstance(run_id, str | int) and not isinstance(run_id, bool) and run_id != "":
@@ -277,7 +281,10 @@ class HttpProvider:
             request = Request(method="GET", path=where, takes_text=True)
         else:
             request = self._request("status", id=workflow_id, run=remote_id)
-        answer = await self._ask(request)
+        answer = await self._ask(msgspec.structs.replace(request, takes_other=True))
+        if answer.status == SEE_OTHER:
+            where = self._same_host(self._whole(request.path), answer.headers["location"], "the result of its run")
+            answer, is_address = await self._ask(Request(method="GET", path=where, takes_text=True)), True
         pause = retry_after(answer.headers)
         if value_at(answer.value, self._fields["state"]) is not None:
             return self._status(answer.value, pause)
@@ -426,6 +433,8 @@ class HttpProvider:
             raise ProviderError(message, maybe_started=True) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as problem:
             raise ProviderError(f"{who} cannot be asked: {_cause(problem)}", maybe_started=True) from None
+        if status == SEE_OTHER and request.takes_other and received.get("location"):
+            return Answer(None, status, received)
         if not 200 <= status < 300:
             error = _refusal(status, data)
             said = f": {' '.join(error.message.split())[:MAX_SHOWN]}" if error.message else ""

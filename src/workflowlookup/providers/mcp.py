@@ -110,7 +110,7 @@ class McpProvider:
         call = self._upstreams.call(self._server, tool, arguments, key=key, on_progress=on_progress)
         answer = await self._reached(call)
         if answer.is_doubtful:
-            raise ProviderError(answer.text, maybe_started=True, error=answer.error)
+            raise ProviderError(answer.text[:500], maybe_started=True, error=answer.error)
         if answer.is_error:
             return RemoteRun(remote_id="", result=RemoteStatus(state="failed", error=answer.error))
         return RemoteRun(remote_id="", result=_completed(answer.value))
