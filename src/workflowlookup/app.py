@@ -181,15 +181,18 @@ def _nobody_waits() -> None:
 def make_execution(
     settings: Settings,
     ring: Callable[[], None] = _nobody_waits,
-    consent: "Consent | None" = None,
+    current: Callable[[], Settings] | None = None,
     *,
     is_guest: bool = False,
 ) -> "Execution":
-    """The server's own work; its thread is started with the first of it. A guest looks after no runs but its own."""
+    """The server's own work; its thread is started with the first of it. A guest looks after no runs but its own.
+
+    `current` has the settings as they are now, where they may change.
+    """
     from workflowlookup.execution.service import Execution  # noqa: PLC0415
 
     runs = functools.partial(make_runs, settings)
-    consent = consent or make_consent(lambda: settings)
+    consent = functools.partial(make_consent, current or (lambda: settings))
     return Execution(plan_of(settings), runs, settings.journal, ring, consent, is_guest=is_guest)
 
 
@@ -261,8 +264,8 @@ class _Parts:
 
     @functools.cached_property
     def execution(self) -> "Execution":
-        consent = make_consent(lambda: self._live.settings)  # not that of `runs`: it is for another thread
-        return make_execution(self._live.settings, self._ring, consent, is_guest=not self._is_server)
+        live = self._live
+        return make_execution(live.settings, self._ring, lambda: live.settings, is_guest=not self._is_server)
 
     @functools.cached_property
     def workflows(self) -> "DynamicTools":

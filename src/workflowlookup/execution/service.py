@@ -33,6 +33,13 @@ _SHORT_WHILE: Final = 0.01
 NOTHING_YET: "Final[Mapping[str, Discovered]]" = {}
 
 
+def no_consent() -> "Consent":
+    """Nothing that a repository brings may be done."""
+    from workflowlookup.trust import NO_CONSENT  # noqa: PLC0415 - with the first work
+
+    return NO_CONSENT
+
+
 class Execution:
     """What runs need the server for. For one thread, which is not the worker's."""
 
@@ -42,17 +49,20 @@ class Execution:
         make_runs: "Callable[[], Runs]",
         place: str,
         ring: Callable[[], None],
-        consent: "Consent | None" = None,
+        make_consent: "Callable[[], Consent]" = no_consent,
         *,
         is_guest: bool = False,
     ) -> None:
-        """`ring` is called, from the worker's thread, whenever there may be news. A guest takes nothing over."""
+        """`ring` is called, from the worker's thread, whenever there may be news. A guest takes nothing over.
+
+        What is made here is made on the worker's thread, once there is work.
+        """
         self._is_guest = is_guest
         self._plan = plan
         self._make_runs = make_runs
         self._place = place
         self._ring = ring
-        self._consent = consent
+        self._make_consent = make_consent
         self._progress: dict[str, Progress] = {}
         self._services: LoopServices | None = None
         """Once it is there; only what is said to be for any thread may be asked of it here."""
@@ -61,9 +71,8 @@ class Execution:
 
     def _make_services(self) -> "LoopServices":
         from workflowlookup.execution.loop_services import LoopServices  # noqa: PLC0415 - on the worker's thread
-        from workflowlookup.trust import NO_CONSENT  # noqa: PLC0415
 
-        consent = self._consent or NO_CONSENT
+        consent = self._make_consent()
         services = LoopServices(self._plan, self._make_runs, self._place, self._ring, consent, is_guest=self._is_guest)
         self._progress = services.progress
         self._services = services

@@ -7,7 +7,6 @@ checked when the settings are read, so that a typo is found before anything is s
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
-from urllib.parse import quote
 
 import msgspec
 
@@ -109,6 +108,8 @@ def values_in(endpoint: str) -> tuple[str, ...]:
 
 
 def fill_path(path: str, values: Mapping[str, str]) -> str:
+    from urllib.parse import quote  # noqa: PLC0415 - the settings are read before any request is made
+
     for name, value in values.items():
         path = path.replace("{" + name + "}", quote(value, safe=""))
     return path
