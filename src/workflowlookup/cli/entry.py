@@ -341,8 +341,8 @@ def edited(run: Run, draft: Draft, drafts: Drafts) -> str:
     except StorageError as problem:
         raise NoEditor(problem.remedy) from problem
     except OSError as problem:
-        told = f"the editor '{command}' cannot be started: {problem.strerror}. Set EDITOR to one that can."
-        raise NoEditor(told) from problem
+        message = f"the editor '{command}' cannot be started: {problem.strerror}. Set EDITOR to one that can."
+        raise NoEditor(message) from problem
     if done.returncode:
         raise NoEditor(f"the editor '{command}' ended with code {done.returncode}; nothing was sent")
     return text

@@ -90,7 +90,7 @@ class PostgresJournal(SqlJournal):
             self._connection.close()
             self._connection = None
 
-    def salvage(self, *, is_damaged: bool = False) -> SetAside | None:  # noqa: ARG002 - nothing is done
+    def salvage(self) -> SetAside | None:
         raise self._storage_error("a PostgreSQL database is restored from its backup (docs/operations.md)")
 
     def faults(self) -> Iterator[tuple[str, str]]:

@@ -175,10 +175,8 @@ class SqlJournal(ABC):
         return ()
 
     @abstractmethod
-    def salvage(self, *, is_damaged: bool = False) -> SetAside | None:
+    def salvage(self) -> SetAside | None:
         """Set the journal aside and begin a new one with what can be read of it; None when there was no need to.
-
-        `is_damaged`: also when no damage can be found.
 
         Raises `StorageError` where that cannot be done.
         """

@@ -356,13 +356,13 @@ class SqliteJournal(SqlJournal):
         except StorageError as refusal:
             yield refusal.remedy, "Until then what is stored can be read, and no run is started or goes on."
 
-    def salvage(self, *, is_damaged: bool = False) -> SetAside | None:
+    def salvage(self) -> SetAside | None:
         level = None
         with contextlib.suppress(StorageError):
             level = self.level()
         if level is not None and level.problem:
             raise self._storage_error(level.problem)
-        damage = self._check() or (is_damaged and "a person says so")
+        damage = self._check()
         if not damage:
             return None
         with self._translated():
