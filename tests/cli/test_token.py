@@ -34,6 +34,17 @@ def test_a_token_is_shown_once(cli: Cli) -> None:
         assert not file.is_file() or made.stdout.strip().encode() not in file.read_bytes()
 
 
+def test_an_agent_makes_itself_no_token_of_a_person(cli: Cli) -> None:
+    words = ("token", "create", "ada", "--scope", "confirm")
+
+    refused = cli(*words, "--person", CLAUDECODE="1")
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "CLAUDECODE in the environment shows that an agent runs this command" in refused.stderr
+    assert listed(cli) == []
+    assert cli(*words, CLAUDECODE="1").returncode == 0
+
+
 def test_scopes_and_patterns_may_be_many(cli: Cli) -> None:
     words = ("--scope", "run,confirm", "--scope", "read", "--workflows", "a-*", "--workflows", "b-?", "--person")
     made = json.loads(cli("token", "create", "ada", *words, "--expires", "never", "--json").stdout)

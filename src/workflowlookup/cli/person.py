@@ -28,6 +28,16 @@ def agent_environment(environment: Mapping[str, str]) -> str:
     return next((name for name in sorted(environment) if environment[name] and AGENT_VARIABLES.fullmatch(name)), "")
 
 
+def refuse_agents(purpose: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Raises `SecurityError` when an agent runs this command; `purpose` completes "Only a person may …"."""
+    variable = agent_environment(environment)
+    if variable:
+        raise SecurityError(
+            f"Only a person may {purpose}, and {variable} in the environment shows that an agent runs this command. "
+            "Run it yourself, in a terminal that the agent does not control."
+        )
+
+
 class Terminal:
     """The terminal of a person, for one conversation."""
 
@@ -83,12 +93,7 @@ def person_terminal(purpose: str, environment: Mapping[str, str] = os.environ) -
 
     Raises `SecurityError` when an agent runs it, or when there is no terminal.
     """
-    variable = agent_environment(environment)
-    if variable:
-        raise SecurityError(
-            f"Only a person may {purpose}, and {variable} in the environment shows that an agent runs this command. "
-            "Run it yourself, in a terminal that the agent does not control."
-        )
+    refuse_agents(purpose, environment)
     try:
         descriptor = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as problem:

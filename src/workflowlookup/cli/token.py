@@ -10,6 +10,7 @@ from workflowlookup.app import make_tokens
 from workflowlookup.cli.journal import age, ago, has_journal, person
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, plural, write, write_json, write_table
+from workflowlookup.cli.person import refuse_agents
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.tokens import PREFIX, Token, TokenProblem
 from workflowlookup.settings import Settings
@@ -69,6 +70,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _create(name: str, options: argparse.Namespace, settings: Settings) -> int:
+    if options.person:
+        refuse_agents("make a token whose word counts as a person's")
     secret, token = make_tokens(settings).create(
         name,
         _words(options.scope or ["read"]),
