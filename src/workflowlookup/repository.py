@@ -1,4 +1,4 @@
-"""Whose file is it: the user's own, or one that a repository brought.
+"""Tells files of the user from files that a repository brought.
 
 Paths are compared by what they lead to (device and inode), link by link. So neither links nor file systems that fold
 case or Unicode make a file of the repository look like one of the user's.

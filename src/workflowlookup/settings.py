@@ -631,7 +631,7 @@ class _Files:
         """Those of them that are not trusted, and so have no effect."""
 
     def _chosen(self, users: str, config: str | None) -> tuple[str, ...]:
-        """A file that the user names stands for both; one of a repository, only for that of the project."""
+        """The files to read. One that `--config` names replaces both; one of a repository, only the project's."""
         if config is None:
             return users, os.path.join(self._directory, FILE_NAME)
         return (users, config) if self.project.brings(config) else (config,)

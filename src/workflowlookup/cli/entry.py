@@ -1,4 +1,4 @@
-"""Where the output of a step comes from: a pipe, a file, or the editor; `keyboard` has the one that is typed.
+"""Where the output of a step comes from: a pipe, a file, or the editor. Typed output is in `keyboard`.
 
 Each source gives an `Entry` for the step that a run waits for, or None when there is nothing more: then the run is left
 as it is. What was typed is never sent by accident, only by a line with a single dot or the end of input; and it is

@@ -1,4 +1,4 @@
-"""The output of a step, typed at the terminal: lines, and commands that begin with a colon."""
+"""The output of a step, typed at the terminal: lines of it, and commands that begin with a colon."""
 
 import argparse
 import difflib

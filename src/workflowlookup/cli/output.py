@@ -165,7 +165,7 @@ def _cleaned(pieces: Sequence[Piece]) -> list[tuple[str, str]]:
 
 @contextlib.contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[[], None]]:
-    """What to call after each of so many: a bar where errors go, if that is a terminal, gone when all are done."""
+    """A function to call after each of `total` items: it moves a bar on standard error, if that is a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda: None
         return

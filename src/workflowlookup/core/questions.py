@@ -155,7 +155,7 @@ def one_line(text: str, most: int = MAX_VALUE) -> str:
 
 
 def quote(text: str) -> str:
-    """Text whose every line carries a mark, without characters that cannot be seen or break lines otherwise."""
+    """Text with a mark before every line, without invisible characters and unusual line breaks."""
     lines = text.replace("\r\n", "\n").split("\n")
     return "\n".join(f"{MARK}{_UNSEEN.sub(chr(0xFFFD), line)}".rstrip() for line in lines)
 

@@ -116,7 +116,7 @@ def _difference(wanted: Record | None, found: Record | None) -> str:
 
 
 def _decide(run_id: str, run: Run | None, first: Record, following: Event | None) -> Draft:
-    """What follows from what was asked of the run, which its next event says, at times with the one after it.
+    """Decide again the call that led to an event, as that event tells it, at times with the one that follows.
 
     Raises `InvalidParams` where a run cannot go on with such an event, and what `advance` raises.
     """

@@ -1,4 +1,4 @@
-"""What came of a run, or of one of its calls: whole, as a reference where it is too long for a variable, or in parts.
+"""The result of a run or of one of its calls: whole, in parts, or as a reference where it is too long for a variable.
 
 An answer to a client has room for `MAX_INLINE` characters; the journal keeps up to `MAX_KEPT` of a result.
 """

@@ -82,7 +82,7 @@ class Condition(_Logic, kw_only=True, forbid_unknown_fields=True):
 
 
 class Confirmation(Condition, kw_only=True, forbid_unknown_fields=True):
-    """A condition, or the object that says when a person is asked; one with `answers` takes the longer look."""
+    """A condition, or the object that says when a person is asked. One with `answers` is left to the full check."""
 
     condition: Condition | UnsetType = UNSET
     when: Literal["after", "before"] | UnsetType = UNSET

@@ -96,7 +96,7 @@ def judge_step(step: PromptStep, output: str, context: Context) -> Verdict:
 
 
 def ready_check(criteria: Criterion | None) -> Check | None:
-    """What `judge` judges by, if that is ready, the same for all contexts, and no flaw of it is known."""
+    """The check that `judge` uses, if it is compiled, has no known flaw, and is the same for all contexts."""
     ready = _ready.get(id(criteria))
     return None if ready is None or ready.is_flawed or ready.has_templates else ready.check
 

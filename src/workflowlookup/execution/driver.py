@@ -109,7 +109,7 @@ class Driver:
 
     @contextlib.asynccontextmanager
     async def _at_provider(self, driven: _Driven, run: Run) -> AsyncIterator[None]:
-        """A place at the provider of the call that is due, where it has a limit; others have our turn meanwhile."""
+        """A slot at the provider of the call, where it has a limit; while we wait for it, another run has our turn."""
         limit = self._calls.limit_of(run.step.call)
         if limit is None:
             yield

@@ -206,7 +206,7 @@ class Connection:
         return None
 
     def load(self, message: Message) -> bool:
-        """Whether the run that a message names is folded, as far as there is one; if not, a slice of it is folded."""
+        """Fold a slice of the run that a message names; True when nothing is left to fold, or it names none."""
         run_id = run_named_in(message) if isinstance(message, Request) else ""
         try:
             return not run_id or self._surface.services.runs.load(run_id)

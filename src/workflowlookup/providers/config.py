@@ -173,7 +173,7 @@ class HttpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True
     states: dict[str, Meaning] = {}
     """What this system's words for states mean, where they are not the usual ones."""
     sync: bool = False
-    """Whether every answer to a start is the result; else a workflow that is listed as "sync" is answered so."""
+    """Whether the answer to every start is the result; otherwise only for workflows that are listed as "sync"."""
     output_is_text: bool = False
     """Whether outputs are JSON in a text, which is decoded."""
     key_header: str = "Idempotency-Key"

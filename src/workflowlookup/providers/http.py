@@ -257,7 +257,7 @@ class HttpProvider:
         return self._is_sync(workflow_id) is True
 
     def _result(self, value: Json) -> RemoteStatus:
-        """The end of a run whose start is answered with it. A state counts where the settings say where it is."""
+        """The result in the answer to a start. A state in it counts only if the settings say where it is."""
         if "state" in self._options.fields and value_at(value, self._fields["state"]) is not None:
             return self._status(value)
         output = value_at(value, self._fields["output"]) if "output" in self._options.fields else value

@@ -347,7 +347,7 @@ class Runs:
             return self._load(run_id)
 
     def load(self, run_id: str) -> bool:
-        """Whether `get` will be quick, because little of the run is left to fold; if not, a slice of it is folded now.
+        """Fold a slice of a long run; True when `get` will be quick, because little is left to fold.
 
         For those who serve several clients on one thread: they answer the others between two slices.
         """

@@ -28,7 +28,7 @@ from workflowlookup.runs.sqlite_pages import WriteAheadLog, count_frames
 log = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x776C6B75
-"""What the header of our files says of whose they are; those of older versions say 0, as most files of others do."""
+"""Identifies our files in their header; those of older versions have 0 there, as have most files of others."""
 BUSY_SECONDS: Final = 10.0
 """How long a write waits for those of other processes."""
 CHECK_SECONDS: Final = 10.0
@@ -56,7 +56,7 @@ _ERRORS: Final = {
     sqlite3.SQLITE_CANTOPEN: NoRoom,
     sqlite3.SQLITE_READONLY: ReadOnly,
 }
-"""What keeps from writing, and not from reading. Where no file can be made, one that is there can still be read."""
+"""By result code: errors that prevent writing but not reading. CANTOPEN: one that is there can be read."""
 _AS_SQLITE: Final = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQLITE_READONLY}
 _PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR_WRITE})
 """What does a connection no harm: runs can still be read on it, where a new one would need room to be opened."""

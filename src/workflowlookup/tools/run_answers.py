@@ -108,7 +108,7 @@ def _at_work(services: Services, run: Run) -> dict[str, Json]:
 
 
 def result_in(run: Run) -> dict[str, Json]:
-    """What came of a run: the value, or where that is too long for an answer, its first part and where the rest is."""
+    """The result of a run; of one that is too long for an answer, the first part and where the rest is."""
     result = result_of(run)
     if result is None or result.is_short:
         return {"result": result.value if result is not None else None}
