@@ -79,6 +79,17 @@ def test_a_remote_run_that_fails_says_why(working, remote):
     assert "no capacity" in run.end.reason
 
 
+def test_another_attempt_after_a_job_that_failed_is_another_job(working, remote):
+    remote.world.control(runs={"deploy": {"seconds": 0, "outcome": "failed", "error": "no capacity"}})
+    (definition,), _ = read_definitions(remote.world.workflows(), "far")
+    document = as_document(definition)
+    document["steps"][0]["call"]["retries"] = 1
+
+    run = working.finished(build(document), INPUT)
+
+    assert [begun["key"] for begun in remote.world.runs()] == [f"{run.id}:remote", f"{run.id}:remote:2"]
+
+
 def test_a_remote_run_is_cancelled_there(working, remote):
     remote.world.control(runs={"deploy": {"seconds": 60}})
     run = working.start(remote.workflow, INPUT)

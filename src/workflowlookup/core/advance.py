@@ -300,10 +300,17 @@ def loops_to_end(run: Run) -> list[str]:
 
 
 def begin_call(run: Run, at: Moment) -> Draft:
-    """The run while its call is made. Raises `RunStateError` when no call is due."""
+    """The run while its call is made. Raises `RunStateError` when no call is due.
+
+    After a job that has ended, the next attempt is another job, with another key: a system that honours keys would
+    answer the old one with the job that failed.
+    """
     call = _refuse_unless_calling(run, begun=False)
+    attempt = call.attempt + 1
+    has_ended = bool(call.remote_id) and not call.may_run
+    key = f"{run.id}:{run.current}:{attempt}" if has_ended else call.key
     draft = Draft(run, at)
-    draft.add(CallBegun(step_id=run.current, attempt=call.attempt + 1, key=call.key))
+    draft.add(CallBegun(step_id=run.current, attempt=attempt, key=key))
     return draft
 
 

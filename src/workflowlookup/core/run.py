@@ -151,7 +151,9 @@ class CallState(msgspec.Struct, frozen=True, kw_only=True):
     due: int
     """The sequence of the event by which it became due first."""
     key: str
-    """What the called system can tell repetitions by: the same for every attempt, also after a crash."""
+    """What the called system can tell repetitions by: the same for every attempt, also after a crash, until one has
+    begun a job there that has ended.
+    """
     attempt: int = 0
     """How often it was begun."""
     begun: bool = False
