@@ -111,3 +111,15 @@ def test_it_is_said_in_words(place, cli):
     said = cli("db", "check", "--journal", place).stdout
     assert "Up to date: there is nothing to do." in said
     assert "engine    no tables yet" in said
+
+
+@pytest.mark.parametrize("table", ["runs", "events", "tokens", "documents"])
+def test_doctor_names_a_table_that_was_dropped(cli, place, table):
+    assert cli("db", "upgrade", "--journal", place).returncode == 0
+    execute(place, f"DROP TABLE {table}")
+
+    done = cli("doctor", "--json", "--journal", place)
+
+    assert done.returncode == 1
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert table in problem["problem"]

@@ -97,6 +97,7 @@ class PostgresJournal(SqlJournal):
         try:
             problem = self.level().problem
             if not problem:
+                self.read_tables()
                 with self._connected() as connection, connection.transaction(force_rollback=True):
                     connection.execute("UPDATE levels SET least = least")
         except StorageError as refusal:

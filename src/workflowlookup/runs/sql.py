@@ -4,6 +4,7 @@ SQLite and PostgreSQL speak the same SQL as far as it is used here. What differs
 theirs.
 """
 
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -86,6 +87,8 @@ There is no index over what most appends change: each index that an append touch
 state of a run has one, and is written only when it is another (`_CHANGE_STATE`). For the same reason rows lie in their
 primary key, `WITHOUT ROWID`, where a database has that.
 """
+
+TABLES: Final = tuple(re.findall(r"CREATE TABLE (\w+)", " ".join(MIGRATIONS)))
 
 _COLUMNS: Final = ", ".join(Summary.__struct_fields__)
 _VALUES: Final = ", ".join("?" for _ in Summary.__struct_fields__)
@@ -184,6 +187,11 @@ class SqlJournal(ABC):
     @abstractmethod
     def faults(self) -> Iterator[tuple[str, str]]:
         """What is wrong with the journal, each with a remedy: it is opened, checked, and a write is tried."""
+
+    def read_tables(self) -> None:
+        """Ask every table for a row, to find out whether all of them are there. Raises `StorageError`."""
+        for table in TABLES:
+            self.query(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608 - our own names
 
     @abstractmethod
     def require_tokens(self) -> None:

@@ -346,6 +346,7 @@ class SqliteJournal(SqlJournal):
 
     def _try_to_write(self) -> Iterator[tuple[str, str]]:
         try:
+            self.read_tables()
             with contextlib.suppress(_Undone), self.writing() as transaction:
                 transaction.execute("UPDATE levels SET least = least")
                 raise _Undone
