@@ -74,7 +74,7 @@ def in_namespace(cli, script):
 
 
 SMALL_DISK = """
-mkdir disk && mount -t tmpfs -o size=4m tmpfs disk && cp data/runs.sqlite{reserve} disk/
+mkdir disk && mount -t tmpfs -o size=12m tmpfs disk && cp data/runs.sqlite{reserve} disk/
 export WORKFLOWLOOKUP_JOURNAL=$PWD/disk/runs.sqlite
 """
 FILL = """
@@ -137,6 +137,42 @@ def test_purge_works_on_a_full_disk_while_another_process_has_the_journal_open(c
     out = in_namespace(cli, SMALL_DISK.format(reserve=RESERVE) + "$PY holding.py")
 
     assert out.splitlines() == ["NoRoom", "Forgot 60 runs.", "waiting"]
+
+
+LOGGED = """
+import os, signal, subprocess, sys
+from workflowlookup.core.building import build
+from workflowlookup.errors import StorageError
+from workflowlookup.runs.service import Runs
+from workflowlookup.runs.sqlite import SqliteJournal
+
+runs = Runs(SqliteJournal("disk/runs.sqlite"))
+workflow = runs.get("open").workflow
+runs.journal.query("PRAGMA wal_checkpoint(TRUNCATE)")
+for number in range(80):
+    runs.start(workflow, {}, {"x": "y" * 10_000})
+with open("disk/filler", "wb", buffering=0) as filler:
+    try:
+        while filler.write(bytes(1024)):
+            pass
+    except OSError:
+        pass
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+purge = [sys.executable, "-m", "workflowlookup", "purge", "--older-than", "0m", "--yes"]
+print(subprocess.run(purge, capture_output=True, text=True).stdout.splitlines()[-1])
+"""
+
+
+@may_mount
+@pytest.mark.parametrize("end", ["killed", "open"])
+def test_purge_works_on_a_full_disk_with_new_pages_in_the_log(cli, journal, end):
+    (cli.directory / "logged.py").write_text(LOGGED)
+    then = "" if end == "open" else "$WL purge --older-than 0m --yes | tail -1"
+
+    out = in_namespace(cli, SMALL_DISK.format(reserve=RESERVE) + f"$PY logged.py {end} || true\n{then}")
+
+    assert out.splitlines() == ["Forgot 60 runs."]
 
 
 @may_mount

@@ -33,8 +33,12 @@ BUSY_SECONDS: Final = 10.0
 """How long a write waits for those of other processes."""
 CHECK_SECONDS: Final = 10.0
 """How long `faults` reads a large file."""
-RESERVE_BYTES: Final = 256 * 1024
-"""Held in a file of its own, and given up by `purge` where the disk is full: to delete takes room for the log."""
+RESERVE_BYTES: Final = 1_000 * 4_096 + 256 * 1024
+"""Held in a file of its own, and given up by `purge` where the disk is full.
+
+To delete takes room for the log. What is in the log must be in the file before the log is used again, which takes as
+much room as the log has new pages: SQLite lets it grow to 1,000.
+"""
 
 RESERVE_FACTOR: Final = 4
 """How many times the reserve must be free before it is made: it is not to take the last room of a disk."""
