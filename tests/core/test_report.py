@@ -195,8 +195,8 @@ def test_an_output_that_a_person_took_after_too_many_attempts_is_told_as_such():
 
 
 def test_long_outputs_are_cut_and_say_where_the_rest_is(monkeypatch):
-    monkeypatch.setattr(reporting, "MOST_OUTPUT", 10)
-    monkeypatch.setattr(reporting, "MOST_IN_ALL", 15)
+    monkeypatch.setattr(reporting, "MAX_OUTPUT", 10)
+    monkeypatch.setattr(reporting, "MAX_LENGTH", 15)
     told = Told(step("one"), step("two"), step("three"))
     for name in ("one", "two", "three"):
         told.do("submit", name, name[0] * 30)
@@ -209,9 +209,9 @@ def test_long_outputs_are_cut_and_say_where_the_rest_is(monkeypatch):
 
 
 def test_of_a_very_long_run_the_beginning_and_the_end_are_told(monkeypatch):
-    monkeypatch.setattr(reporting, "MOST_EVENTS", 10)
+    monkeypatch.setattr(reporting, "MAX_EVENTS", 10)
     monkeypatch.setattr(reporting, "FIRST_EVENTS", 4)
-    monkeypatch.setattr(reporting, "MOST_ROWS", 5)
+    monkeypatch.setattr(reporting, "MAX_ROWS", 5)
     told = Told(*(step(f"step-{number}") for number in range(20)))
     for number in range(20):
         told.do("submit", f"step-{number}", f"output {number}")
