@@ -63,6 +63,13 @@ def find_project(directory: str) -> Project:
     return Project(root=find_root(directory, home), home=home)
 
 
+def find_repository(path: str) -> Project | None:
+    """The project that a file belongs to wherever one works; None where no mark makes a repository of a place above."""
+    project = find_project(os.path.dirname(os.path.realpath(path)))
+    marks = (".git", f".{APPLICATION}")
+    return project if any(os.path.exists(os.path.join(project.root, mark)) for mark in marks) else None
+
+
 def find_root(directory: str, home: str) -> str:
     """The nearest directory with a `.git` directory; else the outermost with another mark; else the directory itself.
 

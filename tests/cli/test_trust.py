@@ -101,7 +101,7 @@ def test_a_cloned_repository_runs_nothing_and_the_log_says_once_what_is_ignored(
 def test_after_trust_on_the_terminal_it_runs_and_after_a_change_it_does_not(clone: Clone, serve: Serve) -> None:
     seen = clone.trust()
     assert '"command": "./tool.sh"' in seen
-    assert f"{clone.script}  SHA-256 " in seen
+    assert f"{str(clone.script)!a}  SHA-256 " in seen.replace("\n", "")
     first = serve()
     assert clone.runs(20)
     first.stop()
@@ -432,6 +432,20 @@ def test_trust_can_be_given_from_elsewhere_by_path(clone: Clone, tmp_path: Path,
     assert clone.runs(20)
 
 
+def test_a_long_entry_is_shown_screen_by_screen_before_the_question(clone: Clone) -> None:
+    words = ", ".join(f'"word-{number}"' for number in range(90))
+    clone.file.write_text(f'[providers.tool]\nkind = "mcp"\ncommand = "./tool.sh"\nargs = [{words}]\n')
+
+    sitting = clone.cli.sit_down("trust").see("more lines.").type("\n").see("more lines.")
+    assert "[y/N]" not in sitting.seen
+    assert "word-60" in sitting.seen
+    left = clone.cli.sit_down("trust").see("more lines.").type("y\n").leave()
+
+    assert sitting.type("\n").see("word-89").see("[y/N]").type("y\n").leave()[0] == 0
+    assert left[0] == 1
+    assert "[y/N]" not in left[1]
+
+
 # ── the calls of a clone's workflows ────────────────────────────────────────────────────────────────────────────
 
 
@@ -499,6 +513,19 @@ def test_the_command_run_makes_no_such_call(clone: Clone, calling: McpUpstream, 
     assert done.returncode == 1
     assert "call of step 'calling/one'" in done.stderr
     assert "workflowlookup trust" in done.stderr
+    assert effects(calling) == []
+
+
+def test_a_clones_workflow_that_is_named_from_elsewhere_makes_no_call(
+    clone: Clone, calling: McpUpstream, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    path = clone.directory / ".workflowlookup" / "workflows" / "calling.json"
+
+    done = Cli(tmp_path / "elsewhere")("run", str(path), XDG_CONFIG_HOME=str(clone.cli.own.parent))
+
+    assert done.returncode == 1
+    assert "call of step 'calling/one'" in done.stderr
     assert effects(calling) == []
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from workflowlookup.cli.output import QUOTE, quoted_rows, wrapped_rows
+from workflowlookup.cli.output import QUOTE, clean, quoted_rows, wrapped_rows
 from workflowlookup.errors import SecurityError
 
 TERMINAL: Final = "/dev/tty"
@@ -51,6 +51,22 @@ class Terminal:
         """
         self._write("\n".join([*wrapped_rows(text, self._columns if wrap else None), ""]))
 
+    def show_all(self, text: str) -> bool:
+        """Write lines a screen at a time, so that none scrolls away unseen; whether the person saw the last of them."""
+        columns, height = self._size
+        rows = [
+            line[start : start + columns]
+            for line in clean(text).split("\n")
+            for start in range(0, len(line) or 1, columns)
+        ]
+        while len(rows) > height:
+            self._write("\n".join([*rows[:height], ""]))
+            rows = rows[height:]
+            if self.ask(f"Enter shows the next of {len(rows):,} more lines.") != "":
+                return False
+        self._write("\n".join([*rows, ""]))
+        return True
+
     def quote(self, text: str) -> None:
         """Write a text of somebody else, with a bar before each row: no part of it can look like a line of ours."""
         self._write("".join(f"{QUOTE}{row}\n" for row in quoted_rows(text, self._columns)))
@@ -80,6 +96,15 @@ class Terminal:
             return os.get_terminal_size(self._descriptor).columns or None
         except OSError:
             return None
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        """The columns, and the rows that are left for text above a question."""
+        try:
+            size = os.get_terminal_size(self._descriptor)
+        except OSError:
+            size = os.terminal_size((0, 0))
+        return size.columns or 80, max((size.lines or 24) - 4, 4)
 
     def _write(self, text: str) -> None:
         data = text.encode(errors="backslashreplace")

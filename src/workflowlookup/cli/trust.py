@@ -158,21 +158,21 @@ def _ask(store: Store, entries: Sequence[Entry], *, is_json: bool) -> int:
 
 def _ask_about(terminal: Terminal, store: Store, entries: Sequence[Entry]) -> list[Entry]:
     """Those of a file that are trusted now, exactly as they were shown."""
-    terminal.show(f"\n{shown_path(entries[0].file)}")
+    lines = [f"\n{shown_path(entries[0].file)}"]
     digests: list[tuple[Entry, str]] = []
     for entry in entries:
         files = entry.file_digests()
-        terminal.show(f"\n{entry}:\n{printed(entry)}")
+        lines.append(f"\n{entry}:\n{printed(entry)}")
         if files is None:
-            terminal.show("It names too many files, or files that cannot be read, so it cannot be trusted.")
+            lines.append("It names too many files, or files that cannot be read, so it cannot be trusted.")
             continue
         if files:
-            terminal.show("It names these files of the repository. Their content is trusted with it, nothing else is:")
-            for path, digest in files.items():
-                terminal.show(f"  {shown_path(path)}  SHA-256 {digest}")
+            lines.append("It names these files of the repository. Their content is trusted with it, nothing else is:")
+            lines += [f"  {path!a}  SHA-256 {digest}" for path, digest in files.items()]
         digests.append((entry, entry.digest(files)))
     what = "this" if len(digests) == 1 else f"these {len(digests)}"
-    if not digests or not terminal.agrees(f"\nMay {what} run whenever a server is started in this project?"):
+    question = f"\nMay {what} run whenever a server is started in this project?"
+    if not terminal.show_all("\n".join(lines)) or not digests or not terminal.agrees(question):
         return []
     store.trust(digests, by=TERMINAL, time=int(time.time() * 1000))
     return [entry for entry, _ in digests]

@@ -13,6 +13,7 @@ from workflowlookup.core.building import build
 from workflowlookup.core.model import Workflow
 from workflowlookup.errors import InvalidWorkflow, StorageError, WorkflowNotFound
 from workflowlookup.library.files import DOCUMENT_SUFFIXES, parse_document, read_bytes, summarise
+from workflowlookup.repository import find_repository
 from workflowlookup.settings import Settings
 
 GIT_TIMEOUT: Final = 30.0
@@ -52,7 +53,13 @@ def _parse(data: bytes, path: str, settings: Settings) -> Workflow:
         raise InvalidWorkflow(f"{path}: a document has a name that ends in {', '.join(DOCUMENT_SUFFIXES)}.", file=path)
     document = parse_document(data, path)
     summarise(document, path)
-    return build(document, origin_of(path, settings))
+    return build(document, origin_of(path, settings) or _origin_elsewhere(path))
+
+
+def _origin_elsewhere(path: str) -> str:
+    """The real path of a document that belongs to a repository in which nobody works now; empty for any other."""
+    repository = find_repository(path)
+    return os.path.realpath(path) if repository is not None and repository.brings(path) else ""
 
 
 def _from_git(path: str, revision: str) -> bytes:
