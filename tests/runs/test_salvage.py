@@ -296,7 +296,8 @@ def test_a_token_that_was_revoked_in_a_log_with_a_bad_header_stays_revoked(store
     journal.close()
 
 
-def test_an_empty_file_beside_a_log_is_not_taken_for_a_new_journal(serve, path):
+@pytest.mark.parametrize("left", [b"", b"x"], ids=["nothing", "one byte"])
+def test_an_empty_file_beside_a_log_is_not_taken_for_a_new_journal(serve, path, left):
     server = serve(path)
     for run_id in OTHERS:
         server.result(*journey.start(run_id))
@@ -304,7 +305,7 @@ def test_an_empty_file_beside_a_log_is_not_taken_for_a_new_journal(serve, path):
     server.process.wait()
     log = (path.parent / "runs.sqlite-wal").read_bytes()
     assert log
-    path.write_bytes(b"")
+    path.write_bytes(left)
 
     server = serve(path)
     server.request("workflow_runs")

@@ -232,7 +232,7 @@ class SqliteJournal(SqlJournal):
         with contextlib.suppress(FileExistsError):  # to open and close one would give up SQLite's locks on it
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
         self._identity = _identity(self.path)
-        if not _size(self.path) and _size(f"{self.path}-wal"):  # which SQLite would delete
+        if _size(self.path) <= 1 and _size(f"{self.path}-wal"):  # SQLite takes one byte for none, and deletes the log
             raise _Damage("the file is empty, and its write-ahead log is not")
         self._refuse_foreign()
         logged = count_frames(self.path)
