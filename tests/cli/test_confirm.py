@@ -203,6 +203,27 @@ def test_a_run_whose_person_filled_in_a_form_is_imported(cli: Cli, project: Path
     assert '"made": "it"' in cli("run", "show", run_id, "--journal", "other.sqlite").stdout
 
 
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_denied_output_is_imported_with_and_without_what_was_taken_back(
+    cli: Cli, project: Path, is_older: bool
+) -> None:
+    made = step("build", requireConfirmation=True, produces={"made": {"optional": True}})
+    write(project, document(made, identifier="made-flow"))
+    run_id = started(cli, "made-flow", "made: it")
+    cli.sit_down("confirm", run_id, "--deny").see("[y/N]").type("y\n").leave()
+    assert "what came with the output was taken back: made is no longer set" in cli("why", run_id).stdout
+    lines = [json.loads(line) for line in cli("export", run_id).stdout.splitlines()]
+    if is_older:
+        lines = [line for line in lines if line["event"]["event"] != "context-restored"]
+    numbered = [{**line, "sequence": number} for number, line in enumerate(lines, 1)]
+    journal = "".join(json.dumps(line) + "\n" for line in numbered)
+
+    done = cli("import", "-", "--journal", "other.sqlite", stdin=journal.encode())
+
+    assert done.returncode == 0, done.stderr
+    assert ('"made": "it"' in cli("run", "show", run_id, "--journal", "other.sqlite").stdout) == is_older
+
+
 # ── the command that is told ────────────────────────────────────────────────────────────────────────────────────
 
 

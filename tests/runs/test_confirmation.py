@@ -1,5 +1,6 @@
 """Whom a run asks, when, and whose word counts: a real server over pipes, in both eras of the protocol."""
 
+import json
 import re
 
 import pytest
@@ -101,6 +102,39 @@ def test_after_a_no_the_person_is_asked_again_whatever_the_first_output_set(serv
     relay(server, run, "deploy", confirmed=False)
 
     assert submit(server, run, "deploy", "better")["waitingFor"] == "confirmation"
+
+
+@pytest.mark.parametrize(
+    ("output", "sent"),
+    [("done", {"ok": True, "size": "small"}), ("ok: true\nsize: small", {})],
+    ids=["sent", "captured"],
+)
+def test_what_came_with_an_output_does_not_count_after_a_no(serve, output, sent):
+    said = {"ok": {"optional": True, "type": "boolean"}, "size": {"optional": True}}
+    checks = step("check", runCondition={"not": {"var": "ok", "equals": True}})
+    server = serve(step("deploy", requireConfirmation=True, produces=said), checks, step("then"))
+    run = begin(server, size="large")
+    submit(server, run, "deploy", output, context=sent)
+    relay(server, run, "deploy", confirmed=False)
+    submit(server, run, "deploy", "better")
+
+    told = relay(server, run, "deploy")
+
+    assert told["step"]["id"] == "check"
+    written = report(server, run)
+    assert 'What came with this output was taken back: size is "large" again, ok is no longer set.' in written
+    assert json.loads(written.rpartition("```json")[2].strip().strip("`")) == {"size": "large"}
+
+
+def test_a_variable_of_a_denied_output_may_be_set_by_another_step(serve):
+    server = serve(step("deploy", requireConfirmation=True, produces={"ok": {"optional": True}}), step("then"))
+    run = begin(server)
+    submit(server, run, "deploy", "ok: yes")
+    relay(server, run, "deploy", confirmed=False)
+    submit(server, run, "deploy", "better")
+    relay(server, run, "deploy")
+
+    assert submit(server, run, "then", context={"ok": "no"})["state"] == "completed"
 
 
 # ── before ──────────────────────────────────────────────────────────────────────────────────────────────────────

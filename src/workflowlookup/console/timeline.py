@@ -20,6 +20,7 @@ from workflowlookup.core.events import (
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
+    ContextRestored,
     EndUnknown,
     Event,
     Failed,
@@ -38,9 +39,9 @@ from workflowlookup.core.events import (
 from workflowlookup.core.graph import in_words
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import find_step, scope_of
-from workflowlookup.core.run import Run
+from workflowlookup.core.run import Run, context_after
 from workflowlookup.core.values import Context, Json
-from workflowlookup.core.why import asked_because, decided_by, is_handed_out
+from workflowlookup.core.why import asked_because, decided_by, is_handed_out, taken_back
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +84,8 @@ def entries(run: Run, records: Sequence[Record], after: int = 0) -> Iterator[Ent
         event = record.event
         if isinstance(event, Started):
             context = event.context
-        elif isinstance(event, ContextChanged):
-            context = {**context, **event.changes}
+        elif isinstance(event, ContextChanged | ContextRestored):
+            context = context_after(context, event)
         elif isinstance(event, StepOffered | ConfirmationAsked) and is_handed_out(event):
             handed_out = context
         if record.sequence > after:
@@ -227,6 +228,7 @@ _WORDS: Final[Mapping[type[Event], Callable[[Any], Words]]] = {
     OutputAccepted: _accepted,
     OutputRefused: _refused,
     ContextChanged: lambda event: Words(title="Context changed", values=event.changes),
+    ContextRestored: lambda event: Words(title="Context restored", step=event.step_id, lines=(taken_back(event),)),
     ContextAsked: _context_asked,
     ConfirmationAsked: _asked,
     ConfirmationDismissed: lambda event: Words(title="Closed without an answer", step=event.step_id),

@@ -30,6 +30,7 @@ from workflowlookup.core.events import (
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
+    ContextRestored,
     EndUnknown,
     Event,
     Failed,
@@ -228,9 +229,12 @@ def confirm(  # noqa: PLR0913 - all that an answer is
 
 
 def deny(  # noqa: PLR0913 - all that an answer is
-    run: Run, step_id: str, at: Moment, *, how: How, question: str = "", note: str = ""
+    run: Run, step_id: str, at: Moment, *, how: How, question: str = "", note: str = "", restores: bool = True
 ) -> Draft:
-    """The run after a person did not agree. Raises `RunStateError` when it does not wait for that."""
+    """The run after a person did not agree. Raises `RunStateError` when it does not wait for that.
+
+    What came with the output does not count any more, except in journals of older versions (`restores` is false).
+    """
     _refuse_confirmation(run, step_id, how, question)
     draft = Draft(run, at)
     draft.add(ConfirmationDenied(step_id=run.current, how=how, question=run.question_id, note=note))
@@ -243,10 +247,22 @@ def deny(  # noqa: PLR0913 - all that an answer is
         case "attempts":
             reason = f"Step '{run.current}' was refused {_times(run.attempts)}, and a person did not accept it{said}"
         case _:
+            if restores:
+                _restore_context(draft)
             _offer_again(draft)
             return draft
     draft.add(Failed(reason=reason, remedy=START_AGAIN))
     return draft
+
+
+def _restore_context(draft: Draft) -> None:
+    """Take back what came with the output that was denied."""
+    run = draft.run
+    now, before = run.context, run.context_before
+    changes = {name: value for name, value in before.items() if name not in now or not json_equal(now[name], value)}
+    removed = tuple(name for name in now if name not in before)
+    if changes or removed:
+        draft.add(ContextRestored(step_id=run.current, changes=changes, removed=removed))
 
 
 def refuse_unless_asked(run: Run) -> None:

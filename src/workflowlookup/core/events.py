@@ -101,6 +101,16 @@ class ContextChanged(_Event, frozen=True, kw_only=True):
     """Of the call that supplied what the run waited for; empty for changes that came with an output."""
 
 
+class ContextRestored(_Event, frozen=True, kw_only=True):
+    """What came with an output that a person denied was taken back. Older journals lack it: there the values stayed."""
+
+    step_id: str
+    changes: Mapping[str, Json] = {}
+    """The variables that the output had changed, with the values that they had before it."""
+    removed: tuple[str, ...] = ()
+    """The variables that were not set before it."""
+
+
 class ContextAsked(_Event, frozen=True, kw_only=True):
     """A loop comes next whose list or count is missing: the run waits until somebody sends it."""
 
@@ -283,6 +293,7 @@ Event: TypeAlias = (
     | OutputAccepted
     | OutputRefused
     | ContextChanged
+    | ContextRestored
     | ContextAsked
     | ConfirmationAsked
     | ConfirmationDismissed

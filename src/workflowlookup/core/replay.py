@@ -28,6 +28,7 @@ from workflowlookup.core.events import (
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
+    ContextRestored,
     EndUnknown,
     Event,
     Failed,
@@ -44,7 +45,7 @@ from workflowlookup.errors import InvalidParams, WorkflowLookupError
 
 _DECISIVE: Final = (
     *("step_id", "loop_id", "output", "changes", "context", "input", "iteration", "total", "items", "condition"),
-    *("attempt", "remote_id", "stopped", "timed_out", "note", "answers", "captured", "timeout", "loop"),
+    *("attempt", "remote_id", "stopped", "timed_out", "note", "answers", "captured", "timeout", "loop", "removed"),
 )
 """The fields of events that are no words: they must be as a live run would have them."""
 
@@ -165,9 +166,10 @@ def _given(run: Run, event: ConfirmationGiven, _: Event | None, at: Moment) -> D
     )
 
 
-def _denied(run: Run, event: ConfirmationDenied, _: Event | None, at: Moment) -> Draft:
+def _denied(run: Run, event: ConfirmationDenied, following: Event | None, at: Moment) -> Draft:
     how = event.how or "console"
-    return advance.deny(run, event.step_id, at, how=how, question=event.question, note=event.note)
+    restores = isinstance(following, ContextRestored)  # older versions left what came with a denied output
+    return advance.deny(run, event.step_id, at, how=how, question=event.question, note=event.note, restores=restores)
 
 
 def _call_failed(run: Run, event: CallFailed, following: Event | None, at: Moment) -> Draft:

@@ -30,6 +30,7 @@ from workflowlookup.core.events import (
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
+    ContextRestored,
     EndUnknown,
     Event,
     Failed,
@@ -46,9 +47,9 @@ from workflowlookup.core.events import (
 )
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
-from workflowlookup.core.run import Run, Waiting, fold
+from workflowlookup.core.run import Run, Waiting, context_after, fold
 from workflowlookup.core.values import Context, brief, lookup
-from workflowlookup.core.why import asked_because, is_handed_out
+from workflowlookup.core.why import asked_because, is_handed_out, taken_back
 
 MAX_EVENTS: Final = 2_000
 FIRST_EVENTS: Final = 200
@@ -244,8 +245,8 @@ class _Story:
         for index, record in enumerate(self._records):
             if isinstance(record.event, Started):
                 self._context = record.event.context
-            elif isinstance(record.event, ContextChanged):
-                self._context = {**self._context, **record.event.changes}
+            elif isinstance(record.event, ContextChanged | ContextRestored):
+                self._context = context_after(self._context, record.event)
             elif isinstance(record.event, StepOffered | ConfirmationAsked) and is_handed_out(record.event):
                 self._handed_out = self._context
             if left_out > 0 and FIRST_EVENTS <= index < FIRST_EVENTS + left_out:
@@ -314,6 +315,9 @@ class _Story:
     def _changed(self, event: ContextChanged, _: str) -> Iterator[str]:
         yield f"Set {', '.join(code(name) for name in event.changes)}."
 
+    def _restored(self, event: ContextRestored, _: str) -> Iterator[str]:
+        yield f"What came with this output was {inline(taken_back(event))}."
+
     def _context_asked(self, event: ContextAsked, when: str) -> Iterator[str]:
         needs = "; ".join(need.sentence() for need in event.missing)
         yield f"Variables for loop {_titled(self._run.workflow, event.loop_id)} were asked for {when}: {inline(needs)}."
@@ -380,6 +384,7 @@ class _Story:
         OutputAccepted: _accepted,
         OutputRefused: _refused,
         ContextChanged: _changed,
+        ContextRestored: _restored,
         ContextAsked: _context_asked,
         ConfirmationAsked: _asked,
         ConfirmationDismissed: _dismissed,

@@ -35,6 +35,7 @@ from workflowlookup.core.events import (
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
+    ContextRestored,
     EndUnknown,
     Event,
     Failed,
@@ -103,6 +104,7 @@ TRANSITIONS: Final[Mapping[Place, Mapping[type[Event], Place]]] = MappingProxyTy
         _RUNNING: {
             OutputAccepted: _RUNNING,
             ContextChanged: _RUNNING,
+            ContextRestored: _RUNNING,
             StepSkipped: _RUNNING,
             LoopEntered: _RUNNING,
             LoopIterated: _RUNNING,
@@ -221,6 +223,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """By step: the last answer of a person, and its sequence."""
     settled: PersistentMap[str, str] = PersistentMap()
     """By variable: the step whose output or call said its value; empty where a person filled it in."""
+    context_before: Context = {}
+    """The variables before the last output that was accepted: what they are again when a person denies it."""
+    settled_before: PersistentMap[str, str] = PersistentMap()
+    """As `settled`, before that output."""
     note: str = ""
     """What the person said who denied the current step."""
     submissions: PersistentMap[str, int] = PersistentMap()
@@ -401,7 +407,8 @@ def _accepted(run: Run, record: Record, event: OutputAccepted) -> dict[str, Any]
     passed = run.passed.set(event.step_id, None)
     done = {"results": results, "large": large, "passed": passed, "calling": None}
     found = {"settled": _settled(run, _found_in(run, event), event.step_id)}
-    return {"judged": event, "attempts": 0, "note": "", **done, **found, **key}
+    before = {"context_before": run.context, "settled_before": run.settled}
+    return {"judged": event, "attempts": 0, "note": "", **done, **found, **before, **key}
 
 
 def _found_in(run: Run, event: OutputAccepted) -> Iterable[str]:
@@ -423,7 +430,18 @@ def _refused(run: Run, record: Record, event: OutputRefused) -> dict[str, Any]:
 
 def _changed(run: Run, record: Record, event: ContextChanged) -> dict[str, Any]:
     key = {"submissions": run.submissions.set(event.key, record.sequence)} if event.key else {}
-    return {"context": {**run.context, **event.changes}, "missing": (), **key}
+    return {"context": context_after(run.context, event), "missing": (), **key}
+
+
+def _restored(run: Run, _: Record, event: ContextRestored) -> dict[str, Any]:
+    return {"context": context_after(run.context, event), "settled": run.settled_before}
+
+
+def context_after(context: Context, event: ContextChanged | ContextRestored) -> Context:
+    """The variables after an event that sets them or takes them back."""
+    removed = event.removed if isinstance(event, ContextRestored) else ()
+    kept = {name: value for name, value in context.items() if name not in removed} if removed else context
+    return {**kept, **event.changes}
 
 
 def _offered(run: Run, _: Record, event: StepOffered | CallDue | ConfirmationAsked) -> dict[str, Any]:
@@ -527,6 +545,7 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     OutputAccepted: _accepted,
     OutputRefused: _refused,
     ContextChanged: _changed,
+    ContextRestored: _restored,
     ContextAsked: lambda _, __, event: {
         "current": event.loop_id,
         "loop": event.loop,

@@ -21,6 +21,7 @@ from workflowlookup.core.events import (
     ConfirmationGiven,
     ContextAsked,
     ContextChanged,
+    ContextRestored,
     Event,
     LoopEntered,
     LoopLeft,
@@ -47,7 +48,7 @@ from workflowlookup.core.navigation import (
     split_instance,
     walk_on,
 )
-from workflowlookup.core.run import Run, State, Waiting
+from workflowlookup.core.run import Run, State, Waiting, context_after
 from workflowlookup.core.values import Context, Json, brief, json_equal, lookup
 
 MAX_VARIABLES: Final = 8
@@ -236,8 +237,12 @@ def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:  # 
         match record.event:
             case Started(context=given):
                 context = given
-            case ContextChanged(changes=changes):
-                context = {**context, **changes}
+            case ContextChanged():
+                context = context_after(context, record.event)
+            case ContextRestored(step_id=step_id):
+                context = context_after(context, record.event)
+                if step_id in found:
+                    found[step_id] = _undone(found[step_id], record.event)
             case (
                 StepOffered(step_id=step_id)
                 | CallDue(step_id=step_id)
@@ -304,6 +309,19 @@ def _answered(reason: Reason, record: Record) -> Reason:
     fate = reason.fate if isinstance(event, ConfirmationGiven) else Fate.NOT_REACHED
     _, because, why = reason.confirmation.partition(", because ")
     return replace(reason, fate=fate, confirmation=f"{word}{who}{describe_how(event)}{note}{because}{why}")
+
+
+def _undone(reason: Reason, event: ContextRestored) -> Reason:
+    """The step with what a person's no has undone."""
+    return replace(reason, confirmation=f"{reason.confirmation}; what came with the output was {taken_back(event)}")
+
+
+def taken_back(event: ContextRestored) -> str:
+    """`taken back: risk is "high" again, ok is no longer set`."""
+    values = [f"{name} is {brief(value)} again" for name, value in event.changes.items()]
+    values += [f"{name} is no longer set" for name in event.removed]
+    more = f" and {len(values) - MAX_VARIABLES} more" if len(values) > MAX_VARIABLES else ""
+    return f"taken back: {', '.join(values[:MAX_VARIABLES])}{more}"
 
 
 def _last(run: Run, reason: Reason) -> Reason:
