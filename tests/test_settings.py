@@ -114,7 +114,7 @@ def test_directories_that_a_file_names_lie_beside_it(read, tmp_path):
 
 def test_the_table_and_the_struct_have_the_same_settings():
     others = ("origins", "servers", "providers", "left_out", "candidates", "read_again")
-    others += ("brought", "ignored", "trust", "project_around")
+    others += ("brought", "ignored", "trust", "own_directory", "project_around")
 
     assert [setting.name for setting in SETTINGS] == [name for name in Settings.__struct_fields__ if name not in others]
 

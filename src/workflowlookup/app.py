@@ -159,9 +159,11 @@ def make_consent(current: Callable[[], Settings]) -> "Consent":
 
 def make_tokens(settings: Settings) -> "Tokens":
     """The tokens, which are kept beside the runs."""
+    from workflowlookup.runs.required_tokens import FILE_NAME, RequiredTokens  # noqa: PLC0415
     from workflowlookup.runs.tokens import Tokens  # noqa: PLC0415
 
-    return Tokens(make_journal(settings))
+    own = settings.own_directory
+    return Tokens(make_journal(settings), required=RequiredTokens(os.path.join(own, FILE_NAME) if own else ""))
 
 
 def make_neighbours(settings: Settings, ring: Callable[[], None]) -> "Neighbours | None":

@@ -511,6 +511,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Those of `brought` that are not trusted and have no effect."""
     trust: "TrustFile"
     """The file with what the user has trusted."""
+    own_directory: str = ""
+    """The user's own configuration directory; empty for an account without a home directory."""
     project_around: Project
     """The project around the working directory."""
     candidates: tuple[str, ...] = ()
@@ -598,6 +600,7 @@ def read_settings(
         brought=tuple(files.brought),
         ignored=tuple(files.ignored),
         trust=files.trust,
+        own_directory=files.own_directory,
         project_around=files.project,
         candidates=(*files.candidates, files.trust.path),
         read_again=lambda: read_settings(flags, environment, directory=directory, config=config),
@@ -620,6 +623,7 @@ class _Files:
         self._directory = directory
         self.project = find_project(directory)
         own = configuration_directory(environment, directory)
+        self.own_directory = "" if "~" in own.split(os.sep) else own  # nobody knows where it leads
         self.trust = TrustFile.of(own, self.project)
         self.candidates = self._chosen(os.path.join(own, FILE_NAME), config)
         self._layers = [

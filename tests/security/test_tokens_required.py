@@ -33,6 +33,10 @@ def make_token(home, journal, name="ci"):
     return command(home, "token", "create", name, "--scope", "admin", "--person", "--journal", str(journal))
 
 
+def own_record(home):
+    return home / ".config" / "workflowlookup" / "tokens-required"
+
+
 @pytest.fixture
 def serve(tmp_path):
     servers = []
@@ -159,6 +163,66 @@ def test_a_server_that_was_used_with_a_token_stays_closed_when_its_directory_is_
     assert statuses(server) == {401}
 
 
+def test_a_deleted_data_directory_opens_no_server(tmp_path, serve):
+    path = tmp_path / "data" / "runs.sqlite"
+    make_token(tmp_path, path)
+
+    shutil.rmtree(path.parent)
+
+    assert statuses(serve(path)) == {401}
+    assert statuses(serve(tmp_path / "other.sqlite")) == {200}, "no token was made for this one"
+
+
+def test_a_server_that_sees_tokens_lists_their_journal(tmp_path, serve):
+    path, listed = tmp_path / "data" / "runs.sqlite", own_record(tmp_path)
+    make_token(tmp_path, path)
+    listed.unlink()  # as if another account had made the token
+    assert statuses(serve(path)) == {401}
+    assert listed.stat().st_mode & 0o777 == 0o600
+
+    shutil.rmtree(path.parent)
+
+    assert statuses(serve(path)) == {401}
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"not a digest\n", b"ab" * (8 << 20)])
+def test_a_list_that_cannot_be_read_opens_no_server(tmp_path, serve, content):
+    own_record(tmp_path).parent.mkdir(parents=True)
+    own_record(tmp_path).write_bytes(content)
+
+    assert statuses(serve(tmp_path / "runs.sqlite")) == {401}
+
+
+def test_a_list_that_leads_nowhere_opens_no_server(tmp_path, serve):
+    own_record(tmp_path).parent.mkdir(parents=True)
+    own_record(tmp_path).symlink_to(tmp_path / "nowhere")
+
+    assert statuses(serve(tmp_path / "runs.sqlite")) == {401}
+
+
+def test_without_a_configuration_directory_the_record_beside_the_journal_counts(tmp_path, serve):
+    (tmp_path / ".config").write_text("a home that cannot be written", encoding="utf-8")
+    path = tmp_path / "data" / "runs.sqlite"
+    assert statuses(serve(path)) == {200}
+    make_token(tmp_path, path)
+    delete(path, None)
+
+    assert statuses(serve(path)) == {401}
+
+
+def test_without_the_journal_and_both_records_no_token_is_required(tmp_path, serve):
+    path, kept = tmp_path / "data" / "runs.sqlite", tmp_path / "kept.sqlite"
+    make_token(tmp_path, path)
+    make_token(tmp_path, kept)
+    shutil.rmtree(path.parent)
+    lines = own_record(tmp_path).read_text(encoding="utf-8").splitlines(keepends=True)
+
+    own_record(tmp_path).write_text("".join(line for line in lines if str(path) not in line), encoding="utf-8")
+
+    assert statuses(serve(path)) == {200}
+    assert statuses(serve(kept)) == {401}
+
+
 def test_a_record_that_leads_nowhere_counts(tmp_path, serve):
     path = tmp_path / "runs.sqlite"
     (tmp_path / "runs.sqlite.tokens-required").symlink_to(tmp_path / "nowhere")
@@ -216,3 +280,14 @@ def test_an_ordinary_role_makes_tokens_that_stay_required(tmp_path, serve, datab
         connection.execute(loss.encode())
 
     assert 200 not in statuses(serve(url), times=2)
+
+
+def test_a_dropped_database_opens_no_server(tmp_path, serve, database):
+    make_token(tmp_path, database.replace("postgres@", "postgres:secret@"))
+
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA workflowlookup CASCADE")
+        connection.execute("DROP SCHEMA workflowlookup_tokens_required")
+
+    assert statuses(serve(database)) == {401}
+    assert "secret" not in own_record(tmp_path).read_text(encoding="utf-8")

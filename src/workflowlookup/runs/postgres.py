@@ -106,6 +106,15 @@ class PostgresJournal(SqlJournal):
             if problem:
                 yield str(self._storage_error(problem)), "`workflowlookup db check` has the numbers."
 
+    @property
+    def names(self) -> frozenset[str]:
+        try:
+            parts = conninfo_to_dict(self._url)
+        except psycopg.Error:  # nobody is served from there
+            return frozenset()
+        host = parts.get("host") or parts.get("hostaddr") or ""
+        return frozenset({f"postgresql://{host}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"})
+
     def require_tokens(self) -> None:
         """The record is a schema of its own, which no dropped table takes away.
 

@@ -193,6 +193,11 @@ class SqlJournal(ABC):
         for table in TABLES:
             self.query(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608 - our own names
 
+    @property
+    @abstractmethod
+    def names(self) -> frozenset[str]:
+        """What tells this journal from others, also when it is lost: its paths, or its database without a password."""
+
     @abstractmethod
     def require_tokens(self) -> None:
         """Record durably, outside of the tables, that requests over HTTP need a token. Raises `StorageError`."""

@@ -69,7 +69,8 @@ _TABLES: Final = frozenset({"documents", "runs", "events"})
 """By these a file of an older version, without an application id, is known to be ours."""
 _TOKENS_REQUIRED: Final = """\
 Tokens were made for this journal: over HTTP nobody is served without one, also when the journal is lost.
-To serve without tokens again, begin with another journal; or stop the servers and delete this file and the journal.
+To serve without tokens again, begin with another journal; or stop the servers and delete this file, the journal,
+and its line in the file tokens-required of your configuration directory (~/.config/workflowlookup).
 """
 
 
@@ -158,6 +159,11 @@ class SqliteJournal(SqlJournal):
     def set_aside(self) -> Sequence[SetAside]:
         return set_aside.files_set_aside(self.path)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The file, and the link to it that the setting names: that may lead to another file later."""
+        return frozenset({self.path, self._name})
+
     def require_tokens(self) -> None:
         for path in self._token_records:
             with self._translated():
@@ -173,8 +179,7 @@ class SqliteJournal(SqlJournal):
 
     @property
     def _token_records(self) -> set[str]:
-        """Beside the file, and beside the link to it that the setting names: that may lead to another file later."""
-        return {f"{path}.tokens-required" for path in (self.path, self._name)}
+        return {f"{path}.tokens-required" for path in self.names}
 
     @property
     def _reserve(self) -> str:

@@ -3,8 +3,9 @@
 A token is `wl_` and 32 random bytes. The first characters say which it is; only a hash of the whole is kept. Nothing is
 remembered between two questions: one that is revoked or has expired is refused from that moment on, everywhere.
 
-That tokens are required is recorded apart from them as well, before the first is stored, so that a journal that is
-damaged, deleted or replaced by an old copy does not open the server to everybody.
+That tokens are required is recorded apart from them as well, before the first is stored: beside the journal, and in the
+user's configuration directory (`required_tokens`). So a journal that is damaged, deleted with its directory or replaced
+by an old copy does not open the server to everybody.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ import msgspec
 
 from workflowlookup.access import Access, checked_patterns, checked_scopes
 from workflowlookup.runs.clock import now
+from workflowlookup.runs.required_tokens import RequiredTokens
 from workflowlookup.runs.sql import SqlJournal
 
 PREFIX: Final = "wl_"
@@ -28,6 +30,9 @@ MOST_NAME: Final = 64
 
 _TOKEN: Final = re.compile(r"wl_[A-Za-z0-9_-]{43}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
+
+
+NOT_LISTED: Final = RequiredTokens("")
 
 
 class TokenProblem(Exception):
@@ -74,8 +79,12 @@ class Store(Protocol):
 class Tokens:
     """The tokens of one journal."""
 
-    def __init__(self, journal: SqlJournal, *, clock: Callable[[], int] = now) -> None:
+    def __init__(
+        self, journal: SqlJournal, *, required: RequiredTokens = NOT_LISTED, clock: Callable[[], int] = now
+    ) -> None:
+        """`required`: the user's own list of journals for which tokens are required."""
         self._journal = journal
+        self._required = required
         self._clock = clock
         self._is_recorded = False
 
@@ -149,12 +158,16 @@ class Tokens:
         ((made, revoked),) = self._journal.query("SELECT COUNT(*), COUNT(revoked) FROM tokens")
         if made:
             self._record()
-        return int(made or self._journal.requires_tokens()), int(revoked)
+        is_required = self._journal.requires_tokens() or self._required.lists(self._journal.names)
+        return int(made or is_required), int(revoked)
 
     def _record(self) -> None:
         """Have it recorded that tokens are required; a journal of an older version has tokens and no record."""
-        if not self._is_recorded and not self._journal.requires_tokens():
+        if self._is_recorded:
+            return
+        if not self._journal.requires_tokens():
             self._journal.require_tokens()
+        self._required.add(self._journal.names)
         self._is_recorded = True
 
     def any_valid(self) -> bool:
