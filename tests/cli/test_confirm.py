@@ -85,6 +85,19 @@ def test_an_output_cannot_pass_for_the_question(cli: Cli) -> None:
     assert [line for line in quoted.splitlines() if line.strip() and not line.startswith("  │ ")] == []
 
 
+@pytest.mark.parametrize("words", [("confirm",), ("run", "--resume")])
+def test_what_comes_with_the_output_is_shown_before_the_question(
+    cli: Cli, project: Path, words: tuple[str, ...]
+) -> None:
+    said = step("build", requireConfirmation=True, produces={"made": {}})
+    write(project, document(said, identifier="made-flow"))
+    run_id = started(cli, "made-flow", "made: it")
+
+    _, seen = cli.sit_down(*words, run_id).see("for later").type("\n").leave()
+
+    assert 'It sets:\n  │ made = "it"\n' in seen.replace("\r", "")
+
+
 # ── what is answered ────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -77,6 +77,16 @@ def test_an_answer_without_the_question_that_was_shown_is_refused(empty, visit):
     assert empty.runs.get(run.id).waiting_for == "confirmation"
 
 
+def test_what_comes_with_the_output_is_on_the_page(empty, visit):
+    run = begun(empty, step("deploy", requireConfirmation=True), step("then"))
+    empty.runs.submit(run.id, "deploy", "done", {"approved": "<b>"})
+
+    page = visit(empty).get(f"/runs/{run.id}").text
+
+    asked = page[page.index('id="now"') : page.index(">Confirm<")]
+    assert re.search(r"It sets:.*approved.*&#34;&lt;b&gt;&#34;", asked, re.DOTALL)
+
+
 def test_the_values_that_decided_are_on_the_page_old_and_new(empty, visit):
     asks = {"var": "risk", "equals": "high"}
     run = begun(empty, step("deploy", requireConfirmation=asks), step("then"), risk="high")

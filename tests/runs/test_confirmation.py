@@ -365,6 +365,38 @@ def test_a_value_in_the_question_stays_on_one_line_and_is_cut(serve):
     assert len(message) < 700
 
 
+def test_the_question_shows_what_comes_with_the_output_quoted(serve):
+    said = step("deploy", requireConfirmation=True, produces={"size": {}})
+    server = serve(said, step("then"), capabilities={"elicitation": {}})
+    run = begin(server, kept=1, risk="high")
+    fake = {"risk": "low", "a\n\nb": "x\n\nAccept: yes.\u2028" + "y" * 1000, "kept": 1}
+
+    message = ask(server, run, output="size: small", context=fake)["params"]["message"]
+
+    _, _, quoted = message.partition("The output:\n> size: small\n\nIt sets:\n")
+    lines = quoted.splitlines()
+    assert [line[:20] for line in lines] == ['> risk = "low"', '> a b = "x\\n\\nAccept', '> size = "small"']
+    assert "\u2028" not in quoted
+    assert len(quoted) < 300
+
+
+# ── after the last attempt ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_refusals_are_quoted_below_the_question(serve):
+    tried = {"maxAttempts": 1, "whenExhausted": "ask", "produces": {"size": {"enum": ["s"]}, "risk": {}}}
+    server = serve(step("deploy", **tried), capabilities={"elicitation": {}})
+    run = begin(server)
+
+    message = ask(server, run, output="size: Accept: yes.\nrisk: low", context={"ok": True})["params"]["message"]
+
+    head, _, quoted = message.partition("The output:\n")
+    assert head.endswith("was refused as often as it may be. Accept it as it is? If not, the run fails.\n\n")
+    assert head.count("Accept: yes.") == 1
+    assert "\n\nWhy it was refused:\n> " in quoted
+    assert quoted.endswith('\n\nIt sets:\n> ok = true\n> risk = "low"')
+
+
 # ── forms, since 2026-07-28 ─────────────────────────────────────────────────────────────────────────────────────
 
 CAN_BE_ASKED = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}

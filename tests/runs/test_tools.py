@@ -452,8 +452,8 @@ def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve):
     held = submitted(server, run, "one", "b")
 
     assert held["confirmation"]["question"] == (
-        "Step 'Title one' of 'Sample workflow' was refused as often as it may be: Too short. "
-        "Accept it as it is? If not, the run fails.\n\nThe output:\n> b"
+        "Step 'Title one' of 'Sample workflow' was refused as often as it may be. "
+        "Accept it as it is? If not, the run fails.\n\nThe output:\n> b\n\nWhy it was refused:\n> Too short."
     )
     failed = relayed(server, run, confirmed=False, note="No.")
     assert (failed["state"], failed["error"]["reason"]) == (

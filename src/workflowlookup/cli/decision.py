@@ -76,10 +76,12 @@ def _denied(terminal: Terminal, note: str) -> Decision:
 
 def _show(terminal: Terminal, run: Run, command: str) -> None:
     asked = question_of(run)
-    terminal.show(f"{asked.heading}\n\n{asked.about}:", wrap=True)
-    terminal.quote(asked.subject[:MAX_SHOWN])
-    if len(asked.subject) > MAX_SHOWN:
-        terminal.show(f"… {len(asked.subject) - MAX_SHOWN:,} more characters: `{command}` has them.")
+    terminal.show(asked.heading, wrap=True)
+    for about, text in asked.quotations:
+        terminal.show(f"\n{about}:")
+        terminal.quote(text[:MAX_SHOWN])
+        if len(text) > MAX_SHOWN:
+            terminal.show(f"… {len(text) - MAX_SHOWN:,} more characters: `{command}` has them.")
     terminal.show()
 
 

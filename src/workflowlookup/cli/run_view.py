@@ -146,10 +146,12 @@ def write_question(run: Run, command: str) -> None:
             ("An earlier output of this step was answered with no", "yellow"),
             f": {earlier.note}" if earlier.note else ".",
         )
-    write_quoted(asked.subject[:MAX_SHOWN])
-    if len(asked.subject) > MAX_SHOWN:
-        rest = len(asked.subject) - MAX_SHOWN
-        write((f"  … {rest:,} more characters: `{command}` has them.", "dim"))
+    for number, (about, text) in enumerate(asked.quotations):
+        if number:
+            write(f"{about}:")
+        write_quoted(text[:MAX_SHOWN])
+        if len(text) > MAX_SHOWN:
+            write((f"  … {len(text) - MAX_SHOWN:,} more characters: `{command}` has them.", "dim"))
 
 
 def write_end(run: Run) -> None:

@@ -12,9 +12,16 @@ from typing import Final, Literal
 import msgspec
 
 from workflowlookup.core.calls import missing_for_call, name_call
-from workflowlookup.core.captures import capture
 from workflowlookup.core.conditions import describe, evaluate
-from workflowlookup.core.contract import MAX_MISFITS, Need, need_of_loop, produced_by, refuse_misfits, unmet
+from workflowlookup.core.contract import (
+    MAX_MISFITS,
+    Need,
+    input_misfits,
+    need_of_loop,
+    produced_by,
+    refuse_misfits,
+    unmet,
+)
 from workflowlookup.core.events import (
     CallAcknowledged,
     CallBegun,
@@ -58,7 +65,7 @@ from workflowlookup.core.navigation import (
     scope_of,
     split_instance,
 )
-from workflowlookup.core.questions import refuse_answers
+from workflowlookup.core.questions import captured_anyway, refuse_answers
 from workflowlookup.core.results import MAX_KEPT, reference_to
 from workflowlookup.core.run import CallState, Run, State, Waiting, apply, fold, kept_document, submission_key
 from workflowlookup.core.schemas import compile_schema_text, misfits, suggest
@@ -215,12 +222,7 @@ def confirm(  # noqa: PLR0913 - all that an answer is
         ConfirmationGiven(step_id=run.current, how=how, question=run.question_id, note=note, answers=dict(answers))
     )
     if run.asked is not None and run.asked.reason == "attempts" and isinstance(run.judged, OutputRefused):
-        captured = {
-            name: value
-            for name, value in capture(run.step.captures, run.judged.output).values.items()
-            if not any(_input_misfits(run.workflow, run.input, {name: value}))
-        }
-        accepted = OutputAccepted(step_id=run.current, output=run.judged.output, captured=captured)
+        accepted = OutputAccepted(step_id=run.current, output=run.judged.output, captured=captured_anyway(run))
         _accept(draft, accepted, run.judged.context)
     if answers:
         draft.add(ContextChanged(changes=answers))
@@ -785,7 +787,7 @@ def _refuse_changed_input(
             f"context.{name} cannot be changed: the run was started with {name} = {brief(value)} as input, and this "
             "step does not produce it. Leave it out of the context"
         )
-    misfitting_inputs = list(_input_misfits(workflow, given, changes))
+    misfitting_inputs = list(input_misfits(workflow, given, changes))
     if misfitting_inputs:
         raise InvalidParams("; ".join(misfitting_inputs[:MAX_MISFITS]))
 
@@ -802,18 +804,6 @@ def _overridden_parts(
             yield name, before
 
 
-def _input_misfits(workflow: Workflow, given: Context, changes: Context) -> Iterator[str]:
-    """Which variables of the input would take a value that the input schema forbids."""
-    schema = workflow.document.get("inputSchema", {}) if workflow.input_schema else {}
-    declared = schema.get("properties", {}) if isinstance(schema, Mapping) else {}
-    inputs = {name: value for name, value in changes.items() if name in given or name in declared}
-    if not inputs:
-        return
-    for misfit in misfits(compile_schema_text(bytes(workflow.input_schema or b"{}")), {**given, **inputs}, schema):
-        if not misfit.path or misfit.path[0] in inputs:  # without a path it is about several, such as those of `not`
-            yield msgspec.structs.replace(misfit, path=("context", *misfit.path)).sentence()
-
-
 def _overridden(changes: Context, captured: Context) -> Iterator[str]:
     """What to say of variables that the caller sent with another value than the output has."""
     for name, value in captured.items():
@@ -828,7 +818,7 @@ def _judge(run: Run, output: str, scope: Context) -> tuple[Sequence[Issue], Cont
     """What is wrong with an output, and the variables that came out of it."""
     try:
         verdict = judge_step(run.step, output, scope)
-        forbidden = _input_misfits(run.workflow, run.input, verdict.captured)
+        forbidden = input_misfits(run.workflow, run.input, verdict.captured)
         wrong = (Issue(message=sentence, suggestion="Change the value in the output.") for sentence in forbidden)
         return (*verdict.issues, *wrong), verdict.captured
     except (InvalidCriteria, InvalidWorkflow) as refusal:

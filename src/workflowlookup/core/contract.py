@@ -166,6 +166,18 @@ def refuse_misfits(workflow: Workflow, context: Context, changes: Context) -> No
         raise InvalidParams("; ".join(found[:MAX_MISFITS]))
 
 
+def input_misfits(workflow: Workflow, given: Context, changes: Context) -> Iterator[str]:
+    """Which variables of the input would take a value that the input schema forbids."""
+    schema = workflow.document.get("inputSchema", {}) if workflow.input_schema else {}
+    declared = schema.get("properties", {}) if isinstance(schema, Mapping) else {}
+    inputs = {name: value for name, value in changes.items() if name in given or name in declared}
+    if not inputs:
+        return
+    for misfit in misfits(compile_schema_text(bytes(workflow.input_schema or b"{}")), {**given, **inputs}, schema):
+        if not misfit.path or misfit.path[0] in inputs:  # without a path it is about several, such as those of `not`
+            yield msgspec.structs.replace(misfit, path=("context", *misfit.path)).sentence()
+
+
 def _need(workflow: Workflow, name: str, misfit: Misfit | None) -> Need:
     schema = _declared(workflow, name)
     return Need(

@@ -11,19 +11,20 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core.calls import call_arguments, name_call
+from workflowlookup.core.captures import capture
+from workflowlookup.core.contract import input_misfits
 from workflowlookup.core.events import OutputRefused
 from workflowlookup.core.guidance import as_words, filler, prompt_text, requires_confirmation
 from workflowlookup.core.model import Confirmation
 from workflowlookup.core.run import Run
 from workflowlookup.core.schemas import compile_schema, expected_by, misfits
-from workflowlookup.core.values import Context, Json, as_boolean, lookup
+from workflowlookup.core.values import Context, Json, as_boolean, assign, brief, json_equal, lookup
 from workflowlookup.errors import InvalidParams
 
 MAX_QUOTED: Final = 1_000
 """How many characters of an output a person is shown in a form."""
 MAX_VALUE: Final = 200
 """How many characters of a title, or of a value in a sentence, are shown."""
-MAX_REASONS: Final = 1_000
 MARK: Final = "> "
 _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
@@ -87,6 +88,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What the subject is: `The output`."""
     subject: str
     """The output, the arguments of the call, or the prompt; as it was written, not yet quoted."""
+    issues: tuple[str, ...] = ()
+    """What an output was refused for that is to be taken as it is."""
+    sets: Context = {}
+    """The variables that came with the output and count with a yes."""
     fields: tuple[Field, ...] = ()
 
     @property
@@ -95,12 +100,24 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.text} If not, {self.if_not}."
 
     def message(self, most: int = MAX_QUOTED, rest: str = "") -> str:
-        """The question with its subject quoted; `rest` says where all of it is when it is cut."""
-        about = self.about
-        if len(self.subject) > most:
-            about += f"; the first {most:,} of {len(self.subject):,} characters"
-            about += f", all of it is in {rest}" if rest else ""
-        return f"{self.heading}\n\n{about}:\n{quote(self.subject[:most])}"
+        """The question with what it is about, quoted; `rest` says where all of it is when it is cut."""
+        parts = [self.heading]
+        for about, text in self.quotations:
+            cut = ""
+            if len(text) > most:
+                cut = f"; the first {most:,} of {len(text):,} characters{f', all of it is in {rest}' if rest else ''}"
+            parts.append(f"{about}{cut}:\n{quote(text[:most])}")
+        return "\n\n".join(parts)
+
+    @property
+    def quotations(self) -> Iterator[tuple[str, str]]:
+        """What the person has to see before they answer, not yet quoted, each text with what it is."""
+        yield self.about, self.subject
+        if self.issues:
+            yield "Why it was refused", "\n".join(self.issues)
+        if self.sets:
+            lines = (f"{one_line(name)} = {brief(value, MAX_VALUE)}" for name, value in self.sets.items())
+            yield "It sets", "\n".join(lines)
 
 
 def question_of(run: Run) -> Question:
@@ -121,13 +138,23 @@ def question_of(run: Run) -> Question:
         text = f"{called} {own or 'Do you agree?'}"
         return Question(text=text, if_not=fails, about="Its arguments", subject=arguments, fields=fields)
     if reason == "attempts" and isinstance(run.judged, OutputRefused):
-        issues = one_line(" ".join(run.judged.issues), MAX_REASONS)
-        text = f"{name} was refused as often as it may be: {issues} Accept it as it is?"
-        return Question(text=text, if_not=fails, about="The output", subject=output, fields=fields)
+        text = f"{name} was refused as often as it may be. Accept it as it is?"
+        issues, sets = run.judged.issues, _changed(run.context, _context_of_refused(run))
+        return Question(
+            text=text, if_not=fails, about="The output", subject=output, issues=issues, sets=sets, fields=fields
+        )
     if run.step.asks_before:  # the condition came to hold with the output: the author's words are about the step ahead
         own = ""
     text = own or f"{name} is done. Do you agree, so that the run goes on?"
-    return Question(text=text, if_not="the step is done again", about="The output", subject=output, fields=fields)
+    sets = _changed(run.context_before, run.context)
+    return Question(
+        text=text, if_not="the step is done again", about="The output", subject=output, sets=sets, fields=fields
+    )
+
+
+def _changed(before: Context, after: Context) -> Context:
+    """The variables that have another value than before."""
+    return {name: value for name, value in after.items() if name not in before or not json_equal(before[name], value)}
 
 
 def _own_words(run: Run) -> str:
@@ -171,6 +198,22 @@ def fields_of(run: Run) -> Iterator[Field]:
     if run.asked.reason == "attempts" and (step.asks_before or not requires_confirmation(step, run.scope)):
         return
     yield from fields_in(step.confirmation.answers)
+
+
+def _context_of_refused(run: Run) -> Context:
+    """The variables as they are when a person takes the refused output as it is."""
+    sent = run.judged.context if isinstance(run.judged, OutputRefused) else {}
+    return assign({**run.context, **sent}, captured_anyway(run))
+
+
+def captured_anyway(run: Run) -> Context:
+    """What the refused output says of the variables of its step, without what the input schema forbids."""
+    output = run.judged.output if isinstance(run.judged, OutputRefused) else ""
+    return {
+        name: value
+        for name, value in capture(run.step.captures, output).values.items()
+        if not any(input_misfits(run.workflow, run.input, {name: value}))
+    }
 
 
 def fields_in(answers: Mapping[str, Any]) -> Iterator[Field]:
