@@ -397,6 +397,25 @@ def test_refusals_are_quoted_below_the_question(serve):
     assert quoted.endswith('\n\nIt sets:\n> ok = true\n> risk = "low"')
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("output", "sent", "asks"),
+    [("risk: high", {}, True), ("done", {"risk": "high"}, True), ("done", {}, False)],
+    ids=["said", "sent", "neither"],
+)
+def test_values_are_asked_for_when_the_condition_holds_with_the_refused_output(serve, when, output, sent, asks):
+    longer = [{"type": "length", "min": 50, "message": "Too short."}]
+    tried = {"maxAttempts": 1, "whenExhausted": "ask", "validationCriteria": longer}
+    wanted = {"when": when, "condition": RISKY, "answers": FORM}
+    server = serve(step("deploy", requireConfirmation=wanted, produces={"risk": {"optional": True}}, **tried))
+    run = begin(server)
+
+    held = submit(server, run, "deploy", output, context=sent)
+
+    assert held["confirmation"].get("answers", {}) == (FORM["properties"] if asks else {})
+    assert relay(server, run, "deploy", **({"answers": {"size": "large"}} if asks else {}))["state"] == "completed"
+
+
 # ── forms, since 2026-07-28 ─────────────────────────────────────────────────────────────────────────────────────
 
 CAN_BE_ASKED = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}

@@ -65,7 +65,7 @@ from workflowlookup.core.navigation import (
     scope_of,
     split_instance,
 )
-from workflowlookup.core.questions import captured_anyway, refuse_answers
+from workflowlookup.core.questions import asks_after, captured_anyway, refuse_answers
 from workflowlookup.core.results import MAX_KEPT, reference_to
 from workflowlookup.core.run import CallState, Run, State, Waiting, apply, fold, kept_document, submission_key
 from workflowlookup.core.schemas import compile_schema_text, misfits, suggest
@@ -175,7 +175,7 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     warnings = tuple(_overridden(changes, captured))
     accepted = OutputAccepted(step_id=step_id, output=output, key=key, captured=captured, warnings=warnings)
     _accept(draft, accepted, changes)
-    if _asks_after(run, scope):
+    if asks_after(run, scope):
         draft.add(ConfirmationAsked(step_id=step_id, nonce=at.nonce))
     else:
         _go_on(draft)
@@ -651,19 +651,6 @@ def _go_on(draft: Draft) -> None:
 def _asks_before(run: Run, step: PromptStep, found: Next) -> bool:
     """Whether a person must agree before the step is handed out, and has not been asked about this instance yet."""
     return step.asks_before and requires_confirmation(step, found.context) and not run.agreed_to(found.instance_id)
-
-
-def _asks_after(run: Run, scope: Context) -> bool:
-    """Whether a person must agree to the output of the current step.
-
-    The condition counts as it was when the step was handed out and as it is with the changes that came with the output:
-    neither can switch it off. After a no the person is asked again in any case.
-    """
-    step = run.step
-    if step.asks_before and run.agreed_to(run.current):
-        return False
-    was_refused = run.refused_by_person(run.current)
-    return was_refused or requires_confirmation(step, run.scope) or requires_confirmation(step, scope)
 
 
 def _try_again(draft: Draft) -> None:

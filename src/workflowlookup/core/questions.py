@@ -16,6 +16,7 @@ from workflowlookup.core.contract import input_misfits
 from workflowlookup.core.events import OutputRefused
 from workflowlookup.core.guidance import as_words, filler, prompt_text, requires_confirmation
 from workflowlookup.core.model import Confirmation
+from workflowlookup.core.navigation import scope_of
 from workflowlookup.core.run import Run
 from workflowlookup.core.schemas import compile_schema, expected_by, misfits
 from workflowlookup.core.values import Context, Json, as_boolean, assign, brief, json_equal, lookup
@@ -195,9 +196,24 @@ def fields_of(run: Run) -> Iterator[Field]:
     step = run.step
     if step.confirmation is None or not step.confirmation.answers or run.asked is None:
         return
-    if run.asked.reason == "attempts" and (step.asks_before or not requires_confirmation(step, run.scope)):
-        return
+    if run.asked.reason == "attempts":
+        context = _context_of_refused(run)
+        if not asks_after(run, scope_of(run.workflow, run.current, context, run.extents)):
+            return
     yield from fields_in(step.confirmation.answers)
+
+
+def asks_after(run: Run, scope: Context) -> bool:
+    """Whether a person must agree to the output of the current step.
+
+    The condition counts as it was when the step was handed out and as it is with the changes that came with the output:
+    neither can switch it off. After a no the person is asked again in any case.
+    """
+    step = run.step
+    if step.asks_before and run.agreed_to(run.current):
+        return False
+    was_refused = run.refused_by_person(run.current)
+    return was_refused or requires_confirmation(step, run.scope) or requires_confirmation(step, scope)
 
 
 def _context_of_refused(run: Run) -> Context:
