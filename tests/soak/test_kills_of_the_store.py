@@ -6,6 +6,7 @@ end, and compares every record with what was there before. A few trials otherwis
 
 import contextlib
 import random
+import re
 import shutil
 import signal
 import sqlite3
@@ -24,6 +25,7 @@ from warm import Popen
 from workflowlookup.core.building import build
 from workflowlookup.core.events import Record
 from workflowlookup.runs.service import Runs
+from workflowlookup.runs.sql import MIGRATIONS
 from workflowlookup.runs.sqlite import SqliteJournal
 
 RUNS: Final = 400 if IS_SOAK else 60
@@ -32,6 +34,8 @@ MAX_KILLS: Final = 6
 """How often one trial is killed before it may come to its end."""
 COMMAND: Final = str(Path(__file__).with_name("doomed_command.py"))
 PAGE: Final = 4096
+OLDER: Final = 4
+"""The version of the tables from which a journal is brought up to date."""
 
 Stored = Mapping[str, list[Record]]
 
@@ -64,11 +68,11 @@ def stored_in(path: Path) -> Stored:
 
 
 def older_version(path: Path) -> None:
-    """The journal as the version before this one left it."""
+    """The journal as the version before salvage left it."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("DROP INDEX runs_by_state")
-        connection.execute("DROP TABLE document_copies")
-        connection.execute("PRAGMA user_version = 4")
+        for kind, name in re.findall(r"CREATE (TABLE|INDEX) (\w+)", " ".join(MIGRATIONS[OLDER:])):
+            connection.execute(f"DROP {kind} {name}")
+        connection.execute(f"PRAGMA user_version = {OLDER}")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
