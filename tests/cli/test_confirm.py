@@ -86,6 +86,15 @@ def test_an_output_cannot_pass_for_the_question(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("words", [("confirm",), ("run", "--resume")])
+def test_characters_that_cannot_be_seen_are_marked(cli: Cli, words: tuple[str, ...]) -> None:
+    run_id = started(cli, "sample-workflow", "Signed\u200b \U000e0041\U000e0042off\u3164.")
+
+    _, seen = cli.sit_down(*words, run_id).see("for later").type("\n").leave()
+
+    assert "  │ Signed\ufffd \ufffd\ufffdoff\ufffd." in seen
+
+
+@pytest.mark.parametrize("words", [("confirm",), ("run", "--resume")])
 def test_what_comes_with_the_output_is_shown_before_the_question(
     cli: Cli, project: Path, words: tuple[str, ...]
 ) -> None:

@@ -112,13 +112,15 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def quotations(self) -> Iterator[tuple[str, str]]:
-        """What the person has to see before they answer, not yet quoted, each text with what it is."""
-        yield self.about, self.subject
+        """What the person has to see before they answer, each text with what it is: not yet quoted, and with a mark in
+        place of every character that cannot be seen.
+        """
+        yield self.about, _seen(self.subject)
         if self.issues:
-            yield "Why it was refused", "\n".join(self.issues)
+            yield "Why it was refused", _seen("\n".join(self.issues))
         if self.sets:
             lines = (f"{one_line(name)} = {brief(value, MAX_VALUE)}" for name, value in self.sets.items())
-            yield "It sets", "\n".join(lines)
+            yield "It sets", _seen("\n".join(lines))
 
 
 def question_of(run: Run) -> Question:
@@ -168,7 +170,7 @@ def _own_words(run: Run) -> str:
         value = lookup(context, name)
         return None if value is None else one_line(as_words(value))
 
-    return _UNSEEN.sub("\ufffd", filler(run.scope, {}, value_of)(wanted.question))
+    return _seen(filler(run.scope, {}, value_of)(wanted.question))
 
 
 def title_of(run: Run) -> str:
@@ -184,8 +186,11 @@ def one_line(text: str, most: int = MAX_VALUE) -> str:
 
 def quote(text: str) -> str:
     """Text with a mark before every line, without invisible characters and unusual line breaks."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    return "\n".join(f"{MARK}{_UNSEEN.sub(chr(0xFFFD), line)}".rstrip() for line in lines)
+    return "\n".join(f"{MARK}{line}".rstrip() for line in _seen(text).split("\n"))
+
+
+def _seen(text: str) -> str:
+    return _UNSEEN.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 # ── what the person fills in ────────────────────────────────────────────────────────────────────────────────────
