@@ -55,6 +55,14 @@ def test_each_step_of_a_run_is_told_with_what_decided(cli: Cli, held: str) -> No
     ]
 
 
+def test_a_loop_without_its_list_waits_in_a_sentence(cli: Cli, project: Path) -> None:
+    each = loop("each", [step("review")], type="forEach", items="files", itemVar="file")
+    write(project, document(each, identifier="each-flow"))
+    run_id = str(json.loads(cli("run", "each-flow", "--json", stdin=b"").stdout)["runId"])
+
+    assert "it has no condition; it waits, because files is not set: expected a list" in cli("why", run_id).stdout
+
+
 def test_a_workflow_is_told_for_a_context(cli: Cli) -> None:
     answer = json.loads(cli("why", "sample-workflow", "--context", "size=large", "--json").stdout)
 

@@ -325,6 +325,14 @@ def test_what_a_form_was_filled_in_with_enters_the_context(serve):
     assert re.search(r"Confirmed \S+ s by tests in a form of the client: Go\.", told)
 
 
+def test_before_anybody_was_asked_the_agent_is_told_how_to_ask(serve):
+    run = begin(with_forms(serve, when="before"))
+
+    assert run["next"].startswith(
+        "A person has to answer before the run goes on. To ask them with a form, call workflow_submit with runId "
+    )
+
+
 def test_after_the_second_dismissal_the_agent_is_told_to_stop(serve):
     server = with_forms(serve)
     run = begin(server)

@@ -327,10 +327,10 @@ def taken_back(event: ContextRestored) -> str:
 def _last(run: Run, reason: Reason) -> Reason:
     """The step that was offered last: the run waits at it, or ended there."""
     if not run.is_over:
-        what = _WAITS_FOR[str(run.waiting_for)]
+        what = f" for {_WAITS_FOR[str(run.waiting_for)]}"
         if run.missing:
-            what = "; ".join(need.sentence() for need in run.missing)
-        return replace(reason, fate=Fate.WAITS, because=f"{reason.because}; it waits for {what}")
+            what = f", because {'; '.join(need.sentence() for need in run.missing)}"
+        return replace(reason, fate=Fate.WAITS, because=f"{reason.because}; it waits{what}")
     if reason.fate is Fate.NOT_REACHED:
         return replace(reason, because=f"{reason.because}; it was offered, and not done")
     return reason

@@ -174,8 +174,10 @@ def _next_for_confirmation(services: Services, run: Run, caller: Caller) -> str:
                 f"The person has closed the question {run.dismissals} times without an answer. Stop here and do not "
                 f"ask again by yourself. {_tell_user(services, run)} When they want to see the form again, {again}."
             )
-        form = "the form again" if run.dismissals else "a form"
-        return f"The person has not answered. To show them {form}, {again}. {_or_terminal(services, run)}"
+        how = "A person has to answer before the run goes on. To ask them with a form"
+        if run.dismissals:
+            how = "The person has not answered. To show them the form again"
+        return f"{how}, {again}. {_or_terminal(services, run)}"
     if run.who_confirms(services.confirmation) == "person":
         return f"{only_a_person(services, run)} When they have, {status}."
     fields = ", ".join(field.name for field in fields_of(run))
