@@ -407,6 +407,33 @@ def test_a_file_of_another_program_is_refused_and_not_touched(serve, path, appli
     assert asides(path) == []
 
 
+def test_a_file_of_another_program_with_tables_of_the_same_names_is_refused(path):
+    path.parent.mkdir()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA application_id = 1234")
+        for table in ("documents", "runs", "events"):
+            connection.execute(f"CREATE TABLE {table} (id TEXT, hash TEXT, run TEXT)")
+    before = path.read_bytes()
+
+    with pytest.raises(StorageError, match="a SQLite file of another program"):
+        SqliteJournal(str(path)).salvage()
+    with pytest.raises(StorageError, match="a SQLite file of another program"):
+        SqliteJournal(str(path)).query("SELECT 1")
+
+    assert path.read_bytes() == before
+
+
+def test_a_wrong_application_id_takes_no_run_away(stored, serve):
+    with open(stored, "r+b") as file:
+        file.seek(68)
+        file.write(b"\xa5\xa5\xa5\xa5")
+
+    listed = serve(stored).result("workflow_runs", {"limit": 100})
+
+    assert {run["runId"] for run in listed["runs"]} == {RUN, *OTHERS}
+    assert asides(stored) == []
+
+
 def test_our_files_say_whose_they_are_and_those_of_older_versions_do_from_then_on(path, stored):
     def application():
         with contextlib.closing(sqlite3.connect(path)) as connection:

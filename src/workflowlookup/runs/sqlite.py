@@ -14,7 +14,7 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from workflowlookup.errors import StorageError
 from workflowlookup.runs import set_aside
 from workflowlookup.runs.journal import NoRoom, ReadOnly, SetAside
 from workflowlookup.runs.levels import Level
+from workflowlookup.runs.salvage import SHAPES
 from workflowlookup.runs.sql import MIGRATIONS, OLD, SqlJournal
 from workflowlookup.runs.sqlite_pages import WriteAheadLog, count_frames
 
@@ -65,8 +66,10 @@ _AS_SQLITE: Final = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQL
 _PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR_WRITE})
 """What does a connection no harm: runs can still be read on it, where a new one would need room to be opened."""
 _CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_TABLES: Final = frozenset({"documents", "runs", "events"})
-"""By these a file of an older version, without an application id, is known to be ours."""
+_TABLES: Final[Mapping[str, frozenset[str]]] = {
+    table: frozenset(SHAPES[table].columns) for table in ("documents", "runs", "events")
+}
+"""By these, with their columns, a file is known to be ours that has no application id, or a wrong one."""
 _TOKENS_REQUIRED: Final = """\
 Tokens were made for this journal: over HTTP nobody is served without one, also when the journal is lost.
 To serve without tokens again, begin with another journal; or stop the servers and delete this file, the journal,
@@ -451,11 +454,18 @@ def _level(connection: sqlite3.Connection) -> Level:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    is_ours = application == APPLICATION_ID or (application == 0 and (tables >= _TABLES or not tables))
+    is_ours = application == APPLICATION_ID or (application == 0 and not tables) or _has_our_tables(connection)
     if not is_ours:
         return Level(version=0, known=len(MIGRATIONS), is_foreign=True)
     least = connection.execute("SELECT MAX(least) FROM levels").fetchone()[0] if "levels" in tables else None
     return Level(version=version, known=len(MIGRATIONS), least=least)
+
+
+def _has_our_tables(connection: sqlite3.Connection) -> bool:
+    for table, columns in _TABLES.items():
+        if not columns <= {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}:
+            return False
+    return True
 
 
 def _code(problem: Exception) -> int:
