@@ -434,6 +434,40 @@ def test_a_wrong_application_id_takes_no_run_away(stored, serve):
     assert asides(stored) == []
 
 
+@pytest.mark.parametrize("bits", [0xFF, 0x80, 0x04, 0x01])
+@pytest.mark.parametrize("at", [19, 20, 35, 47, 59, 60, 63])
+def test_a_bad_byte_in_the_header_takes_no_run_away(stored, at, bits):
+    with open(stored, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ bits]))
+
+    SqliteJournal(str(stored)).salvage()
+
+    assert after_damage(stored) == ({RUN, *OTHERS}, set())
+
+
+def test_what_is_reserved_at_the_end_of_each_page_is_not_read(tmp_path):
+    path = tmp_path / "reserved.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    with open(path, "r+b") as file:  # some builds of SQLite make files like this
+        file.seek(20)
+        file.write(bytes([12]))
+        file.seek(105)
+        file.write((PAGE - 12).to_bytes(2, "big"))
+    rows = [(f"key-{number:03}", f"{number} " * 40 * number) for number in range(100)]
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE texts (key TEXT, text TEXT)")
+        connection.executemany("INSERT INTO texts VALUES (?, ?)", rows)
+        connection.commit()
+
+    with Pages(str(path)) as pages:
+        assert sorted(row.values for row in pages.rows() if len(row.values) == 2) == rows
+        assert pages.unreadable == 0
+
+
 def test_our_files_say_whose_they_are_and_those_of_older_versions_do_from_then_on(path, stored):
     def application():
         with contextlib.closing(sqlite3.connect(path)) as connection:

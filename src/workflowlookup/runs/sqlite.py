@@ -11,6 +11,7 @@ import errno
 import fcntl
 import logging
 import os
+import re
 import sqlite3
 import tempfile
 import time
@@ -70,6 +71,9 @@ _TABLES: Final[Mapping[str, frozenset[str]]] = {
     table: frozenset(SHAPES[table].columns) for table in ("documents", "runs", "events")
 }
 """By these, with their columns, a file is known to be ours that has no application id, or a wrong one."""
+_CREATED: Final = re.compile(r"CREATE TABLE (\w+)")
+_UNSUPPORTED: Final = "unsupported file format"
+"""What SQLite says of a header that no version of it writes; it has no result code of its own."""
 _TOKENS_REQUIRED: Final = """\
 Tokens were made for this journal: over HTTP nobody is served without one, also when the journal is lost.
 To serve without tokens again, begin with another journal; or stop the servers and delete this file, the journal,
@@ -349,6 +353,7 @@ class SqliteJournal(SqlJournal):
         end = time.monotonic() + CHECK_SECONDS
         try:
             with contextlib.closing(_connect_to_read(self.path)) as connection:
+                _level(connection)
                 connection.set_progress_handler(lambda: time.monotonic() > end, 10_000)
                 rows = connection.execute("PRAGMA quick_check(5)").fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as problem:
@@ -457,8 +462,15 @@ def _level(connection: sqlite3.Connection) -> Level:
     is_ours = application == APPLICATION_ID or (application == 0 and not tables) or _has_our_tables(connection)
     if not is_ours:
         return Level(version=0, known=len(MIGRATIONS), is_foreign=True)
+    if version < 0 or not tables.isdisjoint(_tables_after(version)):
+        raise _Damage(f"its version {version} is not that of its tables")
     least = connection.execute("SELECT MAX(least) FROM levels").fetchone()[0] if "levels" in tables else None
     return Level(version=version, known=len(MIGRATIONS), least=least)
+
+
+def _tables_after(version: int) -> set[str]:
+    """The tables that a journal at this version does not have yet."""
+    return set(_CREATED.findall(" ".join(MIGRATIONS[version:])))
 
 
 def _has_our_tables(connection: sqlite3.Connection) -> bool:
@@ -473,7 +485,7 @@ def _code(problem: Exception) -> int:
     if isinstance(problem, OSError):
         return _AS_SQLITE.get(problem.errno or 0, sqlite3.SQLITE_CANTOPEN)
     # Text that is not UTF-8, in the name of a table or in a value, is found by Python and not by SQLite.
-    if isinstance(problem, UnicodeDecodeError) or str(problem).startswith("Could not decode to UTF-8"):
+    if isinstance(problem, UnicodeDecodeError) or str(problem).startswith(("Could not decode to UTF-8", _UNSUPPORTED)):
         return sqlite3.SQLITE_CORRUPT
     return int(getattr(problem, "sqlite_errorcode", 0))
 

@@ -110,7 +110,9 @@ class Pages:
         self._count = self._log.page_count or -(-os.fstat(self._file.fileno()).st_size // self._size)
         first = self._page(1)
         has_header = first.startswith(MAGIC)
-        self._usable = self._size - (first[20] if has_header else 0)
+        self._usable = self._size
+        if has_header and not self._uses_last_bytes(first[20]):
+            self._usable -= first[20]
         self._free = frozenset(self._free_pages(first)) if has_header else frozenset[int]()
         if has_header:  # pages that were cut off count as unreadable; a wrong number must not keep us busy for ever
             self._count = max(self._count, min(_u32(first, 28), 2 * self._count))
@@ -146,14 +148,26 @@ class Pages:
         self._file.seek((number - 1) * self._size)
         return self._file.read(self._size).ljust(self._size, b"\0")
 
+    def _uses_last_bytes(self, reserved: int) -> bool:
+        """Whether most pages have rows in what the header says is reserved at their ends: then it is wrong."""
+        limit, votes = self._size - reserved, 0
+        for number in range(1, self._count + 1) if reserved else ():
+            page = self._page(number)
+            ends = [end for end in _row_ends(page, 100 if number == 1 else 0, limit) if end <= self._size]
+            if ends:
+                votes += 1 if max(ends) > limit else -1
+        return votes > 0
+
     def _free_pages(self, first: bytes) -> Iterator[int]:
         """What was deleted is still on pages that are free, and must not come back."""
         trunk, seen = _u32(first, 32), set[int]()
-        while 0 < trunk <= self._count and trunk not in seen:
+        while 1 < trunk <= self._count and trunk not in seen:
             seen.add(trunk)
-            yield trunk
             page = self._page(trunk)
-            leaves = min(_u32(page, 4), self._size // 4 - 2)
+            leaves = _u32(page, 4)
+            if leaves > self._size // 4 - 2:  # not a page of the list, but one that a wrong number led to
+                return
+            yield trunk
             yield from struct.unpack_from(f">{leaves}I", page, 8)
             trunk = _u32(page, 0)
 
@@ -200,6 +214,21 @@ class Pages:
             left -= usable - 4
             following = _u32(page, 0)
         return b"".join(parts)
+
+
+def _row_ends(page: bytes, start: int, usable: int) -> Iterator[int]:
+    """Where the rows on a leaf end that lie on this page as a whole."""
+    kind = page[start]
+    if kind not in (_LEAF_INDEX, _LEAF_TABLE):
+        return
+    count = min(_u16(page, start + 3), (len(page) - start - 8) // 2)
+    for cell in struct.unpack_from(f">{count}H", page, start + 8):
+        with contextlib.suppress(*_DAMAGE):
+            length, at = _varint(page, cell)
+            if kind == _LEAF_TABLE:
+                _, at = _varint(page, at)
+            if length <= (usable - 12) * 64 // 255 - 23:  # the lower one of the limits for both kinds
+                yield at + length
 
 
 class _Start(NamedTuple):
