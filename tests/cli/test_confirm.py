@@ -177,16 +177,36 @@ def test_what_the_question_asks_for_is_asked_field_by_field(cli: Cli, project: P
     assert changed == {"size": "large", "hours": 3, "urgent": False}
 
 
-def test_a_value_that_does_not_fit_is_refused_with_a_sentence(cli: Cli, project: Path) -> None:
+def test_a_value_that_does_not_fit_is_asked_for_again(cli: Cli, project: Path) -> None:
     write(project, document(step("size-up", requireConfirmation={"answers": FORM}), identifier="sized-flow"))
     run_id = started(cli, "sized-flow", "Looked at it.")
 
     sitting = cli.sit_down("confirm", run_id).see("[l]eave").type("y\n").see("size (").type("huge\n")
-    code, seen = sitting.see("hours (").type("\n").see("urgent (").type("\n").leave()
+    sitting.see("found 'huge'").see("size (").type("\n").see("size is required").see("size (").type("small\n")
+    code, seen = sitting.see("hours (").see("optional:").type("\n").see("urgent (").type("\n").leave()
+
+    assert code == 0
+    assert "size must be one of 'small', 'large'; found 'huge'. Try again" in " ".join(seen.split())
+    (changed,) = [event["changes"] for event in events(cli, run_id) if event["event"] == "context-changed"]
+    assert changed == {"size": "small"}
+
+
+def test_a_person_can_leave_at_a_value_that_does_not_fit(cli: Cli, project: Path) -> None:
+    write(project, document(step("size-up", requireConfirmation={"answers": FORM}), identifier="sized-flow"))
+    run_id = started(cli, "sized-flow", "Looked at it.")
+
+    sitting = cli.sit_down("confirm", run_id).see("[l]eave").type("y\n").see("size (").type("huge\n")
+    code, _ = sitting.see("Try again").see("size (").see(": ").type("\x04").see("No answer was recorded").leave()
 
     assert code == 1
-    assert "size must be one of 'small', 'large'; found 'huge'" in " ".join(seen.split())
     assert state(cli, run_id)["waitingFor"] == "confirmation"
+
+
+def test_a_piped_output_that_is_not_submitted_is_reported(cli: Cli, held: str) -> None:
+    done = cli("run", "--resume", held, stdin=b"The next output.")
+
+    assert "no further output was submitted, because a person must answer first" in done.stderr
+    assert state(cli, held)["waitingFor"] == "confirmation"
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,12 @@ from workflowlookup.tools.run_answers import answer
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_argument(parser)
-    parser.add_argument("--deny", action="store_true", help="say no: the step is done again, or the run fails")
-    parser.add_argument("--note", metavar="TEXT", default="", help="what the one who goes on should know")
+    parser.add_argument(
+        "--deny",
+        action="store_true",
+        help="say no: the step is done again, or the run fails, as the question says",
+    )
+    parser.add_argument("--note", metavar="TEXT", default="", help="a note for the agent or person who continues")
     parser.add_argument("--json", action="store_true", help="print the state of the run after it")
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.cli.person import Terminal, person_terminal
-from workflowlookup.core.questions import fields_of, question_of
+from workflowlookup.core.questions import field_problem, fields_of, question_of
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Json
 from workflowlookup.runs.service import Runs
@@ -86,12 +86,20 @@ def _show(terminal: Terminal, run: Run, command: str) -> None:
 
 
 def _fill_in(terminal: Terminal, run: Run) -> dict[str, Json] | None:
-    """The values that the question asks for, without those that are left empty; None when the person breaks off."""
+    """The values that the question asks for, without those that are left empty; None when the person breaks off.
+
+    A value that does not fit is asked for again at once.
+    """
     values: dict[str, Json] = {}
     for field in fields_of(run):
-        text = terminal.ask(f"{field.label}:")
-        if text is None:
-            return None
-        if text:
-            values[field.name] = field.parse(text)
+        while True:
+            text = terminal.ask(f"{field.label}{'' if field.required else ', optional'}:")
+            if text is None:
+                return None
+            given: dict[str, Json] = {field.name: field.parse(text)} if text else {}
+            problem = field_problem(run, field, given)
+            if not problem:
+                break
+            terminal.show(f"{problem}. Try again, or leave it for later with Ctrl-D.", wrap=True)
+        values |= given
     return values

@@ -136,6 +136,9 @@ class Given:
         return changes
 
     def agrees(self, run: Run) -> Decision | None:  # noqa: ARG002 - a pipe is no person
+        is_left = self._read is not list if self._outputs is None else next(self._outputs, None) is not None
+        if is_left:
+            complain("no further output was submitted, because a person must answer first.")
         return None
 
 

@@ -245,6 +245,15 @@ def fields_in(answers: Mapping[str, Any]) -> Iterator[Field]:
         yield Field(name=name, schema=known, required=name in required)
 
 
+def field_problem(run: Run, field: Field, given: Context) -> str:
+    """Why a field cannot have what was given for it (nothing, if `given` is empty); empty when it fits."""
+    confirmation = run.step.confirmation or Confirmation()
+    shared = {key: confirmation.answers[key] for key in ("$defs", "definitions") if key in confirmation.answers}
+    required = [field.name] if field.required else []
+    schema = {**shared, "type": "object", "properties": {field.name: field.schema}, "required": required}
+    return "; ".join(misfit.sentence() for misfit in misfits(compile_schema(schema), dict(given), schema))
+
+
 def refuse_answers(run: Run, answers: Context) -> None:
     """Raises `InvalidParams` unless the answers fit the fields of the open question."""
     wanted = run.step.confirmation if any(fields_of(run)) else None
