@@ -48,3 +48,16 @@ def test_an_output_that_is_taken_as_it_is_counts_once():
     issues = {"Say that it is done.": 2}
     assert taken == told(refused=2, done=1, tries=2.0, median_time=2_000, slow_time=2_000, issues=issues)
     assert denied == told(refused=2, denied=1, stopped=1, issues=issues)
+
+
+def test_the_slow_time_of_two_is_the_longer_one():
+    tally = Tally()
+    for number, seconds in enumerate([8, 4]):
+        draft = advance.begin(f"run-{number}", build(document(step("only-step"))), {}, {}, Moment(time=0))
+        records = [*draft.records]
+        records += advance.submit(draft.run, "only-step", "done", {}, Moment(time=seconds * 1_000)).records
+        tally.add(f"run-{number}", records)
+
+    (only,) = tally.figures().steps
+
+    assert (only.median_time, only.slow_time) == (6_000, 8_000)

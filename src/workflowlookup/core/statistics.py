@@ -4,6 +4,7 @@ Steps in loops are counted under their own id, all iterations together. Times ar
 the output that was accepted, without the time in which a person was waited for.
 """
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ from workflowlookup.core.navigation import split_instance
 from workflowlookup.core.run import OVER, Run, State, fold
 
 SLOW: Final = 0.9
+"""The share of times that are no longer than `slow_time`."""
 MOST_ISSUES: Final = 50
 """How many reasons for refusals are told of a step, the most frequent first."""
 
@@ -153,7 +155,7 @@ class Tally:
                 depth=len(workflow.enclosing[step.id]),
                 tries=round(self._outputs[step.id] / count["done"], 2) if count["done"] else None,
                 median_time=_median(times),
-                slow_time=times[int(SLOW * (len(times) - 1))] if times else None,
+                slow_time=times[math.ceil(SLOW * len(times)) - 1] if times else None,
                 issues=dict(self._issues.get(step.id, Counter[str]()).most_common(MOST_ISSUES)),
                 **count,
             )
