@@ -178,7 +178,7 @@ def _is_secret(name: str, value: object) -> bool:
 def _hidden(text: str) -> str:
     """The references to variables in a text, and how long the rest is that is not shown."""
     rest = len(_REFERENCE.sub("", text))
-    return " ".join([*_REFERENCE.findall(text), *([f"… ({rest} characters that are not shown)"] if rest else [])])
+    return " ".join([*_REFERENCE.findall(text), *([f"({rest} characters that are not shown)"] if rest else [])])
 
 
 def printed(entry: Entry) -> str:

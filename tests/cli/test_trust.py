@@ -216,6 +216,19 @@ def test_doctor_names_what_is_ignored_and_starts_nothing(clone: Clone) -> None:
     assert not clone.marker.exists()
 
 
+def test_doctor_advises_to_trust_a_server_that_a_workflow_calls(clone: Clone) -> None:
+    clone.file.write_text('[mcpServers.up]\ncommand = "./tool.sh"\n')
+    put(clone, {"line": "done"})
+
+    problems = json.loads(clone.cli("doctor", "--json").stdout)["problems"]
+
+    assert {
+        "problem": "The workflow 'calling' calls the MCP server 'up', which is not trusted yet.",
+        "remedy": "Look at [mcpServers.up] and allow it in a terminal: `workflowlookup trust`.",
+    } in problems
+    assert not clone.marker.exists()
+
+
 @pytest.mark.parametrize("command", ["tools", "list", "lint", "runs"])
 def test_commands_go_by_the_same_settings(clone: Clone, command: str) -> None:
     (clone.directory / ".workflowlookup" / "workflows").mkdir(parents=True)
@@ -439,7 +452,7 @@ def test_a_long_entry_is_shown_screen_by_screen_before_the_question(clone: Clone
     sitting = clone.cli.sit_down("trust").see("more lines.").type("\n").see("more lines.")
     assert "[y/N]" not in sitting.seen
     assert "word-60" in sitting.seen
-    left = clone.cli.sit_down("trust").see("more lines.").type("y\n").leave()
+    left = clone.cli.sit_down("trust").see("n stops here:").type("y\n").see("n stops here:").type("n\n").leave()
 
     assert sitting.type("\n").see("word-89").see("[y/N]").type("y\n").leave()[0] == 0
     assert left[0] == 1

@@ -110,10 +110,8 @@ def _unknown_calls(catalog: Catalog, settings: Settings, asked: Asked) -> Iterat
 def _unknown_tool(call: ToolCall, settings: Settings, asked: Asked) -> tuple[str, str] | None:
     """What a call of a tool names that is not there, and what to do; None when nothing is known to be wrong."""
     if call.server not in settings.servers:
-        return (
-            f"the MCP server '{call.server}', {_missing(f'mcpServers.{call.server}', settings)}",
-            f"Add [mcpServers.{call.server}] to the settings, or fix 'server' in the workflow.",
-        )
+        why, remedy = _missing(f"mcpServers.{call.server}", "server", settings)
+        return f"the MCP server '{call.server}', {why}", remedy
     answer = asked.servers[call.server]
     if answer.cause or call.tool in answer.tools:
         return None
@@ -126,10 +124,8 @@ def _unknown_tool(call: ToolCall, settings: Settings, asked: Asked) -> tuple[str
 def _unknown_workflow(call: WorkflowCall, settings: Settings, asked: Asked) -> tuple[str, str] | None:
     """The same of a call of another system's workflow."""
     if call.provider not in settings.providers:
-        return (
-            f"the provider '{call.provider}', {_missing(f'providers.{call.provider}', settings)}",
-            f"Add [providers.{call.provider}] to the settings, or fix 'provider' in the workflow.",
-        )
+        why, remedy = _missing(f"providers.{call.provider}", "provider", settings)
+        return f"the provider '{call.provider}', {why}", remedy
     found = asked.providers[call.provider]
     ids = [definition.id for definition in found.definitions]
     if found.is_away or call.workflow in ids:
@@ -140,13 +136,13 @@ def _unknown_workflow(call: WorkflowCall, settings: Settings, asked: Asked) -> t
     )
 
 
-def _missing(entry: str, settings: Settings) -> str:
-    """Why the settings have no such entry (`providers.ci`) in force."""
+def _missing(entry: str, field: str, settings: Settings) -> tuple[str, str]:
+    """Why the settings have no such entry (`providers.ci`) in force, and what to do; a call names it in `field`."""
     if entry in settings.left_out:
-        return "which is left out of the settings"
+        return "which is left out of the settings", f"Fix [{entry}] in the settings."
     if any(f"{ignored.kind}.{ignored.name}" == entry for ignored in settings.ignored):
-        return "which is not trusted yet"
-    return "which the settings do not have"
+        return "which is not trusted yet", f"Look at [{entry}] and allow it in a terminal: `workflowlookup trust`."
+    return "which the settings do not have", f"Add [{entry}] to the settings, or fix '{field}' in the workflow."
 
 
 def _few(names: Sequence[str]) -> str:
@@ -197,19 +193,21 @@ def tools_problems(report: ToolsReport, settings: Settings) -> Iterator[Problem]
             origin = settings.origins[pattern.setting]
             yield Problem(
                 problem=f"The pattern '{pattern.pattern}' of {pattern.setting} fits no workflow ({origin}).",
-                remedy="Mend it or take it out: `workflowlookup tools` shows ids, names and providers.",
+                remedy="Fix it or remove it: `workflowlookup tools` shows ids, names and providers.",
             )
     for provider in report.providers:
         if provider.state == "away":
             yield Problem(
                 problem=f"The provider '{provider.name}' does not answer: {provider.cause}.",
-                remedy=f"Mend [providers.{provider.name}] in the settings, or bring it up; the server keeps asking.",
+                remedy=f"Fix [providers.{provider.name}] in the settings, or start the service; it is asked again.",
             )
     for server in report.servers:
         if server.state == "away":
             yield Problem(
                 problem=f"The MCP server '{server.name}' does not answer: {server.cause}.",
-                remedy=f"Mend [mcpServers.{server.name}] in the settings, or bring it up.",
+                remedy=f"Fix [mcpServers.{server.name}] in the settings, or start the server.",
             )
     for remark in report.remarks:
-        yield Problem(problem=f"{remark[0].upper()}{remark[1:]}.", remedy="Mend the definition where it comes from.")
+        yield Problem(
+            problem=f"{remark[0].upper()}{remark[1:]}.", remedy="Fix the definition in the system that has it."
+        )

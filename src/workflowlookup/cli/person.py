@@ -34,7 +34,7 @@ def refuse_agents(purpose: str, environment: Mapping[str, str] = os.environ) -> 
     if variable:
         raise SecurityError(
             f"Only a person may {purpose}, and {variable} in the environment shows that an agent runs this command. "
-            "Run it yourself, in a terminal that the agent does not control."
+            "Run this command yourself, in a terminal that the agent does not control."
         )
 
 
@@ -62,10 +62,17 @@ class Terminal:
         while len(rows) > height:
             self._write("\n".join([*rows[:height], ""]))
             rows = rows[height:]
-            if self.ask(f"Enter shows the next of {len(rows):,} more lines.") != "":
+            if not self._goes_on(f"{len(rows):,} more lines. Enter shows the next of them, n stops here:"):
                 return False
         self._write("\n".join([*rows, ""]))
         return True
+
+    def _goes_on(self, question: str) -> bool:
+        """Whether Enter is pressed, and not n; any other answer has the question asked again."""
+        while True:
+            answer = self.ask(question)
+            if answer is None or answer.lower() in ("", "n", "no"):
+                return answer == ""
 
     def quote(self, text: str) -> None:
         """Write a text of somebody else, with a bar before each row: no part of it can look like a line of ours."""
@@ -123,7 +130,8 @@ def person_terminal(purpose: str, environment: Mapping[str, str] = os.environ) -
         descriptor = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as problem:
         raise SecurityError(
-            f"Only a person may {purpose}, and there is no terminal to ask one on. Run it yourself, in a terminal."
+            f"Only a person may {purpose}, and there is no terminal to ask one on. "
+            "Run this command yourself, in a terminal."
         ) from problem
     try:
         yield Terminal(descriptor)

@@ -152,7 +152,8 @@ def _ask(store: Store, entries: Sequence[Entry], *, is_json: bool) -> int:
     elif not entries:
         write("Nothing here waits for trust.")
     else:
-        write(f"Trusted: {len(trusted)}. Not trusted: {len(entries) - len(trusted)}.")
+        again = "" if len(trusted) == len(entries) else " They stay ignored; `workflowlookup trust` asks again."
+        write(f"Trusted: {len(trusted)}. Not trusted: {len(entries) - len(trusted)}.{again}")
     return int(len(trusted) < len(entries))
 
 
