@@ -478,7 +478,7 @@ def test_a_finding_says_what_where_why_and_what_to_do():
     assert (finding.severity, finding.message, finding.suggestion) == (
         "warning",
         "Step 'first-step' is never reached: its condition can never hold (size equals \"XL\")",
-        "Mend the condition or the contract that rules it out, or remove the step",
+        "Fix the condition or the contract that rules it out, or remove the step",
     )
 
 
@@ -600,6 +600,14 @@ def test_what_was_probably_meant_is_told(content, code, words):
     (found,) = [finding for finding in lint(content) if finding.code == code]
 
     assert words in found.message
+
+
+def test_a_loop_over_a_missing_list_is_not_advised_to_use_its_own_item():
+    content = repeat("Check {{service}}.", type="forEach", items="services", itemVar="service")
+
+    (found,) = [finding for finding in lint(content) if finding.code == "WL003"]
+
+    assert found.message == "Variable 'services' is used in step 'again' and nothing produces it"
 
 
 def test_a_mistyped_variable_need_not_be_declared():

@@ -86,13 +86,13 @@ def _dead_steps(subject: Subject) -> Found:
                     (*place.path, "runCondition"),
                     f"{what} '{place.id}' is never reached: its condition can never hold ({describe(condition)})"
                     + _mistyped(condition, subject.scope(place.loops)),
-                    "Mend the condition or the contract that rules it out, or remove the step",
+                    "Fix the condition or the contract that rules it out, or remove the step",
                 )
         if "loop" in place.step and (why := _never_entered(place.step["loop"], subject.scope(place.loops))):
             yield (
                 (*place.path, "loop"),
                 f"The body of loop '{place.id}' is never reached: {why}",
-                "Mend the loop, or remove it with its body",
+                "Fix the loop, or remove it with its body",
             )
 
 
@@ -185,7 +185,8 @@ def _unproduced_variables(subject: Subject) -> Found:
     for place in subject.places:
         for path, name in _uses(subject, place):
             head = head_of(name)
-            loops = (*place.loops, place.step) if path[len(place.path)] == "loop" else place.loops
+            is_repeated = path[len(place.path) :][:2] == ("loop", "condition")  # `items` and `count` are read before
+            loops = (*place.loops, place.step) if is_repeated else place.loops
             scope = subject.scope(loops)
             if head in told or {name, head} & known or {name, head} & scope.keys():
                 continue
@@ -381,7 +382,7 @@ def _visible(text: str) -> str:
 
 
 def _broken_rules(subject: Subject) -> Found:
-    remedy = "Mend the rule: until then the output of this step cannot be judged"
+    remedy = "Fix the rule: until then the output of this step cannot be judged"
     for place in subject.places:
         criteria, path = place.step.get("validationCriteria") or [], (*place.path, "validationCriteria")
         for misfit in misfits_in(criteria):
