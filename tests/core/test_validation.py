@@ -53,7 +53,7 @@ def schema(schema, message="m"):
                 )
             ],
             '{"age": "old", "to": {}, "agee": 1}',
-            "Mend the JSON: age must be a number; found 'old'; to.x is required; unknown field 'agee' (did you mean 'age'?).",
+            "Fix the JSON: age must be a number; found 'old'; to.x is required; unknown field 'agee' (did you mean 'age'?).",
         ),
     ],
     ids=["contains", "regex", "short", "long", "schema"],

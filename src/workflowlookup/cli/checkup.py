@@ -140,7 +140,7 @@ def _settings_problems(options: argparse.Namespace) -> Iterator[Problem]:
     """Settings that could not be used; what is reported beside them holds for the defaults."""
     problem = getattr(options, "settings_problem", None)
     if problem:
-        yield Problem(problem=problem, remedy="Mend or remove the setting: until then the server does not start")
+        yield Problem(problem=problem, remedy="Fix or remove the setting: until then the server does not start")
 
 
 def _trust_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
@@ -276,7 +276,7 @@ def _client_problems(clients: Sequence[ClientState]) -> Iterator[Problem]:
         if state.error:
             yield Problem(
                 problem=f"The servers of {title} in {state.file} cannot be read: {state.error}.",
-                remedy="Mend the file; until then the client may start none of them.",
+                remedy="Fix the file; until then the client may start none of them.",
             )
         for entry in state.entries:
             if not entry.is_found:

@@ -72,7 +72,7 @@ def _rehearsed(suite: Suite) -> Checked:
         Remark(
             severity=Severity.ERROR,
             message=f"Case '{ran.case.name}' failed: {difference.field}: {difference.message}",
-            suggestion="Mend the workflow, or the case if it expects too much",
+            suggestion="Fix the workflow, or the case if it expects too much",
             line=ran.line,
             column=1,
         )

@@ -215,7 +215,7 @@ def _structure(document: Mapping[str, Json]) -> Iterator[Finding]:
             compile_schema_text(bytes(schema_text(document, field)))
         except BadSchema as problem:
             message = f"The JSON Schema in '{field}' is malformed ({problem})"
-            yield _error((field,), message, "Mend the schema, or leave it out", document)
+            yield _error((field,), message, "Fix the schema, or leave it out", document)
 
 
 def _captures(document: Mapping[str, Json], path: PathTo, step: Mapping[str, Json]) -> Iterator[Finding]:
@@ -430,7 +430,7 @@ def _impossible_parts(document: Mapping[str, Json], path: PathTo, condition: Con
                 compile_pattern(part["matches"], "i")
             except BadPattern as problem:
                 reason = f"the pattern of 'matches' does not compile ({problem})"
-                yield _never((*at, "matches"), reason, document, "Mend the pattern")
+                yield _never((*at, "matches"), reason, document, "Fix the pattern")
             except TooSlow:
                 return
 
@@ -482,7 +482,7 @@ def _criteria(document: Mapping[str, Json]) -> Iterator[Finding]:
                 severity=Severity.WARNING,
                 path=at,
                 message=f"{flaw} {_where(document, at)}",
-                suggestion="Mend the rule: until then the output of this step cannot be judged",
+                suggestion="Fix the rule: until then the output of this step cannot be judged",
             )
 
 

@@ -114,7 +114,7 @@ def schema(rule: SchemaRule) -> Check:
         sentences = "; ".join(misfit.sentence() for misfit in found[:_MOST_MISFITS])
         more = "; and more" if len(found) > _MOST_MISFITS else ""
         message = rule.message or f"Output does not fit the JSON Schema: {sentences}"
-        return (Issue(message=message, suggestion=f"Mend the JSON: {sentences}{more}."),)
+        return (Issue(message=message, suggestion=f"Fix the JSON: {sentences}{more}."),)
 
     def no_json(why: str) -> Sequence[Issue]:
         advice = f"Answer with JSON and nothing else: {why}."

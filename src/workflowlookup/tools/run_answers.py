@@ -145,14 +145,16 @@ def _next_for_output(run: Run) -> str:
     if isinstance(run.judged, OutputRefused):
         most = run.step.max_attempts
         left = "" if most is None else f" Attempts left: {most - run.attempts}."
-        told = f"Mend what verdict says, then {submit} and the whole output again.{left}"
+        advice = f"Fix what verdict says, then {submit} and the whole output again.{left}"
     elif run.refused_by_person(run.current):
         said = f': "{run.note}"' if run.note else "."
-        told = f"A person did not agree to this step{said} Do it again with that in mind, then {submit} and the output."
+        advice = (
+            f"A person did not agree to this step{said} Do it again with that in mind, then {submit} and the output."
+        )
     else:
-        told = f"Do what guidance.prompt says, then {submit} and the full output."
+        advice = f"Do what guidance.prompt says, then {submit} and the full output."
     ends = " or ".join(f"'{loop_id}'" for loop_id in loops_to_end(run))
-    return f"{told} When nothing is left for the loop to do, submit stepId {ends} instead." if ends else told
+    return f"{advice} When nothing is left for the loop to do, submit stepId {ends} instead." if ends else advice
 
 
 def _next_for_context(run: Run) -> str:

@@ -132,7 +132,7 @@ TOOL = Tool(
             },
             "attempts": 1,
             "step": {"id": "reproduce", "title": "Reproduce the failure", "prompt": "Make the failure happen…"},
-            "next": "Mend what verdict says, then call workflow_submit with runId '9f2c41d07b3e', stepId 'reproduce' "
+            "next": "Fix what verdict says, then call workflow_submit with runId '9f2c41d07b3e', stepId 'reproduce' "
             "and the whole output again.",
         },
     ),

@@ -43,6 +43,9 @@ FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "
 
 _BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
 _HOST: Final = re.compile(r"[A-Za-z0-9.:\[\]_-]+")
+UNAUTHENTICATED: Final = (
+    "Send Authorization: Bearer TOKEN. `workflowlookup token create` makes a token, on the machine of the server."
+)
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
@@ -117,7 +120,7 @@ class Guard:
         else:
             secret = request.cookies.get(COOKIE, "") if by_cookie else ""
             if not secret:
-                return self._refuse(request, 401, "", "Say who you are: send Authorization: Bearer TOKEN.")
+                return self._refuse(request, 401, "", UNAUTHENTICATED)
         if is_again:
             access = await self._find(secret, is_again=True)
         else:
