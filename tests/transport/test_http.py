@@ -68,6 +68,44 @@ def test_a_long_run_that_is_looked_at_holds_up_no_other_client(serve, connect, t
     assert order.index("status") >= 3  # one may have been answered before the other request came
 
 
+@pytest.mark.parametrize("what", ["page", "live", "report", "journal", "resource", "modern resource"])
+def test_what_is_made_of_a_long_run_holds_up_no_other_client(serve, connect, tmp_path, what):
+    records, run = long_run(40_000)
+    journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
+    journal.append(run.id, 0, records, summarise(run))
+    journal.close()
+    server = serve("--journal", journal.path)
+    patient, other = connect(server), connect(server)
+    patient.initialize()
+    other.initialize()
+    patient.request("tools/call", {"name": "workflow_status", "arguments": {"runId": run.id}})  # it is folded now
+    page, report = f"{server.base}/runs/{run.id}", {"uri": f"run://{run.id}"}
+    message = modern("resources/read", report)
+    asking = {
+        "page": lambda: patient.http.get(page).text,
+        "live": lambda: patient.http.get(f"{page}/live?after={run.sequence - 1}").text,
+        "report": lambda: patient.http.get(f"{page}/report.md").text,
+        "journal": lambda: patient.http.head(f"{page}/journal.jsonl").headers["content-disposition"],
+        "resource": lambda: json.dumps(patient.request("resources/read", report)),
+        "modern resource": lambda: patient.http.post(server.url, json=message, headers=routing(message)).text,
+    }
+    order, answers = [], []
+
+    def ask():
+        answers.append(asking[what]())
+        order.append(what)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while what not in order and thread.is_alive():
+        other.request("ping")
+        order.append("ping")
+    thread.join()
+
+    assert ("journal.jsonl" if what == "journal" else "work@") in answers[0]
+    assert order.index(what) >= 5  # one or two may have been answered before the other request came
+
+
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

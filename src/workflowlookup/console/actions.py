@@ -59,7 +59,7 @@ async def again(visit: Visit) -> Response:
     new_id = visit.form.get("new", "")
     if not _NEW_ID.fullmatch(new_id):
         raise Refused(400, "The form cannot be read. Load the page again.")
-    started = visit.house.runs.history(run.id)[0].event
+    started = visit.house.runs.history(run.id, limit=1)[0].event
     if not run.is_over or not isinstance(started, Started):
         raise RunStateError("The run is not over. Go on with it, or cancel it first.")
     new = visit.house.runs.start(

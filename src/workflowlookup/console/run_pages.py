@@ -1,5 +1,6 @@
 """Pages of runs: the list, one run with all that happened in it, what is new in it, and its journal to take away."""
 
+import asyncio
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from workflowlookup.core.why import Explanation, Fate, Reason, explain_run
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Query, Summary
+from workflowlookup.runs.loading import read_in_slices
 
 PAGE: Final = 50
 MOST_ENTRIES: Final = 300
@@ -134,10 +136,8 @@ def _place(text: str) -> tuple[int, str] | None:
 
 async def run(visit: Visit) -> Response:
     found = find_run(visit, visit.named("run"))
-    records = visit.house.runs.history(found.id)
-    first = 0 if visit.asked("events") == "all" else max(0, len(records) - MOST_ENTRIES)
-    said = SAID.get(visit.asked("said"), "")
-    return visit.page("run.html", earlier=first, said=said, **_known(visit, found, records, first))
+    first = 0 if visit.asked("events") == "all" else max(0, found.sequence - MOST_ENTRIES)
+    return await _page(visit, "run.html", found, first, earlier=first, said=SAID.get(visit.asked("said"), ""))
 
 
 async def live(visit: Visit) -> Response:
@@ -146,14 +146,26 @@ async def live(visit: Visit) -> Response:
     after = visit.number("after", 0)
     if found.sequence <= after:
         return Response(status_code=204)
-    records = visit.house.runs.history(found.id)
-    return visit.page("run_live.html", **_known(visit, found, records, after))
+    return await _page(visit, "run_live.html", found, after)
+
+
+async def _page(visit: Visit, template: str, found: Run, after: int, **more: Any) -> Response:
+    """A template with all that is known of a run. The run may be long, so only what needs the journal or the library
+    happens on the event loop.
+    """
+    records = await read_in_slices(visit.house.runs, found)
+    may_run = visit.viewer.may("run", found.workflow.id)
+    more["may_start"] = may_run and found.is_over and current(visit, found.workflow.id) is not None
+
+    def fill() -> Response:
+        return visit.page(template, **_known(visit, found, records, after), **more)
+
+    return await asyncio.to_thread(fill)
 
 
 def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> dict[str, Any]:
     start_budget()
     told, took = explain_run(found, records), durations(records)
-    may_run = visit.viewer.may("run", found.workflow.id)
     return {
         "place": "runs",
         "run": found,
@@ -171,8 +183,7 @@ def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> d
         "question": question_of(found) if found.asked is not None else None,
         "call": _call(found),
         "may_confirm": visit.viewer.may_confirm(found.who_confirms(visit.house.confirmation)),
-        "may_cancel": may_run and not found.is_over,
-        "may_start": may_run and found.is_over and current(visit, found.workflow.id) is not None,
+        "may_cancel": visit.viewer.may("run", found.workflow.id) and not found.is_over,
         "new_id": secrets.token_hex(6),
     }
 
@@ -251,8 +262,8 @@ async def output(visit: Visit) -> Response:
     """An output in full: as plain text, or as a part of the page that has its beginning."""
     found = find_run(visit, visit.named("run"))
     sequence = number_in(visit.named("sequence"))
-    event = next((one.event for one in visit.house.runs.history(found.id) if one.sequence == sequence), None)
-    if not isinstance(event, OutputAccepted | OutputRefused):
+    records = visit.house.runs.history(found.id, sequence - 1, limit=1) if sequence else []
+    if not records or not isinstance(event := records[0].event, OutputAccepted | OutputRefused):
         raise NotThere("output")
     if visit.request.headers.get("hx-request") == "true":
         return visit.page("output.html", text=event.output)
@@ -261,13 +272,15 @@ async def output(visit: Visit) -> Response:
 
 async def journal(visit: Visit) -> Response:
     found = find_run(visit, visit.named("run"))
-    lines = "".join(as_line(found.id, record) for record in visit.house.runs.history(found.id))
+    records = await read_in_slices(visit.house.runs, found)
+    lines = await asyncio.to_thread(lambda: "".join(as_line(found.id, record) for record in records).encode())
     return Response(lines, media_type="application/jsonl", headers=_sealed(found.id, "journal.jsonl", is_file=True))
 
 
 async def report(visit: Visit) -> Response:
     found = find_run(visit, visit.named("run"))
-    text = reports.report(found.id, visit.house.runs.history(found.id)).encode(errors="replace")
+    records = await read_in_slices(visit.house.runs, found)
+    text = (await asyncio.to_thread(reports.report_of, found, records)).encode(errors="replace")
     return Response(text, media_type="text/markdown", headers=_sealed(found.id, "report.md", is_file=True))
 
 

@@ -4,6 +4,7 @@ Outputs, notes, names and context were written by strangers. They are shown as t
 whose fence they cannot close, or on one line with everything escaped that Markdown would act on.
 """
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,7 +64,11 @@ MAX_VARIABLES: Final = 5
 
 def report(run_id: str, records: Sequence[Record]) -> str:
     """The whole story of a run. Raises `RunStateError` for records that no run can have."""
-    run = fold(run_id, records)
+    return report_of(fold(run_id, records), records)
+
+
+def report_of(run: Run, records: Sequence[Record]) -> str:
+    """The whole story of a run that is folded already, from these records."""
     parts = [*_head(run), *_steps(run, records), "## What happened", *_Story(run, records).told()]
     if run.context:
         parts += ["## Context", fenced(msgspec.json.format(msgspec.json.encode(run.context)).decode(), "json")]
@@ -183,8 +188,12 @@ def _steps(run: Run, records: Sequence[Record]) -> Iterator[str]:
         if isinstance(record.event, CallFailed)
         or (isinstance(record.event, OutputRefused | OutputAccepted) and record.event.key)  # not one taken as it is
     )
+    skipped = [step_id for step_id in run.skipped if step_id not in times]
+    count = len(times) + len(skipped)
+    if not count:
+        return
     rows = []
-    for step_id, (offered, done) in times.items():
+    for step_id, (offered, done) in itertools.islice(times.items(), MAX_ROWS):
         if step_id in run.results:
             fate, took = "done", duration(done - offered)
         elif step_id == run.current and not run.is_over:
@@ -192,12 +201,11 @@ def _steps(run: Run, records: Sequence[Record]) -> Iterator[str]:
         else:
             fate, took = "not done", ""
         rows.append(f"| {_titled(run.workflow, step_id)} | {fate} | {tries[step_id]} | {took} |")
-    rows += [f"| {_titled(run.workflow, step_id)} | skipped | | |" for step_id in run.skipped if step_id not in times]
-    if not rows:
-        return
+    rows += [f"| {_titled(run.workflow, step_id)} | skipped | | |" for step_id in skipped[: MAX_ROWS - len(rows)]]
+    if count > MAX_ROWS:
+        rows.append(f"| … {count - MAX_ROWS:,} more | | | |")
     yield "## Steps"
-    shown = rows if len(rows) <= MAX_ROWS else [*rows[:MAX_ROWS], f"| … {len(rows) - MAX_ROWS:,} more | | | |"]
-    yield "\n".join(["| step | | tries | time |", "| --- | --- | --- | --- |", *shown])
+    yield "\n".join(["| step | | tries | time |", "| --- | --- | --- | --- |", *rows])
 
 
 def _times_of_steps(records: Sequence[Record]) -> dict[str, tuple[int, int]]:

@@ -38,6 +38,8 @@ class Call(msgspec.Struct):
     """What a person answered to the questions that this call led to."""
     timeout: float | None = None
     """How many seconds the client gives a run that the call starts."""
+    report: str | None = None
+    """As in `Request`."""
 
     def answered(self, key: str, answer: "Answer") -> "Call":
         """The same call, with one answer more."""
@@ -90,7 +92,7 @@ def enter(request: Request, rules: Rules) -> Call:
     params = request.params
     meta = params.get("_meta") if type(params) is dict else None
     if meta is None:
-        return Call(request.id, request.method, params, request.size, rules, None)
+        return Call(request.id, request.method, params, request.size, rules, None, report=request.report)
     if not isinstance(meta, dict):
         raise InvalidParams("_meta must be an object")
     token = meta.get("progressToken")
@@ -98,9 +100,9 @@ def enter(request: Request, rules: Rules) -> Call:
         raise InvalidParams("_meta.progressToken must be text or a whole number")
     timeout = _timeout_in(meta) if META_TIMEOUT in meta else None
     if META_VERSION not in meta:
-        return Call(request.id, request.method, params, request.size, rules, None, {}, timeout)
+        return Call(request.id, request.method, params, request.size, rules, None, {}, timeout, request.report)
     _check_envelope(meta)
-    return Call(request.id, request.method, params, request.size, ENVELOPE, meta, {}, timeout)
+    return Call(request.id, request.method, params, request.size, ENVELOPE, meta, {}, timeout, request.report)
 
 
 def _check_envelope(meta: Mapping[str, Json]) -> None:

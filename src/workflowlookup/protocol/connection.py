@@ -213,6 +213,21 @@ class Connection:
         except WorkflowLookupError:  # there is no journal, as the answer will say
             return True
 
+    async def prepare(self, message: Message) -> Message:
+        """The message with the report of a run, if it asks for one; made without holding up other clients."""
+        if not isinstance(message, Request) or message.method != "resources/read":
+            return message
+        uri = message.params.get("uri") if isinstance(message.params, dict) else None
+        if not isinstance(uri, str):
+            return message
+        from workflowlookup.tools.resources import prepare_report  # noqa: PLC0415 - with the core, when first asked for
+
+        try:
+            report = await prepare_report(self._surface.services, uri)
+        except WorkflowLookupError:  # as the answer will say
+            return message
+        return message if report is None else msgspec.structs.replace(message, report=report)
+
     def settle(self) -> None:
         """Start what goes on behind; called once, after the first reply was sent."""
         self._surface.settle()

@@ -58,6 +58,8 @@ class Request(msgspec.Struct, frozen=True):
     params: dict[str, Json] | list[Json] | None
     size: int
     """Of the message, in bytes."""
+    report: str | None = None
+    """The report that it asks for, where that was made before it is answered: see `Connection.prepare`."""
 
 
 class Notification(msgspec.Struct, frozen=True):

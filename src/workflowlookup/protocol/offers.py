@@ -25,7 +25,7 @@ def _list_templates(surface: Surface, call: Call) -> Json:
 
 def _read_resource(surface: Surface, call: Call) -> Json:
     call.text("uri")
-    return cacheable_in(call, read_resource(surface.services, call.object_params()))
+    return cacheable_in(call, read_resource(surface.services, call.object_params(), call.report))
 
 
 def _list_prompts(surface: Surface, call: Call) -> Json:

@@ -389,10 +389,10 @@ class Runs:
         """Of these runs, those that were imported, and where each came from."""
         return self.journal.imported(run_ids)
 
-    def history(self, run_id: str, after: int = 0) -> list[Record]:
-        """The records of a run, in order. Raises `RunNotFound`."""
+    def history(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
+        """The records of a run after a sequence, in order; all, or the first so many. Raises `RunNotFound`."""
         self.get(run_id)
-        return self.journal.read(run_id, after)
+        return self.journal.read(run_id, after, limit)
 
     def records(self, run_id: str) -> list[Record]:
         """The records of a run as they are, for those who read many; none when there is no such run."""

@@ -90,16 +90,19 @@ def list_templates(_: Services, __: Mapping[str, Any]) -> Mapping[str, Json]:
     return {"resourceTemplates": _TEMPLATES}
 
 
-def read_resource(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
+def read_resource(services: Services, params: Mapping[str, Any], prepared: str | None = None) -> Mapping[str, Json]:
+    """`prepared`: what `prepare_report` gave for this address, if it was called."""
     uri: str = params["uri"]
+    if prepared is not None:
+        return _contents(uri, "text/markdown", prepared)
     if uri == SCHEMA_URI:
         return _contents(uri, "application/schema+json", workflow_schema_text())
     if uri == RECENT_URI:
         return _contents(uri, "text/markdown", recent_as_markdown(services.runs.recent(MOST_RECENT)))
-    if uri.startswith(RUN_SCHEME) and "/" in uri.removeprefix(RUN_SCHEME):
-        return _result(services, uri)
-    if uri.startswith(RUN_SCHEME):
+    if _is_report(uri):
         return _contents(uri, "text/markdown", _report(services, uri))
+    if uri.startswith(RUN_SCHEME):
+        return _result(services, uri)
     if not uri.startswith(SCHEME):
         raise ResourceNotFound(f"No resource has the address '{uri}'. Call resources/list to see them.", uri=uri)
     try:
@@ -141,14 +144,35 @@ def _no_such_run(uri: str, run_id: str) -> ResourceNotFound:
     return ResourceNotFound(f"No run has the id '{run_id}'. Read {RECENT_URI} to see the latest.", uri=uri)
 
 
+def _is_report(uri: str) -> bool:
+    return uri.startswith(RUN_SCHEME) and "/" not in uri.removeprefix(RUN_SCHEME)
+
+
 def _report(services: Services, uri: str) -> str:
-    from workflowlookup.core.report import report  # noqa: PLC0415 - with the runs, when first asked for
+    from workflowlookup.core.report import report_of  # noqa: PLC0415 - with the runs, when first asked for
 
     run_id = uri.removeprefix(RUN_SCHEME)
     try:
-        return report(run_id, services.runs.history(run_id))
+        run = services.runs.get(run_id)
+        return report_of(run, services.runs.history(run_id))
     except RunNotFound as problem:
         raise _no_such_run(uri, run_id) from problem
+
+
+async def prepare_report(services: Services, uri: str) -> str | None:
+    """The report that has this address, made while the event loop serves others; None when another resource has it.
+
+    Raises `RunNotFound` and what else the journal refuses.
+    """
+    import asyncio  # noqa: PLC0415 - only where there is an event loop
+
+    from workflowlookup.core.report import report_of  # noqa: PLC0415 - with the runs, when first asked for
+    from workflowlookup.runs.loading import read_in_slices  # noqa: PLC0415
+
+    if not _is_report(uri):
+        return None
+    run = services.runs.get(uri.removeprefix(RUN_SCHEME))
+    return await asyncio.to_thread(report_of, run, await read_in_slices(services.runs, run))
 
 
 def recent_as_markdown(runs: "Sequence[Summary]") -> str:

@@ -278,9 +278,9 @@ class ScopedRuns(Runs):
     def imported(self, run_ids: Sequence[str]) -> dict[str, str]:
         return self._runs.imported([run_id for run_id in run_ids if self.workflow_of(run_id) is not None])
 
-    def history(self, run_id: str, after: int = 0) -> list[Record]:
+    def history(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
         self._seen(run_id)
-        return self._runs.history(run_id, after)
+        return self._runs.history(run_id, after, limit)
 
     def records(self, run_id: str) -> list[Record]:
         return self._runs.records(run_id) if self._sees(self._runs.workflow_of(run_id)) else []

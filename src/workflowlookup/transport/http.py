@@ -195,6 +195,7 @@ class Door:
         self._passing.add(link)
         try:
             await load_in_slices(functools.partial(link.connection.load, message))
+            message = await link.connection.prepare(message)
             scope[POST] = post = Post(link, message)
             if (
                 isinstance(message, Request)
@@ -261,8 +262,11 @@ class Door:
     async def _serve_session(self, session: str, message: Message, access: object, http: Http) -> None:
         scope, receive, send = http
         link = await self._link_of(session, access)
-        if isinstance(link, Link) and await load_in_slices(functools.partial(link.connection.load, message)):
-            link = await self._link_of(session, access)  # which may have ended meanwhile
+        if isinstance(link, Link):
+            has_waited = await load_in_slices(functools.partial(link.connection.load, message))
+            message, before = await link.connection.prepare(message), message
+            if has_waited or message is not before:
+                link = await self._link_of(session, access)  # which may have ended meanwhile
         if isinstance(link, HttpResponse):
             await link(scope, receive, send)
             return
