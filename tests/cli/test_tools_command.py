@@ -37,8 +37,21 @@ def test_a_provider_that_is_away_is_told(cli, service, tmp_path):
 
     assert done.returncode == 1
     assert "bug_investigation" in done.stdout
-    assert "the provider 'svc' is away: the provider 'svc' cannot be reached at 127.0.0.1:" in done.stderr
-    assert "See that it runs, and what the settings say of it." in done.stderr
+    assert "workflowlookup: the provider 'svc' cannot be reached at 127.0.0.1:" in done.stderr
+    assert "Start it, or fix [providers.svc] in the settings." in done.stderr
+
+
+def test_a_variable_that_is_not_set_is_named_with_where_to_set_it(cli, service):
+    config = cli.own / "mine.toml"
+    config.write_text(service.toml(headers={"Authorization": "Bearer ${NO_SUCH_TOKEN}"}))
+
+    done = cli("tools", "--config", str(config))
+    problems = json.loads(cli("doctor", "--json", "--config", str(config)).stdout)["problems"]
+
+    words = "he provider 'svc' needs the environment variable NO_SUCH_TOKEN, which is not set."
+    advice = "Set the variable where workflowlookup is started; for a client, in `env` of its entry."
+    assert done.stderr == f"workflowlookup: t{words} {advice}\n"
+    assert problems == [{"problem": f"T{words}", "remedy": advice}]
 
 
 def test_switched_off_there_are_none(cli):

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.cli.records import Problem, Record
-from workflowlookup.cli.systems import Asked, ask_systems, workflow_tools
+from workflowlookup.cli.systems import Asked, ask_systems, reconnect_advice, unreachable, workflow_tools
 from workflowlookup.core.model import PromptStep, ToolCall, WorkflowCall
 from workflowlookup.core.schemas import suggest
 from workflowlookup.library.catalog import Catalog
@@ -198,16 +198,18 @@ def tools_problems(report: ToolsReport, settings: Settings) -> Iterator[Problem]
     for provider in report.providers:
         if provider.state == "away":
             yield Problem(
-                problem=f"The provider '{provider.name}' does not answer: {provider.cause}.",
-                remedy=f"Fix [providers.{provider.name}] in the settings, or start the service; it is asked again.",
+                problem=_sentence(unreachable("provider", provider.name, provider.cause)),
+                remedy=reconnect_advice(f"providers.{provider.name}", provider.cause),
             )
     for server in report.servers:
         if server.state == "away":
             yield Problem(
-                problem=f"The MCP server '{server.name}' does not answer: {server.cause}.",
-                remedy=f"Fix [mcpServers.{server.name}] in the settings, or start the server.",
+                problem=_sentence(unreachable("MCP server", server.name, server.cause)),
+                remedy=reconnect_advice(f"mcpServers.{server.name}", server.cause),
             )
     for remark in report.remarks:
-        yield Problem(
-            problem=f"{remark[0].upper()}{remark[1:]}.", remedy="Fix the definition in the system that has it."
-        )
+        yield Problem(problem=_sentence(remark), remedy="Fix the definition in the system that has it.")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

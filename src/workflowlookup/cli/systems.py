@@ -23,6 +23,19 @@ PATIENCE: Final = 30.0
 """Seconds that each of them has for its answer."""
 
 
+def unreachable(kind: str, name: str, cause: str) -> str:
+    """`the provider 'ci' does not answer: …`, once where the cause names it already."""
+    subject = f"the {kind} '{name}'"
+    return cause if cause.startswith(subject) else f"{subject} does not answer: {cause}"
+
+
+def reconnect_advice(entry: str, cause: str) -> str:
+    """What to do about a system that does not answer; `entry` is its table in the settings."""
+    if cause.endswith("which is not set"):
+        return "Set the variable where workflowlookup is started; for a client, in `env` of its entry."
+    return f"Start it, or fix [{entry}] in the settings."
+
+
 class ServerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What an MCP server said when it was asked for its tools."""
 

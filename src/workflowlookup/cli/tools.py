@@ -7,7 +7,7 @@ from typing import Any
 from workflowlookup.app import make_services
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, plural, write_hint, write_json, write_table
-from workflowlookup.cli.systems import ask_systems, workflow_tools
+from workflowlookup.cli.systems import ask_systems, reconnect_advice, unreachable, workflow_tools
 from workflowlookup.providers.config import LIBRARY
 from workflowlookup.providers.discovery import Discovered
 from workflowlookup.settings import Settings, plan_of
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     for remark in asked.remarks:
         complain(remark)
     for name, cause in away.items():
-        complain(f"the provider '{name}' is away: {cause}. See that it runs, and what the settings say of it.")
+        complain(f"{unreachable('provider', name, cause)}. {reconnect_advice(f'providers.{name}', cause)}")
     for entry, problem in left_out.items():
         complain(f"[{entry}] is left out; the rest works: {problem}. Fix the entry.")
     return int(bool(away or left_out))
