@@ -1,5 +1,6 @@
 """Faults of storage: no room, no right to write, damage. Each is told with a remedy, and nothing is lost by it."""
 
+import contextlib
 import os
 import random
 import resource
@@ -309,6 +310,20 @@ def damage(content, chance):
         case "end":
             del data[at:]
     return bytes(data)
+
+
+@pytest.mark.parametrize("column", ["sequence", "started"])
+def test_a_run_with_a_damaged_line_of_its_own_is_refused_by_name(tmp_path, stored, column):
+    path = tmp_path / "runs.sqlite"
+    path.write_bytes(stored)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"UPDATE runs SET {column} = 'garbage' WHERE id = ?", (RUN,))
+    runs = Runs(SqliteJournal(str(path)))
+
+    with pytest.raises(RunDamaged, match="as a whole is damaged"):
+        runs.get(RUN)
+
+    runs.close()
 
 
 def test_a_run_whose_records_end_in_the_middle_of_a_call_is_refused(tmp_path, stored):

@@ -237,7 +237,12 @@ class SqlJournal(ABC):
 
     def mark(self, run_id: str) -> Mark | None:
         found = self.query("SELECT sequence, started, hash FROM runs WHERE id = ?", (run_id,))
-        return Mark(*found[0]) if found else None
+        if not found:
+            return None
+        sequence, started, digest = found[0]
+        if not (isinstance(sequence, int) and isinstance(started, int) and isinstance(digest, str)):
+            raise _damaged(run_id, f"What the journal says of run '{run_id}' as a whole is damaged.")
+        return Mark(sequence, started, digest)
 
     def workflow_of(self, run_id: str) -> str | None:
         found = self.query("SELECT workflow_id FROM runs WHERE id = ?", (run_id,))
