@@ -46,6 +46,18 @@ class Told:
         return report("r-1", self.records)
 
 
+def test_titles_are_filled_as_they_were_when_the_step_was_handed_out():
+    each = loop("each", [step("check", title="Check {{file}}")], type="forEach", items="files", itemVar="file")
+    driven = Told(each, step("name", title="Name {{size}} *now*"), context={"files": ["a.py", "`b`|.py"], "size": 1})
+    driven.do("submit", "check@1", "ok").do("submit", "check@2", "ok").do("submit", "name", "ok", {"size": 2})
+
+    written = driven.report()
+
+    titles = ["Check a.py (`check@1`)", "Check \\`b\\`\\|.py (`check@2`)", "Name 1 \\*now\\* (`name`)"]
+    assert [line[2:].split(" | ")[0] for line in written.splitlines() if line.endswith(" s |")] == titles
+    assert [line[4:] for line in written.splitlines() if line.startswith("### ")] == titles
+
+
 def test_the_report_tells_the_whole_story():
     told = Told(
         step("one", validationCriteria=[{"type": "contains", "value": "done", "message": "Say done."}]),

@@ -46,6 +46,7 @@ from workflowlookup.core.events import (
     StepSkipped,
     describe_how,
 )
+from workflowlookup.core.guidance import filler, has_template
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
 from workflowlookup.core.run import Run, Waiting, context_after, fold
@@ -69,7 +70,8 @@ def report(run_id: str, records: Sequence[Record]) -> str:
 
 def report_of(run: Run, records: Sequence[Record]) -> str:
     """The whole story of a run that is folded already, from these records."""
-    parts = [*_head(run), *_steps(run, records), "## What happened", *_Story(run, records).told()]
+    titles = _filled_titles(run, records)
+    parts = [*_head(run), *_steps(run, records, titles), "## What happened", *_Story(run, records, titles).paragraphs()]
     if run.context:
         parts += ["## Context", fenced(msgspec.json.format(msgspec.json.encode(run.context)).decode(), "json")]
     return "\n\n".join(parts) + "\n"
@@ -179,7 +181,7 @@ _WAITING_FOR: Final[Mapping[Waiting | None, str]] = {
 }
 
 
-def _steps(run: Run, records: Sequence[Record]) -> Iterator[str]:
+def _steps(run: Run, records: Sequence[Record], titles: Mapping[str, str]) -> Iterator[str]:
     """The steps that were reached or skipped: what became of each, how often it was tried, how long it took."""
     times = _times_of_steps(records)
     tries = Counter(
@@ -200,8 +202,10 @@ def _steps(run: Run, records: Sequence[Record]) -> Iterator[str]:
             fate, took = str(run.state), ""
         else:
             fate, took = "not done", ""
-        rows.append(f"| {_titled(run.workflow, step_id)} | {fate} | {tries[step_id]} | {took} |")
-    rows += [f"| {_titled(run.workflow, step_id)} | skipped | | |" for step_id in skipped[: MAX_ROWS - len(rows)]]
+        rows.append(f"| {_titled(run.workflow, step_id, titles)} | {fate} | {tries[step_id]} | {took} |")
+    rows += [
+        f"| {_titled(run.workflow, step_id, titles)} | skipped | | |" for step_id in skipped[: MAX_ROWS - len(rows)]
+    ]
     if count > MAX_ROWS:
         rows.append(f"| … {count - MAX_ROWS:,} more | | | |")
     yield "## Steps"
@@ -219,10 +223,30 @@ def _times_of_steps(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
     return times
 
 
-def _titled(workflow: Workflow, step_id: str) -> str:
+def _filled_titles(run: Run, records: Sequence[Record]) -> dict[str, str]:
+    """The titles with templates, by step id with the iteration, as they were when the run last came to the step."""
+    if not any(has_template(step.title) for step in run.workflow.every_step):
+        return {}
+    titles: dict[str, str] = {}
+    context: Context = {}
+    for record in records:
+        event = record.event
+        if isinstance(event, Started):
+            context = event.context
+        elif isinstance(event, ContextChanged | ContextRestored):
+            context = context_after(context, event)
+        elif isinstance(event, StepOffered | CallDue | ConfirmationAsked):
+            step = find_step(run.workflow, event.step_id)
+            if step is not None and has_template(step.title):
+                scope = scope_of(run.workflow, event.step_id, context, run.extents)
+                titles[event.step_id] = filler(scope, {})(step.title)
+    return titles
+
+
+def _titled(workflow: Workflow, step_id: str, titles: Mapping[str, str]) -> str:
     """The title of a step, and its id with the iteration."""
     step = find_step(workflow, step_id)
-    return f"{inline(step.title)} ({code(step_id)})" if step is not None else code(step_id)
+    return f"{inline(titles.get(step_id, step.title))} ({code(step_id)})" if step is not None else code(step_id)
 
 
 def _by(name: str) -> str:
@@ -239,8 +263,9 @@ def _note(text: str) -> str:
 class _Story:
     """The records one after the other, in words, with as much of the outputs as there is room for."""
 
-    def __init__(self, run: Run, records: Sequence[Record]) -> None:
+    def __init__(self, run: Run, records: Sequence[Record], titles: Mapping[str, str]) -> None:
         self._run = run
+        self._titles = titles
         self._records = records
         self._room = MAX_LENGTH
         self._step = ""
@@ -248,7 +273,7 @@ class _Story:
         self._handed_out: Context = {}
         """The context when the step was handed out."""
 
-    def told(self) -> Iterator[str]:
+    def paragraphs(self) -> Iterator[str]:
         left_out = len(self._records) - MAX_EVENTS
         for index, record in enumerate(self._records):
             if isinstance(record.event, Started):
@@ -280,7 +305,7 @@ class _Story:
         if event.step_id == self._step:
             return  # once more after a refusal: the reader was told
         self._step = event.step_id
-        yield f"### {_titled(self._run.workflow, event.step_id)}"
+        yield f"### {_titled(self._run.workflow, event.step_id, self._titles)}"
         place = f", iteration {event.loop.iteration} of loop {code(event.loop.id)}" if event.loop else ""
         warnings = "".join(f" {inline(warning)}" for warning in event.warnings)
         yield f"{told}{place}.{warnings}"
@@ -328,7 +353,8 @@ class _Story:
 
     def _context_asked(self, event: ContextAsked, when: str) -> Iterator[str]:
         needs = "; ".join(need.sentence() for need in event.missing)
-        yield f"Variables for loop {_titled(self._run.workflow, event.loop_id)} were asked for {when}: {inline(needs)}."
+        loop = _titled(self._run.workflow, event.loop_id, self._titles)
+        yield f"Variables for loop {loop} were asked for {when}: {inline(needs)}."
 
     def _asked(self, event: ConfirmationAsked, when: str) -> Iterator[str]:
         condition = asked_because(self._run, event, self._handed_out, self._context)
@@ -353,7 +379,7 @@ class _Story:
     def _skipped(self, event: StepSkipped, _: str) -> Iterator[str]:
         scope = scope_of(self._run.workflow, event.step_id, self._context, self._run.extents)
         why = f"{code(describe(event.condition))}{_values(event.condition, scope)}"
-        yield f"Skipped {_titled(self._run.workflow, event.step_id)}, because this is not true: {why}"
+        yield f"Skipped {_titled(self._run.workflow, event.step_id, self._titles)}, because this is not true: {why}"
 
     def _entered(self, event: LoopEntered, _: str) -> Iterator[str]:
         total = f", {event.total} {'time' if event.total == 1 else 'times'}" if event.total is not None else ""
