@@ -27,7 +27,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "serve": ("serve", "serve MCP on standard input and output"),
+    "serve": ("serve", "serve MCP on standard input and output, or over HTTP"),
     "list": ("list_", "list the workflows of the library"),
     "tools": ("tools", "list the workflows that are tools, and whose they are"),
     "show": ("show", "show one workflow"),
@@ -38,7 +38,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "confirm": ("confirm", "agree to the step of a run that waits for a person, or not"),
     "cancel": ("cancel", "end a run that is not over"),
     "why": ("why", "tell why each step ran, was skipped or waits"),
-    "stats": ("stats", "tell how runs went: tries, times, where they stop"),
+    "stats": ("stats", "show how runs went: tries, median time, time of 9 in 10 (slow), where they stop"),
     "console": ("console", "open the library and the runs in the browser"),
     "export": ("export", "write the journal or the report of a run"),
     "import": ("import_", "take in runs that were exported"),
