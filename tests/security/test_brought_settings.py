@@ -126,7 +126,9 @@ def test_a_server_of_a_repository_does_not_take_the_place_of_the_users(read: Rea
 
 
 def test_flags_and_the_environment_need_no_trust(read: Read) -> None:
-    settings = read('journal = "here.sqlite"', WORKFLOWLOOKUP_JOURNAL="/elsewhere/there.sqlite", WORKFLOWLOOKUP_HTTP="h:1")
+    settings = read(
+        'journal = "here.sqlite"', WORKFLOWLOOKUP_JOURNAL="/elsewhere/there.sqlite", WORKFLOWLOOKUP_HTTP="h:1"
+    )
 
     assert (settings.journal, settings.http, names(settings)) == ("/elsewhere/there.sqlite", "h:1", [])
 
