@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -173,6 +174,40 @@ def test_purge_works_on_a_full_disk_with_new_pages_in_the_log(cli, journal, end)
     out = in_namespace(cli, SMALL_DISK.format(reserve=RESERVE) + f"$PY logged.py {end} || true\n{then}")
 
     assert out.splitlines() == ["Forgot 60 runs."]
+
+
+@may_mount
+def test_purge_without_a_reserve_says_how_much_room_the_log_needs(cli, journal):
+    (cli.directory / "logged.py").write_text(LOGGED.replace("range(80)", "range(60)"))
+    purge = "$WL purge --older-than 0m --yes"
+
+    out = in_namespace(
+        cli,
+        SMALL_DISK.format(reserve="")
+        + f"""
+        $PY logged.py killed || true
+        {purge} 2>&1 > /dev/null | sed 's/.*cannot be used: //'
+        truncate -s -5M disk/filler
+        {purge} | tail -1
+        """,
+    )
+
+    refusal, forgotten = out.splitlines()
+    assert re.fullmatch(
+        r"its disk is full, and its write-ahead log \([0-9],[0-9]{3} KiB\) must be written into it before any purge\. "
+        r"Make that much room on its disk, and purge again; no run is lost\.",
+        refusal,
+    )
+    assert forgotten == "Forgot 60 runs."
+
+
+@may_mount
+def test_purge_without_a_reserve_says_that_another_process_has_the_journal_open(cli, journal):
+    (cli.directory / "holding.py").write_text(HOLDING.replace(".stdout.splitlines()[-1]", ".stderr"))
+
+    out = in_namespace(cli, SMALL_DISK.format(reserve="") + "$PY holding.py 2>&1 || true")
+
+    assert "its disk is full, and another process has it open. Make room on its disk; or stop the servers" in out
 
 
 @may_mount

@@ -12,6 +12,7 @@ from workflowlookup.cli.output import complain, plural, write, write_json, write
 from workflowlookup.core.run import OVER
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Summary
+from workflowlookup.runs.service import Runs
 from workflowlookup.settings import Settings
 
 MAX_SHOWN: Final = 20
@@ -36,13 +37,14 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         complain("nothing was forgotten: nobody can be asked here. Add --yes to forget them, --dry-run to see them.")
         return 2
     before = now() - options.older_than
-    old = _old(settings, before)
+    runs = make_services(settings).runs  # one connection: without room, purge needs the journal for itself
+    old = _old(runs, before) if has_journal(settings) else []
     if not options.json:
         _show(old)
     if old and is_asked and not ask_yes_or_no(f"Forget {'it' if len(old) == 1 else 'them'} for good?"):
         write("Nothing was forgotten.")
         return 0
-    purged = 0 if options.dry_run or not old else make_services(settings).runs.purge(before)
+    purged = 0 if options.dry_run or not old else runs.purge(before)
     if purged:
         forget_drafts(settings.journal, [one.id for one in old])
     if options.json:
@@ -52,11 +54,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _old(settings: Settings, before: int) -> list[Summary]:
-    if not has_journal(settings):
-        return []
-    every = make_services(settings).runs.every()
-    return [summary for summary in every if summary.state in OVER and summary.updated < before]
+def _old(runs: Runs, before: int) -> list[Summary]:
+    return [summary for summary in runs.every() if summary.state in OVER and summary.updated < before]
 
 
 def _show(old: list[Summary]) -> None:

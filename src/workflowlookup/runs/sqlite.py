@@ -149,12 +149,29 @@ class SqliteJournal(SqlJournal):
         """
         with contextlib.closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # which needs no shared memory
-            connection.execute("PRAGMA journal_mode = MEMORY")
+            self._leave_log(connection)
             connection.execute("PRAGMA secure_delete = FAST")
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute(f"DELETE FROM events WHERE run IN ({OLD})", (before,))  # noqa: S608 - our own words
             connection.execute(f"DELETE FROM runs WHERE id IN ({OLD})", (before,))  # noqa: S608
             connection.execute("COMMIT")
+
+    def _leave_log(self, connection: sqlite3.Connection) -> None:
+        """Have a connection write without a log. SQLite says of both obstacles that the database is locked."""
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError as problem:
+            reason = "its disk is full, and another process has it open"
+            advice = "Make room on its disk; or stop the servers that use it, and purge again."
+            raise self._storage_error(reason, _code(problem), advice=advice) from problem
+        try:
+            connection.execute("PRAGMA journal_mode = MEMORY")
+        except sqlite3.OperationalError as problem:
+            kib = -(-_size(f"{self.path}-wal") // 1024)
+            reason = f"its disk is full, and its write-ahead log ({kib:,} KiB) must be written into it before any purge"
+            advice = "Make that much room on its disk, and purge again; no run is lost."
+            raise self._storage_error(reason, sqlite3.SQLITE_FULL, advice=advice) from problem
 
     def close(self) -> None:
         if self._connection is not None:
