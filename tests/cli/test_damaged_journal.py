@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import sqlite3
 
 import pytest
@@ -79,6 +80,40 @@ def test_doctor_finds_damage_that_nobody_met_and_changes_nothing(cli, journal):
     assert len(asides(journal)) == 1
     again = cli("db", "salvage", "--journal", str(journal))
     assert (again.returncode, again.stdout) == (0, "No damage was found, and nothing was done.\n")
+
+
+def test_doctor_says_that_it_has_just_replaced_a_journal_and_nothing_is_left_to_do(cli, journal):
+    source = SqliteJournal(str(journal))
+    source.query("PRAGMA wal_checkpoint(TRUNCATE)")
+    runs = Runs(source)
+    for number in range(6):
+        runs.start(build(document(step("only"), identifier="work")), {}, {}, run_id=f"late-{number}")
+    copy = cli.directory / "copy" / "runs.sqlite"
+    copy.parent.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{journal}{suffix}", f"{copy}{suffix}")
+    runs.close()
+    with open(f"{copy}-wal", "r+b") as log:  # a bad frame in the middle, which SQLite would take for the end
+        log.seek(32 + 5 * (24 + PAGE) + 100)
+        log.write(b"\xa5" * 100)
+
+    (problem,) = problems(cli, copy)
+
+    (aside,) = asides(copy)
+    assert f"set aside as {aside}: " in problem["problem"]
+    assert problem["remedy"].startswith("This was done just now, and nothing else is left to do. Move or delete")
+    (later,) = problems(cli, copy)
+    assert later["remedy"].startswith("Move or delete the file")
+
+
+def test_doctor_says_that_the_server_that_it_tried_has_replaced_the_journal(cli, journal):
+    spoil(journal)
+
+    (problem,) = problems(cli, journal)
+
+    (aside,) = asides(journal)
+    assert f"set aside as {aside}: 12 of 12 runs were saved" in problem["problem"]
+    assert problem["remedy"].startswith("This was done just now, and nothing else is left to do. Move or delete")
 
 
 def test_doctor_finds_a_journal_that_cannot_be_written(cli, journal):

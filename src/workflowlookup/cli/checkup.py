@@ -26,6 +26,8 @@ from workflowlookup.cli.output import shown_path
 from workflowlookup.cli.records import Problem, Record
 from workflowlookup.errors import StorageError
 from workflowlookup.library.catalog import Catalog
+from workflowlookup.runs.journal import SetAside
+from workflowlookup.runs.sql import SqlJournal
 from workflowlookup.settings import SETTINGS, Settings, without_password
 from workflowlookup.trust import how_to_trust
 
@@ -111,8 +113,7 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
     shadowed = tuple(_shadows(catalog))
     tools = examine_tools(settings, catalog)
     clients = tuple(_clients())
-    journal_problems = tuple(_journal_problems(settings))  # before a server opens it, which sets aside what is damaged
-    self_test = _self_test(server_command(options))
+    journal_problems, self_test = _try_journal_and_server(options, settings)
     return Report(
         version=__version__,
         python=f"{sys.version.split()[0]} ({shown_path(sys.executable)})",
@@ -136,6 +137,20 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
     )
 
 
+def _try_journal_and_server(options: argparse.Namespace, settings: Settings) -> tuple[tuple[Problem, ...], SelfTest]:
+    """The journal is checked before a server opens it; and once more when that server has set it aside."""
+    with contextlib.closing(make_journal(settings)) as journal:
+        known = journal.set_aside()
+        problems = tuple(_journal_problems(journal, settings, known))
+        checked = journal.set_aside()
+        self_test = _self_test(server_command(options))
+        if journal.set_aside() != checked:
+            *others, newest = _journal_problems(journal, settings, known)
+            damage = [one.problem for one in problems if one not in others]
+            problems = (*others, msgspec.structs.replace(newest, problem=" ".join((*damage, newest.problem))))
+    return problems, self_test
+
+
 def _settings_problems(options: argparse.Namespace) -> Iterator[Problem]:
     """Settings that could not be used; what is reported beside them holds for the defaults."""
     problem = getattr(options, "settings_problem", None)
@@ -156,12 +171,11 @@ def _trust_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
         )
 
 
-def _journal_problems(settings: Settings) -> Iterator[Problem]:
+def _journal_problems(journal: SqlJournal, settings: Settings, known: Sequence[SetAside]) -> Iterator[Problem]:
     """Whether runs are kept and can be; no journal is made for that."""
     origin = shown_path(settings.origins["journal"])
-    with contextlib.closing(make_journal(settings)) as journal:
-        for problem, remedy in journal.faults():
-            yield Problem(problem=problem, remedy=f"{remedy} The setting journal is from {origin}.")
+    for problem, remedy in journal.faults(known):
+        yield Problem(problem=problem, remedy=f"{remedy} The setting journal is from {origin}.")
 
 
 # ── the library and its settings ────────────────────────────────────────────────────────────────────────────────

@@ -93,7 +93,7 @@ class PostgresJournal(SqlJournal):
     def salvage(self) -> SetAside | None:
         raise self._storage_error("a PostgreSQL database is restored from its backup (docs/operations.md)")
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def faults(self, known: Sequence[SetAside] | None = None) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - sets none aside
         try:
             problem = self.level().problem
             if not problem:

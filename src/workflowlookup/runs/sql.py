@@ -185,8 +185,11 @@ class SqlJournal(ABC):
         """
 
     @abstractmethod
-    def faults(self) -> Iterator[tuple[str, str]]:
-        """What is wrong with the journal, each with a remedy: it is opened, checked, and a write is tried."""
+    def faults(self, known: Sequence[SetAside] | None = None) -> Iterator[tuple[str, str]]:
+        """What is wrong with the journal, each with a remedy: it is opened, checked, and a write is tried.
+
+        `known`: what was set aside before the check began, if that was before this call.
+        """
 
     def read_tables(self) -> None:
         """Ask every table for a row, to find out whether all of them are there. Raises `StorageError`."""

@@ -344,12 +344,15 @@ class SqliteJournal(SqlJournal):
 
     # ── what goes wrong ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def faults(self, known: Sequence[SetAside] | None = None) -> Iterator[tuple[str, str]]:
+        known = self.set_aside() if known is None else known
         try:
             problem = self.level().problem
         except StorageError as refusal:
-            yield refusal.remedy, "Until then no run is kept."
-            return
+            if not self._is_corrupt(refusal):
+                yield refusal.remedy, "Until then no run is kept."
+                return
+            problem = ""
         if problem:
             yield str(self._storage_error(problem)), "`workflowlookup db check` has the numbers."
             return
@@ -361,6 +364,8 @@ class SqliteJournal(SqlJournal):
             yield from self._try_to_write()
         for aside in self.set_aside():
             remedy = "Move or delete the file and those beside it when you need nothing more of it."
+            if aside not in known:
+                remedy = f"This was done just now, and nothing else is left to do. {remedy}"
             yield " ".join((str(aside), *(f"{line}." for line in aside.details))), remedy
 
     def _check(self) -> str:
@@ -378,7 +383,12 @@ class SqliteJournal(SqlJournal):
         found = [" ".join(str(row[0]).split()) for row in rows]
         return "" if found == ["ok"] else "; ".join(found)
 
-    def _try_to_write(self) -> Iterator[tuple[str, str]]:
+    @staticmethod
+    def _is_corrupt(refusal: StorageError) -> bool:
+        return isinstance(refusal.__cause__, Exception) and _code(refusal.__cause__) & 0xFF in _CORRUPT
+
+    def _try_to_write(self, *, is_again: bool = False) -> Iterator[tuple[str, str]]:
+        known = self.set_aside()
         try:
             self.read_tables()
             with contextlib.suppress(_Undone), self.writing() as transaction:
@@ -389,7 +399,10 @@ class SqliteJournal(SqlJournal):
                 probe.flush()
                 os.fsync(probe.fileno())
         except StorageError as refusal:
-            yield refusal.remedy, "Until then what is stored can be read, and no run is started or goes on."
+            if self.set_aside() != known and not is_again:  # it was damaged, and is replaced now
+                yield from self._try_to_write(is_again=True)
+            else:
+                yield refusal.remedy, "Until then what is stored can be read, and no run is started or goes on."
 
     def salvage(self) -> SetAside | None:
         level = None
