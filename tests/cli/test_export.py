@@ -247,6 +247,8 @@ def test_what_no_run_can_have_is_refused(cli: Cli, held: str, change: Callable[[
 
     assert code == 1
     assert "is nothing that a run can have" in said
+    assert "If an older version exported it, that may have allowed what is refused now" in said
+    assert "The file stays as it is, and can be read as JSON lines" in said
     assert not lines(cli("runs", "--journal", "other.sqlite", "--json").stdout.replace("\n", ""))[0]["runs"]
 
 

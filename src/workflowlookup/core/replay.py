@@ -49,6 +49,11 @@ _DECISIVE: Final = (
 )
 """The fields of events that are no words: they must be as a live run would have them."""
 
+_OLD_EXPORT: Final = (
+    "If an older version exported it, that may have allowed what is refused now, such as a loop that was skipped for "
+    "lack of data, or a value of the input that was changed. The file stays as it is, and can be read as JSON lines"
+)
+
 
 def replay(run_id: str, records: Sequence[Record]) -> Run:
     """The run that the records come to. Raises `InvalidParams` for the first event that no run can have there."""
@@ -79,7 +84,7 @@ def _batch(run_id: str, run: Run | None, records: Sequence[Record], position: in
         problem = _difference(*different)
     except WorkflowLookupError as refusal:
         problem = refusal.remedy or str(refusal)
-    raise InvalidParams(f"{place} is nothing that a run can have: {problem}")
+    raise InvalidParams(f"{place} is nothing that a run can have: {problem.rstrip('.')}. {_OLD_EXPORT}")
 
 
 def _is_same(first: Record, wanted: Record | None, found: Record | None) -> bool:
