@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 
 import httpx2
 import pytest
@@ -231,6 +233,20 @@ def test_a_message_over_the_limit_is_answered_by_its_id(serve, connect, is_decla
     response = connect(server).http.post(server.url, content=body if is_declared else iter([body[:1000], body[1000:]]))
 
     assert (response.status_code, response.json()["id"]) == (413, "a-7")
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_a_client_that_sends_all_before_it_reads_is_answered_too(serve, is_declared):
+    server = serve()
+    body = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":{"x":"' + b"a" * (20 << 20) + b'"}}'
+    content = body if is_declared else iter([body[at : at + 65_536] for at in range(0, len(body), 65_536)])
+    request = urllib.request.Request(server.url, content, {"Content-Type": "application/json"})
+
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        urllib.request.urlopen(request, timeout=20)
+
+    with refusal.value as response:
+        assert (response.status, json.load(response)["id"]) == (413, "a-7")
 
 
 def test_a_message_that_is_nested_too_deeply_is_answered_by_its_id(serve, connect):
