@@ -7,7 +7,7 @@ from typing import Any
 
 from workflowlookup.settings import LIVE, PREFIX, SETTINGS, Setting
 from workflowlookup.tools import BUILTIN_TOOLS, workflow_refresh, workflow_search
-from workflowlookup.tools.registry import Tool
+from workflowlookup.tools.contract import Tool
 
 HERE = Path(__file__).parent
 NOTE = "<!-- made by `make docs`; change the code instead -->\n"

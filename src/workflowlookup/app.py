@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from workflowlookup.runs.service import Runs
     from workflowlookup.runs.sql import SqlJournal
     from workflowlookup.runs.tokens import Tokens
+    from workflowlookup.tools.contract import Services
     from workflowlookup.tools.dynamic import DynamicTools
-    from workflowlookup.tools.registry import Services
     from workflowlookup.transport.bell import Bell
     from workflowlookup.transport.guard import Guard
     from workflowlookup.transport.http import Door
@@ -210,7 +210,7 @@ def make_services(
     has the settings as they are now, and a server has it: a command leaves the calls of runs to one, unless it asks.
     `neighbours` are the other servers at the same database.
     """
-    from workflowlookup.tools.registry import Services  # noqa: PLC0415
+    from workflowlookup.tools.contract import Services  # noqa: PLC0415
 
     parts = _Parts(settings, ring, live or Live(settings), neighbours, is_server=live is not None)
     parts.services = Services(

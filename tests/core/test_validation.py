@@ -7,7 +7,7 @@ import pytest
 from workflowlookup.core import rules
 from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.patterns import SECONDS_PER_REQUEST, start_budget
-from workflowlookup.core.validation import judge, ready_check
+from workflowlookup.core.validation import judge
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 
 
@@ -148,23 +148,6 @@ def test_a_malformed_json_schema_is_refused_with_the_reason():
     with pytest.raises(InvalidWorkflow) as refusal:
         issues([schema({"type": "nonsense"})], "{}")
     assert refusal.value.data["details"].startswith("Invalid JSON schema: ")
-
-
-def test_criteria_with_a_flaw_are_never_ready_for_the_short_way():
-    sound, flawed = (
-        parse_criteria(
-            [{"type": "length", "min": 3, "message": "m"}, {"type": "regex", "pattern": pattern, "message": "m"}]
-        )
-        for pattern in ("a", "(")
-    )
-    assert ready_check(sound) is None
-
-    judge(sound, "abc", {})
-    with pytest.raises(InvalidCriteria):
-        judge(flawed, "abc", {})
-
-    assert ready_check(sound)("xyz", {})
-    assert ready_check(flawed) is None
 
 
 def test_a_refusal_does_not_remember_the_output_of_an_earlier_one():

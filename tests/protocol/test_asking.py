@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from client import ENVELOPE
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
-from workflowlookup.tools.registry import Ask, Registry, Services, Tool, arguments_schema
+from workflowlookup.tools.contract import Elicitation, Services, Tool
+from workflowlookup.tools.registry import Registry, arguments_schema
 
 FORM = {
     "type": "object",
@@ -28,7 +29,7 @@ def ask_person(services, arguments, caller):
     for number in range(arguments.get("times", 1)):
         key = "again" if arguments.get("again") else f"question {number}"
         if key not in caller.answers or arguments.get("again"):
-            return Ask(key=key, message=f"Go on with {arguments.get('what', 'it')}?", schema=FORM)
+            return Elicitation(key=key, message=f"Go on with {arguments.get('what', 'it')}?", schema=FORM)
     if arguments.get("fail"):
         raise ZeroDivisionError
     return {"answers": dict(caller.answers), "by": caller.name}
@@ -37,7 +38,7 @@ def ask_person(services, arguments, caller):
 SCHEMA = arguments_schema({name: {} for name in ("what", "times", "anyway", "again", "fail")})
 TOOL = Tool(
     name="ask_person",
-    title="Ask",
+    title="Elicitation",
     description="Asks.",
     input_schema=SCHEMA,
     output_schema={"type": "object", "properties": {}, "required": []},

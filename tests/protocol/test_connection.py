@@ -12,7 +12,8 @@ from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS
 from workflowlookup.settings import read_settings
-from workflowlookup.tools.registry import Caller, Registry, Services, Tool, arguments_schema
+from workflowlookup.tools.contract import Caller, Services, Tool
+from workflowlookup.tools.registry import Registry, arguments_schema
 
 SERVER = {"name": "workflowlookup", "version": __version__, "description": "Workflow Orchestration System MCP Server"}
 META = {"io.modelcontextprotocol/serverInfo": SERVER}
@@ -138,7 +139,7 @@ def test_codes_that_the_envelope_era_forbids_do_not_leave_there(connection):
 def test_a_tool_that_needs_what_the_client_cannot_do_is_refused_with_what_is_needed(connection):
     tool = Tool(
         name="ask_user",
-        title="Ask",
+        title="Elicitation",
         description="Asks the user.",
         input_schema=arguments_schema({}),
         output_schema={"type": "object", "properties": {}, "required": []},

@@ -8,7 +8,8 @@ import pytest
 from client import ENVELOPE
 from workflowlookup.protocol.connection import LIST_SECONDS, LOOK_SECONDS, Connection
 from workflowlookup.protocol.surface import Surface
-from workflowlookup.tools.registry import Registry, Services, Tool, arguments_schema
+from workflowlookup.tools.contract import Services, Tool
+from workflowlookup.tools.registry import Registry, arguments_schema
 
 TOOLS = "notifications/tools/list_changed"
 RESOURCES = "notifications/resources/list_changed"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from client import ENVELOPE
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
-from workflowlookup.tools.registry import Services
+from workflowlookup.tools.contract import Services
 
 RUN = "run://one"
 RECENT = "runs://recent"

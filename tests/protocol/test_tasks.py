@@ -13,7 +13,7 @@ from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.sqlite import SqliteJournal
-from workflowlookup.tools.registry import Services
+from workflowlookup.tools.contract import Services
 
 CALL = {"id": "call-it", "title": "Make it", "call": {"server": "tracker", "tool": "create", "saveAs": "issue"}}
 DOCUMENTS = {

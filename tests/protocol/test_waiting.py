@@ -10,7 +10,8 @@ from workflowlookup.errors import ExecutionFailed
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.waiting import MAX_WAITING
-from workflowlookup.tools.registry import Ask, Later, Registry, Services, Tool, arguments_schema
+from workflowlookup.tools.contract import Elicitation, Pending, Services, Tool
+from workflowlookup.tools.registry import Registry, arguments_schema
 
 FORM = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
 CAN = {"elicitation": {}}
@@ -38,7 +39,7 @@ class Work:
                 raise result
             return result
 
-        return Later(
+        return Pending(
             run_id=name,
             look=look,
             progress=lambda: self.progress,
@@ -202,7 +203,7 @@ def test_a_call_may_say_how_long_it_waits():
 def test_a_question_may_come_later_and_its_answer_goes_to_the_handler():
     client = Client()
     client.work_on("careful", 5)
-    client.work.results["careful"] = Ask(key="sure", message="Sure?", schema=FORM)
+    client.work.results["careful"] = Elicitation(key="sure", message="Sure?", schema=FORM)
 
     (question,) = client.heard()
     assert question["method"] == "elicitation/create"
@@ -213,7 +214,7 @@ def test_a_question_may_come_later_and_its_answer_goes_to_the_handler():
 
 def test_in_the_envelope_era_a_later_question_is_the_result_and_the_answer_comes_with_the_call():
     client = Client(None)
-    client.work.results["careful"] = Ask(key="sure", message="Sure?", schema=FORM)
+    client.work.results["careful"] = Elicitation(key="sure", message="Sure?", schema=FORM)
     client.work_on("careful", 5, meta=MODERN)
 
     (reply,) = client.heard()

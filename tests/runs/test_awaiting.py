@@ -13,7 +13,7 @@ from workflowlookup.errors import ProviderAway, StorageError, WorkflowNotFound
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.tools import awaiting
-from workflowlookup.tools.registry import Services
+from workflowlookup.tools.contract import Services
 
 CALL = {
     "id": "call-it",

@@ -24,7 +24,8 @@ from workflowlookup.runs.journal import Query, summarise
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.sqlite import SqliteJournal
 from workflowlookup.tools import BUILTIN_TOOLS
-from workflowlookup.tools.registry import Ask, Caller, Registry, Services
+from workflowlookup.tools.contract import Caller, Elicitation, Services
+from workflowlookup.tools.registry import Registry
 
 RULE = {"type": "contains", "value": "ok", "message": "Say ok."}
 INNER = loop("inner", [step("deep", runCondition={"var": "flag"})], type="for", count="times", maxIterations=3)
@@ -93,7 +94,7 @@ class World:
         self.made.append((tool, arguments))
         try:
             told = registry.call(registry.tools[tool], arguments, caller, 0)
-            if isinstance(told, Ask):
+            if isinstance(told, Elicitation):
                 told = registry.call(
                     registry.tools[tool], arguments, Caller(capabilities=FORMS, answers={told.key: answer}), 0
                 )

@@ -11,8 +11,8 @@ from workflowlookup.protocol.connection import Connection
 from workflowlookup.providers.config import Plan
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.tools.contract import Services
 from workflowlookup.tools.dynamic import DynamicTools
-from workflowlookup.tools.registry import Services
 from workflowlookup.transport.shared import SharedSurface
 from workflowlookup.transport.views import Views
 

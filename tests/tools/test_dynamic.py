@@ -13,8 +13,9 @@ from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
 from workflowlookup.providers.config import Plan
 from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.tools.contract import Services
 from workflowlookup.tools.dynamic import DynamicTools
-from workflowlookup.tools.registry import Registry, Services
+from workflowlookup.tools.registry import Registry
 
 TWO = {"id": "two", "name": "Second thing", "description": "d"}
 

@@ -6,7 +6,7 @@ from make import document, step
 from workflowlookup.core.building import build
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.sqlite import SqliteJournal
-from workflowlookup.tools.registry import Services
+from workflowlookup.tools.contract import Services
 from workflowlookup.transport.shared import SharedSurface
 
 FLOW = build(document(step("one"), step("two")))

@@ -7,7 +7,7 @@ import msgspec
 from workflowlookup.app import make_services
 from workflowlookup.core.patterns import start_budget
 from workflowlookup.settings import Settings
-from workflowlookup.tools.registry import NOBODY, Handler
+from workflowlookup.tools.contract import NOBODY, Handler
 
 
 def ask(handler: Handler, settings: Settings, **arguments: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from workflowlookup.cli.output import write, write_json
 from workflowlookup.cli.run_view import ending
 from workflowlookup.cli.work import until_stopped, write_stopped
 from workflowlookup.settings import Settings
-from workflowlookup.tools.registry import NOBODY
+from workflowlookup.tools.contract import NOBODY
 from workflowlookup.tools.run_answers import answer
 
 

@@ -10,7 +10,7 @@ from workflowlookup.cli.output import write, write_hint, write_json
 from workflowlookup.cli.run_view import standing
 from workflowlookup.core.advance import refuse_unless_asked
 from workflowlookup.settings import Settings, command_line
-from workflowlookup.tools.registry import NOBODY
+from workflowlookup.tools.contract import NOBODY
 from workflowlookup.tools.run_answers import answer
 
 

@@ -19,7 +19,7 @@ from workflowlookup.settings import Settings, without_password
 
 if TYPE_CHECKING:
     from workflowlookup.runs.service import Runs
-    from workflowlookup.tools.registry import Services
+    from workflowlookup.tools.contract import Services
 
 MOST_NAMED: Final = 5
 """How many runs a complaint names."""

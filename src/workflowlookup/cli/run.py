@@ -25,7 +25,7 @@ from workflowlookup.core.run import Run
 from workflowlookup.errors import InvalidParams, WorkflowNotFound
 from workflowlookup.settings import Settings, command_line
 from workflowlookup.tools import workflow_status
-from workflowlookup.tools.registry import NOBODY, Services
+from workflowlookup.tools.contract import NOBODY, Services
 from workflowlookup.tools.run_answers import answer
 
 SHOW: Final = "show"

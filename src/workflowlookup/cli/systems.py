@@ -16,8 +16,9 @@ from workflowlookup.providers.provider import Provider
 from workflowlookup.providers.upstream import Upstreams
 from workflowlookup.settings import Settings
 from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.tools.contract import Services
 from workflowlookup.tools.dynamic import DynamicTools
-from workflowlookup.tools.registry import Registry, Services
+from workflowlookup.tools.registry import Registry
 
 PATIENCE: Final = 30.0
 """Seconds that each of them has for its answer."""

@@ -12,7 +12,7 @@ from workflowlookup.cli.output import clean, is_terminal, width, write
 from workflowlookup.cli.run_view import write_call, write_verdict
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.runs.service import Runs
-from workflowlookup.tools.registry import Services
+from workflowlookup.tools.contract import Services
 from workflowlookup.tools.run_answers import stopped_in
 
 LOOK_SECONDS: Final = 0.05

@@ -14,7 +14,8 @@ from workflowlookup.library.catalog import Catalog
 from workflowlookup.providers.config import LIBRARY
 from workflowlookup.runs.service import Runs
 from workflowlookup.tools import BUILTIN_TOOLS
-from workflowlookup.tools.registry import Registry, Services, Tool
+from workflowlookup.tools.contract import Services, Tool
+from workflowlookup.tools.registry import Registry
 from workflowlookup.trust import NO_CONSENT, Consent
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from workflowlookup.console.app import make_routes
 from workflowlookup.console.house import make_house
 from workflowlookup.console.streams import Streams
 from workflowlookup.console.viewer import Viewer
-from workflowlookup.tools.registry import Services
+from workflowlookup.tools.contract import Services
 from workflowlookup.web import LOOPBACK, is_allowed_host
 
 WELCOME: Final = (

@@ -1,12 +1,12 @@
 """The model that a sound document means: `build`. What is wrong with one that is not is in `document`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from workflowlookup.core.captures import describe_capture
-from workflowlookup.core.conditions import Predicate, compile_condition, walk
+from workflowlookup.core.conditions import compile_condition
 from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.document import answered_in, capture_schema, confirmation_of, schema_text, walk_steps
 from workflowlookup.core.guidance import requirements_of
@@ -26,9 +26,6 @@ from workflowlookup.core.model import (
     WorkflowCall,
 )
 from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
-
-MOST_DECIDING: Final = 6
-"""How many conditions of a step may decide what the agent is told, for each outcome to be kept ready."""
 
 
 def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
@@ -108,7 +105,6 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
     criteria = parse_criteria(data.get("validationCriteria"))
     captures = captures_of(data.get("produces", ()))
     wanted = [Requirement(sentence=describe_capture(capture)) for capture in captures]
-    requirements = (*requirements_of(criteria), *wanted)
     return PromptStep(
         id=data["id"],
         title=data["title"],
@@ -122,8 +118,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         run_condition=data.get("runCondition"),
         runs=compile_condition(data["runCondition"]) if data.get("runCondition") else None,
         criteria=criteria,
-        requirements=requirements,
-        told_by=_told_by(data, requirements),
+        requirements=(*requirements_of(criteria), *wanted),
         model_tier=data.get("modelTier", ""),
         model_hint=data.get("modelHint", ""),
         function_definitions=_functions(data),
@@ -170,25 +165,6 @@ def call_of(data: Mapping[str, Any]) -> Call:
             provider=data["provider"], workflow=data["workflow"], arguments=data.get("arguments"), **common
         )
     return ToolCall(server=data["server"], tool=data["tool"], arguments=data.get("arguments", {}), **common)
-
-
-def _told_by(data: Mapping[str, Any], requirements: Sequence[Requirement]) -> tuple[Predicate, ...] | None:
-    """The conditions of rules, fragments, delegations and the confirmation, unless they are too many.
-
-    Those with a pattern may be answered in two ways, as time permits, and the arguments of a call are told as JSON, in
-    which a template may become more than text: nothing decides such words beforehand.
-    """
-    if b"{{" in msgspec.json.encode(data.get("call")):
-        return None
-    conditions = [
-        *([confirmation.condition] if (confirmation := confirmation_of(data)) else ()),
-        *(requirement.condition for requirement in requirements),
-        *(fragment.get("when") for fragment in data.get("promptFragments", ())),
-        *(delegation.get("runCondition") for delegation in data.get("parallelDelegations", ())),
-    ]
-    deciding = [condition for condition in conditions if isinstance(condition, Mapping)]
-    is_certain = not any("matches" in part for condition in deciding for part in walk(condition))
-    return tuple(map(compile_condition, deciding)) if is_certain and len(deciding) <= MOST_DECIDING else None
 
 
 def _functions(data: Mapping[str, Any]) -> tuple[Function, ...]:

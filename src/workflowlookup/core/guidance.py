@@ -60,7 +60,7 @@ class Guidance(msgspec.Struct, frozen=True, kw_only=True):
     """The variables of templates that are not set; the warnings name them."""
 
 
-def guide(workflow: Workflow, found: Next, value_of: ValueOf = lookup) -> Guidance:
+def guide(workflow: Workflow, found: Next) -> Guidance:
     """Everything the agent is told about the step that comes next."""
     step = found.step
     if step is None:
@@ -68,7 +68,7 @@ def guide(workflow: Workflow, found: Next, value_of: ValueOf = lookup) -> Guidan
             step={}, prompt=COMPLETE, model_hint="", requires_confirmation=False, criteria=(), warnings=found.warnings
         )
     unset: dict[str, None] = {}
-    fill = filler(found.context, unset, value_of)
+    fill = filler(found.context, unset)
     view = view_step(step, found, fill)
     prompt = compose(workflow, step, found, view, fill)
     criteria = [

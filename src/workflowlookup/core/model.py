@@ -187,9 +187,6 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     """The same, ready to be asked; None when it always holds."""
     criteria: Criterion | None = None
     requirements: tuple[Requirement, ...] = ()
-    told_by: tuple[Predicate, ...] | None = None
-    """What decides what the agent is told: the same truths, the same words, but for the values of templates in them.
-    None when that is not so."""
     model_tier: str = ""
     model_hint: str = ""
     function_definitions: tuple[Function, ...] = ()

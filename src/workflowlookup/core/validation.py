@@ -47,9 +47,6 @@ class _Ready(msgspec.Struct):
     criteria: Criterion
     """Kept, so that no other has its identity."""
     check: Check
-    has_templates: bool = False
-    is_flawed: bool = False
-    """Whether some part of them was found that cannot be applied."""
 
 
 _ready: Final[dict[int, _Ready]] = {}
@@ -67,15 +64,10 @@ def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
     try:
         issues = ready.check(output, context)
         return Verdict(issues=tuple(issues)) if issues else _PASSED
-    except InvalidCriteria:
-        ready.is_flawed = True
-        raise
     except BadPattern as flaw:
-        ready.is_flawed = True
         details = f"Invalid regex pattern: {flaw}"
         raise InvalidCriteria(f"{details}. Ask the author to mend it.", details=details) from flaw
     except BadSchema as flaw:
-        ready.is_flawed = True
         details = f"Invalid JSON schema: {flaw}"
         raise InvalidWorkflow(f"{details}. Ask the author to mend it.", details=details) from flaw
 
@@ -95,16 +87,10 @@ def judge_step(step: PromptStep, output: str, context: Context) -> Verdict:
     return Verdict(issues=(*issues, *captured.issues), captured=captured.values)
 
 
-def ready_check(criteria: Criterion | None) -> Check | None:
-    """The check that `judge` uses, if it is compiled, has no known flaw, and is the same for all contexts."""
-    ready = _ready.get(id(criteria))
-    return None if ready is None or ready.is_flawed or ready.has_templates else ready.check
-
-
 def _make_ready(criteria: Criterion) -> _Ready:
     if len(_ready) >= MOST_READY:
         _ready.clear()
-    ready = _ready[id(criteria)] = _Ready(criteria, _check_of(criteria), has_templates(criteria))
+    ready = _ready[id(criteria)] = _Ready(criteria, _check_of(criteria))
     return ready
 
 

@@ -107,13 +107,6 @@ class Catalog:
         self.snapshot()
         return self._listings[source.root]
 
-    def ready(self, workflow_id: str) -> "Workflow | None":
-        """The workflow of this id, if somebody got it before and nothing has changed since."""
-        if self._changes is None or self._changes.pending() or time.monotonic() >= self._next_look:
-            return None
-        known = self._built.get(workflow_id)
-        return None if known is None else known[1]
-
     def get(self, workflow_id: str) -> "Workflow":
         """The workflow of this id. Raises `WorkflowNotFound`, or what is wrong with its document."""
         entry = self.snapshot().entries.get(workflow_id)

@@ -18,7 +18,7 @@ from workflowlookup.errors import InvalidParams
 from workflowlookup.protocol import jsonrpc
 
 if TYPE_CHECKING:
-    from workflowlookup.tools.registry import Ask
+    from workflowlookup.tools.contract import Elicitation
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +37,10 @@ class Questions(Generic[Call]):
 
     def __init__(self, outbox: list[bytes]) -> None:
         self._outbox = outbox
-        self._open: dict[str, tuple[Call, Ask]] = {}
+        self._open: dict[str, tuple[Call, Elicitation]] = {}
         self._numbers = itertools.count(1)
 
-    def put(self, call: Call, ask: "Ask") -> None:
+    def put(self, call: Call, ask: "Elicitation") -> None:
         """Send a question; the call waits."""
         if len(self._open) >= MAX_QUESTIONS:
             raise InvalidParams(f"at most {MAX_QUESTIONS} questions are open at once; answer one first")
@@ -48,7 +48,7 @@ class Questions(Generic[Call]):
         self._open[name] = (call, ask)
         self._outbox.append(jsonrpc.request(name, **elicitation(ask)))
 
-    def take(self, response: jsonrpc.Response) -> tuple[Call, "Ask"] | None:
+    def take(self, response: jsonrpc.Response) -> tuple[Call, "Elicitation"] | None:
         """What a response is about; None when it answers nothing that is open."""
         name = msgspec.json.decode(response.id)
         return self._open.pop(name, None) if isinstance(name, str) else None
@@ -69,13 +69,13 @@ class Questions(Generic[Call]):
         self._open.clear()
 
 
-def elicitation(ask: "Ask") -> dict[str, Json]:
+def elicitation(ask: "Elicitation") -> dict[str, Json]:
     """A question as a request for a form; every version reads one without a mode as just that."""
     about = {} if ask.meta is None else {"_meta": ask.meta}
     return {"method": "elicitation/create", "params": {"message": ask.message, "requestedSchema": ask.schema, **about}}
 
 
-def answer_in(response: jsonrpc.Response, ask: "Ask") -> Answer:
+def answer_in(response: jsonrpc.Response, ask: "Elicitation") -> Answer:
     """The answer that a response holds; an error, or what is no answer to the question, counts as dismissed."""
     if response.error:
         log.info("the client could not ask: %s", response.error[:MOST_LOGGED].decode(errors="replace"))
@@ -87,7 +87,7 @@ def answer_in(response: jsonrpc.Response, ask: "Ask") -> Answer:
         return DISMISSED
 
 
-def given(input_responses: Json, ask: "Ask") -> Answer | None:
+def given(input_responses: Json, ask: "Elicitation") -> Answer | None:
     """The answer among the `inputResponses` of a call; None when it is not there. What was not asked is passed over."""
     if input_responses is None:
         return None
@@ -97,7 +97,7 @@ def given(input_responses: Json, ask: "Ask") -> Answer | None:
     return None if answer is None else checked(answer, ask)
 
 
-def checked(answer: Json, ask: "Ask") -> Answer:
+def checked(answer: Json, ask: "Elicitation") -> Answer:
     """What a person answered, if it is an answer to this question. Raises `InvalidParams` saying what is wrong."""
     if not isinstance(answer, dict):
         raise InvalidParams(f"the answer to '{ask.key}' must be an object")

@@ -56,10 +56,9 @@ from workflowlookup.protocol.versions import (
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.asking import Questions
-    from workflowlookup.protocol.shortcut import Shortcut
     from workflowlookup.protocol.tasks import Tasks
     from workflowlookup.protocol.waiting import Waiting
-    from workflowlookup.tools.registry import Ask, Caller, Later, Result
+    from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending
 
 log = logging.getLogger(__name__)
 
@@ -93,8 +92,6 @@ class Connection:
         self._questions: Questions[Call] | None = None
         self._waiting: Waiting | None = None
         self._tasks: Tasks | None = None
-        self._shortcut: Shortcut | None = None
-        """The short way, for a client that shook hands and called a tool that has one."""
         self._news = News(surface, self.outbox)
         self._last: Call | None = None
         """The request to shut down, while what waits is given its time: its reply is the last."""
@@ -103,18 +100,7 @@ class Connection:
 
     def handle(self, line: bytes) -> bytes | None:
         """Answer one message: its reply, or None when there is nothing to say (yet)."""
-        usual = jsonrpc.decode_usual(line)
-        if usual is None:
-            return self.answer(jsonrpc.decode_unusual(line))
-        if self._shortcut is not None:
-            reply = self._shortcut.answer(usual, len(line))
-            if reply is not None:
-                return reply
-        elif self._rules is not None and self._surface.has_short_ways:
-            from workflowlookup.protocol.shortcut import Shortcut  # noqa: PLC0415 - with the second call of a tool
-
-            self._shortcut = Shortcut(self._surface.registry)
-        return self.answer(jsonrpc.in_full(usual, line))
+        return self.answer(jsonrpc.decode(line))
 
     def answer(self, message: Message) -> bytes | None:
         if isinstance(message, Request):
@@ -356,7 +342,7 @@ class Connection:
             return self._create_task(call, result)
         return tool_result(result) if type(result) in _PLAIN else self._tell(call, result)  # type: ignore[arg-type]
 
-    def _tell(self, call: Call, result: "Result | Ask | Later") -> Json:
+    def _tell(self, call: Call, result: "Outcome") -> Json:
         """What a tool gave, as the answer to a call; or the call waits."""
         if isinstance(result, self._surface.ask_type):
             return self._ask(call, result)
@@ -403,7 +389,7 @@ class Connection:
 
     # ── answers that are not there yet ──────────────────────────────────────────────────────────────────────────
 
-    def _wait(self, call: Call, later: "Later") -> Json:
+    def _wait(self, call: Call, later: "Pending") -> Json:
         """Keep a call until its answer is there, for which `look` asks; where the client knows tasks it becomes one."""
         if later.run_id and call.rules.envelope and call.method == "tools/call":
             from workflowlookup.protocol.tasks import knows_tasks  # noqa: PLC0415 - with the first run
@@ -417,7 +403,7 @@ class Connection:
         self._waiting.put(call, later)
         return PENDING
 
-    def _answer_waiting(self, call: Call, later: "Later") -> bytes | None:
+    def _answer_waiting(self, call: Call, later: "Pending") -> bytes | None:
         """The reply to a call that waits; None while there is none, or when it waits for a person from now on."""
         try:
             result = later.look()
@@ -438,7 +424,7 @@ class Connection:
 
     # ── questions to a person ───────────────────────────────────────────────────────────────────────────────────
 
-    def _ask(self, call: Call, ask: "Ask") -> Json:
+    def _ask(self, call: Call, ask: "Elicitation") -> Json:
         """Put a tool's question to the person at the client; the call is done again when the answer is there."""
         from workflowlookup.protocol.asking import Questions, elicitation, given  # noqa: PLC0415 - seldom needed
 
@@ -495,7 +481,7 @@ class Connection:
             self._tasks = Tasks(self._surface, self.outbox)
         return self._tasks
 
-    def _create_task(self, call: Call, result: "Result | Ask | Later") -> Json:
+    def _create_task(self, call: Call, result: "Outcome") -> Json:
         if isinstance(result, self._surface.ask_type):
             return self._ask(call, result)
         return self._open_tasks().create(call, result, self._caller_of(call))  # type: ignore[arg-type]

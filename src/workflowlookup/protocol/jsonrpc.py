@@ -1,21 +1,18 @@
 """JSON-RPC 2.0 as values: a line becomes a `Request`, a `Notification`, a `Batch`, or the problem with it.
 
-Ids come back exactly as they were sent, 1, 1.0 and 1e0 apart: whole numbers can be written only in one way, and of all
-others the bytes are kept. A message that is too long or nested too deeply is not read, but its id is looked for in its
-first bytes, so that its sender does not wait for ever.
+Ids come back as the bytes that were sent: 1, 1.0 and 1e0 differ. A message that is too long or nested too deeply is not
+read, but its id is looked for in its first bytes, so that its sender does not wait for ever.
 """
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidRequest, ParseError, WorkflowLookupError
 
-LARGEST_USUAL_ID: Final = (1 << 63) - 1
-"""Up to here whole numbers are read and written at once."""
 MAX_BATCH: Final = 100
 NULL_ID: Final = b"null"
 SCANNED_BYTES: Final = 1 << 16
@@ -23,15 +20,6 @@ SCANNED_BYTES: Final = 1 << 16
 
 _ABSENT: Final = msgspec.Raw(b"")
 _encode: Final = msgspec.json.Encoder().encode
-
-
-class Usual(msgspec.Struct):
-    """A request as clients send them: its id is a whole number, and it has parameters, which are still JSON."""
-
-    jsonrpc: Literal["2.0"]
-    id: int
-    method: str
-    params: msgspec.Raw
 
 
 class _Line(msgspec.Struct):
@@ -45,8 +33,6 @@ class _Line(msgspec.Struct):
     error: msgspec.Raw = _ABSENT
 
 
-_decode_usual: Final = msgspec.json.Decoder(Usual).decode
-_decode_params: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_line: Final = msgspec.json.Decoder(_Line).decode
 
 
@@ -95,31 +81,6 @@ Message: TypeAlias = Request | Notification | Response | Batch | Malformed
 
 def decode(line: bytes) -> Message:
     """What a line means; never raises."""
-    usual = decode_usual(line)
-    return decode_unusual(line) if usual is None else in_full(usual, line)
-
-
-def decode_usual(line: bytes) -> Usual | None:
-    """The request in a line; None when it is in any other form, or none at all."""
-    try:
-        if not line.isascii():
-            line.decode()
-        usual = _decode_usual(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return usual if 0 < usual.id <= LARGEST_USUAL_ID else None  # 0 may have been sent as -0
-
-
-def in_full(usual: Usual, line: bytes) -> Message:
-    """What a line means that has a request in its usual form."""
-    try:
-        return Request(b"%d" % usual.id, usual.method, _decode_params(usual.params), len(line))
-    except (msgspec.DecodeError, RecursionError):
-        return decode_unusual(line)
-
-
-def decode_unusual(line: bytes) -> Message:
-    """What a line means that is in any other form."""
     text = without_surrogates(line)
     try:
         if not text.isascii():

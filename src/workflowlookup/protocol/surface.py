@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.subscriptions import Listener, Watch
-    from workflowlookup.tools.registry import Ask, Caller, Later, Registry, Services
+    from workflowlookup.tools.contract import Caller, Elicitation, Pending, Services
+    from workflowlookup.tools.registry import Registry
 
 
 class Surface:
@@ -31,28 +32,23 @@ class Surface:
 
         return Registry(BUILTIN_TOOLS, self.services)
 
-    @property
-    def has_short_ways(self) -> bool:
-        """Whether a tool was called that has a short way."""
-        return "registry" in self.__dict__ and bool(self.registry.short)
-
     @functools.cached_property
     def make_caller(self) -> "type[Caller]":
-        from workflowlookup.tools.registry import Caller  # noqa: PLC0415
+        from workflowlookup.tools.contract import Caller  # noqa: PLC0415
 
         return Caller
 
     @functools.cached_property
-    def ask_type(self) -> "type[Ask]":
-        from workflowlookup.tools.registry import Ask  # noqa: PLC0415
+    def ask_type(self) -> "type[Elicitation]":
+        from workflowlookup.tools.contract import Elicitation  # noqa: PLC0415
 
-        return Ask
+        return Elicitation
 
     @functools.cached_property
-    def later_type(self) -> "type[Later]":
-        from workflowlookup.tools.registry import Later  # noqa: PLC0415
+    def later_type(self) -> "type[Pending]":
+        from workflowlookup.tools.contract import Pending  # noqa: PLC0415
 
-        return Later
+        return Pending
 
     def watch(self, listener: "Listener") -> "Watch":
         """Follow the runs, until closed."""

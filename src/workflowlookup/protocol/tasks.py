@@ -32,7 +32,7 @@ from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import META_CAPABILITIES, META_CLIENT_INFO, TASKS_EXTENSION
 from workflowlookup.runs.journal import Query
 from workflowlookup.tools.awaiting import await_end, failure_of, is_at_work, progress_of
-from workflowlookup.tools.registry import Ask, Caller, Later, Result
+from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending, Result
 from workflowlookup.tools.run_answers import (
     answer_with_result,
     ask_person,
@@ -46,7 +46,7 @@ from workflowlookup.tools.workflow_runs import decode_place, encode_place
 
 if TYPE_CHECKING:
     from workflowlookup.runs.journal import Summary
-    from workflowlookup.tools.registry import Services
+    from workflowlookup.tools.contract import Services
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Tasks:
 
     # ── 2025-11-25: the client asks for a task ──────────────────────────────────────────────────────────────────
 
-    def create(self, call: Call, result: Result | Later, caller: Caller) -> Json:
+    def create(self, call: Call, result: Result | Pending, caller: Caller) -> Json:
         """The answer to a call that its client wants as a task: the task, whether or not it is done already."""
         run = self._services.runs.get(_run_in(result))
         status = self._status(run, caller)
@@ -100,20 +100,20 @@ class Tasks:
         run = self._run(call)
         return self._view(run, self._status(run, caller))
 
-    def result(self, call: Call, caller: Caller) -> Result | Ask | Later:
+    def result(self, call: Call, caller: Caller) -> Outcome:
         """What the call would have been answered; waits for it. A person who is needed is asked on the way."""
         run = self._run(call)
         moved = asked_before(self._services, run.id, caller)
         if moved is not None and moved.asked is not None:
             answered = ask_person(self._services, moved, caller)
-            if isinstance(answered, Ask):
+            if isinstance(answered, Elicitation):
                 return answered
             run = answered
 
-        def tell(run: Run) -> Result | Ask:
+        def tell(run: Run) -> Result | Elicitation:
             if self._needs_person(run, caller) and not was_asked(run, caller):
                 asked = ask_person(self._services, run, caller)
-                if isinstance(asked, Ask):
+                if isinstance(asked, Elicitation):
                     return msgspec.structs.replace(asked, meta={RELATED: {"taskId": run.id}})
             return {**self._payload(run, caller), "_meta": {RELATED: {"taskId": run.id}}}
 
@@ -187,7 +187,7 @@ class Tasks:
 
     # ── since 2026-07-28: the extension ─────────────────────────────────────────────────────────────────────────
 
-    def promise(self, later: Later) -> Json:
+    def promise(self, later: Pending) -> Json:
         """The answer to a call that becomes a task, because it takes time and its client knows tasks."""
         run = self._services.runs.get(later.run_id)
         return {"resultType": "task", **_common(run, "working"), **_UNLIMITED}
@@ -200,7 +200,7 @@ class Tasks:
         reply = {**_common(run, "completed" if status == "failed" else status), **_UNLIMITED}
         if status == "input_required":
             asked = ask_person(self._services, run, caller)
-            if isinstance(asked, Ask):
+            if isinstance(asked, Elicitation):
                 reply["inputRequests"] = {asked.key: elicitation(asked)}
         elif status in ("completed", "failed"):
             reply["result"] = self._payload(run, caller)
@@ -216,7 +216,7 @@ class Tasks:
         key = question_key(run)
         if self._needs_person(run, caller) and key in responses:
             asked = ask_person(self._services, run, caller)
-            if isinstance(asked, Ask):
+            if isinstance(asked, Elicitation):
                 said = checked(responses[key], asked)
                 ask_person(self._services, run, msgspec.structs.replace(caller, answers={key: said}))
         return {}
@@ -275,11 +275,11 @@ def _message(run: Run) -> str:
     return f"The run waits for {run.waiting_for}: {title_of(run)}" if run.waiting_for else f"The run is {run.state}."
 
 
-def _run_in(result: Result | Later) -> str:
+def _run_in(result: Result | Pending) -> str:
     """The run that a tool's answer is about."""
-    if isinstance(result, Later) and not result.run_id:
+    if isinstance(result, Pending) and not result.run_id:
         raise RunStateError("Its provider has not answered yet. Try again in a moment, or call it without task.")
-    if isinstance(result, Later):
+    if isinstance(result, Pending):
         return result.run_id
     told: Mapping[str, Json] = msgspec.json.decode(result) if isinstance(result, msgspec.Raw) else result
     run_id = told.get("runId")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from workflowlookup.tools.registry import Tool
+    from workflowlookup.tools.contract import Tool
 
 
 class _Shelf(Mapping[str, "Tool"]):

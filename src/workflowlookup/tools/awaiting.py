@@ -14,7 +14,7 @@ from workflowlookup.core.questions import title_of
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.core.values import brief
 from workflowlookup.errors import ExecutionFailed, StorageError, WorkflowLookupError
-from workflowlookup.tools.registry import Ask, Caller, Later, Result, Services
+from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending, Result, Services
 from workflowlookup.tools.run_answers import remote_error, stopped_in
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ STOP_SECONDS: Final = 5.0
 AWAY_SECONDS: Final = 60.0
 """How long it is waited for a journal that cannot be read."""
 
-Tell = Callable[[Run], Result | Ask]
+Tell = Callable[[Run], Result | Elicitation]
 """The answer to the one who waited, from the run as it is then."""
 
 
@@ -36,19 +36,21 @@ def is_at_work(run: Run) -> bool:
     return run.waiting_for is Waiting.CALL
 
 
-def await_run(services: Services, run: Run, caller: Caller, tell: Tell) -> Result | Ask | Later:
+def await_run(services: Services, run: Run, caller: Caller, tell: Tell) -> Outcome:
     """The answer when the run is over or needs the agent or a person, which may be now; else it comes later.
 
     Raises `ExecutionFailed`, now or later, when the run failed or was cancelled. One who gives up cancels the run.
     """
     waiter = _Waiter(services, run.id, tell, by=caller.name)
-    return waiter.answer(run) or Later(run_id=run.id, look=waiter.look, progress=waiter.progress, abandon=waiter.cancel)
+    return waiter.answer(run) or Pending(
+        run_id=run.id, look=waiter.look, progress=waiter.progress, abandon=waiter.cancel
+    )
 
 
-def await_end(services: Services, run: Run, tell: Tell) -> Result | Ask | Later:
+def await_end(services: Services, run: Run, tell: Tell) -> Outcome:
     """As `await_run`, but the answer tells of every end, and one who gives up leaves the run as it is."""
     waiter = _Waiter(services, run.id, tell, fails=False)
-    return waiter.answer(run) or Later(run_id=run.id, look=waiter.look, progress=lambda: None, abandon=lambda _: None)
+    return waiter.answer(run) or Pending(run_id=run.id, look=waiter.look, progress=lambda: None, abandon=lambda _: None)
 
 
 class _Waiter:
@@ -63,7 +65,7 @@ class _Waiter:
         self._give_up_at: float | None = None
         self._away_since = 0.0
 
-    def look(self) -> Result | Ask | None:
+    def look(self) -> Result | Elicitation | None:
         try:
             run = self._services.runs.get(self._run_id)
         except StorageError:  # a database that is started anew; the work beneath waits for it, too
@@ -74,7 +76,7 @@ class _Waiter:
         self._away_since = 0.0
         return self.answer(run)
 
-    def answer(self, run: Run) -> Result | Ask | None:
+    def answer(self, run: Run) -> Result | Elicitation | None:
         is_stopping = run.needs_stop and run.calling is not None and run.calling.stopped is None
         if is_at_work(run) or (is_stopping and not self._is_late()):
             return None

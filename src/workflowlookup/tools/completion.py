@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
-from workflowlookup.tools.registry import Services
+from workflowlookup.tools.contract import Services
 
 RUN_SCHEME: Final = "run://"
 MOST_VALUES: Final = 100

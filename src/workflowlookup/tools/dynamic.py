@@ -19,8 +19,9 @@ from workflowlookup.providers.config import LIBRARY, Plan
 from workflowlookup.providers.definition import Definition, as_document, document_id, usable_schema
 from workflowlookup.providers.filters import Sieve
 from workflowlookup.tools import workflow_refresh, workflow_search
+from workflowlookup.tools.contract import Caller, Elicitation, Handler, Outcome, Pending, Result, Services, Tool
 from workflowlookup.tools.kept_names import KeptNames
-from workflowlookup.tools.registry import Ask, Caller, Handler, Later, Registry, Result, Services, Tool
+from workflowlookup.tools.registry import Registry
 from workflowlookup.tools.remembered import Remembered
 from workflowlookup.tools.tool_names import Key
 
@@ -274,7 +275,7 @@ class DynamicTools:
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _handler(self, definition: Definition) -> Handler:
-        def make_run(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
+        def make_run(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
             from workflowlookup.tools.awaiting import await_run  # noqa: PLC0415 - with the first run
             from workflowlookup.tools.run_answers import answer_with_result  # noqa: PLC0415
             from workflowlookup.tools.trusting import start_trusted  # noqa: PLC0415
@@ -286,20 +287,20 @@ class DynamicTools:
                 return services.runs.start(workflow, arguments, {}, by=caller.name, timeout=timeout)
 
             run = start_trusted(services, workflow, caller, start)
-            if isinstance(run, Ask):
+            if isinstance(run, Elicitation):
                 return run
             return await_run(services, run, caller, lambda run: answer_with_result(services, run, caller))
 
-        def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
+        def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
             if not self._is_remembered(definition):
                 return make_run(services, arguments, caller)
 
-            def make_listed() -> Result | Ask | Later:
+            def make_listed() -> Outcome:
                 self._refuse_outdated(definition)
                 return make_run(services, arguments, caller)
 
             waiter = _ProviderWaiter(lambda: not self._is_remembered(definition), make_listed)
-            return Later(run_id="", look=waiter.look, progress=waiter.progress, abandon=waiter.abandon)
+            return Pending(run_id="", look=waiter.look, progress=waiter.progress, abandon=waiter.abandon)
 
         return handle
 
@@ -351,18 +352,18 @@ class DynamicTools:
 class _ProviderWaiter:
     """A call of a tool that is only remembered: it is made once its provider has listed its workflows."""
 
-    def __init__(self, is_known: Callable[[], bool], make_run: Callable[[], Result | Ask | Later]) -> None:
+    def __init__(self, is_known: Callable[[], bool], make_run: Callable[[], Outcome]) -> None:
         self._is_known = is_known
         self._make_run = make_run
         self._deadline = time.monotonic() + PROVIDER_SECONDS
-        self._later: Later | None = None
+        self._later: Pending | None = None
 
-    def look(self) -> Result | Ask | None:
+    def look(self) -> Result | Elicitation | None:
         if self._later is None:
             if not self._is_known() and time.monotonic() < self._deadline:
                 return None
             made = self._make_run()  # which raises when the provider is still not there
-            if not isinstance(made, Later):
+            if not isinstance(made, Pending):
                 return made
             self._later = made
         return self._later.look()

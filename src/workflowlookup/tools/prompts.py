@@ -7,8 +7,8 @@ from typing import Any, Final
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams, WorkflowLookupError, WorkflowNotFound
+from workflowlookup.tools.contract import Services
 from workflowlookup.tools.paging import page
-from workflowlookup.tools.registry import Services
 
 PAGE_SIZE: Final = 100
 _LONGEST_NAME: Final = 40

@@ -11,8 +11,8 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.core.schemas import workflow_schema_text
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ResourceNotFound, RunNotFound, WorkflowNotFound
+from workflowlookup.tools.contract import Services
 from workflowlookup.tools.paging import page
-from workflowlookup.tools.registry import Services
 from workflowlookup.tools.workflow_get import first_step
 
 if TYPE_CHECKING:

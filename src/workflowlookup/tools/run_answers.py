@@ -19,7 +19,7 @@ from workflowlookup.core.questions import fields_of, question_of, title_of
 from workflowlookup.core.results import address_of, part_of, result_of
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.core.values import Json
-from workflowlookup.tools.registry import Ask, Caller, Services
+from workflowlookup.tools.contract import Caller, Elicitation, Services
 from workflowlookup.tools.workflow_next import tell, tell_need
 from workflowlookup.tools.workflow_validate import REVIEW
 
@@ -304,7 +304,7 @@ def asked_before(services: Services, run_id: str, caller: Caller) -> Run | None:
     return services.runs.get(run_id) if is_asked else None
 
 
-def ask_person(services: Services, run: Run, caller: Caller) -> Run | Ask:
+def ask_person(services: Services, run: Run, caller: Caller) -> Run | Elicitation:
     """The run after the person's answer to what it waits for; the question, as long as there is no answer.
 
     The run as it is now, when the question was answered elsewhere meanwhile.
@@ -315,7 +315,7 @@ def ask_person(services: Services, run: Run, caller: Caller) -> Run | Ask:
     key = question_key(now)
     said: Mapping[str, Any] | None = caller.answers.get(key)
     if said is None:
-        return now if was_asked(now, caller) else Ask(key=key, message=form_message(now), schema=_form(now))
+        return now if was_asked(now, caller) else Elicitation(key=key, message=form_message(now), schema=_form(now))
     pinned: dict[str, Any] = {"question": now.question_id, "by": caller.name}
     if said["action"] == "cancel":
         return services.runs.dismiss(now.id, now.current, **pinned)

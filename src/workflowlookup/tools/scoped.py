@@ -24,7 +24,7 @@ from workflowlookup.library.catalog import Catalog, Entry, Snapshot, Source
 from workflowlookup.library.directory import Listing
 from workflowlookup.runs.journal import Query, SetAside, Summary
 from workflowlookup.runs.service import Runs, Watch
-from workflowlookup.tools.registry import Services, WorkflowTools
+from workflowlookup.tools.contract import Services, WorkflowTools
 
 MOST_REMEMBERED: Final = 10_000
 """How many runs a watch remembers, to tell of their end."""
@@ -104,9 +104,6 @@ class ScopedCatalog(Catalog):
         """What one source holds, for administrators of everything."""
         self._access.need_everything()
         return self._catalog.listing(source)
-
-    def ready(self, workflow_id: str) -> Workflow | None:
-        return self._catalog.ready(workflow_id) if self._sees(workflow_id) else None
 
     def get(self, workflow_id: str) -> Workflow:
         if workflow_id not in self.snapshot().entries:

@@ -10,7 +10,8 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.providers.config import LIBRARY, Plan
 from workflowlookup.providers.definition import document_id
 from workflowlookup.tools import workflow_refresh, workflow_search
-from workflowlookup.tools.registry import Registry, Tool
+from workflowlookup.tools.contract import Tool
+from workflowlookup.tools.registry import Registry
 
 if TYPE_CHECKING:
     from workflowlookup.providers.discovery import Discovered

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.values import Json
-from workflowlookup.tools.registry import Ask, Caller, Services
+from workflowlookup.tools.contract import Caller, Elicitation, Services
 
 if TYPE_CHECKING:
     from workflowlookup.core.run import Run
@@ -31,7 +31,9 @@ FORM: Final[dict[str, Json]] = {
 }
 
 
-def start_trusted(services: Services, workflow: Workflow, caller: Caller, start: "Callable[[], Run]") -> "Run | Ask":
+def start_trusted(
+    services: Services, workflow: Workflow, caller: Caller, start: "Callable[[], Run]"
+) -> "Run | Elicitation":
     """A run, or the question whether what it would do may be done. Raises `Untrusted` when the answer is no."""
     if _may_ask(services, caller):
         question = ask_for_trust(services, services.consent.untrusted(workflow.origin, workflow.document), caller)
@@ -40,7 +42,7 @@ def start_trusted(services: Services, workflow: Workflow, caller: Caller, start:
     return start()
 
 
-def ask_for_trust(services: Services, entries: "Sequence[Entry]", caller: Caller) -> Ask | None:
+def ask_for_trust(services: Services, entries: "Sequence[Entry]", caller: Caller) -> Elicitation | None:
     """The question about entries; None when there is none, because it was answered or cannot be put."""
     if not entries or not _may_ask(services, caller):
         return None
@@ -53,7 +55,7 @@ def ask_for_trust(services: Services, entries: "Sequence[Entry]", caller: Caller
         return None
     answer = caller.answers.get(key)
     if answer is None:
-        return Ask(key=key, message=message, schema=FORM)
+        return Elicitation(key=key, message=message, schema=FORM)
     consent.note_answer(digests)
     content = answer.get("content")
     if answer["action"] == "accept" and isinstance(content, dict) and content.get("trust") is True:

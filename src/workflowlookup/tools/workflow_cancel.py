@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from workflowlookup.tools.registry import Ask, Caller, Later, Result, Services, Tool, arguments_schema, run_id
+from workflowlookup.tools.contract import Caller, Outcome, Services, Tool
+from workflowlookup.tools.registry import arguments_schema, run_id
 from workflowlookup.tools.run_schemas import RUN_SCHEMA
 
 
-def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
+def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
     from workflowlookup.tools.awaiting import await_end  # noqa: PLC0415 - with the first run
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
 """`workflow_get`: a workflow without its steps, with the first one, or whole."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -9,33 +9,14 @@ from workflowlookup.core.guidance import filler, view_step
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import next_step
 from workflowlookup.core.values import Json
-from workflowlookup.tools.registry import (
-    STEP_SCHEMA,
-    TEXTS,
-    Caller,
-    Services,
-    Short,
-    Tool,
-    arguments_schema,
-    find_workflow,
-    workflow_id,
-)
+from workflowlookup.tools.contract import Caller, Services, Tool
+from workflowlookup.tools.registry import STEP_SCHEMA, TEXTS, arguments_schema, find_workflow, workflow_id
 
 _OPTIONAL: Final = ("preconditions", "clarificationPrompts", "metaGuidance")
 
 
 def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> msgspec.Raw:
     return view(find_workflow(services, arguments["id"]), arguments.get("mode") or "preview")
-
-
-class _Usual(msgspec.Struct, forbid_unknown_fields=True):
-    id: str
-    mode: Literal["metadata", "preview", "full"] | None = None
-
-
-def _answer_usual(services: Services, asked: _Usual) -> msgspec.Raw | None:
-    workflow = services.catalog.ready(asked.id)
-    return None if workflow is None else view(workflow, asked.mode or "preview")
 
 
 def view(workflow: Workflow, mode: str) -> msgspec.Raw:
@@ -123,5 +104,4 @@ TOOL = Tool(
         },
     ),
     handler=handle,
-    short=Short(msgspec.json.Decoder(_Usual).decode, _answer_usual),
 )

@@ -5,7 +5,8 @@ from typing import Any
 
 from workflowlookup.core.values import Json
 from workflowlookup.library.files import Summary
-from workflowlookup.tools.registry import Caller, Services, Tool, arguments_schema
+from workflowlookup.tools.contract import Caller, Services, Tool
+from workflowlookup.tools.registry import arguments_schema
 
 
 def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from workflowlookup.core.values import Json
-from workflowlookup.tools.registry import Ask, Caller, Later, Result, Services, Tool, WorkflowTools, arguments_schema
+from workflowlookup.tools.contract import Caller, Outcome, Pending, Result, Services, Tool, WorkflowTools
+from workflowlookup.tools.registry import arguments_schema
 
 if TYPE_CHECKING:
     from workflowlookup.providers.discovery import Discovered
     from workflowlookup.tools.dynamic import Offer
 
 
-def handle(services: Services, _: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
+def handle(services: Services, _: Mapping[str, Any], caller: Caller) -> Outcome:
     from workflowlookup.tools.trusting import ask_for_trust  # noqa: PLC0415 - with the first question
 
     if (question := ask_for_trust(services, services.consent.ignored(), caller)) is not None:
@@ -33,7 +34,7 @@ def handle(services: Services, _: Mapping[str, Any], caller: Caller) -> Result |
         workflows.refresh_if_changed()
         return _answer(before, workflows)
 
-    return Later(run_id="", look=look, progress=lambda: None, abandon=lambda _: None)
+    return Pending(run_id="", look=look, progress=lambda: None, abandon=lambda _: None)
 
 
 def _seen(offers: Mapping[str, "Offer"]) -> dict[str, bytes]:

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
+from workflowlookup.tools.contract import Caller, Services, Tool
 from workflowlookup.tools.paging import decode_cursor, encode_cursor
-from workflowlookup.tools.registry import Caller, Services, Tool, arguments_schema, workflow_id
+from workflowlookup.tools.registry import arguments_schema, workflow_id
 from workflowlookup.tools.run_schemas import PROGRESS_SCHEMA, STATES
 
 if TYPE_CHECKING:

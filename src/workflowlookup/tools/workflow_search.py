@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from workflowlookup.core.values import Json
-from workflowlookup.tools.registry import Caller, Services, Tool, arguments_schema
+from workflowlookup.tools.contract import Caller, Services, Tool
+from workflowlookup.tools.registry import arguments_schema
 
 if TYPE_CHECKING:
     from workflowlookup.tools.dynamic import Offer

@@ -6,25 +6,15 @@ from typing import TYPE_CHECKING, Any
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.values import MAX_TIMEOUT_SECONDS, Json
 from workflowlookup.errors import WorkflowNotFound
-from workflowlookup.tools.registry import (
-    Ask,
-    Caller,
-    Later,
-    Result,
-    Services,
-    Tool,
-    arguments_schema,
-    context,
-    find_workflow,
-    run_id,
-)
+from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Result, Services, Tool
+from workflowlookup.tools.registry import arguments_schema, context, find_workflow, run_id
 from workflowlookup.tools.run_schemas import RUN_PROPERTIES, RUN_SCHEMA, WAIT, WORKFLOW_SCHEMA
 
 if TYPE_CHECKING:
     from workflowlookup.core.run import Run
 
 
-def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
+def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
     from workflowlookup.tools.awaiting import await_run, is_at_work  # noqa: PLC0415 - with the first run
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
     from workflowlookup.tools.trusting import start_trusted  # noqa: PLC0415
@@ -43,7 +33,7 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
         return services.runs.start(workflow, given, known, run_id=own_id, timeout=timeout, by=caller.name)
 
     run = start_trusted(services, workflow, caller, start)
-    if isinstance(run, Ask):
+    if isinstance(run, Elicitation):
         return run
     if is_at_work(run) and arguments.get("wait") is not False:
         return await_run(services, run, caller, tell)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams, WorkflowLookupError
-from workflowlookup.tools.registry import Caller, Services, Tool, arguments_schema, run_id
+from workflowlookup.tools.contract import Caller, Services, Tool
+from workflowlookup.tools.registry import arguments_schema, run_id
 from workflowlookup.tools.run_schemas import RUN_PROPERTIES, RUN_SCHEMA, WORKFLOW_SCHEMA
 
 if TYPE_CHECKING:

@@ -4,18 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workflowlookup.errors import InvalidParams, RunStateError
-from workflowlookup.tools.registry import (
-    Ask,
-    Caller,
-    Later,
-    Result,
-    Services,
-    Tool,
-    arguments_schema,
-    context,
-    run_id,
-    step_id,
-)
+from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Result, Services, Tool
+from workflowlookup.tools.registry import arguments_schema, context, run_id, step_id
 from workflowlookup.tools.run_schemas import RUN_SCHEMA, WAIT
 
 if TYPE_CHECKING:
@@ -23,27 +13,27 @@ if TYPE_CHECKING:
     from workflowlookup.tools.run_answers import Verdict
 
 
-def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Result | Ask | Later:
+def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
     from workflowlookup.tools.awaiting import await_run, is_at_work  # noqa: PLC0415 - with the first run
     from workflowlookup.tools.run_answers import ask_person, asked_before  # noqa: PLC0415
 
     earlier = None
     if (run := asked_before(services, arguments["runId"], caller)) is not None:
-        moved: Run | Ask = run  # what the call brought is stored: it is not sent a second time
+        moved: Run | Elicitation = run  # what the call brought is stored: it is not sent a second time
         if run.asked is not None:
             moved = ask_person(services, run, caller)
     elif arguments.get("confirmed") is not None:
         moved = _relay(services, arguments, caller)
     else:
         moved, earlier = _submit(services, arguments, caller)
-    if isinstance(moved, Ask):
+    if isinstance(moved, Elicitation):
         return moved
     if is_at_work(moved) and arguments.get("wait") is not False:
         return await_run(services, moved, caller, lambda run: _answer_or_ask(services, run, caller, earlier))
     return _answer_or_ask(services, moved, caller, earlier)
 
 
-def _answer_or_ask(services: Services, run: "Run", caller: Caller, earlier: "Verdict | None") -> Result | Ask:
+def _answer_or_ask(services: Services, run: "Run", caller: Caller, earlier: "Verdict | None") -> Result | Elicitation:
     """Where the run stands now, with the earlier verdict; the question, when a person is needed and can be asked."""
     from workflowlookup.tools.run_answers import answer, ask_person, may_ask, was_asked  # noqa: PLC0415
 
@@ -52,7 +42,7 @@ def _answer_or_ask(services: Services, run: "Run", caller: Caller, earlier: "Ver
     if run.asked is None or not may_ask(services, run, caller) or was_asked(run, caller):
         return answer(services, run, caller, earlier)
     moved = ask_person(services, run, caller)
-    return moved if isinstance(moved, Ask) else answer(services, moved, caller, earlier)
+    return moved if isinstance(moved, Elicitation) else answer(services, moved, caller, earlier)
 
 
 def _submit(services: Services, arguments: Mapping[str, Any], caller: Caller) -> "tuple[Run, Verdict | None]":
@@ -66,7 +56,7 @@ def _submit(services: Services, arguments: Mapping[str, Any], caller: Caller) ->
     return runs.supply(run_id, step, changes, by=caller.name), None
 
 
-def _relay(services: Services, arguments: Mapping[str, Any], caller: Caller) -> "Run | Ask":
+def _relay(services: Services, arguments: Mapping[str, Any], caller: Caller) -> "Run | Elicitation":
     """What a person said, by the agent's word; a person who can be asked is asked instead."""
     from workflowlookup.tools.run_answers import ask_person, may_ask, only_a_person  # noqa: PLC0415
 

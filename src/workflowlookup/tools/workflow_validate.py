@@ -3,30 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from workflowlookup.core.model import Issue, PromptStep, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
-from workflowlookup.core.validation import judge, judge_step, ready_check
+from workflowlookup.core.validation import judge, judge_step
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
-from workflowlookup.tools.registry import (
-    VERDICT_SCHEMA,
-    Caller,
-    Result,
-    Services,
-    Short,
-    Tool,
-    arguments_schema,
-    context,
-    find_workflow,
-    step_id,
-    workflow_id,
-)
+from workflowlookup.tools.contract import Caller, Services, Tool
+from workflowlookup.tools.registry import VERDICT_SCHEMA, arguments_schema, context, find_workflow, step_id, workflow_id
 from workflowlookup.tools.workflow_next import step_not_found
 
-MOST_KEPT: Final = 512
-LONGEST_KEPT: Final = 4096
 REVIEW: Final = "Review validation criteria and adjust output accordingly."
 _VALID: Final[Mapping[str, Json]] = {"valid": True, "issues": [], "suggestions": []}
 
@@ -34,38 +19,6 @@ _VALID: Final[Mapping[str, Json]] = {"valid": True, "issues": [], "suggestions":
 def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
     workflow = find_workflow(services, arguments["workflowId"])
     return judge_output(workflow, arguments["stepId"], arguments["output"], arguments.get("context") or {})
-
-
-class _Usual(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    workflow_id: str
-    step_id: str
-    output: str
-    context: dict[str, Any] | None = None
-
-
-def _answer_usual(services: Services, asked: _Usual) -> Result | None:
-    workflow = services.catalog.ready(asked.workflow_id)
-    step = None if workflow is None else workflow.steps.get(asked.step_id)
-    if type(step) is not PromptStep or not asked.output or step.captures:
-        return None
-    check = ready_check(step.criteria)
-    if check is None:
-        return None
-    issues = tuple(check(asked.output, asked.context or {}) or ())
-    return _encoded.get(issues) or _encode(issues)
-
-
-_encoded: Final[dict[tuple[Issue, ...], msgspec.Raw]] = {}
-"""What is told of these issues: of a step there are but a few kinds of bad outputs, which come again."""
-
-
-def _encode(issues: tuple[Issue, ...]) -> msgspec.Raw:
-    told = msgspec.json.encode(_tell(issues))
-    if len(told) <= LONGEST_KEPT:
-        if len(_encoded) >= MOST_KEPT:
-            _encoded.clear()
-        _encoded[issues] = msgspec.Raw(told)
-    return msgspec.Raw(told)
 
 
 def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -> Mapping[str, Json]:
@@ -130,5 +83,4 @@ TOOL = Tool(
         },
     ),
     handler=handle,
-    short=Short(msgspec.json.Decoder(_Usual).decode, _answer_usual),
 )

@@ -9,7 +9,8 @@ from workflowlookup.core.syntax import SyntaxProblem, parse_json
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
 from workflowlookup.library.files import MAX_FILE_BYTES
-from workflowlookup.tools.registry import VERDICT_SCHEMA, Caller, Services, Tool, arguments_schema
+from workflowlookup.tools.contract import Caller, Services, Tool
+from workflowlookup.tools.registry import VERDICT_SCHEMA, arguments_schema
 
 YAML_REMEDY: Final = (
     "This looks like YAML, and this tool takes only JSON: send the document as JSON, "

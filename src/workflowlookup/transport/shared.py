@@ -7,7 +7,7 @@ from workflowlookup.protocol.surface import Surface
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.subscriptions import Listener, Watch
-    from workflowlookup.tools.registry import Services
+    from workflowlookup.tools.contract import Services
 
 
 class SharedSurface(Surface):

@@ -9,7 +9,7 @@ from workflowlookup.transport.shared import SharedSurface
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.subscriptions import Listener, Watch
-    from workflowlookup.tools.registry import Services
+    from workflowlookup.tools.contract import Services
 
 MOST_KEPT: Final = 256
 """How many callers' surfaces are kept ready."""

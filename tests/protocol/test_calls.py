@@ -1,0 +1,136 @@
+"""Calls of the lookup tools on one connection: they see the library as it is, and each caller sees its own values."""
+
+import json
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client import ENVELOPE
+from make import document, step, write
+from workflowlookup.app import make_connection
+from workflowlookup.core.building import build
+from workflowlookup.core.navigation import next_step
+from workflowlookup.settings import read_settings
+from workflowlookup.tools.workflow_next import answer
+
+PLAIN = document(step("one", prompt="Use {{tool}}."), step("two", guidance=["{{size}}"]), identifier="plain-one")
+FIRST = {"workflowId": "plain-one", "completedSteps": []}
+
+
+def open_connection(*directories):
+    sources = {"bundled": "no", "user": "no", "project": "no", "directories": os.pathsep.join(map(str, directories))}
+    return make_connection(read_settings(sources, {}, directory="."))
+
+
+def connect(*directories):
+    connection = open_connection(*directories)
+    say(connection, "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+    return connection
+
+
+def say(connection, method, params, identifier=1):
+    message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
+    return json.loads(connection.handle(json.dumps(message).encode()))
+
+
+def first_step(connection):
+    return say(connection, "workflow_next", FIRST)["result"]["step"]["id"]
+
+
+def test_a_document_that_changed_is_seen_by_the_next_call(library):
+    write(library, PLAIN)
+    connection = connect(library)
+    assert first_step(connection) == "one"
+
+    write(library, document(step("zero"), identifier="plain-one"))
+    assert first_step(connection) == "zero"
+
+    os.unlink(library / "plain-one.json")
+    assert say(connection, "workflow_next", FIRST)["error"]["code"] == -32001
+
+
+def test_a_document_that_another_source_shadows_is_seen_by_the_next_call(library, tmp_path):
+    write(library, PLAIN)
+    connection = connect(library, tmp_path / "later")
+    assert first_step(connection) == "one"
+
+    write(tmp_path / "later", document(step("shadow"), identifier="plain-one"))
+
+    assert first_step(connection) == "shadow"
+
+
+def test_a_source_that_is_replaced_as_a_whole_is_seen(tmp_path, monkeypatch):
+    write(tmp_path / "one", PLAIN)
+    os.symlink(tmp_path / "one", tmp_path / "now")
+    connection = connect(tmp_path / "now")
+    assert first_step(connection) == "one"
+
+    write(tmp_path / "two", document(step("zero"), identifier="plain-one"))
+    os.symlink(tmp_path / "two", tmp_path / "new")
+    os.rename(tmp_path / "new", tmp_path / "now")
+    monkeypatch.setattr(connection._surface.services.catalog, "_next_look", 0.0)  # it is time to look
+
+    assert first_step(connection) == "zero"
+
+
+def test_an_envelope_is_no_handshake(library):
+    write(library, PLAIN)
+    connection = open_connection(library)
+    asked = {"name": "workflow_get", "arguments": {"id": "plain-one"}}
+    assert "result" in say(connection, "tools/call", {**asked, "_meta": ENVELOPE})
+
+    assert say(connection, "workflow_get", {"id": "plain-one"})["error"]["code"] == -32000
+
+
+@pytest.mark.parametrize(
+    ("odd", "code"),
+    [
+        (b"1e999", -32700),
+        (b"[" * 2_000 + b"]" * 2_000, -32700),
+        (b"nul", -32700),
+        (b"\xff", -32700),
+    ],
+)
+@pytest.mark.parametrize("place", [b'"_meta":{"x":%b}', b'"arguments":{"id":"plain-one","x":%b}', b'"x":%b'])
+def test_what_cannot_be_read_is_refused_wherever_it_stands(library, odd, code, place):
+    write(library, PLAIN)
+    params = b'"name":"workflow_get","arguments":{"id":"plain-one"},' + place % odd
+    line = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{%b}}' % params
+
+    assert json.loads(connect(library).handle(line))["error"]["code"] == code
+
+
+# ── each caller sees its own values ─────────────────────────────────────────────────────────────────────────────────
+
+TEXTS = st.lists(
+    st.sampled_from(["{{a}}", "{{ b }}", "{{a.c}}", "{{{{a}}", "{{d", "words", '"', "\\", "\n", "\ue000a\ue000"])
+).map("".join)
+VALUES = st.one_of(
+    TEXTS, st.text(max_size=4), st.integers(), st.booleans(), st.none(), st.just({"c": "deep"}), st.just([1, "x"])
+)
+CONTEXTS = st.dictionaries(st.sampled_from(["a", "b", "a.c", "other"]), VALUES)
+CONDITIONS = st.sampled_from([{"var": "a"}, {"var": "b", "equals": "words"}, {"not": {"var": "other"}}])
+
+
+@st.composite
+def documents(draw):
+    told = step(
+        "one",
+        title=draw(TEXTS) or "t",
+        prompt=draw(TEXTS) or "p",
+        guidance=[draw(TEXTS)],
+        promptFragments=[{"id": "more", "text": draw(TEXTS), "when": draw(CONDITIONS)}],
+        functionReferences=["go()"],
+        requireConfirmation=draw(CONDITIONS),
+    )
+    return document(told, functionDefinitions=[{"name": "go", "definition": draw(TEXTS)}])
+
+
+@given(content=documents(), contexts=st.lists(CONTEXTS, min_size=2, max_size=6))
+def test_what_one_caller_is_told_does_not_depend_on_those_before(content, contexts):
+    shared = build(content)
+    for context in contexts:
+        fresh = build(content)
+        assert answer(shared, next_step(shared, (), context), ()) == answer(fresh, next_step(fresh, (), context), ())
