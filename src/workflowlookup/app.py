@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from workflowlookup.runs.service import Runs
     from workflowlookup.runs.sql import SqlJournal
     from workflowlookup.runs.tokens import Tokens
-    from workflowlookup.tools.contract import Services
+    from workflowlookup.tools.contract import ServerServices
     from workflowlookup.tools.dynamic import DynamicTools
     from workflowlookup.transport.bell import Bell
     from workflowlookup.transport.guard import Guard
@@ -205,15 +205,15 @@ def make_services(
     neighbours: "Neighbours | None" = None,
     *,
     is_private: bool = False,
-) -> "Services":
+) -> "ServerServices":
     """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell; `live`
     has the settings as they are now, and a server has it: a command leaves the calls of runs to one, unless it asks.
     `neighbours` are the other servers at the same database.
     """
-    from workflowlookup.tools.contract import Services  # noqa: PLC0415
+    from workflowlookup.tools.contract import ServerServices  # noqa: PLC0415
 
     parts = _Parts(settings, ring, live or Live(settings), neighbours, is_server=live is not None)
-    parts.services = Services(
+    parts.services = ServerServices(
         catalog=make_catalog(settings),
         open_runs=lambda: parts.runs,
         open_execution=lambda: parts.execution,
@@ -236,7 +236,7 @@ class _Parts:
     The work follows the journal, and all of them the settings.
     """
 
-    services: "Services"
+    services: "ServerServices"
 
     def __init__(
         self,

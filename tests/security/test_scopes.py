@@ -4,7 +4,6 @@ import pytest
 from secretive import ASKING, World, caller
 
 from workflowlookup.access import LOCAL
-from workflowlookup.core.run import State
 from workflowlookup.errors import Forbidden
 from workflowlookup.tools.scoped import ScopedRuns, scoped
 
@@ -133,28 +132,3 @@ def test_one_who_may_not_confirm_is_not_asked(world):
 
     assert "Your token may not answer this" in reply["next"]
     assert client.refusal(*CONFIRM)["code"] == -32011
-
-
-# ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_only_one_who_administers_everything_touches_everything(world):
-    part = ScopedRuns(world.runs, caller("admin"), confirmation="auto")
-    whole = ScopedRuns(world.runs, caller("admin", workflows=("*",)), confirmation="auto")
-    world.runs.cancel("of-secret-plan")
-
-    for touch in (lambda runs: runs.purge(world.now + 1), lambda runs: runs.take_in("x", [], "")):
-        with pytest.raises(Forbidden):
-            touch(part)
-    with pytest.raises(Forbidden):
-        ScopedRuns(world.runs, caller("run"), confirmation="auto").delete("of-docs-guide")
-    part.delete("of-docs-guide")
-    assert whole.purge(world.now + 1) == 1
-
-
-def test_what_the_server_does_by_itself_is_not_for_callers(world):
-    runs = ScopedRuns(world.runs, caller("admin", workflows=("*",)), confirmation="auto")
-
-    with pytest.raises(Forbidden):
-        runs.finish_call("of-docs-guide", "write", "done", None)
-    assert world.runs.get("of-docs-guide").state is State.WAITING

@@ -15,16 +15,19 @@ from secretive import ASKING, HIDDEN, OPEN, World, caller
 from make import document, write
 from workflowlookup.access import LOCAL
 from workflowlookup.errors import StorageError
-from workflowlookup.library.catalog import Catalog
+from workflowlookup.execution.service import Execution
+from workflowlookup.library.catalog import Catalog, CatalogView
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.providers.config import Plan, ProviderConfig
 from workflowlookup.providers.definition import Definition
 from workflowlookup.providers.discovery import Discovered
+from workflowlookup.runs import view as views
 from workflowlookup.runs.service import Runs, Watch
+from workflowlookup.runs.view import RunsView
 from workflowlookup.tools import BUILTIN_TOOLS, workflow_refresh, workflow_search
+from workflowlookup.tools.contract import ExecutionView, WorkflowTools
 from workflowlookup.tools.dynamic import DynamicTools
-from workflowlookup.tools.scoped import ScopedCatalog, ScopedRuns, ScopedWatch
-from workflowlookup.tools.scoped_workflows import ScopedWorkflows
+from workflowlookup.tools.scoped import ScopedCatalog, ScopedExecution, ScopedRuns, ScopedWatch, ScopedWorkflows
 
 EVERY_SCOPE = ("read", "run", "confirm", "admin")
 IDS = (*OPEN, *HIDDEN, "docs-broken", "secret-broken", "secret-pla", "docs-guid", "no-such-workflow")
@@ -260,25 +263,46 @@ def test_nor_when_another_process_changed_it(make_world, tmp_path):
 # ── that nothing is forgotten ───────────────────────────────────────────────────────────────────────────────────
 
 
+SERVER_ONLY = {
+    Catalog: set(),
+    Runs: {
+        *("begin_call", "acknowledge_call", "report_call", "finish_call", "fail_call", "lose_call", "stop_call"),
+        *("at_work", "left_running", "at", "after", "every", "heads", "take_in", "adopt", "delete", "purge", "close"),
+    },
+    Watch: set(),
+    DynamicTools: {"apply", "forget_names"},
+    Execution: {"discovered", "await_discovered", "follow", "drive", "stop", "recover", "apply", "close"},
+}
+"""What only the server itself does, or a command on its machine: no caller has a way to it."""
+
+
+def public(kind):
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
 @pytest.mark.parametrize(
-    ("view", "whole", "derived"),
+    ("whole", "view", "scoped"),
     [
-        (ScopedCatalog, Catalog, {"workflows"}),  # which asks `snapshot` and `get` of the view
-        (ScopedRuns, Runs, {"every", "recent"}),  # which ask `summaries` of the view
-        (ScopedWatch, Watch, set()),
-        (ScopedWorkflows, DynamicTools, {"apply", "forget_names"}),  # which only the server itself does
+        (Catalog, CatalogView, ScopedCatalog),
+        (Runs, RunsView, ScopedRuns),
+        (Watch, views.Watch, ScopedWatch),
+        (DynamicTools, WorkflowTools, ScopedWorkflows),
+        (Execution, ExecutionView, ScopedExecution),
     ],
 )
-def test_every_method_has_its_rule(view, whole, derived):
-    public = {name for name, _ in inspect.getmembers(whole, callable) if not name.startswith("_")}
+def test_every_method_has_its_rule_and_what_has_none_is_not_there(whole, view, scoped):
+    methods = {name for name, _ in inspect.getmembers(whole, callable) if not name.startswith("_")}
 
-    assert public - derived <= vars(view).keys()
+    assert methods - SERVER_ONLY[whole] <= public(view)
+    assert public(scoped) == public(view)
+    assert view not in scoped.__mro__  # a rule that is missing is no inherited method that does nothing
+    assert whole not in scoped.__mro__
 
 
 def test_a_view_has_no_way_to_the_journal(make_world):
     runs = ScopedRuns(make_world().runs, caller("admin"), confirmation="auto")
 
-    for name in ("journal", "listeners"):
+    for name in ("journal", "listeners", "purge", "finish_call"):
         with pytest.raises(AttributeError):
             getattr(runs, name)
 

@@ -19,7 +19,7 @@ from workflowlookup.settings import Settings, without_password
 
 if TYPE_CHECKING:
     from workflowlookup.runs.service import Runs
-    from workflowlookup.tools.contract import Services
+    from workflowlookup.tools.contract import ServerServices
 
 MOST_NAMED: Final = 5
 """How many runs a complaint names."""
@@ -45,7 +45,7 @@ def _may_exist(path: str) -> bool:
     return True
 
 
-def open_services(settings: Settings) -> "Services":
+def open_services(settings: Settings) -> "ServerServices":
     """What the run tools need, for a command that asks about runs. Raises `RunNotFound` where there never was one."""
     if not has_journal(settings):
         place = without_password(settings.journal)

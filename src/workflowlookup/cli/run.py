@@ -25,7 +25,7 @@ from workflowlookup.core.run import Run
 from workflowlookup.errors import InvalidParams, WorkflowNotFound
 from workflowlookup.settings import Settings, command_line
 from workflowlookup.tools import workflow_status
-from workflowlookup.tools.contract import NOBODY, Services
+from workflowlookup.tools.contract import NOBODY, ServerServices
 from workflowlookup.tools.run_answers import answer
 
 SHOW: Final = "show"
@@ -84,7 +84,7 @@ def _misused(options: argparse.Namespace) -> str:
     return ""
 
 
-def _started(services: Services, options: argparse.Namespace, settings: Settings) -> Run:
+def _started(services: ServerServices, options: argparse.Namespace, settings: Settings) -> Run:
     try:
         workflow = open_workflow(options.id, settings)
     except WorkflowNotFound as refusal:
@@ -101,7 +101,7 @@ def _started(services: Services, options: argparse.Namespace, settings: Settings
         raise InvalidParams(told, **{k: v for k, v in refusal.data.items() if k != "details"}) from refusal
 
 
-def _resumed(services: Services, options: argparse.Namespace) -> Run:
+def _resumed(services: ServerServices, options: argparse.Namespace) -> Run:
     return services.runs.get(find_run(services.runs, options.resume))
 
 

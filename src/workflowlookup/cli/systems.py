@@ -16,7 +16,7 @@ from workflowlookup.providers.provider import Provider
 from workflowlookup.providers.upstream import Upstreams
 from workflowlookup.settings import Settings
 from workflowlookup.tools import BUILTIN_TOOLS
-from workflowlookup.tools.contract import Services
+from workflowlookup.tools.contract import ServerServices
 from workflowlookup.tools.dynamic import DynamicTools
 from workflowlookup.tools.registry import Registry
 
@@ -123,9 +123,11 @@ async def _tools(upstreams: Upstreams, name: str) -> ServerAnswer:
         return ServerAnswer(cause=f"it did not answer within {PATIENCE:g} seconds")
 
 
-def workflow_tools(settings: Settings, plan: Plan, asked: Asked, services: Services | None = None) -> DynamicTools:
+def workflow_tools(
+    settings: Settings, plan: Plan, asked: Asked, services: ServerServices | None = None
+) -> DynamicTools:
     """The workflow tools that a server would have by what was said; with `services`, under the names that are kept."""
-    services = services or Services(catalog=make_catalog(settings))
+    services = services or ServerServices(catalog=make_catalog(settings))
     tools = DynamicTools(services, plan, discovered=asked.discovered)
     tools.attach(Registry(BUILTIN_TOOLS, services))
     tools.refresh_if_changed()

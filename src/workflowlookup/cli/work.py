@@ -12,7 +12,7 @@ from workflowlookup.cli.output import clean, is_terminal, width, write
 from workflowlookup.cli.run_view import write_call, write_verdict
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.runs.service import Runs
-from workflowlookup.tools.contract import Services
+from workflowlookup.tools.contract import ServerServices
 from workflowlookup.tools.run_answers import stopped_in
 
 LOOK_SECONDS: Final = 0.05
@@ -23,7 +23,7 @@ STOP_SECONDS: Final = 6.0
 class Work:
     """The calls of one sitting."""
 
-    def __init__(self, services: Services, *, is_quiet: bool) -> None:
+    def __init__(self, services: ServerServices, *, is_quiet: bool) -> None:
         self._services = services
         self._is_quiet = is_quiet
         self._is_drawn = False

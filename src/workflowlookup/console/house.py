@@ -10,9 +10,9 @@ from workflowlookup.console.streams import Streams
 from workflowlookup.console.viewer import Viewer
 from workflowlookup.core.model import Workflow
 from workflowlookup.errors import WorkflowNotFound
-from workflowlookup.library.catalog import Catalog
+from workflowlookup.library.catalog import CatalogView
 from workflowlookup.providers.config import LIBRARY
-from workflowlookup.runs.service import Runs
+from workflowlookup.runs.view import RunsView
 from workflowlookup.tools import BUILTIN_TOOLS
 from workflowlookup.tools.contract import Services, Tool
 from workflowlookup.tools.registry import Registry
@@ -36,8 +36,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 class House(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the console stands on. The library and the runs are its own, and are used on its thread only."""
 
-    catalog: Catalog
-    runs: Runs
+    catalog: CatalogView
+    runs: RunsView
     streams: Streams
     """Closed by whoever serves the console, before it waits for open connections."""
     viewer: Callable[[Request], Viewer | None]

@@ -14,7 +14,7 @@ import msgspec
 
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.runs.journal import Query
-from workflowlookup.runs.service import Runs, Watch
+from workflowlookup.runs.view import RunsView, Watch
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,12 @@ class Streams:
     """All pages that are open."""
 
     def __init__(
-        self, runs: Runs, *, most: int = MOST_STREAMS, pause: float = SECONDS_BETWEEN_LOOKS, beat: float | None = None
+        self,
+        runs: RunsView,
+        *,
+        most: int = MOST_STREAMS,
+        pause: float = SECONDS_BETWEEN_LOOKS,
+        beat: float | None = None,
     ) -> None:
         self._runs = runs
         self._most = most

@@ -63,6 +63,17 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Pairs: the one that is hidden, the one that hides it."""
 
 
+class CatalogView(Protocol):
+    """What tool handlers and console pages may ask of the library: all of it, or what one caller may see."""
+
+    @property
+    def sources(self) -> Sequence[Source]: ...
+    def snapshot(self) -> Snapshot: ...
+    def listing(self, source: Source, /) -> Listing: ...
+    def get(self, workflow_id: str, /) -> "Workflow": ...
+    def workflows(self) -> "Iterator[Workflow]": ...
+
+
 class Catalog:
     """Answers what workflows there are, as of now."""
 
@@ -111,7 +122,7 @@ class Catalog:
         """The workflow of this id. Raises `WorkflowNotFound`, or what is wrong with its document."""
         entry = self.snapshot().entries.get(workflow_id)
         if entry is None:
-            raise self._not_found(workflow_id)
+            raise not_found(workflow_id, self.snapshot())
         if entry.file.refusal is not None:
             raise _with_id(entry.file.refusal, workflow_id)
         ready = self._built.get(workflow_id)
@@ -128,7 +139,7 @@ class Catalog:
             return workflow
         if summarise(document, path).id == workflow_id:  # written to since the look at it: what was read counts
             return build(document, self._origin_of(entry))
-        raise self._not_found(workflow_id)
+        raise not_found(workflow_id, self.snapshot())
 
     def workflows(self) -> "Iterator[Workflow]":
         """Every workflow whose document can be loaded, in the order of the list."""
@@ -144,11 +155,6 @@ class Catalog:
         if len(self._built) >= MOST_BUILT:
             del self._built[next(iter(self._built))]
         self._built[workflow_id] = (file, workflow)
-
-    def _not_found(self, workflow_id: str) -> WorkflowNotFound:
-        meant = nearest(workflow_id, [summary.id for summary in self.snapshot().summaries])
-        hint = f" Did you mean '{meant}'?" if meant else ""
-        return WorkflowNotFound(f"No workflow has the id '{workflow_id}'.{hint}", workflowId=workflow_id)
 
     def _scan(self, changes: Changes) -> Snapshot:
         changed = changes.take()
@@ -205,6 +211,13 @@ class Catalog:
         for reason in sorted(seen - self._reported):
             log.warning("skipped %s", reason)
         self._reported = seen
+
+
+def not_found(workflow_id: str, snapshot: Snapshot) -> WorkflowNotFound:
+    """The refusal of an id that no workflow of a snapshot has."""
+    meant = nearest(workflow_id, [summary.id for summary in snapshot.summaries])
+    hint = f" Did you mean '{meant}'?" if meant else ""
+    return WorkflowNotFound(f"No workflow has the id '{workflow_id}'.{hint}", workflowId=workflow_id)
 
 
 def _same(listing: Listing, previous: Listing | None) -> bool:

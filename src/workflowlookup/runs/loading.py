@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from workflowlookup.core.events import Record
 from workflowlookup.core.run import Run
-from workflowlookup.runs.service import SLICE, Runs
+from workflowlookup.runs.service import SLICE
+from workflowlookup.runs.view import RunsView
 
 
 async def load_in_slices(load: Callable[[], bool]) -> bool:
@@ -21,7 +22,7 @@ async def load_in_slices(load: Callable[[], bool]) -> bool:
     return has_waited
 
 
-async def read_in_slices(runs: Runs, run: Run) -> list[Record]:
+async def read_in_slices(runs: RunsView, run: Run) -> list[Record]:
     """The records that a run was folded from, without those that were added since.
 
     Raises `RunNotFound` when the run is deleted meanwhile.

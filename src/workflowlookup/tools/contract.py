@@ -14,13 +14,16 @@ from workflowlookup.core.values import Json
 from workflowlookup.errors import StorageError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from workflowlookup.core.model import Workflow
     from workflowlookup.core.progress import Progress
     from workflowlookup.execution.service import Execution
-    from workflowlookup.library.catalog import Catalog
+    from workflowlookup.library.catalog import CatalogView
     from workflowlookup.providers.config import Plan
     from workflowlookup.providers.discovery import Discovered
     from workflowlookup.runs.service import Runs
+    from workflowlookup.runs.view import RunsView
     from workflowlookup.tools.dynamic import Offer
     from workflowlookup.tools.registry import Registry
     from workflowlookup.trust import Consent
@@ -46,6 +49,13 @@ def _nothing() -> None:
 
 def _command_line(*words: str) -> str:
     return " ".join(["workflowlookup", *words])
+
+
+class ExecutionView(Protocol):
+    """What handlers may ask of the server's own work."""
+
+    def progress(self, run_id: str, /) -> "Progress | None": ...
+    def refresh(self) -> "Future[None]": ...
 
 
 class WorkflowTools(Protocol):
@@ -90,8 +100,8 @@ class WorkflowTools(Protocol):
 class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What handlers may ask."""
 
-    catalog: "Catalog"
-    open_runs: Callable[[], "Runs"] = _without_journal
+    catalog: "CatalogView"
+    open_runs: Callable[[], "RunsView"] = _without_journal
     """Called for every use, so that nothing of runs is loaded before there is one."""
     confirmation: str = "auto"
     """Whose word counts where a step needs a person: the setting of this name."""
@@ -103,7 +113,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """Whose view of all this it is; `tools.scoped` makes them."""
     is_private: bool = False
     """Whether only the client that started the server can reach it: over pipes, not over HTTP."""
-    open_execution: Callable[[], "Execution"] = _without_execution
+    open_execution: Callable[[], ExecutionView] = _without_execution
     """As `open_runs`: nothing is started before there is something to do."""
     open_workflows: Callable[[], WorkflowTools | None] = _nothing
     """None when this server makes no tools of workflows."""
@@ -117,11 +127,11 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """Ends what goes on behind; called once, last."""
 
     @property
-    def runs(self) -> "Runs":
+    def runs(self) -> "RunsView":
         return self.open_runs()
 
     @property
-    def execution(self) -> "Execution":
+    def execution(self) -> ExecutionView:
         return self.open_execution()
 
     @property
@@ -131,6 +141,21 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def workflows(self) -> WorkflowTools | None:
         return self.open_workflows()
+
+
+class ServerServices(Services, frozen=True, kw_only=True):
+    """The services of the whole server, for itself and for commands; `tools.scoped` makes those of callers."""
+
+    open_runs: Callable[[], "Runs"] = _without_journal
+    open_execution: Callable[[], "Execution"] = _without_execution
+
+    @property
+    def runs(self) -> "Runs":
+        return self.open_runs()
+
+    @property
+    def execution(self) -> "Execution":
+        return self.open_execution()
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):

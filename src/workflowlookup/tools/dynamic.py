@@ -19,7 +19,17 @@ from workflowlookup.providers.config import LIBRARY, Plan
 from workflowlookup.providers.definition import Definition, as_document, document_id, usable_schema
 from workflowlookup.providers.filters import Sieve
 from workflowlookup.tools import workflow_refresh, workflow_search
-from workflowlookup.tools.contract import Caller, Elicitation, Handler, Outcome, Pending, Result, Services, Tool
+from workflowlookup.tools.contract import (
+    Caller,
+    Elicitation,
+    Handler,
+    Outcome,
+    Pending,
+    Result,
+    ServerServices,
+    Services,
+    Tool,
+)
 from workflowlookup.tools.kept_names import KeptNames
 from workflowlookup.tools.registry import Registry
 from workflowlookup.tools.remembered import Remembered
@@ -64,7 +74,7 @@ class DynamicTools:
 
     def __init__(
         self,
-        services: Services,
+        services: ServerServices,
         plan: Plan,
         *,
         look_at_settings: Callable[[], None] = lambda: None,

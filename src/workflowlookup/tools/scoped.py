@@ -1,36 +1,50 @@
-"""What one caller sees of the library and of the runs: views that stand in the place of the things themselves.
+"""What one caller sees of the library, the runs and the server's own work: the one place where rights are decided.
 
-A handler is given a view and cannot tell. What the caller may not see is not there: it is not found, not listed, not
-counted and not suggested, in the very words used for what never was. What they see and may not do raises `Forbidden`.
-A method that `Catalog` or `Runs` gains must be given its rule here; `tests/security/test_views.py` holds that.
+A handler or a page is given `Services` and asks no questions about rights. What the caller may not see is not there: it
+is not found, not listed, not counted and not suggested, in the very words used for what never was. What they see and
+may not do raises `Forbidden`. A method without a rule here does not exist for a caller.
 """
 
 import collections
 import functools
 import os
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, NoReturn, Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 import msgspec
 
 from workflowlookup.access import Access, missing
-from workflowlookup.core.advance import NOTHING
-from workflowlookup.core.events import How, OutputAccepted, OutputRefused, Record
+from workflowlookup.core.events import OutputAccepted, OutputRefused, Record
 from workflowlookup.core.model import Workflow
+from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Context
 from workflowlookup.errors import Forbidden, RunNotFound, RunStateError, StorageError, WorkflowLookupError
-from workflowlookup.library.catalog import Catalog, Entry, Snapshot, Source
+from workflowlookup.library.catalog import CatalogView, Entry, Snapshot, Source, not_found
 from workflowlookup.library.directory import Listing
+from workflowlookup.providers.config import LIBRARY, Plan
+from workflowlookup.providers.definition import document_id
 from workflowlookup.runs.journal import Query, SetAside, Summary
-from workflowlookup.runs.service import Runs, Watch
-from workflowlookup.tools.contract import Services, WorkflowTools
+from workflowlookup.runs.service import Runs
+from workflowlookup.runs.view import Watch
+from workflowlookup.tools import workflow_refresh, workflow_search
+from workflowlookup.tools.contract import ExecutionView, ServerServices, Services, Tool, WorkflowTools
+from workflowlookup.tools.registry import Registry
 
-MOST_REMEMBERED: Final = 10_000
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from workflowlookup.providers.discovery import Discovered
+    from workflowlookup.tools.dynamic import Offer
+
+MAX_REMEMBERED: Final = 10_000
 """How many runs a watch remembers, to tell of their end."""
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def scoped(services: Services, access: Access, bring_up_to_date: Callable[[], None] = lambda: None) -> Services:
+
+def scoped(services: ServerServices, access: Access, bring_up_to_date: Callable[[], None] = lambda: None) -> Services:
     """The same services as this caller sees them; what goes on behind stays with those whom they belong to.
 
     `bring_up_to_date` has the tools of the whole server refreshed, when anything has changed.
@@ -42,16 +56,9 @@ def scoped(services: Services, access: Access, bring_up_to_date: Callable[[], No
         return ScopedRuns(services.runs, access, confirmation=services.confirmation)
 
     @functools.cache
-    def open_workflows() -> WorkflowTools | None:
-        from workflowlookup.tools.scoped_workflows import ScopedWorkflows  # noqa: PLC0415 - with the first list of tools
-
-        whole: Any = services.workflows
+    def open_workflows() -> ScopedWorkflows | None:
+        whole = services.workflows
         return None if whole is None else ScopedWorkflows(whole, access, bring_up_to_date)
-
-    def open_execution() -> Any:
-        from workflowlookup.tools.scoped_workflows import ScopedExecution  # noqa: PLC0415 - with the first call
-
-        return ScopedExecution(services.execution, access, lambda run_id: open_runs().workflow_of(run_id) is not None)
 
     def reload() -> None:
         access.need("admin")
@@ -60,7 +67,7 @@ def scoped(services: Services, access: Access, bring_up_to_date: Callable[[], No
     return Services(
         catalog=ScopedCatalog(services.catalog, access),
         open_runs=open_runs,
-        open_execution=open_execution,
+        open_execution=lambda: ScopedExecution(services.execution, access, open_runs()),
         open_workflows=open_workflows,
         open_consent=services.open_consent,
         reload=reload,
@@ -69,16 +76,16 @@ def scoped(services: Services, access: Access, bring_up_to_date: Callable[[], No
     )
 
 
-class ScopedCatalog(Catalog):
+class ScopedCatalog:
     """The workflows that a caller may read."""
 
-    def __init__(self, catalog: Catalog, access: Access) -> None:
+    def __init__(self, catalog: CatalogView, access: Access) -> None:
         self._catalog = catalog
         self._access = access
         self._seen: tuple[Snapshot, Snapshot] | None = None
 
     @property
-    def sources(self) -> tuple[Source, ...]:  # type: ignore[override]
+    def sources(self) -> Sequence[Source]:
         """Where documents lie is for administrators of everything."""
         return self._catalog.sources if self._access.administers_all else ()
 
@@ -106,12 +113,16 @@ class ScopedCatalog(Catalog):
         return self._catalog.listing(source)
 
     def get(self, workflow_id: str) -> Workflow:
-        if workflow_id not in self.snapshot().entries:
-            raise self._not_found(workflow_id)  # which suggests from the view
+        snapshot = self.snapshot()
+        if workflow_id not in snapshot.entries:
+            raise not_found(workflow_id, snapshot)
         try:
             return self._catalog.get(workflow_id)
         except WorkflowLookupError as refusal:
             raise self._without_place(refusal) from None
+
+    def workflows(self) -> Iterator[Workflow]:
+        return (workflow for workflow in self._catalog.workflows() if self._sees(workflow.id))
 
     def _without_place(self, refusal: WorkflowLookupError) -> WorkflowLookupError:
         """What is wrong with a document, for those who are not to know where it lies."""
@@ -128,41 +139,47 @@ class ScopedCatalog(Catalog):
         return self._sees(entry.file.id)
 
 
-class ScopedRuns(Runs):
+def _reading(method: Callable[Concatenate[Runs, str, P], R]) -> "Callable[Concatenate[ScopedRuns, str, P], R]":
+    """A method of `Runs` about one run, for those who see that run; it is not found by others."""
+
+    def guarded(self: "ScopedRuns", run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._need("read", run_id)
+        return method(self._runs, run_id, *args, **kwargs)
+
+    return guarded
+
+
+def _moving(
+    scope: str, method: Callable[Concatenate[Runs, str, P], Run]
+) -> "Callable[Concatenate[ScopedRuns, str, P], Run]":
+    """A method of `Runs` that moves one run, for those who have the scope; it is done in their name."""
+
+    def guarded(self: "ScopedRuns", run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Run:
+        self._need(scope, run_id)
+        kwargs["by"] = self._access.sign(str(kwargs.get("by", "")))
+        return method(self._runs, run_id, *args, **kwargs)
+
+    return guarded
+
+
+class ScopedRuns:
     """The runs of the workflows that a caller may read, and what they may do to them, in their name."""
 
-    def __init__(self, runs: Runs, access: Access, *, confirmation: str) -> None:
-        self._runs = runs
+    def __init__(self, whole: Runs, access: Access, *, confirmation: str) -> None:
+        self._runs = whole
         self._access = access
         self._confirmation = confirmation
 
-    def _seen(self, run_id: str) -> str:
-        """The id of the workflow of a run. Raises `RunNotFound` when there is none for them."""
-        workflow_id = self._runs.workflow_of(run_id)
-        if workflow_id is None or not self._access.may("read", workflow_id):
-            raise self.not_found(run_id)
-        return workflow_id
+    submit = _moving("run", Runs.submit)
+    supply = _moving("run", Runs.supply)
+    cancel = _moving("run", Runs.cancel)
+    confirm = _moving("confirm", Runs.confirm)
+    deny = _moving("confirm", Runs.deny)
+    dismiss = _moving("confirm", Runs.dismiss)
+    get = _reading(Runs.get)
+    history = _reading(Runs.history)
 
-    def _allowed(self, run_id: str, scope: str) -> None:
-        self._access.need(scope, self._seen(run_id))
-
-    def _allowed_to_confirm(self, run_id: str, by: str) -> str:
-        """Who confirms, as the journal names them."""
-        self._allowed(run_id, "confirm")
-        if not self._access.may_confirm(self._runs.get(run_id).who_confirms(self._confirmation)):
-            told = (
-                "Only a person may confirm this, and your token is an agent's. Tell the user that the run waits for "
-                "their answer: they give it in the console."
-            )
-            raise Forbidden(told, scope="confirm", runId=run_id)
-        return self._access.sign(by)
-
-    def _sees(self, workflow_id: str | None) -> bool:
-        return workflow_id is not None and self._access.may("read", workflow_id)
-
-    # ── what moves a run ────────────────────────────────────────────────────────────────────────────────────────
-
-    def start(  # noqa: PLR0913 - as the one that it stands for
+    def start(  # noqa: PLR0913 - as `Runs.start`
         self,
         workflow: Workflow,
         given: Context,
@@ -179,128 +196,73 @@ class ScopedRuns(Runs):
             signed = self._access.sign(by)
             return self._runs.start(workflow, given, context, run_id=run_id, by=signed, timeout=timeout)
         except RunStateError:
-            if run_id is None or self._sees(self._runs.workflow_of(run_id)):
+            if run_id is None or self.workflow_of(run_id) is not None:
                 raise
             raise RunStateError(f"The id '{run_id}' cannot be taken. Use another.", runId=run_id) from None
-
-    def submit(self, run_id: str, step_id: str, output: str, changes: Context, *, by: str = "") -> Run:
-        self._allowed(run_id, "run")
-        return self._runs.submit(run_id, step_id, output, changes, by=self._access.sign(by))
 
     def earlier_verdict(
         self, run: Run, step_id: str, output: str, changes: Context
     ) -> OutputAccepted | OutputRefused | None:
-        self._seen(run.id)
+        self._need("read", run.id)
         return self._runs.earlier_verdict(run, step_id, output, changes)
 
-    def supply(self, run_id: str, loop_id: str, changes: Context, *, by: str = "") -> Run:
-        self._allowed(run_id, "run")
-        return self._runs.supply(run_id, loop_id, changes, by=self._access.sign(by))
+    def _need(self, scope: str, run_id: str) -> None:
+        """Raises `RunNotFound` for a run that they do not see, `Forbidden` for what they may not do to it."""
+        workflow_id = self.workflow_of(run_id)
+        if workflow_id is None:
+            raise self.not_found(run_id)
+        self._access.need(scope, workflow_id)
+        if scope == "confirm" and not self._access.may_confirm(self._runs.get(run_id).who_confirms(self._confirmation)):
+            message = (
+                "Only a person may confirm this, and your token is an agent's. Tell the user that the run waits for "
+                "their answer: they give it in the console."
+            )
+            raise Forbidden(message, scope="confirm", runId=run_id)
 
-    def confirm(  # noqa: PLR0913 - as the one that it stands for
-        self,
-        run_id: str,
-        step_id: str = "",
-        *,
-        how: How,
-        question: str = "",
-        note: str = "",
-        answers: Context = NOTHING,
-        by: str = "",
-    ) -> Run:
-        signed = self._allowed_to_confirm(run_id, by)
-        return self._runs.confirm(run_id, step_id, how=how, question=question, note=note, answers=answers, by=signed)
-
-    def deny(  # noqa: PLR0913 - as the one that it stands for
-        self, run_id: str, step_id: str = "", *, how: How, question: str = "", note: str = "", by: str = ""
-    ) -> Run:
-        signed = self._allowed_to_confirm(run_id, by)
-        return self._runs.deny(run_id, step_id, how=how, question=question, note=note, by=signed)
-
-    def dismiss(self, run_id: str, step_id: str, *, question: str, by: str = "") -> Run:
-        return self._runs.dismiss(run_id, step_id, question=question, by=self._allowed_to_confirm(run_id, by))
-
-    def cancel(self, run_id: str, reason: str = "", *, by: str = "") -> Run:
-        self._allowed(run_id, "run")
-        return self._runs.cancel(run_id, reason, by=self._access.sign(by))
-
-    # ── what the server does by itself is nobody's to do for it ─────────────────────────────────────────────────
-
-    def _server_only(self, *_: Any, **__: Any) -> NoReturn:
-        raise Forbidden("Only the server itself does this.")
-
-    begin_call = _server_only
-    acknowledge_call = _server_only
-    report_call = _server_only
-    finish_call = _server_only
-    fail_call = _server_only
-    lose_call = _server_only
-    stop_call = _server_only
-
-    def at_work(self, limit: int = 1_000) -> list[Summary]:
-        return [summary for summary in self._runs.at_work(limit) if self._sees(summary.workflow_id)]
-
-    def left_running(self) -> list[str]:
-        return [run_id for run_id in self._runs.left_running() if self._sees(self._runs.workflow_of(run_id))]
-
-    def queue_position(self, run_id: str) -> tuple[int, int]:
-        """Among those that the caller sees."""
-        self._seen(run_id)
-        if self._access.sees_all:
-            return self._runs.queue_position(run_id)
-        queued = [summary.id for summary in self.at_work() if summary.state == "queued"]
-        return queued.index(run_id) + 1 if run_id in queued else 0, len(queued)
-
-    # ── what only looks ─────────────────────────────────────────────────────────────────────────────────────────
-
-    def get(self, run_id: str) -> Run:
-        self._seen(run_id)
-        return self._runs.get(run_id)
-
-    def load(self, run_id: str) -> bool:
-        return not self._sees(self._runs.workflow_of(run_id)) or self._runs.load(run_id)
-
-    def at(self, run_id: str, sequence: int) -> Run:
-        self._seen(run_id)
-        return self._runs.at(run_id, sequence)
-
-    def after(self, run: Run) -> Run:
-        self._seen(run.id)
-        return self._runs.after(run)
+    def _sees(self, workflow_id: str) -> bool:
+        return self._access.may("read", workflow_id)
 
     def workflow_of(self, run_id: str) -> str | None:
         workflow_id = self._runs.workflow_of(run_id)
-        return workflow_id if self._sees(workflow_id) else None
+        return workflow_id if workflow_id is not None and self._sees(workflow_id) else None
+
+    def load(self, run_id: str) -> bool:
+        return self.workflow_of(run_id) is None or self._runs.load(run_id)
+
+    def records(self, run_id: str) -> list[Record]:
+        return [] if self.workflow_of(run_id) is None else self._runs.records(run_id)
 
     def imported(self, run_ids: Sequence[str]) -> dict[str, str]:
         return self._runs.imported([run_id for run_id in run_ids if self.workflow_of(run_id) is not None])
 
-    def history(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
-        self._seen(run_id)
-        return self._runs.history(run_id, after, limit)
-
-    def records(self, run_id: str) -> list[Record]:
-        return self._runs.records(run_id) if self._sees(self._runs.workflow_of(run_id)) else []
+    def queue_position(self, run_id: str) -> tuple[int, int]:
+        """Among those that the caller sees."""
+        self._need("read", run_id)
+        if self._access.sees_all:
+            return self._runs.queue_position(run_id)
+        queued = [line.id for line in self._runs.at_work() if line.state == "queued" and self._sees(line.workflow_id)]
+        return queued.index(run_id) + 1 if run_id in queued else 0, len(queued)
 
     def summaries(self, query: Query) -> list[Summary]:
-        if not self._access.may("read"):
-            return []
-        if not self._access.sees_all:
-            query = msgspec.structs.replace(query, workflows=self._access.workflows)
-        return [summary for summary in self._runs.summaries(query) if self._sees(summary.workflow_id)]
+        return [line for line in self._runs.summaries(self._narrowed(query)) if self._sees(line.workflow_id)]
+
+    def recent(self, limit: int) -> list[Summary]:
+        return self.summaries(Query(limit=limit))
 
     def counts(self) -> dict[str, int]:
         if self._access.sees_all:
             return self._runs.counts()
-        return dict(collections.Counter(summary.state for summary in self.every()))
+        lines = self._runs.every(self._narrowed(Query()))
+        return dict(collections.Counter(line.state for line in lines if self._sees(line.workflow_id)))
 
-    def heads(self) -> dict[str, int]:
-        return {key: head for key, head in self._runs.heads().items() if self._sees(self._runs.workflow_of(key))}
+    def _narrowed(self, query: Query) -> Query:
+        """So that pages are full though hidden runs lie between."""
+        if self._access.sees_all:
+            return query
+        return msgspec.structs.replace(query, workflows=self._access.workflows)
 
     def watch(self, listener: Callable[[str], None]) -> Watch:
         return ScopedWatch(self._runs, self._access, listener, self._runs.watch)
-
-    # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────
 
     def set_aside(self) -> Sequence[SetAside]:
         return self._runs.set_aside()
@@ -308,34 +270,8 @@ class ScopedRuns(Runs):
     def not_found(self, run_id: str) -> RunNotFound:
         return self._runs.not_found(run_id)
 
-    def take_in(self, run_id: str, records: Sequence[Record], source: str) -> bool:
-        self._access.need_everything()
-        return self._runs.take_in(run_id, records, source)
 
-    def adopt(self, run_id: str, records: Sequence[Record]) -> Run:
-        self._access.need_everything()
-        return self._runs.adopt(run_id, records)
-
-    def delete(self, run_id: str) -> None:
-        self._allowed(run_id, "admin")
-        self._runs.delete(run_id)
-
-    def purge(self, before: int) -> int:
-        self._access.need_everything()
-        return self._runs.purge(before)
-
-    def close(self) -> None:
-        """Nothing: the journal is not the caller's."""
-
-
-class Following(Protocol):
-    """One who follows the runs, until closed."""
-
-    def changed(self) -> Collection[str]: ...
-    def close(self) -> None: ...
-
-
-class ScopedWatch(Watch):
+class ScopedWatch:
     """Follows the runs that a caller sees, until closed; `begin` follows all of them."""
 
     def __init__(
@@ -343,7 +279,7 @@ class ScopedWatch(Watch):
         runs: Runs,
         access: Access,
         listener: Callable[[str], None],
-        begin: Callable[[Callable[[str], None]], Following],
+        begin: Callable[[Callable[[str], None]], Watch],
     ) -> None:
         self._runs = runs
         self._access = access
@@ -369,7 +305,7 @@ class ScopedWatch(Watch):
         if not self._access.may("read", workflow_id):
             return False
         self._shown[run_id] = None
-        if len(self._shown) > MOST_REMEMBERED:
+        if len(self._shown) > MAX_REMEMBERED:
             del self._shown[next(iter(self._shown))]
         return True
 
@@ -378,3 +314,102 @@ class ScopedWatch(Watch):
 
     def close(self) -> None:
         self._watch.close()
+
+
+class ScopedWorkflows:
+    """The workflow tools of a caller: those of the server that they may read, in a registry of their own."""
+
+    def __init__(self, whole: WorkflowTools, access: Access, bring_up_to_date: Callable[[], None]) -> None:
+        """`bring_up_to_date` has the server look what workflows there are, when anything has changed."""
+        self._whole = whole
+        self._access = access
+        self._bring_up_to_date = bring_up_to_date
+        self._registry: Registry | None = None
+        self._seen: object = None
+        self._offers: Mapping[str, Offer] = {}
+        self._shown: tuple[object, ...] = ()
+        """What the registry was last told: the offers, and the settings."""
+
+    @property
+    def plan(self) -> Plan:
+        return self._whole.plan
+
+    @property
+    def offers(self) -> Mapping[str, "Offer"]:
+        """By the name of the tool, in its order."""
+        everything = self._whole.offers
+        if everything is not self._seen:
+            self._seen = everything
+            self._offers = {name: offer for name, offer in everything.items() if self._sees(offer.workflow_id)}
+        return self._offers
+
+    def _sees(self, workflow_id: str) -> bool:
+        return self._access.may("read", workflow_id)
+
+    def attach(self, registry: Registry) -> None:
+        self._registry = registry
+        self._shown = ()
+
+    def refresh_if_changed(self) -> bool:
+        self._bring_up_to_date()
+        offers, plan = self.offers, self.plan
+        if self._registry is None or (self._shown and self._shown[0] is offers and self._shown[1] is plan):
+            return False
+        self._shown = (offers, plan)
+        return self._registry.replace(self._tools(self._registry, [offer.tool for offer in offers.values()]))
+
+    def _tools(self, registry: Registry, tools: list[Tool]) -> list[Tool]:
+        """The tools, or what stands for them when the list would be too long."""
+        if not self.plan.is_on:
+            return []
+        size = len(msgspec.json.encode([tool.describe() for tool in (*registry.built_in.values(), *tools)]))
+        return [workflow_refresh.TOOL, *([workflow_search.TOOL] if size > self.plan.budget_bytes else tools)]
+
+    def resolve(self, wanted: str) -> Workflow | None:
+        self._bring_up_to_date()
+        offers = self.offers
+        offer = offers.get(wanted) or next((one for one in offers.values() if one.workflow_id == wanted), None)
+        return self._whole.resolve(offer.tool.name) if offer is not None else None
+
+    def folded(self, name: str) -> Tool | None:
+        offer = self.offers.get(name)
+        return offer.tool if offer is not None else None
+
+    def default_timeout(self, workflow: Workflow) -> float | None:
+        return self._whole.default_timeout(workflow)
+
+    def abilities(self, provider: str) -> frozenset[str] | None:
+        return self._whole.abilities(provider)
+
+    def discovered(self) -> Mapping[str, "Discovered"]:
+        """What is known of the providers that have something for this caller, and nothing else of these."""
+        everything = self._whole.discovered()
+        if self._access.sees_all:
+            return everything
+        parts = {name: self._part_of(found) for name, found in everything.items()}
+        return {name: part for name, part in parts.items() if part.definitions}
+
+    def _part_of(self, found: "Discovered") -> "Discovered":
+        seen = tuple(
+            one
+            for one in found.definitions
+            if self._sees(one.id if one.provider == LIBRARY else document_id(one.provider, one.id))
+        )
+        return msgspec.structs.replace(found, definitions=seen)
+
+
+class ScopedExecution:
+    """The server's own work, as far as a caller may know of it."""
+
+    def __init__(self, whole: ExecutionView, access: Access, runs: ScopedRuns) -> None:
+        self._whole = whole
+        self._access = access
+        self._runs = runs
+
+    def progress(self, run_id: str) -> Progress | None:
+        return self._whole.progress(run_id) if self._runs.workflow_of(run_id) is not None else None
+
+    def refresh(self) -> "Future[None]":
+        """For those who may have providers asked again."""
+        self._access.need("admin")
+        return self._whole.refresh()

@@ -39,7 +39,7 @@ def _providers(surface: "Surface") -> Mapping[str, bool]:
 def find_fault(surface: "Surface") -> str:
     """Why no work can be done now; nothing when it can."""
     try:
-        surface.services.runs.journal.head("")  # which no run is called; to find that out costs nothing
+        surface.services.runs.workflow_of("")  # which no run is called; to find that out costs nothing
     except WorkflowLookupError as problem:
         return str(problem)
     return ""

@@ -1,5 +1,6 @@
 """The tools and what is behind them, shared by all clients of one server."""
 
+import functools
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ from workflowlookup.protocol.surface import Surface
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.subscriptions import Listener, Watch
-    from workflowlookup.tools.contract import Services
+    from workflowlookup.tools.contract import ServerServices
 
 
 class SharedSurface(Surface):
@@ -15,7 +16,7 @@ class SharedSurface(Surface):
 
     def __init__(
         self,
-        make_services: "Callable[[], Services]",
+        make_services: "Callable[[], ServerServices]",
         ring: Callable[[], None],
         *,
         tells_changes: Callable[[], bool] = lambda: False,
@@ -23,7 +24,12 @@ class SharedSurface(Surface):
         """`ring` is called when a change here is news for other clients."""
         super().__init__(make_services, tells_changes=tells_changes)
         self.ring = ring
+        self._make_server_services = make_services
         self._following = _Following(self)
+
+    @functools.cached_property
+    def services(self) -> "ServerServices":
+        return self._make_server_services()
 
     def close(self) -> None:
         """A client has left: nothing to do."""
