@@ -11,9 +11,9 @@ import pytest
 
 from client import Server
 from make import document, loop, step
-from workflowlookup.app import JOURNALS
 from workflowlookup.core.events import ConfirmationAsked, ConfirmationDenied, ConfirmationGiven, Event, Record
 from workflowlookup.core.run import Run, fold
+from workflowlookup.journals import JournalUrl
 from workflowlookup.runs.journal import Journal, Query, Summary, summarise
 
 IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -76,7 +76,7 @@ def call(server: Server, tool: str, arguments: dict[str, Any]) -> dict[str, Any]
 
 
 def open_journal(place: str) -> Journal:
-    return JOURNALS["postgresql" if place.startswith("postgresql://") else ""](place)
+    return JournalUrl(place).open()
 
 
 def read(place: str, run_id: str = RUN) -> list[Record]:

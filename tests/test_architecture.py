@@ -18,6 +18,7 @@ LAYERS = {
     "trust": 2,
     "library": 3,
     "runs": 3,
+    "journals": 4,
     "providers": 4,
     "execution": 5,
     "tools": 6,
@@ -30,7 +31,7 @@ LAYERS = {
     "cli": 10,
     "__main__": 11,
 }
-"""errors <- core, access, web, repository <- trust <- library, runs <- providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
+"""errors <- core, access, web, repository <- trust <- library, runs <- journals, providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
 
 
 def imports_of(path: Path):

@@ -6,12 +6,13 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from workflowlookup.settings import Live, Settings, command_line, issuer_of, plan_of, without_password
+from workflowlookup.journals import JournalUrl
+from workflowlookup.settings import Live, Settings, command_line, issuer_of, plan_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
+    from workflowlookup.runs.journal import Journal
     from workflowlookup.runs.neighbours import Neighbours
     from workflowlookup.runs.service import Runs
-    from workflowlookup.runs.sql import SqlJournal
     from workflowlookup.runs.tokens import Tokens
     from workflowlookup.tools.contract import ServerServices
     from workflowlookup.tools.dynamic import DynamicTools
@@ -103,30 +104,9 @@ def origin_of(path: str, settings: Settings) -> str:
     return os.path.realpath(path) if settings.project_around.brings(path) else ""
 
 
-def _sqlite(place: str) -> "SqlJournal":
-    from workflowlookup.runs.sqlite import SqliteJournal  # noqa: PLC0415
-
-    return SqliteJournal(place)
-
-
-def _postgres(place: str) -> "SqlJournal":
-    from workflowlookup.runs.postgres import PostgresJournal  # noqa: PLC0415
-
-    return PostgresJournal(place)
-
-
-JOURNALS: Final[Mapping[str, Callable[[str], "SqlJournal"]]] = {
-    "": _sqlite,
-    "postgresql": _postgres,
-    "postgres": _postgres,
-}
-"""By the scheme of the setting `journal`; a path has none."""
-
-
-def make_journal(settings: Settings) -> "SqlJournal":
+def make_journal(settings: Settings) -> "Journal":
     """The journal where the settings say; it is opened with the first question."""
-    scheme = settings.journal.partition("://")[0] if "://" in settings.journal else ""
-    return JOURNALS[scheme](settings.journal)
+    return JournalUrl(settings.journal).open()
 
 
 def make_runs(settings: Settings, consent: "Consent | None" = None) -> "Runs":
@@ -167,13 +147,12 @@ def make_tokens(settings: Settings) -> "Tokens":
 
 
 def make_neighbours(settings: Settings, ring: Callable[[], None]) -> "Neighbours | None":
-    """What servers at one PostgreSQL database tell each other; None where the journal is a file."""
-    if "://" not in settings.journal:
+    """What the servers at one journal tell each other; None for a kind of journal that has no replicas."""
+    if not JournalUrl(settings.journal).kind.has_replicas:
         return None
-    from workflowlookup.runs.neighbours import Neighbours  # noqa: PLC0415 - only where there is such a database
-    from workflowlookup.runs.postgres import PostgresJournal  # noqa: PLC0415
+    from workflowlookup.runs.neighbours import Neighbours  # noqa: PLC0415 - only where there are replicas
 
-    return Neighbours(PostgresJournal(settings.journal), ring)
+    return Neighbours(functools.partial(make_journal, settings), ring)
 
 
 def _nobody_waits() -> None:
@@ -363,7 +342,7 @@ def make_console(settings: Settings, *, person: str, port: int, is_agent: bool =
     """
     from workflowlookup.console.local import Local  # noqa: PLC0415
 
-    journal = without_password(settings.journal)
+    journal = JournalUrl(settings.journal).shown
     return Local(make_services(settings), person=person, journal=journal, port=port, is_agent=is_agent)
 
 
@@ -490,7 +469,7 @@ def _make_pages(
             streams=streams,
             viewer=viewer,
             secret=FORM_SECRET,
-            journal=without_password(settings.journal),
+            journal=JournalUrl(settings.journal).shown,
             see=see,
         )
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from workflowlookup.journals import JournalUrl, without_password
 from workflowlookup.repository import Project, configuration_directory, find_project
 
 if TYPE_CHECKING:
@@ -58,17 +59,8 @@ def paths(value: object) -> tuple[str, ...]:
     raise ValueError(f"a list of directories (in the environment separated by '{os.pathsep}')")
 
 
-def place(value: object) -> str:
-    if isinstance(value, str) and value.startswith(("postgresql://", "postgres://")):
-        return value
-    if isinstance(value, str) and value and "://" not in value:
-        return os.path.expanduser(value)
-    raise ValueError("a path, or a URL that begins with postgresql://")
-
-
-def without_password(text: str) -> str:
-    """The place of a journal, as it may be shown."""
-    return re.sub(r"(password=)[^&'\"]*", r"\1…", re.sub(r"(://[^:/@]*:)[^/]*@", r"\1…@", text))
+def journal_url(value: object) -> str:
+    return JournalUrl(value if isinstance(value, str) else "").text
 
 
 def command_line(settings: "Settings", *words: str) -> str:
@@ -78,13 +70,9 @@ def command_line(settings: "Settings", *words: str) -> str:
     """
     if settings.origins["journal"] == "default":
         return shlex.join(["workflowlookup", *words])
-    place = settings.journal
-    if "://" not in place:
-        place = os.path.abspath(os.path.expanduser(place))
-    shown = re.sub(r"(://[^:/@]*):[^/]*@", r"\1@", place)
-    shown = re.sub(r"([?&])password=[^&]*&?", r"\1", shown).rstrip("?&")
-    command = shlex.join(["workflowlookup", *words, "--journal", shown])
-    return command if shown == place else f"PGPASSWORD=… {command}"
+    url, has_password = JournalUrl(settings.journal).as_argument()
+    command = shlex.join(["workflowlookup", *words, "--journal", url])
+    return f"PGPASSWORD=… {command}" if has_password else command
 
 
 def web_address(value: object) -> str:
@@ -264,7 +252,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         name="journal",
         default="~/.local/share/workflowlookup/runs.sqlite",
-        parse=place,
+        parse=journal_url,
         needs_trust=ALWAYS,
         help="Where runs are kept: a file, or a PostgreSQL database by its URL. `$XDG_DATA_HOME` moves the default.",
     ),
@@ -650,8 +638,8 @@ class _Files:
             beside = os.path.dirname(layer.file)  # what a file names lies beside it, wherever one works
             if setting.parse is paths:
                 wanted = tuple(os.path.join(beside, path) for path in wanted)
-            elif setting.parse is place and "://" not in wanted:
-                wanted = os.path.join(beside, wanted)
+            elif setting.parse is journal_url:
+                wanted = JournalUrl(wanted).relative_to(beside)
             is_risky = layer.is_brought and wanted != value and setting.needs_trust.applies(value, wanted, self.project)
             if not is_risky or self._trusts_setting(layer, setting.name):
                 origin, value = layer.file, wanted

@@ -1,5 +1,8 @@
 """What every journal promises, held against each of them: a file of SQLite, and a real PostgreSQL."""
 
+import contextlib
+import threading
+
 import msgspec
 import pytest
 from journaling import WORKFLOW, Store, at_once, begin, call, submit
@@ -9,7 +12,8 @@ from workflowlookup.core import advance
 from workflowlookup.core.advance import CallFailure, Moment
 from workflowlookup.core.building import build
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.journal import Conflict, Mark, Query, summarise
+from workflowlookup.journals import JournalUrl
+from workflowlookup.runs.journal import Announcement, Conflict, Mark, Query, Token, summarise
 from workflowlookup.runs.postgres import PostgresJournal
 from workflowlookup.runs.sqlite import SqliteJournal
 
@@ -396,3 +400,163 @@ def test_a_submission_that_leaves_the_state_as_it_is_touches_no_index_of_states(
 
     assert min(pages() for _ in range(5)) == with_index
     journal.close()
+
+
+# ── tokens ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def token(identifier, name="ci-bot", created=1_000):
+    return Token(
+        id=identifier,
+        name=name,
+        kind="agent",
+        scopes=("read", "run"),
+        workflows=("docs-*", "other"),
+        created=created,
+        expires=None,
+        revoked=None,
+        maker="ada",
+    )
+
+
+def test_a_token_is_stored_once_a_name_until_it_is_revoked(store):
+    journal, other = store.open(), store.open()
+    first, second = token("first"), token("second", created=2_000)
+
+    assert journal.add_token(first, "digest-1", lambda: None)
+    assert not other.add_token(second, "digest-2", lambda: None)
+    assert other.tokens_by_id("first") == [(first, "digest-1")]
+    assert other.revoke_token("ci-bot", 1_500)
+    assert not journal.revoke_token("ci-bot", 1_600)
+    assert journal.add_token(second, "digest-2", lambda: None)
+
+    assert other.tokens() == [second, msgspec.structs.replace(first, revoked=1_500)]
+    assert other.count_tokens() == (2, 1)
+    assert other.tokens_by_id("third") == []
+
+
+def test_no_token_is_stored_when_what_comes_before_fails(journal):
+    def fail():
+        raise StorageError("no room")
+
+    with pytest.raises(StorageError, match="no room"):
+        journal.add_token(token("first"), "digest", fail)
+
+    assert journal.tokens() == []
+
+
+def test_that_tokens_are_required_is_known_to_all(store):
+    journal, other = store.open(), store.open()
+    assert not other.requires_tokens()
+
+    journal.require_tokens()
+
+    assert other.requires_tokens()
+    assert other.names == journal.names != frozenset()
+
+
+# ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_session_is_found_by_its_owner_while_it_is_used(store):
+    journal, other = store.open(), store.open()
+    journal.add_session("s", "ada", '{"é": 1}', 1_000)
+    journal.add_session("s", "eve", "{}", 1_001)
+
+    assert other.session_opening("s", "ada", 1_000) == '{"é": 1}'
+    assert other.session_opening("s", "eve", 1_000) is None
+    assert other.session_opening("s", "ada", 1_001) is None
+    other.touch_sessions(["s"], 2_000, 1_000)
+    assert journal.session_opening("s", "ada", 2_000) == '{"é": 1}'
+
+
+def test_what_a_session_follows_is_forgotten_with_it(store):
+    journal, other = store.open(), store.open()
+    for key in ("idle", "used", "ended"):
+        journal.add_session(key, "ada", "{}", 1_000)
+        journal.subscribe(key, "run://r1")
+        journal.subscribe(key, "run://r1")
+    journal.subscribe("used", "runs://recent")
+    journal.subscribe("nobody", "run://r1")
+    journal.unsubscribe("used", "run://r1")
+
+    other.end_session("ended")
+    other.touch_sessions(["used"], 2_000, 1_500)
+
+    assert [journal.subscriptions(key) for key in ("idle", "used", "ended", "nobody")] == [
+        *(frozenset(), frozenset({"runs://recent"}), frozenset(), frozenset()),
+    ]
+    assert journal.session_opening("idle", "ada", 0) is None
+
+
+# ── announcements ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def announce(journal, topic, time=1_000, oldest=0):
+    journal.announce(Announcement(time=time, origin="one", topic=topic, body="é"), oldest)
+
+
+def announce_apart(store, topic):
+    """From another thread, as another server would."""
+    with contextlib.closing(store.make()) as journal:
+        announce(journal, topic)
+
+
+def test_announcements_are_numbered_in_order_and_old_ones_are_forgotten(store):
+    journal, other = store.open(), store.open()
+    assert (other.last_announcement(), other.announcements(0)) == (0, [])
+
+    announce(journal, "a")
+    announce(other, "b", time=2_000)
+
+    assert [(one.number, one.origin, one.topic, one.body) for one in other.announcements(0)] == [
+        *((1, "one", "a", "é"), (2, "one", "b", "é")),
+    ]
+    announce(journal, "c", time=3_000, oldest=9_000)
+    assert [(one.number, one.topic) for one in other.announcements(1)] == [(3, "c")]
+    assert other.last_announcement() == 3
+
+
+def test_many_announcements_at_once_have_numbers_of_their_own(store):
+    store.open().head("r1")
+
+    at_once(lambda number: announce_apart(store, str(number)), 6)
+
+    found = store.open().announcements(0)
+    assert [one.number for one in found] == [1, 2, 3, 4, 5, 6]
+    assert {one.topic for one in found} == set("012345")
+
+
+def test_whoever_waits_for_an_announcement_hears_of_it(store):
+    journal, other = store.open(), store.open()
+    assert other.await_announcement(30), "there may have been some before"
+    assert not other.await_announcement(0.05)
+
+    timer = threading.Timer(0.2, announce_apart, (store, "a"))
+    timer.start()
+
+    assert other.await_announcement(30)
+    assert [one.topic for one in journal.announcements(0)] == ["a"]
+    timer.join()
+
+
+# ── which journal it is ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_url_of_a_journal_says_what_kind_it_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.sqlite").symlink_to(tmp_path / "runs.sqlite")
+    path, link = JournalUrl("~/runs.sqlite"), JournalUrl("link.sqlite")
+    url = JournalUrl("postgresql://me:se@cret@host/runs?password=x")
+
+    assert isinstance(path.open(), SqliteJournal)
+    assert path.identity == link.identity == str(tmp_path / "runs.sqlite")
+    assert (path.shown, path.as_argument()) == (path.identity, (path.identity, False))
+    assert (link.relative_to("/etc"), url.relative_to("/etc")) == ("/etc/link.sqlite", url.text)
+    assert isinstance(url.open(), PostgresJournal)
+    assert (url.identity, url.shown) == (url.text, "postgresql://me:…@host/runs?password=…")
+    assert url.as_argument() == ("postgresql://me@host/runs", True)
+    assert (path.kind.has_replicas, url.kind.has_replicas) == (False, True)
+    with pytest.raises(ValueError, match="a path, or a URL that begins with postgresql://"):
+        JournalUrl("mysql://host/runs")

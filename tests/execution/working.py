@@ -6,9 +6,9 @@ from pathlib import Path
 
 from make import document
 from upstream.upstreams import McpUpstream
-from workflowlookup.app import JOURNALS
 from workflowlookup.core.building import build
 from workflowlookup.execution.service import Execution
+from workflowlookup.journals import JournalUrl
 from workflowlookup.providers.config import Plan, ServerConfig
 from workflowlookup.runs.service import Runs
 
@@ -31,8 +31,7 @@ def flow(*steps, **fields):
 
 
 def open_runs(place: str) -> Runs:
-    scheme = place.partition("://")[0] if "://" in place else ""
-    return Runs(JOURNALS[scheme](place))
+    return Runs(JournalUrl(place).open())
 
 
 class Working:

@@ -315,7 +315,7 @@ def test_a_lost_connection_is_made_up_for(pair, connect, kept):
 def test_one_that_was_deaf_for_too_long_looks_at_everything(database):
     """What was said is forgotten after a while; that something was said is not."""
     heard = []
-    one, other = (Neighbours(PostgresJournal(database), lambda: None) for _ in range(2))
+    one, other = (Neighbours(lambda: PostgresJournal(database), lambda: None) for _ in range(2))
     other.listeners.append(lambda topic, _: heard.append(topic))
     other.start()
     other.look()

@@ -11,7 +11,7 @@ import pytest
 
 from make import document, step, write
 from web import WebClient, WebServer
-from workflowlookup.app import JOURNALS
+from workflowlookup.journals import JournalUrl
 from workflowlookup.runs.journal import Query
 
 GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -32,7 +32,7 @@ def lead(place, library, home):
 
 
 def read(place):
-    journal = JOURNALS["postgresql" if "://" in place else ""](place)
+    journal = JournalUrl(place).open()
     found = [(one.id, one.state, one.step) for one in journal.summaries(Query())], len(journal.read("kept"))
     journal.close()
     return found

@@ -9,7 +9,9 @@ import os
 import signal
 import sys
 
-from workflowlookup import app
+import msgspec
+
+from workflowlookup import journals
 from workflowlookup.cli.main import main
 
 touches_left = int(sys.argv.pop(1))
@@ -58,5 +60,7 @@ def doomed(open_journal):
     return open_doomed
 
 
-app.JOURNALS = {scheme: doomed(open_journal) for scheme, open_journal in app.JOURNALS.items()}
+journals.JOURNALS = {
+    scheme: msgspec.structs.replace(kind, open=doomed(kind.open)) for scheme, kind in journals.JOURNALS.items()
+}
 sys.exit(main(sys.argv[1:]))

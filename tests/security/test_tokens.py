@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
-from workflowlookup.app import JOURNALS
-from workflowlookup.runs.tokens import Token, TokenProblem, Tokens
+from workflowlookup.journals import JournalUrl
+from workflowlookup.runs.journal import Token
+from workflowlookup.runs.tokens import TokenProblem, Tokens
 
 DAY = 86_400
 
@@ -21,12 +22,11 @@ class Clock:
 @pytest.fixture(params=["sqlite", "postgres"])
 def make(request, tmp_path):
     """Opens the tokens as another replica would."""
-    is_file = request.param == "sqlite"
-    place = str(tmp_path / "runs.sqlite") if is_file else request.getfixturevalue("database")
+    place = str(tmp_path / "runs.sqlite") if request.param == "sqlite" else request.getfixturevalue("database")
     clock, opened = Clock(), []
 
     def make_tokens():
-        opened.append(Tokens(JOURNALS["" if is_file else "postgresql"](place), clock=clock))
+        opened.append(Tokens(JournalUrl(place).open(), clock=clock))
         return opened[-1]
 
     make_tokens.clock = clock

@@ -25,10 +25,10 @@ from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
 from workflowlookup.cli.records import Problem, Record
 from workflowlookup.errors import StorageError
+from workflowlookup.journals import without_password
 from workflowlookup.library.catalog import Catalog
-from workflowlookup.runs.journal import SetAside
-from workflowlookup.runs.sql import SqlJournal
-from workflowlookup.settings import SETTINGS, Settings, without_password
+from workflowlookup.runs.journal import Journal, SetAside
+from workflowlookup.settings import SETTINGS, Settings
 from workflowlookup.trust import how_to_trust
 
 PATIENCE: Final = 30.0
@@ -171,7 +171,7 @@ def _trust_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
         )
 
 
-def _journal_problems(journal: SqlJournal, settings: Settings, known: Sequence[SetAside]) -> Iterator[Problem]:
+def _journal_problems(journal: Journal, settings: Settings, known: Sequence[SetAside]) -> Iterator[Problem]:
     """Whether runs are kept and can be; no journal is made for that."""
     origin = shown_path(settings.origins["journal"])
     for problem, remedy in journal.faults(known):

@@ -8,8 +8,9 @@ from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, plural, write, write_json
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.tables import engine_version
+from workflowlookup.journals import JournalUrl
 from workflowlookup.runs.levels import Level
-from workflowlookup.settings import Settings, without_password
+from workflowlookup.settings import Settings
 
 NO_ENGINE: Final = "no tables yet: a server makes them when it has calls to make"
 HOW: Final = "`workflowlookup db upgrade` does it now; a server does it when it starts."
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.action == "salvage":
         return _salvage(options, settings)
     journal = make_journal(settings)
-    about: dict[str, Any] = {"journal": without_password(settings.journal)}
+    about: dict[str, Any] = {"journal": JournalUrl(settings.journal).shown}
     try:
         before = journal.level()
         if options.action == "upgrade" and not before.problem and not before.is_up_to_date:

@@ -16,6 +16,7 @@ import msgspec
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StorageError
+from workflowlookup.journals import JournalUrl
 
 SCISSORS: Final = "# ------------------------ >8 ------------------------"
 BELOW: Final = "# This line and all below it are left out. Save an empty file to leave the run as it is."
@@ -95,8 +96,7 @@ def _directory(environment: Mapping[str, str]) -> str:
 
 def _prefix(journal: str, run_id: str) -> str:
     """What the names of a run's drafts begin with."""
-    place = journal if "://" in journal else os.path.realpath(os.path.expanduser(journal))
-    identity = "\0".join((place, run_id))
+    identity = "\0".join((JournalUrl(journal).identity, run_id))
     return f"{_name(run_id, identity)}."
 
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from workflowlookup.app import make_services
 from workflowlookup.errors import RunNotFound
+from workflowlookup.journals import JournalUrl
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.set_aside import files_set_aside, is_begun
-from workflowlookup.settings import Settings, without_password
+from workflowlookup.settings import Settings
 
 if TYPE_CHECKING:
     from workflowlookup.runs.service import Runs
@@ -29,9 +30,10 @@ _UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 def has_journal(settings: Settings) -> bool:
     """Whether there may be runs; a database is there, whether or not it can be reached."""
-    path = os.path.realpath(os.path.expanduser(settings.journal))
+    url = JournalUrl(settings.journal)
+    path = url.identity
     is_there = _may_exist(path) or _may_exist(f"{path}-wal")  # a log whose journal is lost has runs, too
-    return "://" in settings.journal or is_there or is_begun(path) or bool(files_set_aside(path))
+    return not url.kind.is_file or is_there or is_begun(path) or bool(files_set_aside(path))
 
 
 def _may_exist(path: str) -> bool:
@@ -48,8 +50,8 @@ def _may_exist(path: str) -> bool:
 def open_services(settings: Settings) -> "ServerServices":
     """What the run tools need, for a command that asks about runs. Raises `RunNotFound` where there never was one."""
     if not has_journal(settings):
-        place = without_password(settings.journal)
-        raise RunNotFound(f"There are no runs yet: no journal is at {place}. Start one with `workflowlookup run ID`.")
+        url = JournalUrl(settings.journal).shown
+        raise RunNotFound(f"There are no runs yet: no journal is at {url}. Start one with `workflowlookup run ID`.")
     return make_services(settings)
 
 

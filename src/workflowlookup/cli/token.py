@@ -12,7 +12,8 @@ from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, plural, write, write_json, write_table
 from workflowlookup.cli.person import refuse_agents
 from workflowlookup.runs.clock import now
-from workflowlookup.runs.tokens import PREFIX, Token, TokenProblem
+from workflowlookup.runs.journal import Token
+from workflowlookup.runs.tokens import PREFIX, TokenProblem
 from workflowlookup.settings import Settings
 
 EXPIRES: Final = "90d"

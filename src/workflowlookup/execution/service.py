@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.worker import Worker
+from workflowlookup.journals import JournalUrl
 from workflowlookup.providers.config import Plan
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Execution:
         """
         if self._looks_after:
             return
-        if self._plan.servers or self._plan.providers or "://" in self._place:
+        if self._plan.servers or self._plan.providers or JournalUrl(self._place).kind.has_replicas:
             self._looks_after = True
             self.worker.post(lambda services: services.discover())
             self.worker.post(lambda services: services.look_after())

@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING, Final, LiteralString
 
 from workflowlookup.execution.engine import beside
+from workflowlookup.journals import JournalUrl
 
 if TYPE_CHECKING:
     import psycopg
@@ -15,7 +16,7 @@ _VERSION: Final[LiteralString] = "SELECT MAX(version) FROM dbos.dbos_migrations"
 
 def engine_version(place: str) -> int | None:
     """The version of the engine's tables at a journal's place; None where there are none, or they cannot be read."""
-    return _in_postgres(place) if "://" in place else _in_file(beside(place))
+    return _in_file(beside(place)) if JournalUrl(place).kind.is_file else _in_postgres(place)
 
 
 def _in_postgres(url: str) -> int | None:

@@ -1,17 +1,21 @@
-"""What a journal promises: append-only records of runs, and a line about each run for those who list them.
+"""What a journal promises: append-only records of runs, a line about each run for those who list them, and what all
+servers at one journal share: names of tools, tokens, sessions, and announcements to each other.
 
 An append is stored whole or not at all, and is durable when it returns. Each (run, sequence) is stored once: of two
 appends that build on the same record one raises `Conflict`. What a journal cannot do raises `StorageError`.
+Which kinds of journal there are is in `journals.JOURNALS`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
 
+from workflowlookup.access import Access
 from workflowlookup.core.events import Record
 from workflowlookup.core.run import Run
 from workflowlookup.errors import StorageError
+from workflowlookup.runs.levels import Level
 
 STOP: Final = "stop"
 """What the line about a run says that it waits for when it is over and its call may still be running."""
@@ -101,8 +105,45 @@ class SetAside(msgspec.Struct, frozen=True, kw_only=True):
         return f"A damaged journal was set aside as {self.file}{self.outcome and ': '}{self.outcome}."
 
 
+class Token(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is known of a token. Times are in milliseconds."""
+
+    id: str
+    name: str
+    kind: str
+    scopes: tuple[str, ...]
+    workflows: tuple[str, ...]
+    created: int
+    expires: int | None
+    revoked: int | None
+    maker: str
+
+    def state(self, now: int) -> str:
+        if self.revoked is not None:
+            return "revoked"
+        return "expired" if self.expires is not None and self.expires <= now else "valid"
+
+    @property
+    def access(self) -> Access:
+        return Access(
+            name=f"token {self.name}", kind=self.kind, scopes=frozenset(self.scopes), workflows=self.workflows
+        )
+
+
+class Announcement(msgspec.Struct, frozen=True, kw_only=True):
+    """What one server tells the others at its journal."""
+
+    number: int = 0
+    """In the order in which they were stored, without gaps; the journal gives it."""
+    time: int
+    origin: str
+    """Which server it is from."""
+    topic: str
+    body: str
+
+
 class Journal(Protocol):
-    """A place where runs are kept."""
+    """A place where runs are kept, and what the servers share that use it."""
 
     def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
         """Store the records after the one with sequence `expected` of this very run; 0 begins it. Raises `Conflict`."""
@@ -169,8 +210,94 @@ class Journal(Protocol):
     def purge(self, before: int) -> int:
         """Forget the runs that are over and were last updated before a time; how many they were."""
 
-    def set_aside(self) -> Sequence[SetAside]:
-        """The damaged journals that were set aside and are still kept."""
-
     def close(self) -> None:
         """Give back what is held; the journal opens itself again when it is needed."""
+
+    # ── tokens ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_token(self, token: Token, digest: str, before: Callable[[], None]) -> bool:
+        """Store a token with the hash of its secret; False when one that is not revoked has its name.
+
+        `before` is called once the journal is ready to write, before the token is stored; if it raises, nothing is.
+        """
+
+    def tokens(self) -> list[Token]:
+        """All that were ever stored, the latest first."""
+
+    def tokens_by_id(self, token_id: str) -> list[tuple[Token, str]]:
+        """The tokens with this id, each with its hash."""
+
+    def revoke_token(self, name: str, at: int) -> bool:
+        """Revoke the token with this name; False when there is none that is not revoked."""
+
+    def count_tokens(self) -> tuple[int, int]:
+        """How many were ever stored, and how many of those were revoked."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What tells this journal from others, also when it is lost: its paths, or its database without a password."""
+
+    def require_tokens(self) -> None:
+        """Record durably, outside of the tables, that requests over HTTP need a token."""
+
+    def requires_tokens(self) -> bool:
+        """Whether that was recorded; also when nobody can read the record."""
+
+    # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_session(self, key: str, owner: str, opening: str, at: int) -> None:
+        """Store the message that opened a session, unless the session is there already."""
+
+    def session_opening(self, key: str, owner: str, since: int) -> str | None:
+        """The message that opened a session of this owner that was used at or after a time."""
+
+    def touch_sessions(self, keys: Iterable[str], at: int, oldest: int) -> None:
+        """These sessions were used at this time; forget those that were last used before the `oldest` time."""
+
+    def end_session(self, key: str) -> None:
+        """Forget a session and its subscriptions."""
+
+    def subscribe(self, key: str, address: str) -> None:
+        """Store that a session follows a resource; nothing happens when there is no such session."""
+
+    def unsubscribe(self, key: str, address: str) -> None: ...
+
+    def subscriptions(self, key: str) -> frozenset[str]:
+        """The resources that a session follows."""
+
+    # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def announce(self, announcement: Announcement, oldest: int) -> None:
+        """Store an announcement with the next number, and forget those before a time; the last one stays."""
+
+    def announcements(self, after: int) -> list[Announcement]:
+        """Those with a higher number, in order."""
+
+    def last_announcement(self) -> int:
+        """The number of the last one; 0 when there was none."""
+
+    def await_announcement(self, seconds: float) -> bool:
+        """Block until there may be a new one, at most so long; whether there may be. For a thread with its own journal.
+
+        The first call after a connection was made returns True at once.
+        """
+
+    # ── maintenance ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def level(self) -> Level:
+        """The version of the tables; nothing is made or changed."""
+
+    def upgrade(self) -> None:
+        """Bring the tables up to date, which every other use does as well."""
+
+    def faults(self, known: Sequence[SetAside] | None = None) -> Iterator[tuple[str, str]]:
+        """What is wrong with the journal, each with a remedy: it is opened, checked, and a write is tried.
+
+        `known`: what was set aside before the check began, if that was before this call.
+        """
+
+    def salvage(self) -> SetAside | None:
+        """Set the journal aside and begin a new one with what can be read of it; None when there was no need to."""
+
+    def set_aside(self) -> Sequence[SetAside]:
+        """The damaged journals that were set aside and are still kept."""

@@ -15,15 +15,18 @@ from psycopg.conninfo import conninfo_to_dict
 
 from workflowlookup.core.events import Record
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.journal import SetAside, Summary
+from workflowlookup.runs.journal import Announcement, SetAside, Summary
 from workflowlookup.runs.levels import Level
-from workflowlookup.runs.sql import MIGRATIONS, Cursor, SqlJournal, Statement, Transaction
+from workflowlookup.runs.sql import MIGRATIONS, Cursor, SqlJournal, Statement, Transaction, announcing
 
 SECONDS_TO_CONNECT: Final = 10
 BUSY_SECONDS: Final = 10
 """How long a write waits for those of other replicas."""
 _ONE_AT_A_TIME: Final = 7_365_982_104
 """The advisory lock under which tables are made; any number that nobody else takes."""
+
+_ANNOUNCING: Final = 7_365_982_105
+"""The advisory lock under which announcements are stored: their numbers are then in the order of their commits."""
 
 _TOKENS_REQUIRED: Final = """
     SELECT to_regnamespace('workflowlookup_tokens_required')::text, to_regclass('workflowlookup.tokens_required')::text
@@ -52,6 +55,8 @@ class PostgresJournal(SqlJournal):
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: _Connection | None = None
+        self._is_listening = False
+        """Whether the connection is notified of announcements."""
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -85,10 +90,26 @@ class PostgresJournal(SqlJournal):
     def version(self) -> int:
         return int(self.query("SELECT COALESCE(SUM(sequence), 0) + COUNT(*) FROM runs")[0][0])
 
+    def announce(self, announcement: Announcement, oldest: int) -> None:
+        self.write(
+            ("SELECT pg_advisory_xact_lock(?)", (_ANNOUNCING,)),
+            *announcing(announcement, oldest),
+            ("NOTIFY workflowlookup", ()),
+        )
+
+    def await_announcement(self, seconds: float) -> bool:
+        with self._connected() as connection:
+            connection.execute("LISTEN workflowlookup")  # fails where the connection is gone
+            if not self._is_listening:
+                self._is_listening = True
+                return True
+            return any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            self._is_listening = False
 
     def salvage(self) -> SetAside | None:
         raise self._storage_error("a PostgreSQL database is restored from its backup (docs/operations.md)")
@@ -148,11 +169,7 @@ class PostgresJournal(SqlJournal):
                 self.close()
             raise self._refusal(problem, _Lost if is_lost else StorageError) from problem
 
-    def connect_apart(self, name: str) -> _Connection:
-        """A connection of one's own, for another thread; to be closed by whoever has it. Raises `StorageError`."""
-        return self._open(name)
-
-    def _open(self, name: str = "workflowlookup") -> _Connection:
+    def _open(self) -> _Connection:
         if _is_split(self._url):
             raise self._storage_error("write an '@' in the password as %40")
         try:
@@ -160,7 +177,7 @@ class PostgresJournal(SqlJournal):
                 self._url,
                 autocommit=True,
                 connect_timeout=SECONDS_TO_CONNECT,
-                application_name=name,
+                application_name="workflowlookup",
                 **_NOTICE_SILENCE,
             )
         except psycopg.Error as problem:

@@ -7,60 +7,44 @@ id alone opens nothing.
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import Final
 
 from workflowlookup.runs.clock import now
-from workflowlookup.runs.sql import SqlJournal
-
-_OPEN: Final = "INSERT INTO sessions (id, owner, opening, used) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
-_FIND: Final = "SELECT opening FROM sessions WHERE id = ? AND owner = ? AND used >= ?"
-_FOLLOW: Final = """
-    INSERT INTO session_addresses (session, address) SELECT id, ? FROM sessions WHERE id = ? ON CONFLICT DO NOTHING
-"""
-_LOST: Final = "DELETE FROM session_addresses WHERE session IN (SELECT id FROM sessions WHERE used < ?)"
+from workflowlookup.runs.journal import Journal
 
 
 class Sessions:
     """The sessions of one journal. Whoever asks has found out whose request it is: `owner`."""
 
-    def __init__(self, journal: SqlJournal, idle_seconds: float, *, clock: Callable[[], int] = now) -> None:
+    def __init__(self, journal: Journal, idle_seconds: float, *, clock: Callable[[], int] = now) -> None:
         self._journal = journal
         self._idle = int(idle_seconds * 1000)
         self._clock = clock
 
     def open(self, key: str, owner: str, opening: bytes) -> None:
         """Keep a session: who began it, and with which message."""
-        self._journal.write((_OPEN, (key, owner, opening.decode(), self._clock())))
+        self._journal.add_session(key, owner, opening.decode(), self._clock())
 
     def find(self, key: str, owner: str) -> bytes | None:
         """The message that began a session; None when there is none of this owner, or it is over."""
-        found = self._journal.query(_FIND, (key, owner, self._oldest()))
-        return found[0][0].encode() if found else None
+        opening = self._journal.session_opening(key, owner, self._oldest())
+        return None if opening is None else opening.encode()
 
     def use(self, keys: Iterable[str]) -> None:
         """These are in use; those that nobody has used for too long are forgotten."""
-        now, oldest = self._clock(), self._oldest()
-        self._journal.write(
-            *[("UPDATE sessions SET used = ? WHERE id = ?", (now, key)) for key in sorted(keys)],
-            (_LOST, (oldest,)),
-            ("DELETE FROM sessions WHERE used < ?", (oldest,)),
-        )
+        self._journal.touch_sessions(keys, self._clock(), self._oldest())
 
     def end(self, key: str) -> None:
-        self._journal.write(
-            ("DELETE FROM session_addresses WHERE session = ?", (key,)), ("DELETE FROM sessions WHERE id = ?", (key,))
-        )
+        self._journal.end_session(key)
 
     def follow(self, key: str, address: str) -> None:
         """The client wants to hear of changes there."""
-        self._journal.write((_FOLLOW, (address, key)))
+        self._journal.subscribe(key, address)
 
     def unfollow(self, key: str, address: str) -> None:
-        self._journal.write(("DELETE FROM session_addresses WHERE session = ? AND address = ?", (key, address)))
+        self._journal.unsubscribe(key, address)
 
     def followed(self, key: str) -> frozenset[str]:
-        rows = self._journal.query("SELECT address FROM session_addresses WHERE session = ?", (key,))
-        return frozenset(address for (address,) in rows)
+        return self._journal.subscriptions(key)
 
     def _oldest(self) -> int:
         """A little longer than any server keeps one that is not used: their word of its use comes late."""

@@ -6,8 +6,9 @@ theirs.
 
 import re
 import sys
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
@@ -16,7 +17,7 @@ import msgspec
 from workflowlookup.core.events import NO_DOCUMENT, Event, Record, Started, kind_of
 from workflowlookup.core.run import OVER, hash_of
 from workflowlookup.errors import RunDamaged
-from workflowlookup.runs.journal import STOP, Conflict, Mark, Query, SetAside, Summary
+from workflowlookup.runs.journal import STOP, Announcement, Conflict, Mark, Query, SetAside, Summary, Token
 from workflowlookup.runs.levels import Level
 
 MIGRATIONS: Final[tuple[str, ...]] = (
@@ -122,6 +123,18 @@ _POSITION: Final = """
         (SELECT COUNT(*) FROM runs WHERE state = 'queued')
 """
 
+_TOKEN_COLUMNS: Final = ", ".join(Token.__struct_fields__)
+_TOKEN_VALUES: Final = ", ".join("?" for _ in (*Token.__struct_fields__, "hash"))
+_ADD_TOKEN: Final = f"INSERT INTO tokens ({_TOKEN_COLUMNS}, hash) VALUES ({_TOKEN_VALUES}) ON CONFLICT DO NOTHING"  # noqa: S608
+_ADD_SESSION: Final = "INSERT INTO sessions (id, owner, opening, used) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_SUBSCRIBE: Final = """
+    INSERT INTO session_addresses (session, address) SELECT id, ? FROM sessions WHERE id = ? ON CONFLICT DO NOTHING
+"""
+_ANNOUNCE: Final = """
+    INSERT INTO news (number, time, origin, topic, body) SELECT COALESCE(MAX(number), 0) + 1, ?, ?, ?, ? FROM news
+"""
+POLL_SECONDS: Final = 0.1
+
 _decode: Final = msgspec.json.Decoder(Event).decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -149,6 +162,8 @@ class Transaction(Protocol):
 class SqlJournal(ABC):
     """A `Journal` over a connection that those who inherit it open and mind."""
 
+    _last_awaited = -1
+
     @abstractmethod
     def writing(self) -> AbstractContextManager[Transaction]:
         """A transaction: committed at the end, durable then; rolled back when anything is raised."""
@@ -163,10 +178,9 @@ class SqlJournal(ABC):
 
     @abstractmethod
     def level(self) -> Level:
-        """Where the tables are; nothing is made or changed. Raises `StorageError` when that cannot be told."""
+        """As `Journal` has it."""
 
     def upgrade(self) -> None:
-        """Bring the tables up to date, which every other use does as well. Raises `StorageError`."""
         self.query("SELECT least FROM levels")
 
     @abstractmethod
@@ -179,17 +193,11 @@ class SqlJournal(ABC):
 
     @abstractmethod
     def salvage(self) -> SetAside | None:
-        """Set the journal aside and begin a new one with what can be read of it; None when there was no need to.
-
-        Raises `StorageError` where that cannot be done.
-        """
+        """As `Journal` has it."""
 
     @abstractmethod
     def faults(self, known: Sequence[SetAside] | None = None) -> Iterator[tuple[str, str]]:
-        """What is wrong with the journal, each with a remedy: it is opened, checked, and a write is tried.
-
-        `known`: what was set aside before the check began, if that was before this call.
-        """
+        """As `Journal` has it."""
 
     def read_tables(self) -> None:
         """Ask every table for a row, to find out whether all of them are there. Raises `StorageError`."""
@@ -199,15 +207,15 @@ class SqlJournal(ABC):
     @property
     @abstractmethod
     def names(self) -> frozenset[str]:
-        """What tells this journal from others, also when it is lost: its paths, or its database without a password."""
+        """As `Journal` has it."""
 
     @abstractmethod
     def require_tokens(self) -> None:
-        """Record durably, outside of the tables, that requests over HTTP need a token. Raises `StorageError`."""
+        """As `Journal` has it."""
 
     @abstractmethod
     def requires_tokens(self) -> bool:
-        """Whether that was recorded; also when nobody can read the record."""
+        """As `Journal` has it."""
 
     def write(self, *statements: Statement) -> None:
         """Carry these out in one transaction; they must do no harm when they are carried out twice."""
@@ -357,6 +365,98 @@ class SqlJournal(ABC):
         with self.writing() as transaction:
             transaction.execute(f"DELETE FROM events WHERE run IN ({OLD})", (before,))  # noqa: S608 - as above
             return transaction.execute(f"DELETE FROM runs WHERE id IN ({OLD})", (before,)).rowcount  # noqa: S608
+
+    # ── tokens ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_token(self, token: Token, digest: str, before: Callable[[], None]) -> bool:
+        row = [" ".join(value) if isinstance(value, tuple) else value for value in msgspec.structs.astuple(token)]
+        with self.writing() as transaction:
+            before()
+            return transaction.execute(_ADD_TOKEN, (*row, digest)).rowcount == 1
+
+    def tokens(self) -> list[Token]:
+        rows = self.query(f"SELECT {_TOKEN_COLUMNS} FROM tokens ORDER BY created DESC, id")  # noqa: S608 - as above
+        return [_token(row) for row in rows]
+
+    def tokens_by_id(self, token_id: str) -> list[tuple[Token, str]]:
+        rows = self.query(f"SELECT {_TOKEN_COLUMNS}, hash FROM tokens WHERE id = ?", (token_id,))  # noqa: S608
+        return [(_token(row), digest) for *row, digest in rows]
+
+    def revoke_token(self, name: str, at: int) -> bool:
+        with self.writing() as transaction:
+            statement = "UPDATE tokens SET revoked = ? WHERE name = ? AND revoked IS NULL"
+            return transaction.execute(statement, (at, name)).rowcount == 1
+
+    def count_tokens(self) -> tuple[int, int]:
+        ((made, revoked),) = self.query("SELECT COUNT(*), COUNT(revoked) FROM tokens")
+        return int(made), int(revoked)
+
+    # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_session(self, key: str, owner: str, opening: str, at: int) -> None:
+        self.write((_ADD_SESSION, (key, owner, opening, at)))
+
+    def session_opening(self, key: str, owner: str, since: int) -> str | None:
+        found = self.query("SELECT opening FROM sessions WHERE id = ? AND owner = ? AND used >= ?", (key, owner, since))
+        return found[0][0] if found else None
+
+    def touch_sessions(self, keys: Iterable[str], at: int, oldest: int) -> None:
+        self.write(
+            *[("UPDATE sessions SET used = ? WHERE id = ?", (at, key)) for key in sorted(keys)],
+            ("DELETE FROM session_addresses WHERE session IN (SELECT id FROM sessions WHERE used < ?)", (oldest,)),
+            ("DELETE FROM sessions WHERE used < ?", (oldest,)),
+        )
+
+    def end_session(self, key: str) -> None:
+        self.write(
+            ("DELETE FROM session_addresses WHERE session = ?", (key,)), ("DELETE FROM sessions WHERE id = ?", (key,))
+        )
+
+    def subscribe(self, key: str, address: str) -> None:
+        self.write((_SUBSCRIBE, (address, key)))
+
+    def unsubscribe(self, key: str, address: str) -> None:
+        self.write(("DELETE FROM session_addresses WHERE session = ? AND address = ?", (key, address)))
+
+    def subscriptions(self, key: str) -> frozenset[str]:
+        rows = self.query("SELECT address FROM session_addresses WHERE session = ?", (key,))
+        return frozenset(address for (address,) in rows)
+
+    # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def announce(self, announcement: Announcement, oldest: int) -> None:
+        self.write(*announcing(announcement, oldest))
+
+    def announcements(self, after: int) -> list[Announcement]:
+        rows = self.query(
+            "SELECT number, time, origin, topic, body FROM news WHERE number > ? ORDER BY number", (after,)
+        )
+        return [Announcement(number=n, time=t, origin=o, topic=topic, body=body) for n, t, o, topic, body in rows]
+
+    def last_announcement(self) -> int:
+        return int(self.query("SELECT COALESCE(MAX(number), 0) FROM news")[0][0])
+
+    def await_announcement(self, seconds: float) -> bool:
+        """Polls; a database that can notify does better."""
+        last, end = self._last_awaited, time.monotonic() + seconds
+        while (newest := self.last_announcement()) == last and time.monotonic() < end:
+            time.sleep(POLL_SECONDS)
+        self._last_awaited = newest
+        return newest != last
+
+
+def announcing(announcement: Announcement, oldest: int) -> tuple[Statement, ...]:
+    """The statements that store an announcement and forget old ones; to be carried out one transaction at a time."""
+    return (
+        (_ANNOUNCE, (announcement.time, announcement.origin, announcement.topic, announcement.body)),
+        ("DELETE FROM news WHERE time < ? AND number < (SELECT MAX(number) FROM news)", (oldest,)),
+    )
+
+
+def _token(row: Sequence[Any]) -> Token:
+    fields = dict(zip(Token.__struct_fields__, row, strict=True))
+    lists = {name: tuple(fields[name].split()) for name in ("scopes", "workflows")}
+    return Token(**{**fields, **lists})
 
 
 def _as_like(pattern: str) -> str:

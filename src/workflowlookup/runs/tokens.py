@@ -12,15 +12,13 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
 
-import msgspec
-
-from workflowlookup.access import Access, checked_patterns, checked_scopes
+from workflowlookup.access import checked_patterns, checked_scopes
 from workflowlookup.runs.clock import now
+from workflowlookup.runs.journal import Journal, Token
 from workflowlookup.runs.required_tokens import RequiredTokens
-from workflowlookup.runs.sql import SqlJournal
 
 PREFIX: Final = "wl_"
 SECRET_BYTES: Final = 32
@@ -39,36 +37,6 @@ class TokenProblem(Exception):
     """A token that cannot be made or revoked, and why."""
 
 
-class Token(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is known of a token. Times are in milliseconds."""
-
-    id: str
-    name: str
-    kind: str
-    scopes: tuple[str, ...]
-    workflows: tuple[str, ...]
-    created: int
-    expires: int | None
-    revoked: int | None
-    maker: str
-
-    def state(self, now: int) -> str:
-        if self.revoked is not None:
-            return "revoked"
-        return "expired" if self.expires is not None and self.expires <= now else "valid"
-
-    @property
-    def access(self) -> Access:
-        return Access(
-            name=f"token {self.name}", kind=self.kind, scopes=frozenset(self.scopes), workflows=self.workflows
-        )
-
-
-_COLUMNS: Final = ", ".join(Token.__struct_fields__)
-_VALUES: Final = ", ".join("?" for _ in (*Token.__struct_fields__, "hash"))
-_NEW: Final = f"INSERT INTO tokens ({_COLUMNS}, hash) VALUES ({_VALUES}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
-
-
 class Store(Protocol):
     """Where tokens can be asked for; the guard needs no more."""
 
@@ -80,7 +48,7 @@ class Tokens:
     """The tokens of one journal."""
 
     def __init__(
-        self, journal: SqlJournal, *, required: RequiredTokens = NOT_LISTED, clock: Callable[[], int] = now
+        self, journal: Journal, *, required: RequiredTokens = NOT_LISTED, clock: Callable[[], int] = now
     ) -> None:
         """`required`: the user's own list of journals for which tokens are required."""
         self._journal = journal
@@ -121,45 +89,37 @@ class Tokens:
             revoked=None,
             maker=by,
         )
-        with self._journal.writing() as transaction:
-            self._record()
-            is_new = transaction.execute(_NEW, (*_as_row(token), _hash(secret))).rowcount == 1
-        if not is_new:
+        if not self._journal.add_token(token, _hash(secret), self._record):
             raise TokenProblem(f"there is a token '{name}' already. Revoke it first, or take another name.")
         return secret, token
 
     def every(self) -> list[Token]:
         """All that were ever made, the latest first."""
-        rows = self._journal.query(f"SELECT {_COLUMNS} FROM tokens ORDER BY created DESC, id")  # noqa: S608 - as above
-        return [_token(row) for row in rows]
+        return self._journal.tokens()
 
     def revoke(self, name: str) -> None:
         """Have a token refused from now on. Raises `TokenProblem` when none has the name."""
-        with self._journal.writing() as transaction:
-            statement = "UPDATE tokens SET revoked = ? WHERE name = ? AND revoked IS NULL"
-            if transaction.execute(statement, (self._clock(), name)).rowcount == 0:
-                told = f"no token that is not revoked has the name '{name}'. `workflowlookup token list` shows them."
-                raise TokenProblem(told)
+        if not self._journal.revoke_token(name, self._clock()):
+            message = f"no token that is not revoked has the name '{name}'. `workflowlookup token list` shows them."
+            raise TokenProblem(message)
 
     def find(self, secret: str) -> Token | None:
         """The token, as long as it is good."""
         if not _TOKEN.fullmatch(secret):
             return None
         hashed = _hash(secret)
-        rows = self._journal.query(f"SELECT {_COLUMNS}, hash FROM tokens WHERE id = ?", (_id(secret),))  # noqa: S608
-        for *row, kept in rows:
-            token = _token(row)
-            if hmac.compare_digest(hashed, kept) and token.state(self._clock()) == "valid":
+        for token, digest in self._journal.tokens_by_id(_id(secret)):
+            if hmac.compare_digest(hashed, digest) and token.state(self._clock()) == "valid":
                 return token
         return None
 
     def version(self) -> tuple[int, int]:
         """How many tokens were ever made, at least, and how many of them were revoked: no token is ever forgotten."""
-        ((made, revoked),) = self._journal.query("SELECT COUNT(*), COUNT(revoked) FROM tokens")
+        made, revoked = self._journal.count_tokens()
         if made:
             self._record()
         is_required = self._journal.requires_tokens() or self._required.lists(self._journal.names)
-        return int(made or is_required), int(revoked)
+        return int(made or is_required), revoked
 
     def _record(self) -> None:
         """Have it recorded that tokens are required; a journal of an older version has tokens and no record."""
@@ -177,17 +137,6 @@ class Tokens:
 
     def close(self) -> None:
         self._journal.close()
-
-
-def _as_row(token: Token) -> list[Any]:
-    """A token as the table has it: lists as words."""
-    return [" ".join(value) if isinstance(value, tuple) else value for value in msgspec.structs.astuple(token)]
-
-
-def _token(row: Sequence[Any]) -> Token:
-    fields = dict(zip(Token.__struct_fields__, row, strict=True))
-    lists = {name: tuple(fields[name].split()) for name in ("scopes", "workflows")}
-    return Token(**{**fields, **lists})
 
 
 def _id(secret: str) -> str:

@@ -24,7 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from workflowlookup.access import LOCAL, SCOPES, Access
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.clock import now
-from workflowlookup.runs.tokens import PREFIX, Store, Token
+from workflowlookup.runs.journal import Token
+from workflowlookup.runs.tokens import PREFIX, Store
 from workflowlookup.transport.guesses import Guesses
 from workflowlookup.transport.oauth import KeysAway, Oauth
 from workflowlookup.transport.views import ACCESS, CURRENT

@@ -1,0 +1,91 @@
+"""Journal URLs: which kind of journal a setting names, and what the rest of the program must know about that kind.
+
+A kind is a row of `JOURNALS`, by the scheme of its URLs; a path has no scheme. Nothing is imported or opened here
+before it is needed.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from workflowlookup.runs.journal import Journal
+
+
+class JournalKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What is true of all journals of one kind."""
+
+    open: "Callable[[str], Journal]"
+    """Makes the journal of a URL, which connects on its first use."""
+    prefix: str = ""
+    """What its URLs begin with, as errors recommend it; nothing where they are paths."""
+    has_replicas: bool = False
+    """Servers on several machines share it: they notify each other, share sessions and take over each other's runs."""
+
+    @property
+    def is_file(self) -> bool:
+        return not self.prefix
+
+
+def _sqlite(url: str) -> "Journal":
+    from workflowlookup.runs.sqlite import SqliteJournal  # noqa: PLC0415
+
+    return SqliteJournal(url)
+
+
+def _postgres(url: str) -> "Journal":
+    from workflowlookup.runs.postgres import PostgresJournal  # noqa: PLC0415
+
+    return PostgresJournal(url)
+
+
+SQLITE: Final = JournalKind(open=_sqlite)
+POSTGRES: Final = JournalKind(open=_postgres, prefix="postgresql://", has_replicas=True)
+
+JOURNALS: Final[Mapping[str, JournalKind]] = {"": SQLITE, "postgresql": POSTGRES, "postgres": POSTGRES}
+"""By the scheme of the setting `journal`."""
+
+
+class JournalUrl:
+    """A journal URL, or the path of a journal file. Raises `ValueError` for a scheme that is not in `JOURNALS`."""
+
+    def __init__(self, text: str) -> None:
+        scheme, mark, _ = text.partition("://")
+        kind = JOURNALS.get(scheme if mark else "")
+        if not text or kind is None:
+            prefixes = dict.fromkeys(kind.prefix for kind in JOURNALS.values() if kind.prefix)
+            raise ValueError(f"a path, or a URL that begins with {' or '.join(prefixes)}")
+        self.kind = kind
+        self.text = os.path.expanduser(text) if kind.is_file else text
+
+    def open(self) -> "Journal":
+        return self.kind.open(self.text)
+
+    def relative_to(self, directory: str) -> str:
+        """The URL as text, where a path is relative to this directory."""
+        return os.path.join(directory, self.text) if self.kind.is_file else self.text
+
+    @property
+    def identity(self) -> str:
+        """The same for every spelling of one path."""
+        return os.path.realpath(self.text) if self.kind.is_file else self.text
+
+    @property
+    def shown(self) -> str:
+        return without_password(self.text)
+
+    def as_argument(self) -> tuple[str, bool]:
+        """The URL without its password, for a command line that works anywhere; and whether it has a password."""
+        if self.kind.is_file:
+            return os.path.abspath(self.text), False
+        url = re.sub(r"(://[^:/@]*):[^/]*@", r"\1@", self.text)
+        url = re.sub(r"([?&])password=[^&]*&?", r"\1", url).rstrip("?&")
+        return url, url != self.text
+
+
+def without_password(text: str) -> str:
+    """A text that may contain journal URLs, with their passwords replaced."""
+    return re.sub(r"(password=)[^&'\"]*", r"\1…", re.sub(r"(://[^:/@]*:)[^/]*@", r"\1…@", text))
