@@ -30,7 +30,7 @@ from workflowlookup.core.document import CONFIRMATION_FIELDS, Severity, check, w
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.model import LoopStep, PromptStep, Workflow
 from workflowlookup.core.navigation import Next, next_step, split_instance
-from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.validation import judge
 from workflowlookup.core.values import as_number
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow, WorkflowLookupError
@@ -71,7 +71,7 @@ def solve(condition: Condition, *, domains: Mapping[str, Sequence[Any]] | None =
         combinations = (tuple(dice.choice(choice) for choice in choices) for _ in range(MOST_GUESSES))
     for values in combinations:
         context = {name: value for name, value in zip(names, values, strict=True) if value is not _ABSENT}
-        if evaluate(condition, context):
+        if evaluate(condition, context, Budget()):
             return context
     return None
 
@@ -254,8 +254,7 @@ class Walker:
         self.seen.walks += 1
         self._note_loops(None, context)
         while len(completed) < MOST_STEPS:
-            start_budget()
-            found = next_step(workflow, completed, context)
+            found = next_step(workflow, completed, context, Budget())
             for skip in found.skipped:
                 self._note_run(split_instance(skip.step_id)[0], held=False)
             if found.need is not None:  # an agent sends what is asked for
@@ -264,7 +263,7 @@ class Walker:
                 context, given = {**context, **supplied}, {**given, **supplied}
                 continue
             if found.step is None:
-                assert guide(workflow, found).prompt.strip(), "the end has nothing to say"
+                assert guide(workflow, found, Budget()).prompt.strip(), "the end has nothing to say"
                 return
             self._note_loops(found, context)
             change = self._end_loops(found, rounds, ended)
@@ -324,7 +323,7 @@ class Walker:
         """Be told what to do, and have an output judged."""
         step = found.step
         assert step is not None
-        told = guide(self.workflow, found)
+        told = guide(self.workflow, found, Budget())
         assert told.prompt.strip(), f"{found.instance_id} has nothing to say"
         assert told.step["title"].strip(), f"{found.instance_id} has no title"
         self.seen.steps += 1
@@ -333,10 +332,10 @@ class Walker:
             self._note_run(loop_id, held=True)
         for branch in self.branches:
             if branch.step_id == step.id and branch.place != "runCondition":
-                self.seen.note(branch, held=evaluate(branch.condition, found.context))
+                self.seen.note(branch, held=evaluate(branch.condition, found.context, Budget()))
         try:
             self.seen.outputs += 1
-            self.seen.accepted += judge(step.criteria, output_for(step, self.workflow), found.context).valid
+            self.seen.accepted += judge(step.criteria, output_for(step, self.workflow), found.context, Budget()).valid
         except (InvalidCriteria, InvalidWorkflow):
             pass  # the document loads with a warning that says so
 
@@ -351,7 +350,7 @@ class Walker:
         for branch in self.branches:
             if branch.place == "loop":
                 loop = self._loops[branch.step_id].loop
-                self.seen.note(branch, held=evaluate(branch.condition, {loop.iteration_var: 1, **scope}))
+                self.seen.note(branch, held=evaluate(branch.condition, {loop.iteration_var: 1, **scope}, Budget()))
 
 
 def output_for(step: PromptStep, workflow: Workflow) -> str:

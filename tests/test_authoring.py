@@ -10,6 +10,7 @@ from workflowlookup.core.document import check
 from workflowlookup.core.fixtures import parse_fixture
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.navigation import next_step
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.rehearsal import Coverage, rehearse
 from workflowlookup.core.syntax import parse_yaml
 from workflowlookup.core.validation import judge
@@ -29,8 +30,8 @@ def walk(content):
     workflow = build(content)
     completed, prompts = [], []
     context = CONTEXTS.get(content["id"], {})
-    while (found := next_step(workflow, completed, context)).step is not None:
-        told = guide(workflow, found)
+    while (found := next_step(workflow, completed, context, Budget())).step is not None:
+        told = guide(workflow, found, Budget())
         assert told.warnings == ()
         prompts.append(told.prompt)
         completed.append(found.instance_id)
@@ -66,6 +67,6 @@ def test_the_criteria_of_the_guide_judge_as_it_says():
     documents = {content["id"]: build(content) for content in DOCUMENTS}
     criteria = documents["risky-change"].steps["plan"].criteria
 
-    assert judge(criteria, '{"change": "x", "risk": "low", "undo": "rollback"}', {"taskSize": "large"}).valid
-    assert not judge(criteria, '{"change": "x", "risk": "low", "undo": "none"}', {}).valid
-    assert not judge(criteria, '{"change": "x", "risk": "huge", "undo": "y"}', {}).valid
+    assert judge(criteria, '{"change": "x", "risk": "low", "undo": "rollback"}', {"taskSize": "large"}, Budget()).valid
+    assert not judge(criteria, '{"change": "x", "risk": "low", "undo": "none"}', {}, Budget()).valid
+    assert not judge(criteria, '{"change": "x", "risk": "huge", "undo": "y"}', {}, Budget()).valid

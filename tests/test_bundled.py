@@ -16,7 +16,7 @@ from workflowlookup.core.building import build
 from workflowlookup.core.document import check
 from workflowlookup.core.fixtures import Fixture, Refused, parse_fixture
 from workflowlookup.core.model import PromptStep
-from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.rehearsal import Coverage, rehearse
 from workflowlookup.core.syntax import parse_yaml
 from workflowlookup.core.validation import judge as judge_by
@@ -68,8 +68,7 @@ def judge(workflow: Object, step_id: str, output: str) -> list[str]:
     """The messages with which an output is refused; none when it is accepted."""
     step = build(workflow).steps[step_id]
     assert isinstance(step, PromptStep)
-    start_budget()
-    return [issue.message for issue in judge_by(step.criteria, output, {}).issues]
+    return [issue.message for issue in judge_by(step.criteria, output, {}, Budget()).issues]
 
 
 def covered(name: str) -> Coverage:

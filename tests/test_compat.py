@@ -9,6 +9,7 @@ import oracle
 from make import document, loop, step, write
 from workflowlookup.core.building import build
 from workflowlookup.core.conditions import evaluate
+from workflowlookup.core.patterns import Budget
 
 LARGE = {"var": "size", "equals": "large"}
 EDITIONS = {
@@ -81,7 +82,7 @@ def test_a_branch_that_no_context_can_take_is_named_and_the_document_is_led():
 )
 def test_contexts_are_found_that_decide_a_condition_either_way(condition):
     for goal in (condition, {"not": condition}):
-        assert evaluate(goal, compat.solve(goal))
+        assert evaluate(goal, compat.solve(goal), Budget())
 
 
 def test_no_context_is_found_for_what_cannot_be():

@@ -18,6 +18,7 @@ from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.document import check, is_sound
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.navigation import next_step
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.schemas import workflow_schema
 from workflowlookup.core.validation import judge
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
@@ -153,7 +154,7 @@ def test_any_document_is_judged_and_a_sound_one_leads_somewhere(value):
     assert all(finding.message and finding.suggestion for finding in findings)
     if is_sound(value):
         workflow = build(value)
-        guide(workflow, next_step(workflow, (), {}))
+        guide(workflow, next_step(workflow, (), {}, Budget()), Budget())
 
 
 @given(NEAR, st.text())
@@ -167,13 +168,13 @@ def test_any_document_is_judged_through_the_process_too(server, value, text):
 def test_any_condition_that_a_document_may_have_is_true_or_false(condition, value):
     if is_sound(document(step(runCondition=condition))):
         context = dict.fromkeys(WORDS, value)
-        assert evaluate(condition, context) in (True, False)
+        assert evaluate(condition, context, Budget()) in (True, False)
 
 
 @given(NEAR, st.text(), JSON)
 def test_any_criteria_give_a_verdict_or_a_designed_error(criteria, output, value):
     try:
-        verdict = judge(parse_criteria(criteria), output, {"x": value})
+        verdict = judge(parse_criteria(criteria), output, {"x": value}, Budget())
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         assert refusal.data["details"]
     else:
@@ -184,7 +185,7 @@ def test_any_criteria_give_a_verdict_or_a_designed_error(criteria, output, value
 def test_templates_never_raise(text, context):
     workflow = build(document(step(prompt="x" + text + "{{a}} {{b.c}} {{c.d}} {{{{")))
 
-    assert guide(workflow, next_step(workflow, (), context)).prompt.startswith("x")
+    assert guide(workflow, next_step(workflow, (), context, Budget()), Budget()).prompt.startswith("x")
 
 
 RAW = (

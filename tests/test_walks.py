@@ -21,6 +21,7 @@ from workflowlookup.core.document import is_sound
 from workflowlookup.core.guidance import filler, guide
 from workflowlookup.core.model import LoopStep
 from workflowlookup.core.navigation import join_instance, next_step, scope_of, split_instance, walk_on
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import State, Waiting, fold
 from workflowlookup.core.syntax import parse_json, parse_yaml
 
@@ -127,10 +128,10 @@ def test_a_walk_ends_within_the_limits_and_repeats_nothing(content, context, dat
     most = limit(workflow.flow)
     completed, offered = [], []
     wanderings = data.draw(st.integers(0, 12))
-    while (found := next_step(workflow, completed, context)).step is not None:
+    while (found := next_step(workflow, completed, context, Budget())).step is not None:
         allowed(workflow, found, context)
-        assert next_step(workflow, completed, context) == found, "the same request has the same answer"
-        assert next_step(workflow, completed[::-1], context).instance_id == found.instance_id, (
+        assert next_step(workflow, completed, context, Budget()) == found, "the same request has the same answer"
+        assert next_step(workflow, completed[::-1], context, Budget()).instance_id == found.instance_id, (
             "the order does not count"
         )
         wanderings -= 1
@@ -154,7 +155,7 @@ def test_a_walk_in_order_completes_and_replays_to_the_same_path(content, context
 
     assert len(path) <= limit(workflow.flow)
     assert walk(build(parse_json(json.dumps(content).encode())), context) == path
-    assert [next_step(workflow, path[:length], context).instance_id for length in range(len(path))] == path
+    assert [next_step(workflow, path[:length], context, Budget()).instance_id for length in range(len(path))] == path
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -207,8 +208,8 @@ def test_yaml_and_json_behave_the_same(content, context):
 def walk(workflow, context):
     """The ids of a walk that completes whatever comes next, each looked at with what the agent is told."""
     done = []
-    while (found := next_step(workflow, done, context)).step is not None:
-        assert guide(workflow, found).prompt
+    while (found := next_step(workflow, done, context, Budget())).step is not None:
+        assert guide(workflow, found, Budget()).prompt
         allowed(workflow, found, context)
         done.append(found.instance_id)
         assert len(done) <= limit(workflow.flow)
@@ -220,11 +221,11 @@ def allowed(workflow, found, context):
     identifier, iterations = split_instance(found.instance_id)
     scope = scope_of(workflow, found.instance_id, context)
     assert found.context == scope
-    assert evaluate(found.step.run_condition, scope)
+    assert evaluate(found.step.run_condition, scope, Budget())
     for depth, loop_id in enumerate(workflow.enclosing[identifier]):
         around = workflow.steps[loop_id]
         outer = scope_of(workflow, join_instance(loop_id, iterations[:depth]), context)
-        assert evaluate(around.run_condition, outer)
+        assert evaluate(around.run_condition, outer, Budget())
         assert 1 <= iterations[depth] <= around.loop.max_iterations
 
 
@@ -259,8 +260,8 @@ def test_templates_never_raise_and_name_only_what_is_not_set(pieces, context):
 def test_one_walk_comes_to_what_walking_again_and_again_does(data, context):
     workflow = build(data)
     completed, skipped, warnings = [], [], []
-    for found in walk_on(workflow, (), context):
-        again = next_step(workflow, completed, context)
+    for found in walk_on(workflow, (), context, Budget()):
+        again = next_step(workflow, completed, context, Budget())
         assert (found.step, found.instance_id, found.context) == (again.step, again.instance_id, again.context)
         assert (found.loop, found.need) == (again.loop, again.need)
         skipped += found.skipped

@@ -17,6 +17,7 @@ from workflowlookup.core.advance import Moment
 from workflowlookup.core.building import build
 from workflowlookup.core.events import Cancelled
 from workflowlookup.core.graph import draw
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.svg import as_fragment
 from workflowlookup.runs.clock import now
 
@@ -93,7 +94,7 @@ def test_every_kind_of_event_has_words_and_an_unknown_one_is_shown_as_it_is():
     ):
         draft = move(draft.run, Moment(time=time * 1_000, by="agent" if time != 6 else "person"))
         records += draft.records
-    told = list(entries(draft.run, records))
+    told = list(entries(draft.run, records, Budget()))
 
     assert [one.words.title for one in told] == [
         "Run started",
@@ -126,7 +127,7 @@ def test_every_kind_of_event_has_words_and_an_unknown_one_is_shown_as_it_is():
         ('size is "small"',),
     )
     assert [one.by for one in told if one.by] == ["agent", "person", "agent"]
-    assert list(entries(draft.run, records, after=20)) == told[20:]
+    assert list(entries(draft.run, records, Budget(), after=20)) == told[20:]
     assert _unknown(Cancelled(reason="odd")).values == {"reason": "odd"}
 
 

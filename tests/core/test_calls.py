@@ -10,6 +10,7 @@ from workflowlookup.core.building import build
 from workflowlookup.core.calls import call_arguments
 from workflowlookup.core.events import RemoteError
 from workflowlookup.core.model import ToolCall, WorkflowCall
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.results import part_of, result_of
 from workflowlookup.core.run import State, Waiting
 from workflowlookup.core.why import explain_run
@@ -352,7 +353,7 @@ def test_what_another_system_said_of_a_failure_is_kept_and_in_why():
     story = Calling(document(call())).begin().fail("no quota left", error=SAID)
 
     assert story.run.calling.error == SAID
-    (reason,) = explain_run(story.run, story.records).steps
+    (reason,) = explain_run(story.run, story.records, Budget()).steps
     assert (reason.failure, reason.error) == ("no quota left", SAID)
 
 

@@ -12,6 +12,7 @@ from workflowlookup.core.guidance import guide
 from workflowlookup.core.lint import lint
 from workflowlookup.core.mermaid import as_mermaid
 from workflowlookup.core.navigation import next_step
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.rehearsal import Coverage, rehearse
 from workflowlookup.core.report import report
 from workflowlookup.core.statistics import Tally
@@ -24,7 +25,7 @@ FAR = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "B
 
 def told(content, **context):
     workflow = build(content)
-    return guide(workflow, next_step(workflow, (), context))
+    return guide(workflow, next_step(workflow, (), context, Budget()), Budget())
 
 
 def test_without_a_run_the_agent_is_asked_to_call_the_tool():
@@ -149,12 +150,12 @@ def test_a_report_says_where_a_run_is_that_waits_for_a_call():
 
 def test_why_tells_what_a_call_waits_for_and_how_often_it_failed():
     waiting = Calling(document(call(retries=1), step("one"))).begin().fail("no route")
-    first, second = explain_run(waiting.run, waiting.records).steps
+    first, second = explain_run(waiting.run, waiting.records, Budget()).steps
     assert (first.fate, first.failed, first.failure) == (Fate.WAITS, 1, "no route")
     assert first.because.endswith("it waits for the call that the server makes")
     assert second.fate is Fate.WOULD_RUN
     asked = Calling(document(call(fields={"requireConfirmation": True})))
-    assert explain_run(asked.run, asked.records).steps[0].confirmation == "a person was asked"
+    assert explain_run(asked.run, asked.records, Budget()).steps[0].confirmation == "a person was asked"
 
 
 def test_figures_count_calls():
@@ -203,4 +204,4 @@ def test_a_run_in_a_call_is_told_whatever_its_state(end):
     getattr(story, end)()
 
     assert report("r1", story.records)
-    assert explain_run(story.run, story.records).steps
+    assert explain_run(story.run, story.records, Budget()).steps

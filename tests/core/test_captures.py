@@ -10,14 +10,13 @@ from make import document, step
 from workflowlookup.core.building import build
 from workflowlookup.core.captures import capture, value_in_line
 from workflowlookup.core.document import check
-from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.patterns import Budget
 
 KIND = {"kind": {"enum": ["plain", "hidden"]}}
 
 
 def captured(produces, output):
-    start_budget()
-    found = capture(build(document(step(produces=produces))).steps["first-step"].captures, output)
+    found = capture(build(document(step(produces=produces))).steps["first-step"].captures, output, Budget())
     return dict(found.values), [issue.message for issue in found.issues]
 
 

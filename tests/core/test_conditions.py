@@ -3,10 +3,11 @@
 import pytest
 
 from workflowlookup.core.conditions import describe, evaluate
+from workflowlookup.core.patterns import Budget
 
 
 def test_a_slow_pattern_in_a_condition_is_given_up_and_does_not_hold():
-    assert evaluate({"var": "s", "matches": "(a+)+$"}, {"s": "a" * 50_000 + "b"}) is False
+    assert evaluate({"var": "s", "matches": "(a+)+$"}, {"s": "a" * 50_000 + "b"}, Budget()) is False
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from workflowlookup.core.building import build
 from workflowlookup.core.contract import example_of, unmet
 from workflowlookup.core.document import check
 from workflowlookup.core.navigation import next_step
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.schemas import compile_schema
 from workflowlookup.tools.workflow_next import answer
 
@@ -21,7 +22,7 @@ SCHEMA = {
 
 def needs(workflow, completed=(), context=None):
     built = build(workflow)
-    found = next_step(built, completed, context or {})
+    found = next_step(built, completed, context or {}, Budget())
     return [need.sentence() for need in unmet(built, found.step, found.context)]
 
 
@@ -29,7 +30,7 @@ def test_a_missing_variable_is_told_with_its_type_its_source_and_an_example():
     workflow = build(
         document(step("triage", produces=["taskSize"]), step("plan", requires=["taskSize"]), contextSchema=SCHEMA)
     )
-    found = next_step(workflow, ["triage"], {})
+    found = next_step(workflow, ["triage"], {}, Budget())
 
     (need,) = unmet(workflow, found.step, found.context)
 
@@ -185,7 +186,7 @@ RISKY = document(
 
 def warnings(workflow, completed, context=None):
     built = build(workflow)
-    return answer(built, next_step(built, completed, context or {}), completed).get("warnings", [])
+    return answer(built, next_step(built, completed, context or {}, Budget()), completed, Budget()).get("warnings", [])
 
 
 def test_a_completed_step_whose_variable_is_not_set_is_warned_of():

@@ -6,6 +6,7 @@ from make import document, loop, step
 from workflowlookup.core import advance
 from workflowlookup.core.advance import Draft, Moment
 from workflowlookup.core.building import build
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.values import Json
 from workflowlookup.core.why import Explanation, decided_by, explain_context, explain_run
 
@@ -29,7 +30,7 @@ RISKY = {"var": "risk", "gt": 3}
     ],
 )
 def test_what_decides_is_told(condition: Json, scope: Json, decided: list[tuple[str, bool]]) -> None:
-    assert [(check.variable, check.holds) for check in decided_by(condition, scope)] == decided
+    assert [(check.variable, check.holds) for check in decided_by(condition, scope, Budget())] == decided
 
 
 def fates(told: Explanation) -> dict[str, str]:
@@ -50,7 +51,7 @@ STEPS = (
 
 
 def test_a_context_tells_what_would_happen() -> None:
-    told = explain_context(build(document(*STEPS)), {"files": [1, 2]})
+    told = explain_context(build(document(*STEPS)), {"files": [1, 2]}, Budget())
 
     assert fates(told) == {
         "triage": "would run",
@@ -68,7 +69,7 @@ def test_a_context_tells_what_would_happen() -> None:
 
 
 def test_a_loop_that_is_not_entered_says_what_it_went_by() -> None:
-    told = explain_context(build(document(*STEPS)), {"files": []})
+    told = explain_context(build(document(*STEPS)), {"files": []}, Budget())
 
     reasons = {reason.id: (str(reason.fate), reason.because) for reason in told.steps}
     assert reasons["each"] == ("not reached", "it repeats for files, which is a list of 0")
@@ -86,7 +87,7 @@ def test_a_run_is_told_with_the_values_of_the_time() -> None:
 
     draft = submit("triage", {})
     draft = submit("work@1", {"files": [1, 2, 3]})
-    told = explain_run(draft.run, records)
+    told = explain_run(draft.run, records, Budget())
 
     by_id = {reason.id: reason for reason in told.steps}
     assert fates(told) == {
@@ -105,7 +106,7 @@ def test_a_run_that_was_cancelled_tells_what_was_not_reached() -> None:
     begun = advance.begin("a-run", build(document(*STEPS)), {}, {}, Moment(time=1))
     ended = advance.cancel(begun.run, Moment(time=2), "No need.")
 
-    told = explain_run(ended.run, [*begun.records, *ended.records])
+    told = explain_run(ended.run, [*begun.records, *ended.records], Budget())
 
     reasons = {reason.id: (str(reason.fate), reason.because) for reason in told.steps}
     assert reasons["triage"] == ("not reached", "it has no condition; it was offered, and not done")
@@ -118,7 +119,10 @@ def test_a_step_that_was_skipped_and_would_run_by_now_is_told_so() -> None:
     begun = advance.begin("a-run", workflow, {}, {}, Moment(time=1))
     moved = advance.submit(begun.run, "held-step", "done", {"size": "small"}, Moment(time=2))
 
-    before, after = explain_run(begun.run, begun.records), explain_run(moved.run, [*begun.records, *moved.records])
+    before, after = (
+        explain_run(begun.run, begun.records, Budget()),
+        explain_run(moved.run, [*begun.records, *moved.records], Budget()),
+    )
 
     assert fates(before) == {"early": "skipped", "held-step": "waits", "last-step": "would run"}
     assert fates(after) == {"early": "would run", "held-step": "waits", "last-step": "would run"}
@@ -130,7 +134,7 @@ def test_a_step_that_a_person_did_not_agree_to_did_not_run() -> None:
     denied = advance.deny(done.run, "held-step", Moment(time=3), how="console")
     ended = advance.cancel(denied.run, Moment(time=4))
 
-    told = explain_run(ended.run, [*begun.records, *done.records, *denied.records, *ended.records])
+    told = explain_run(ended.run, [*begun.records, *done.records, *denied.records, *ended.records], Budget())
 
     assert fates(told) == {"held-step": "not reached"}
     assert told.steps[0].because == "it has no condition; it was offered, and not done"

@@ -4,11 +4,12 @@ from make import document, loop, step
 from workflowlookup.core.building import build
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.navigation import next_step
+from workflowlookup.core.patterns import Budget
 
 
 def told(first, context=None, **fields):
     workflow = build(document(first, **fields))
-    return guide(workflow, next_step(workflow, (), context or {}))
+    return guide(workflow, next_step(workflow, (), context or {}, Budget()), Budget())
 
 
 def test_templates_are_filled_in_title_prompt_role_and_guidance():

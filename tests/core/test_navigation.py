@@ -3,12 +3,13 @@
 from make import document, loop, step
 from workflowlookup.core.building import build
 from workflowlookup.core.navigation import next_step, scope_of
+from workflowlookup.core.patterns import Budget
 
 BODY, FINISH = step("body-step"), step("finish")
 
 
 def lead(steps, completed=(), context=None):
-    return next_step(build(document(*steps)), completed, context or {})
+    return next_step(build(document(*steps)), completed, context or {}, Budget())
 
 
 def test_a_skip_on_the_way_is_told_with_its_condition():

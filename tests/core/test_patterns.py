@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflowlookup.core.patterns import BadPattern, _backtracking, _in_linear_time, compile_pattern
+from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, _backtracking, _in_linear_time, compile_pattern
 
 PLACES = st.one_of(
     st.sampled_from("abAB 0_-.,:/#'\"\n\r\t\x0b\x1c\x1f\x7fé“ẞ"),
@@ -74,16 +74,30 @@ def test_what_might_mean_something_else_is_left_to_the_other_engine(pattern, fla
 @pytest.mark.parametrize("pattern", ["a++", "(?:a)++", r"(a)\1++", r"\d{2}+", "[a+]*+"])
 def test_what_is_repeated_is_not_repeated_again(pattern):
     with pytest.raises(BadPattern, match="nothing to repeat"):
-        compile_pattern(pattern)
+        compile_pattern(pattern, "", Budget())
 
 
 def test_the_other_engine_is_imported_only_when_it_is_needed():
     program = """
 import sys
-from workflowlookup.core.patterns import compile_pattern
-search = compile_pattern("[a-z]+ done", "i")
-print(search("All done"), "regex" in sys.modules, search("é: all done"), "regex" in sys.modules)
+from workflowlookup.core.patterns import Budget, compile_pattern
+budget = Budget()
+search = compile_pattern("[a-z]+ done", "i", budget)
+print(search("All done", budget), "regex" in sys.modules, search("é: all done", budget), "regex" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
 
     assert done.stdout == "True False True True\n"
+
+
+def test_a_budget_that_is_used_up_says_nothing_about_another():
+    slow, text = "(a|aa)+$", "a" * 50_000 + "b"
+    used_up = Budget()
+    for _ in range(3):
+        with pytest.raises(TooSlow):
+            compile_pattern(slow, "", used_up)(text, used_up)
+    with pytest.raises(TooSlow):
+        compile_pattern("(é)+ never compiled before", "", used_up)
+
+    fresh = Budget()
+    assert compile_pattern("(é)+ never compiled before", "", fresh)("é never compiled before", fresh)

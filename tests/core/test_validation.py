@@ -6,18 +6,17 @@ import pytest
 
 from workflowlookup.core import rules
 from workflowlookup.core.criteria import parse_criteria
-from workflowlookup.core.patterns import SECONDS_PER_REQUEST, start_budget
+from workflowlookup.core.patterns import SECONDS_PER_REQUEST, Budget
 from workflowlookup.core.validation import judge
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 
 
 def issues(criteria, output, context=None):
-    start_budget()
-    return [issue.message for issue in judge(parse_criteria(criteria), output, context or {}).issues]
+    return [issue.message for issue in judge(parse_criteria(criteria), output, context or {}, Budget()).issues]
 
 
 def suggestions(criteria, output, context=None):
-    return [issue.suggestion for issue in judge(parse_criteria(criteria), output, context or {}).issues]
+    return [issue.suggestion for issue in judge(parse_criteria(criteria), output, context or {}, Budget()).issues]
 
 
 def contains(value, message="m", **more):
@@ -155,7 +154,7 @@ def test_a_refusal_does_not_remember_the_output_of_an_earlier_one():
     problems = []
     for output in ("first", "second"):
         with pytest.raises(InvalidCriteria) as refused:
-            judge(flawed, output, {})
+            judge(flawed, output, {}, Budget())
         problems.append(refused.value.__cause__)
 
     assert problems[0] is not problems[1]
@@ -164,16 +163,16 @@ def test_a_refusal_does_not_remember_the_output_of_an_earlier_one():
 def test_a_rule_that_cannot_be_applied_is_refused_when_it_counts():
     criteria = parse_criteria([{"type": "regex", "pattern": "(", "message": "m", "condition": {"var": "strict"}}])
 
-    assert judge(criteria, "abc", {}).valid
+    assert judge(criteria, "abc", {}, Budget()).valid
     with pytest.raises(InvalidCriteria):
-        judge(criteria, "abc", {"strict": True})
+        judge(criteria, "abc", {"strict": True}, Budget())
 
 
 def test_a_rule_that_does_not_count_is_not_even_compiled(monkeypatch):
     compiled = []
-    monkeypatch.setattr(rules, "compile_pattern", lambda *pattern: compiled.append(pattern) or (lambda _: True))
+    monkeypatch.setattr(rules, "compile_pattern", lambda pattern, *_: compiled.append(pattern) or (lambda *_: True))
     never = {"type": "regex", "pattern": "never", "message": "m", "condition": {"var": "no"}}
     criteria = parse_criteria([never, {"type": "regex", "pattern": "always", "message": "m"}])
 
-    assert judge(criteria, "abc", {}).valid
-    assert compiled == [("always", "")]
+    assert judge(criteria, "abc", {}, Budget()).valid
+    assert compiled == ["always"]

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from workflowlookup.core.conditions import OPERATORS, evaluate
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.schemas import compile_schema
 from workflowlookup.core.verdicts import Declared, verdict
 
@@ -66,13 +67,16 @@ VERDICTS = [
 
 @pytest.mark.parametrize(("condition", "schema", "outcome"), VERDICTS)
 def test_a_condition_is_constant_only_when_that_can_be_proved(condition, schema, outcome):
-    assert verdict(condition, {"x": Declared(schema)}) is outcome
+    assert verdict(condition, {"x": Declared(schema)}, Budget()) is outcome
 
 
 def test_a_variable_that_is_always_set_is_never_missing():
     asked = {"var": "x", "in": ["S", "M", "L"]}
 
-    assert (verdict(asked, {"x": Declared(SIZES)}), verdict(asked, {"x": Declared(SIZES, always_set=True)})) == (
+    assert (
+        verdict(asked, {"x": Declared(SIZES)}, Budget()),
+        verdict(asked, {"x": Declared(SIZES, always_set=True)}, Budget()),
+    ) == (
         None,
         True,
     )
@@ -128,7 +132,7 @@ def test_no_context_proves_a_verdict_wrong():
     for _ in range(3000):
         condition = random_condition(source)
         schemas = {name: source.choice(SCHEMAS) for name in "xy"}
-        outcome = verdict(condition, {name: Declared(schema) for name, schema in schemas.items()})
+        outcome = verdict(condition, {name: Declared(schema) for name, schema in schemas.items()}, Budget())
         constant += outcome is not None
         fitting = {
             name: [None, *(value for value in SCALARS if compile_schema(schema).is_valid(value))]
@@ -136,5 +140,5 @@ def test_no_context_proves_a_verdict_wrong():
         }
         for _ in range(60 if outcome is not None else 0):
             context = {name: source.choice(values) for name, values in fitting.items()}
-            assert evaluate(condition, context) is outcome, (condition, schemas, context)
+            assert evaluate(condition, context, Budget()) is outcome, (condition, schemas, context)
     assert constant > 300

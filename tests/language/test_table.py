@@ -18,7 +18,7 @@ from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.document import Severity, check, is_sound
 from workflowlookup.core.guidance import filler, guide
 from workflowlookup.core.navigation import explain_skip, find_step, next_step, scope_of
-from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.syntax import parse_json, parse_yaml
 from workflowlookup.core.validation import judge
 from workflowlookup.errors import WorkflowLookupError
@@ -64,21 +64,20 @@ def test_every_operator_has_a_row_that_holds_and_one_that_fails():
 
 @of("holds", "fails")
 def test_core_condition(row: Row):
-    assert evaluate(*row.cells) is (row.kind == "holds")
+    assert evaluate(*row.cells, Budget()) is (row.kind == "holds")
 
 
 @of("passes", "issues")
 def test_core_rule(row: Row):
     criteria, output, issues, context = judged(row)
-    start_budget()
 
-    assert [issue.message for issue in judge(parse_criteria(criteria), output, context).issues] == issues
+    assert [issue.message for issue in judge(parse_criteria(criteria), output, context, Budget()).issues] == issues
 
 
 @of("refused")
 def test_core_refusal(row: Row):
     with pytest.raises(WorkflowLookupError) as refusal:
-        judge(parse_criteria(row.cells[0]), "{}", {})
+        judge(parse_criteria(row.cells[0]), "{}", {}, Budget())
 
     assert refusal.value.code == row.cells[1]
 
@@ -103,7 +102,9 @@ def test_core_walk(row: Row):
     done = list(row.content.get("completed", []))
     workflow = build(row.document())
     path = []
-    while (found := next_step(workflow, done, row.content.get("context", {}))).step and len(path) < MOST_STEPS:
+    while (found := next_step(workflow, done, row.content.get("context", {}), Budget())).step and len(
+        path
+    ) < MOST_STEPS:
         path.append(found.instance_id)
         done.append(found.instance_id)
 
@@ -116,7 +117,7 @@ def test_core_output(row: Row):
     step = find_step(workflow, row.content["step"])
     scope = scope_of(workflow, row.content["step"], row.content.get("context", {}))
 
-    verdict = judge(step.criteria, row.content["output"], scope)
+    verdict = judge(step.criteria, row.content["output"], scope, Budget())
 
     assert [issue.message for issue in verdict.issues] == row.content["issues"]
 
@@ -343,10 +344,10 @@ def shown(row: Row, answer: Object) -> Object:
 def core_answer(row: Row, completed: list[str]) -> Object:
     """What the core says, in the form of the tool's answer."""
     workflow = build(row.document())
-    found = next_step(workflow, completed, row.content.get("context", {}))
+    found = next_step(workflow, completed, row.content.get("context", {}), Budget())
     if found.need is not None:
-        return shown(row, msgspec.to_builtins(tell(workflow, found)) | {"isComplete": found.is_complete})
-    told = guide(workflow, found)
+        return shown(row, msgspec.to_builtins(tell(workflow, found, Budget())) | {"isComplete": found.is_complete})
+    told = guide(workflow, found, Budget())
     skipped = [explain_skip(skip) for skip in found.skipped] if found.step is None else []
     answer = {
         "step": msgspec.to_builtins(told.step) or None,

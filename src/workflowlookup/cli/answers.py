@@ -5,14 +5,12 @@ from typing import Any
 import msgspec
 
 from workflowlookup.app import make_services
-from workflowlookup.core.patterns import start_budget
 from workflowlookup.settings import Settings
 from workflowlookup.tools.contract import NOBODY, Handler
 
 
 def ask(handler: Handler, settings: Settings, **arguments: Any) -> dict[str, Any]:
     """A tool's answer as plain JSON values. Raises what the tool raises."""
-    start_budget()
     return plain(handler(make_services(settings), arguments, NOBODY))
 
 

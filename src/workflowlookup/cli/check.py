@@ -10,7 +10,6 @@ from workflowlookup.cli.output import complain, is_terminal, shown_path, write, 
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.model import PromptStep
 from workflowlookup.core.navigation import find_step
-from workflowlookup.core.patterns import start_budget
 from workflowlookup.errors import StorageError
 from workflowlookup.settings import Settings
 from workflowlookup.tools.workflow_validate import judge_output
@@ -34,7 +33,6 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if not output:
         complain("the output is empty.")
         return 1
-    start_budget()
     verdict = judge_output(workflow, options.step, output, dict(options.context))
     step = find_step(workflow, options.step)
     if options.json:

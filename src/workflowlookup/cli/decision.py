@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.cli.person import Terminal, person_terminal
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import field_problem, fields_of, question_of
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Json
@@ -75,7 +76,7 @@ def _denied(terminal: Terminal, note: str) -> Decision:
 
 
 def _show(terminal: Terminal, run: Run, command: str) -> None:
-    asked = question_of(run)
+    asked = question_of(run, Budget())
     terminal.show(asked.heading, wrap=True)
     for about, text in asked.quotations:
         terminal.show(f"\n{about}:")
@@ -91,7 +92,7 @@ def _fill_in(terminal: Terminal, run: Run) -> dict[str, Json] | None:
     A value that does not fit is asked for again at once.
     """
     values: dict[str, Json] = {}
-    for field in fields_of(run):
+    for field in fields_of(run, Budget()):
         while True:
             text = terminal.ask(f"{field.label}{'' if field.required else ', optional'}:")
             if text is None:

@@ -28,6 +28,7 @@ from workflowlookup.core.events import OutputRefused
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import scope_of
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StorageError
@@ -353,7 +354,7 @@ def edited(run: Run, draft: Draft, drafts: Drafts) -> str:
 
 def _reminder(run: Run) -> Iterator[str]:
     """What the output is for, below the line."""
-    guidance = guide(run.workflow, run.offered)
+    guidance = guide(run.workflow, run.offered, Budget())
     yield f"# {clean(guidance.step['title'])}"
     if isinstance(run.judged, OutputRefused):
         yield "\nIt was refused:"

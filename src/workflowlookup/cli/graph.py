@@ -26,7 +26,6 @@ from workflowlookup.cli.output import (
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.graph import Graph, Kind, Node, State, draw
 from workflowlookup.core.mermaid import as_mermaid
-from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.svg import as_svg
 from workflowlookup.settings import Settings
 
@@ -57,7 +56,6 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
             "Choose such a name, or add --format svg or --format mermaid; a browser turns SVG into other forms."
         )
         return 2
-    start_budget()
     graph = draw(open_workflow(options.workflow, settings), dict(options.context) if options.context else None)
     if options.json:
         write_json(as_json(graph))

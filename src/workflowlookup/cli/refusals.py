@@ -23,6 +23,7 @@ from workflowlookup.core.model import (
     Rule,
     SchemaRule,
 )
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.rules import GIVEN_UP, NO_MATCH, RULES
 from workflowlookup.core.run import Run
 from workflowlookup.core.schemas import BadSchema
@@ -98,7 +99,7 @@ def _hints(rules: list[Rule], output: str) -> dict[str, str]:
         if isinstance(rule, LengthRule | SchemaRule) or (isinstance(rule, ContainsRule) and rule.message)
     ]
     try:
-        issues = [issue for rule in says_more for issue in RULES[type(rule)](rule)(output, {}) or ()]
+        issues = [issue for rule in says_more for issue in RULES[type(rule)](rule)(output, {}, Budget()) or ()]
     except BadSchema:  # then it was not refused by this schema
         return {}
     return {issue.message: issue.suggestion for issue in issues}

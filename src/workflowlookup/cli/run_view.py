@@ -27,6 +27,7 @@ from workflowlookup.core.calls import name_call
 from workflowlookup.core.contract import how_to_send, unmet
 from workflowlookup.core.events import ConfirmationDenied, EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.guidance import Guidance, filler, guide
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import question_of
 from workflowlookup.core.run import Run, State, Waiting
 
@@ -67,7 +68,7 @@ def write_state(run: Run) -> None:
 
 def write_step(run: Run, *, with_progress: bool = True) -> None:
     """The current step, in full."""
-    guidance = guide(run.workflow, run.offered)
+    guidance = guide(run.workflow, run.offered, Budget())
     write()
     if with_progress:
         write(*progress(run))
@@ -138,7 +139,7 @@ def write_verdict(run: Run) -> None:
 
 def write_question(run: Run, command: str) -> None:
     """What a person is asked to agree to, with the output that it is about; `command` shows all of a long one."""
-    asked = question_of(run)
+    asked = question_of(run, Budget())
     write_heading(asked.heading)
     _, earlier = run.answers.get(run.current, (0, None))
     if isinstance(earlier, ConfirmationDenied):

@@ -15,7 +15,7 @@ from workflowlookup.core.graph import Graph, draw, draw_path
 from workflowlookup.core.mermaid import as_mermaid
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import find_step
-from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.core.values import brief
 from workflowlookup.core.why import NO_CONDITION, Explanation, Fate, Reason, explain_context, explain_run
@@ -47,12 +47,11 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.json and options.mermaid:
         complain("--json and --mermaid cannot be used together")
         return 2
-    start_budget()
     subject = _find(options.subject, settings, is_workflow=bool(options.context))
     if isinstance(subject, Workflow):
         return _tell_workflow(subject, dict(options.context), options)
     records = make_services(settings).runs.history(subject.id)
-    told = explain_run(subject, records)
+    told = explain_run(subject, records, Budget())
     if options.mermaid:
         waiting = "" if subject.is_over else subject.current
         whole = subject.is_over and subject.end is None
@@ -70,7 +69,7 @@ def _tell_workflow(workflow: Workflow, context: dict[str, Any], options: argpars
     if options.mermaid:
         _write_mermaid(draw(workflow, context))
         return 0
-    told = explain_context(workflow, context)
+    told = explain_context(workflow, context, Budget())
     if options.json:
         write_json({**_head(workflow), "context": context, "steps": told.steps, "warnings": told.warnings})
     else:

@@ -9,6 +9,7 @@ from workflowlookup.console.guard import Refused
 from workflowlookup.console.looking import find_run
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Started
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import fields_of
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Json
@@ -43,7 +44,8 @@ def _answer(visit: Visit, kind: type[ConfirmationGiven | ConfirmationDenied], sa
 
 def _answers(visit: Visit, run: Run) -> dict[str, Json]:
     """What was filled in for the fields of the question; an empty one is left out."""
-    typed = [(field, visit.form.get(f"answer.{field.name}", "").replace("\0", "").strip()) for field in fields_of(run)]
+    fields = fields_of(run, Budget())
+    typed = [(field, visit.form.get(f"answer.{field.name}", "").replace("\0", "").strip()) for field in fields]
     return {field.name: field.parse(text) for field, text in typed if text}
 
 

@@ -21,7 +21,7 @@ from workflowlookup.core.events import CallDue, OutputAccepted, OutputRefused, R
 from workflowlookup.core.exchange import as_line
 from workflowlookup.core.graph import draw_path
 from workflowlookup.core.navigation import split_instance
-from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import question_of
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.core.svg import as_fragment
@@ -164,13 +164,13 @@ async def _page(visit: Visit, template: str, found: Run, after: int, **more: Any
 
 
 def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> dict[str, Any]:
-    start_budget()
-    told, took = explain_run(found, records), durations(records)
+    budget = Budget()
+    told, took = explain_run(found, records, budget), durations(records)
     return {
         "place": "runs",
         "run": found,
         "title": timeline.title_of(found.workflow, found.current),
-        "entries": list(timeline.entries(found, records, after)),
+        "entries": list(timeline.entries(found, records, budget, after)),
         "flow": Markup(_flow(found, told, took)),  # noqa: S704 - made and escaped by us
         "reasons": told.steps[:MOST_REASONS],
         "more_reasons": max(0, len(told.steps) - MOST_REASONS),
@@ -180,7 +180,7 @@ def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> d
         "issues": found.judged.issues if isinstance(found.judged, OutputRefused) else (),
         "judged_at": _judged_at(records),
         "asks": found.asked is not None,
-        "question": question_of(found) if found.asked is not None else None,
+        "question": question_of(found, budget) if found.asked is not None else None,
         "call": _call(found),
         "may_confirm": visit.viewer.may_confirm(found.who_confirms(visit.house.confirmation)),
         "may_cancel": visit.viewer.may("run", found.workflow.id) and not found.is_over,

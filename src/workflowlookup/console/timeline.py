@@ -39,6 +39,7 @@ from workflowlookup.core.events import (
 from workflowlookup.core.graph import in_words
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import find_step, scope_of
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run, context_after
 from workflowlookup.core.values import Context, Json
 from workflowlookup.core.why import asked_because, decided_by, is_handed_out, taken_back
@@ -75,7 +76,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     words: Words
 
 
-def entries(run: Run, records: Sequence[Record], after: int = 0) -> Iterator[Entry]:
+def entries(run: Run, records: Sequence[Record], budget: Budget, after: int = 0) -> Iterator[Entry]:
     """The events after a sequence, in order; the records are all that the run has."""
     context: Context = {}
     handed_out: Context = {}
@@ -89,7 +90,7 @@ def entries(run: Run, records: Sequence[Record], after: int = 0) -> Iterator[Ent
         elif isinstance(event, StepOffered | ConfirmationAsked) and is_handed_out(event):
             handed_out = context
         if record.sequence > after:
-            words = _said(run, event, context, offered)
+            words = _said(run, event, context, offered, budget)
             if isinstance(event, ConfirmationAsked) and (why := asked_because(run, event, handed_out, context)):
                 words = msgspec.structs.replace(words, lines=(f"because {why}",))
             yield Entry(
@@ -105,9 +106,9 @@ def entries(run: Run, records: Sequence[Record], after: int = 0) -> Iterator[Ent
         before, by = record.time, record.by
 
 
-def _said(run: Run, event: Event, context: Context, offered: str) -> Words:
+def _said(run: Run, event: Event, context: Context, offered: str, budget: Budget) -> Words:
     if isinstance(event, StepSkipped):
-        return _skipped(run, event, context)
+        return _skipped(run, event, context, budget)
     if isinstance(event, StepOffered) and event.step_id == offered:
         return Words(title="Offered again", step=event.step_id, lines=event.warnings)
     words = _WORDS.get(type(event), _unknown)(event)
@@ -119,9 +120,9 @@ def title_of(workflow: Workflow, step_id: str) -> str:
     return step.title if step is not None else ""
 
 
-def _skipped(run: Run, event: StepSkipped, context: Context) -> Words:
+def _skipped(run: Run, event: StepSkipped, context: Context, budget: Budget) -> Words:
     scope = scope_of(run.workflow, event.step_id, context, run.extents)
-    values = tuple(dict.fromkeys(check.sentence() for check in decided_by(event.condition, scope)))
+    values = tuple(dict.fromkeys(check.sentence() for check in decided_by(event.condition, scope, budget)))
     why = f"not true: {in_words(event.condition)}"
     subject = title_of(run.workflow, event.step_id)
     return Words(title="Skipped", tone="skipped", step=event.step_id, subject=subject, lines=(why,), hints=values)

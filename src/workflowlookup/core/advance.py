@@ -65,6 +65,7 @@ from workflowlookup.core.navigation import (
     scope_of,
     split_instance,
 )
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import asks_after, captured_anyway, refuse_answers
 from workflowlookup.core.results import MAX_KEPT, reference_to
 from workflowlookup.core.run import CallState, Run, State, Waiting, apply, fold, kept_document, submission_key
@@ -102,6 +103,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
     nonce: str = ""
     """Identifies a question to a person that this call leads to."""
+    budget: Budget = msgspec.field(default_factory=Budget)
+    """The time that the patterns of this call may take."""
 
 
 class Draft:
@@ -115,6 +118,10 @@ class Draft:
     @property
     def nonce(self) -> str:
         return self._at.nonce
+
+    @property
+    def budget(self) -> Budget:
+        return self._at.budget
 
     def add(self, event: Event) -> None:
         record = Record(sequence=self.run.sequence + 1, time=self._at.time, by=self._at.by, event=event)
@@ -163,7 +170,7 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
         _go_on(draft)
         return draft
     scope = scope_of(run.workflow, step_id, {**run.context, **changes}, run.extents)
-    issues, captured = _judge(run, output, scope)
+    issues, captured = _judge(run, output, scope, at.budget)
     _refuse_size({**run.context, **changes, **captured})
     scope = assign(scope, captured)
     needs = unmet(run.workflow, run.step, scope, is_done=True)
@@ -175,7 +182,7 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     warnings = tuple(_overridden(changes, captured))
     accepted = OutputAccepted(step_id=step_id, output=output, key=key, captured=captured, warnings=warnings)
     _accept(draft, accepted, changes)
-    if asks_after(run, scope):
+    if asks_after(run, scope, at.budget):
         draft.add(ConfirmationAsked(step_id=step_id, nonce=at.nonce))
     else:
         _go_on(draft)
@@ -214,7 +221,7 @@ def confirm(  # noqa: PLR0913 - all that an answer is
     answers that do not fit.
     """
     _refuse_confirmation(run, step_id, how, question)
-    refuse_answers(run, answers)
+    refuse_answers(run, answers, at.budget)
     _refuse_override(run, answers, answers)
     _refuse_context(run.workflow, run.context, answers)
     draft = Draft(run, at)
@@ -222,7 +229,8 @@ def confirm(  # noqa: PLR0913 - all that an answer is
         ConfirmationGiven(step_id=run.current, how=how, question=run.question_id, note=note, answers=dict(answers))
     )
     if run.asked is not None and run.asked.reason == "attempts" and isinstance(run.judged, OutputRefused):
-        accepted = OutputAccepted(step_id=run.current, output=run.judged.output, captured=captured_anyway(run))
+        captured = captured_anyway(run, at.budget)
+        accepted = OutputAccepted(step_id=run.current, output=run.judged.output, captured=captured)
         _accept(draft, accepted, run.judged.context)
     if answers:
         draft.add(ContextChanged(changes=answers))
@@ -372,7 +380,7 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
         refuse_misfits(run.workflow, run.context, changes)
         accepted, changes = _kept_result(run, output, changes)
         scope = scope_of(run.workflow, run.current, {**run.context, **changes}, run.extents)
-        issues, captured = _judge(run, output, scope)
+        issues, captured = _judge(run, output, scope, at.budget)
         if captured:
             _refuse_size({**run.context, **changes, **captured})
     except (InvalidParams, InvalidCriteria, InvalidWorkflow) as refusal:
@@ -536,7 +544,7 @@ def _due(draft: Draft, found: Next) -> None:
     """The next step is a call: it becomes due, or a person is asked first."""
     workflow, step = draft.run.workflow, found.step
     assert step is not None
-    asks = requires_confirmation(step, found.context) and not draft.run.agreed_to(found.instance_id)
+    asks = requires_confirmation(step, found.context, draft.budget) and not draft.run.agreed_to(found.instance_id)
     brings = asks and step.confirmation is not None and step.confirmation.answers
     missing = () if brings else missing_for_call(workflow, step, found.context)
     if missing:
@@ -629,11 +637,11 @@ def _refuse(  # noqa: PLR0913 - all that there is to say of it
 def _go_on(draft: Draft) -> None:
     """Offer the step that comes next, or complete the run; and tell how the walk got there."""
     run = draft.run
-    found = next_step(run.workflow, run.passed, run.context, run.extents, run.iterating)
+    found = next_step(run.workflow, run.passed, run.context, draft.budget, extents=run.extents, iterating=run.iterating)
     for skip in found.skipped:
         if skip.step_id not in run.skipped:
             draft.add(StepSkipped(step_id=skip.step_id, condition=skip.condition))
-    for event in _loop_events(run, found):
+    for event in _loop_events(run, found, draft.budget):
         draft.add(event)
     if found.need is not None:
         missing = (need_of_loop(run.workflow, found.need),)
@@ -642,15 +650,16 @@ def _go_on(draft: Draft) -> None:
         draft.add(Completed(warnings=found.warnings))
     elif found.step.call is not None:
         _due(draft, found)
-    elif _asks_before(run, found.step, found):
+    elif _asks_before(draft, found.step, found):
         _ask_before(draft, found, "before")
     else:
         draft.add(StepOffered(step_id=found.instance_id, loop=found.loop, warnings=found.warnings))
 
 
-def _asks_before(run: Run, step: PromptStep, found: Next) -> bool:
+def _asks_before(draft: Draft, step: PromptStep, found: Next) -> bool:
     """Whether a person must agree before the step is handed out, and has not been asked about this instance yet."""
-    return step.asks_before and requires_confirmation(step, found.context) and not run.agreed_to(found.instance_id)
+    asks = step.asks_before and requires_confirmation(step, found.context, draft.budget)
+    return asks and not draft.run.agreed_to(found.instance_id)
 
 
 def _try_again(draft: Draft) -> None:
@@ -670,10 +679,10 @@ def _offer_again(draft: Draft) -> None:
     draft.add(StepOffered(step_id=run.current, loop=run.loop, warnings=run.warnings))
 
 
-def _loop_events(run: Run, found: Next) -> Iterator[Event]:
+def _loop_events(run: Run, found: Next, budget: Budget) -> Iterator[Event]:
     """What happens to loops on the way to the step that comes next."""
     for loop_id in found.left:
-        yield LoopLeft(loop_id=loop_id, why=_why_left(run, loop_id))
+        yield LoopLeft(loop_id=loop_id, why=_why_left(run, loop_id, budget))
     for loop_id, iteration in _loops(run.workflow, found.instance_id).items():
         if loop_id not in run.iterating:
             total, items = _extent(run, loop_id)
@@ -702,13 +711,14 @@ def _extent(run: Run, loop_id: str) -> tuple[int | None, list[Json] | None]:
     return (len(extent), extent) if isinstance(extent, list) else (extent, None)
 
 
-def _why_left(run: Run, loop_id: str) -> str:
+def _why_left(run: Run, loop_id: str, budget: Budget) -> str:
     loop, iteration = _loop(run.workflow, loop_id), run.iterating[loop_id]
     if loop_id in run.results:
         return "the agent ended it"
     for around in (*_loops(run.workflow, loop_id), loop_id):
         condition = find_step(run.workflow, around).run_condition  # type: ignore[union-attr]
-        if condition and not evaluate(condition, scope_of(run.workflow, around, run.context, run.extents)):
+        scope = scope_of(run.workflow, around, run.context, run.extents)
+        if condition and not evaluate(condition, scope, budget):
             return f"not true: {describe(condition)}"
     if iteration >= loop.max_iterations:
         return f"it ran {_times(iteration)}, as often as it may"
@@ -801,10 +811,10 @@ def _overridden(changes: Context, captured: Context) -> Iterator[str]:
             )
 
 
-def _judge(run: Run, output: str, scope: Context) -> tuple[Sequence[Issue], Context]:
+def _judge(run: Run, output: str, scope: Context, budget: Budget) -> tuple[Sequence[Issue], Context]:
     """What is wrong with an output, and the variables that came out of it."""
     try:
-        verdict = judge_step(run.step, output, scope)
+        verdict = judge_step(run.step, output, scope, budget)
         forbidden = input_misfits(run.workflow, run.input, verdict.captured)
         wrong = (Issue(message=sentence, suggestion="Change the value in the output.") for sentence in forbidden)
         return (*verdict.issues, *wrong), verdict.captured

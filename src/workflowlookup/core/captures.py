@@ -15,7 +15,7 @@ import msgspec
 from workflowlookup.core.contract import example_of
 from workflowlookup.core.guidance import as_words
 from workflowlookup.core.model import Capture, Issue
-from workflowlookup.core.patterns import TooSlow, extract
+from workflowlookup.core.patterns import Budget, TooSlow, extract
 from workflowlookup.core.rules import MAX_JSON, unfenced
 from workflowlookup.core.schemas import compile_schema_text, expected_by, show
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
@@ -39,7 +39,7 @@ class Captured(msgspec.Struct, frozen=True):
 _NOTHING: Final = Captured({}, ())
 
 
-def capture(captures: Sequence[Capture], output: str) -> Captured:
+def capture(captures: Sequence[Capture], output: str, budget: Budget) -> Captured:
     """What the output says of each variable. Raises `BadPattern` and `BadSchema`, which sound documents do not have."""
     if not captures:
         return _NOTHING
@@ -48,7 +48,7 @@ def capture(captures: Sequence[Capture], output: str) -> Captured:
     issues: list[Issue] = []
     for wanted in captures:
         try:
-            found = _find(wanted, output, document)
+            found = _find(wanted, output, document, budget)
         except TooSlow:
             issues.append(_too_slow(wanted))
             continue
@@ -63,9 +63,9 @@ def capture(captures: Sequence[Capture], output: str) -> Captured:
 # ── where a value stands ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _find(wanted: Capture, output: str, document: Json) -> Json:
+def _find(wanted: Capture, output: str, document: Json, budget: Budget) -> Json:
     if wanted.pattern:
-        found = extract(wanted.pattern, wanted.flags, output)
+        found = extract(wanted.pattern, wanted.flags, output, budget)
         return MISSING if found is None else found
     if wanted.pointer is not None:
         return _at_pointer(document, wanted.pointer)

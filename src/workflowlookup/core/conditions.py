@@ -8,42 +8,46 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from workflowlookup.core.patterns import BadPattern, TooSlow, compile_pattern
+from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.core.values import Context, Json, as_number, as_text, is_truthy, lookup, loosely_equal
 
-Operator = Callable[[Json, Json], bool]
+Operator = Callable[[Json, Json, Budget], bool]
 Condition = Mapping[str, Json]
 
 
-def _differs(actual: Json, expected: Json) -> bool:
+def _equals(actual: Json, expected: Json, _: Budget) -> bool:
+    return loosely_equal(actual, expected)
+
+
+def _differs(actual: Json, expected: Json, _: Budget) -> bool:
     return not loosely_equal(actual, expected)
 
 
 def _ordered(holds: Callable[[float, float], bool]) -> Operator:
     """Numbers and text that reads as one; anything else is in no order."""
 
-    def compare(actual: Json, expected: Json) -> bool:
+    def compare(actual: Json, expected: Json, _: Budget) -> bool:
         left, right = as_number(actual), as_number(expected)
         return left is not None and right is not None and holds(left, right)
 
     return compare
 
 
-def _in(actual: Json, expected: Json) -> bool:
+def _in(actual: Json, expected: Json, _: Budget) -> bool:
     return isinstance(expected, list) and any(loosely_equal(actual, item) for item in expected)
 
 
-def _contains(actual: Json, expected: Json) -> bool:
+def _contains(actual: Json, expected: Json, _: Budget) -> bool:
     if isinstance(actual, list):
         return any(loosely_equal(item, expected) for item in actual)
     return _text_holds(str.__contains__, actual, expected)
 
 
-def _starts_with(actual: Json, expected: Json) -> bool:
+def _starts_with(actual: Json, expected: Json, _: Budget) -> bool:
     return _text_holds(str.startswith, actual, expected)
 
 
-def _ends_with(actual: Json, expected: Json) -> bool:
+def _ends_with(actual: Json, expected: Json, _: Budget) -> bool:
     return _text_holds(str.endswith, actual, expected)
 
 
@@ -52,24 +56,24 @@ def _text_holds(holds: Callable[[str, str], bool], actual: Json, expected: Json)
     return text is not None and part is not None and holds(text.strip().casefold(), part.strip().casefold())
 
 
-def _matches(actual: Json, expected: Json) -> bool:
+def _matches(actual: Json, expected: Json, budget: Budget) -> bool:
     """A pattern that does not compile, or takes too long, matches nothing; `document.check` reports the former."""
     text = as_text(actual)
     if text is None or not isinstance(expected, str):
         return False
     try:
-        return compile_pattern(expected, "i")(text)
+        return compile_pattern(expected, "i", budget)(text, budget)
     except (BadPattern, TooSlow):
         return False
 
 
-def _exists(actual: Json, expected: Json) -> bool:
+def _exists(actual: Json, expected: Json, _: Budget) -> bool:
     return (actual is not None) is is_truthy(expected)
 
 
 OPERATORS: Final[Mapping[str, Operator]] = MappingProxyType(
     {
-        "equals": loosely_equal,
+        "equals": _equals,
         "not_equals": _differs,
         "gt": _ordered(lambda left, right: left > right),
         "gte": _ordered(lambda left, right: left >= right),
@@ -88,13 +92,13 @@ ORDERINGS: Final = frozenset({"gt", "gte", "lt", "lte"})
 
 MOST_COMPILED: Final = 4096
 
-Predicate = Callable[[Context], bool]
+Predicate = Callable[[Context, Budget], bool]
 _compiled: dict[int, tuple[Condition, Predicate]] = {}
 """By identity: a condition is part of a document, which never changes, and is asked again and again. It is kept
 beside what it became, so that no other has its identity."""
 
 
-def evaluate(condition: Condition | None, context: Context) -> bool:
+def evaluate(condition: Condition | None, context: Context, budget: Budget) -> bool:
     """Whether every part of the condition holds; an absent or empty condition does."""
     if not condition:
         return True
@@ -103,7 +107,7 @@ def evaluate(condition: Condition | None, context: Context) -> bool:
         if len(_compiled) >= MOST_COMPILED:
             _compiled.clear()
         known = _compiled[id(condition)] = (condition, compile_condition(condition))
-    return known[1](context)
+    return known[1](context, budget)
 
 
 def compile_condition(condition: Condition) -> Predicate:
@@ -123,17 +127,17 @@ def _about_variable(condition: Condition) -> Iterator[Predicate]:
     if name is None:
         return
     asked = [_asks(name, OPERATORS[key], expected) for key, expected in condition.items() if key in OPERATORS]
-    yield from asked or [lambda context: is_truthy(lookup(context, name))]
+    yield from asked or [lambda context, _: is_truthy(lookup(context, name))]
 
 
 def _asks(name: str, operator: Operator, expected: Json) -> Predicate:
     if "." not in name:
-        return lambda context: operator(context.get(name), expected)
-    return lambda context: operator(lookup(context, name), expected)
+        return lambda context, budget: operator(context.get(name), expected, budget)
+    return lambda context, budget: operator(lookup(context, name), expected, budget)
 
 
 def _opposite(part: Predicate) -> Predicate:
-    return lambda context: not part(context)
+    return lambda context, budget: not part(context, budget)
 
 
 def _either(parts: Sequence[Predicate]) -> Predicate:
@@ -141,9 +145,9 @@ def _either(parts: Sequence[Predicate]) -> Predicate:
 
 
 def _every(parts: Sequence[Predicate]) -> Predicate:
-    def holds(context: Context) -> bool:
+    def holds(context: Context, budget: Budget) -> bool:
         for part in parts:  # noqa: SIM110 - a generator for `all` would cost more than the parts
-            if not part(context):
+            if not part(context, budget):
                 return False
         return True
 

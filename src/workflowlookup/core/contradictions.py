@@ -25,7 +25,7 @@ from workflowlookup.core.model import (
     Rule,
     SchemaRule,
 )
-from workflowlookup.core.patterns import BadPattern, TooSlow, compile_pattern
+from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.core.rules import passes
 from workflowlookup.core.schemas import BadSchema, PathTo, compile_schema, show
 from workflowlookup.core.validation import has_templates
@@ -49,14 +49,14 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
         return None if isinstance(self.criterion, AnyOf) else self.criterion.condition
 
 
-def contradictions(data: Json) -> Iterator[tuple[PathTo, str]]:
+def contradictions(data: Json, budget: Budget) -> Iterator[tuple[PathTo, str]]:
     """Where the criteria of a step cannot be met, and why not; at most one for each condition of its rules."""
     criteria = parse_criteria(data)
     demands = [*_demands(criteria, data)] if criteria else []
     if len(demands) > MOST_DEMANDS:
         return
     always = [demand for demand in demands if demand.condition is None]
-    if found := _first_conflict(always):
+    if found := _first_conflict(always, budget):
         yield found
         return
     conditions = [demand.condition for demand in demands if demand.condition is not None]
@@ -64,7 +64,7 @@ def contradictions(data: Json) -> Iterator[tuple[PathTo, str]]:
         if condition in conditions[:index]:
             continue
         together = [demand for demand in demands if demand.condition in (None, condition)]
-        if found := _first_conflict(together):
+        if found := _first_conflict(together, budget):
             path, reason = found
             yield path, f"{reason}, when {describe(condition)}"
 
@@ -96,9 +96,9 @@ def _has_condition(criterion: Criterion) -> bool:
     return getattr(criterion, "condition", None) is not None
 
 
-def _first_conflict(demands: Sequence[Demand]) -> tuple[PathTo, str] | None:
+def _first_conflict(demands: Sequence[Demand], budget: Budget) -> tuple[PathTo, str] | None:
     finders = (_lengths, _texts, _opposites, _literals, _schemas, _alternatives)
-    return next(itertools.chain.from_iterable(find(demands) for find in finders), None)
+    return next(itertools.chain.from_iterable(find(demands, budget) for find in finders), None)
 
 
 Conflicts = Iterator[tuple[PathTo, str]]
@@ -112,7 +112,7 @@ def _wanted(demands: Sequence[Demand], kind: type, *, passes: bool = True) -> li
     ]
 
 
-def _lengths(demands: Sequence[Demand]) -> Conflicts:
+def _lengths(demands: Sequence[Demand], __: Budget) -> Conflicts:
     lengths = [*_wanted(demands, LengthRule), *_turned_around(demands)]
     most = min((rule.max for _, rule in lengths if rule.max is not None), default=None)
     if most is None:
@@ -151,14 +151,14 @@ def _length_together(first: str, second: str) -> int:
     return len(first) + len(second) - overlap
 
 
-def _texts(demands: Sequence[Demand]) -> Conflicts:
+def _texts(demands: Sequence[Demand], __: Budget) -> Conflicts:
     for _, unwanted in _wanted(demands, ContainsRule, passes=False):
         for path, wanted in _wanted(demands, ContainsRule):
             if unwanted.value in wanted.value:
                 yield path, f"{show(wanted.value)} must be there and {show(unwanted.value)}, a part of it, must not"
 
 
-def _opposites(demands: Sequence[Demand]) -> Conflicts:
+def _opposites(demands: Sequence[Demand], __: Budget) -> Conflicts:
     for kind in (RegexRule, LengthRule, SchemaRule):
         for path, unwanted in _wanted(demands, kind, passes=False):
             if any(_same(unwanted, wanted) for _, wanted in _wanted(demands, kind)):
@@ -170,33 +170,35 @@ def _same(left: Rule, right: Rule) -> bool:
     return plain[0] == plain[1]
 
 
-def _literals(demands: Sequence[Demand]) -> Conflicts:
+def _literals(demands: Sequence[Demand], budget: Budget) -> Conflicts:
     """A pattern that only one text matches: every other demand is put to that text."""
-    for path, rule in _wanted(demands, RegexRule):
-        literal = _LITERAL.fullmatch(rule.pattern)
-        if literal is None or set(rule.flags) - _HARMLESS_FLAGS:
+    for path, only in _wanted(demands, RegexRule):
+        literal = _LITERAL.fullmatch(only.pattern)
+        if literal is None or set(only.flags) - _HARMLESS_FLAGS:
             continue
         text = re.sub(r"\\(.)", r"\1", literal[1])
         for demand in demands:
-            if not isinstance(demand.criterion, AnyOf) and _passes(demand.criterion, text) is (not demand.passes):
+            if not isinstance(demand.criterion, AnyOf) and _passes(demand.criterion, text, budget) is (
+                not demand.passes
+            ):
                 yield path, f"only {show(text)} matches the pattern, and another rule refuses it"
 
 
-def _passes(rule: Rule, text: str) -> bool | None:
+def _passes(rule: Rule, text: str, budget: Budget) -> bool | None:
     """Whether it does; None when that cannot be judged."""
     try:
         if isinstance(rule, RegexRule):
-            return compile_pattern(rule.pattern, rule.flags)(text)
-        return passes(rule, text)
+            return compile_pattern(rule.pattern, rule.flags, budget)(text, budget)
+        return passes(rule, text, budget)
     except (BadPattern, BadSchema, TooSlow):
         return None
 
 
-def _alternatives(demands: Sequence[Demand]) -> Conflicts:
+def _alternatives(demands: Sequence[Demand], budget: Budget) -> Conflicts:
     """Alternatives, none of which goes together with the rest; what two groups of them exclude together is not told."""
     rest = [demand for demand in demands if not isinstance(demand.criterion, AnyOf)]
     for path, group in _wanted(demands, AnyOf):
-        if all(_first_conflict([*rest, *_alone(part)]) for part in group.parts):
+        if all(_first_conflict([*rest, *_alone(part)], budget) for part in group.parts):
             yield path, "none of the alternatives can be met"
 
 
@@ -223,7 +225,7 @@ _RANGES: Final = (
 )
 
 
-def _schemas(demands: Sequence[Demand]) -> Conflicts:
+def _schemas(demands: Sequence[Demand], __: Budget) -> Conflicts:
     schemas = [(path, msgspec.json.decode(rule.schema)) for path, rule in _wanted(demands, SchemaRule)]
     schemas = [(path, schema) for path, schema in schemas if _fitting(schema)]
     for path, schema in schemas:

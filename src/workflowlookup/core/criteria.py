@@ -21,7 +21,7 @@ from workflowlookup.core.model import (
     RegexRule,
     SchemaRule,
 )
-from workflowlookup.core.patterns import BadPattern, TooSlow, compile_pattern
+from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.core.schemas import (
     BadSchema,
     Misfit,
@@ -93,13 +93,13 @@ def rules_in(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, Json]]:
             yield at, part
 
 
-def flaws_in(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, str]]:
+def flaws_in(criteria: Json, path: PathTo, budget: Budget) -> Iterator[tuple[PathTo, str]]:
     """Why well-formed rules still cannot be judged, each reason with its place."""
     for at, data in rules_in(criteria, path):
         rule = _group(data)
         try:
             if isinstance(rule, RegexRule):
-                compile_pattern(rule.pattern, rule.flags)
+                compile_pattern(rule.pattern, rule.flags, budget)
             elif isinstance(rule, SchemaRule):
                 compile_schema_text(bytes(rule.schema))
         except BadPattern as problem:

@@ -15,7 +15,7 @@ import msgspec
 from workflowlookup.core.conditions import ORDERINGS, Condition, walk
 from workflowlookup.core.criteria import flaws_in, rules_in
 from workflowlookup.core.model import Confirmation
-from workflowlookup.core.patterns import BadPattern, TooSlow, compile_pattern, start_budget
+from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.core.schemas import (
     BadSchema,
     Misfit,
@@ -60,7 +60,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_sound(document: Json) -> bool:
     """Whether `check` would find no error; fast when the answer is yes."""
-    if workflow_validator().is_valid(document) and not any(True for _ in _structure(document)):
+    if workflow_validator().is_valid(document) and not any(True for _ in _structure(document, Budget())):
         return True
     return not any(finding.severity is Severity.ERROR for finding in check(document))
 
@@ -70,12 +70,18 @@ def check(document: Json) -> list[Finding]:
 
     Its patterns share the time of one request: those that it does not suffice for are not checked.
     """
-    start_budget()
+    budget = Budget()
     found = misfits(workflow_validator(), document, workflow_schema())
     findings = [_from_misfit(misfit, document) for misfit in itertools.islice(found, MOST_FINDINGS)]
     if not any(finding.severity is Severity.ERROR for finding in findings):
-        for look in (_structure, _functions_referred_to, _conditions, _criteria, _not_acted_on):
-            findings += itertools.islice(look(document), MOST_FINDINGS)
+        for found_by in (
+            _structure(document, budget),
+            _functions_referred_to(document),
+            _conditions(document, budget),
+            _criteria(document, budget),
+            _not_acted_on(document),
+        ):
+            findings += itertools.islice(found_by, MOST_FINDINGS)
     return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
 
 
@@ -187,7 +193,7 @@ def walk_steps(steps: Sequence[Json], path: PathTo = ("steps",)) -> Iterator[tup
             yield from walk_steps(body, (*path, index, "body"))
 
 
-def _structure(document: Mapping[str, Json]) -> Iterator[Finding]:
+def _structure(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding]:
     """Duplicate ids, bodies that lead nowhere, and calls of functions that do not exist."""
     seen: set[str] = set()
     loops: list[tuple[PathTo, Mapping[str, Json]]] = []
@@ -209,7 +215,7 @@ def _structure(document: Mapping[str, Json]) -> Iterator[Finding]:
         yield from _calls(document, calls)
     for path, step in walk_steps(document["steps"]):
         if isinstance(step.get("produces"), Mapping):
-            yield from _captures(document, (*path, "produces"), step)
+            yield from _captures(document, (*path, "produces"), step, budget)
     for field in [field for field in ("contextSchema", "inputSchema") if field in document]:
         try:
             compile_schema_text(bytes(schema_text(document, field)))
@@ -218,7 +224,9 @@ def _structure(document: Mapping[str, Json]) -> Iterator[Finding]:
             yield _error((field,), message, "Fix the schema, or leave it out", document)
 
 
-def _captures(document: Mapping[str, Json], path: PathTo, step: Mapping[str, Json]) -> Iterator[Finding]:
+def _captures(
+    document: Mapping[str, Json], path: PathTo, step: Mapping[str, Json], budget: Budget
+) -> Iterator[Finding]:
     """Why the variables of a `produces` map could not be found in any output."""
     for name, entry in step["produces"].items():
         at = (*path, name)
@@ -228,7 +236,7 @@ def _captures(document: Mapping[str, Json], path: PathTo, step: Mapping[str, Jso
             yield _error((*at, "flags"), f"'{name}' has flags without a pattern", "Remove 'flags'", document)
         try:
             if "pattern" in entry:
-                compile_pattern(entry["pattern"], entry.get("flags", ""))
+                compile_pattern(entry["pattern"], entry.get("flags", ""), budget)
         except BadPattern as problem:
             message = f"The pattern of '{name}' does not compile ({problem})"
             yield _error((*at, "pattern"), message, "Fix the pattern", document)
@@ -396,15 +404,15 @@ def _functions_referred_to(document: Mapping[str, Json]) -> Iterator[Finding]:
                 )
 
 
-def _conditions(document: Mapping[str, Json]) -> Iterator[Finding]:
+def _conditions(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding]:
     """Conditions that can never hold, because of a type or a contradiction, and conditions that always do."""
     for path, condition in _all_conditions(document):
         told = False
-        for finding in _impossible_parts(document, path, condition):
+        for finding in _impossible_parts(document, path, condition, budget):
             told = True
             yield finding
         is_small = sum(1 for _ in itertools.islice(walk(condition), MOST_PARTS + 1)) <= MOST_PARTS
-        outcome = verdict(condition, {}) if condition and is_small and not told else None
+        outcome = verdict(condition, {}, budget) if condition and is_small and not told else None
         if outcome is False:
             yield _never(path, "its parts contradict each other", document)
         elif outcome is True:
@@ -416,7 +424,9 @@ def _conditions(document: Mapping[str, Json]) -> Iterator[Finding]:
             )
 
 
-def _impossible_parts(document: Mapping[str, Json], path: PathTo, condition: Condition) -> Iterator[Finding]:
+def _impossible_parts(
+    document: Mapping[str, Json], path: PathTo, condition: Condition, budget: Budget
+) -> Iterator[Finding]:
     for at, part in _needed(condition, path):
         for key in ORDERINGS & part.keys():
             if as_number(part[key]) is None:
@@ -427,7 +437,7 @@ def _impossible_parts(document: Mapping[str, Json], path: PathTo, condition: Con
             yield _never((*at, "or"), "'or' has no alternatives", document)
         if "matches" in part:
             try:
-                compile_pattern(part["matches"], "i")
+                compile_pattern(part["matches"], "i", budget)
             except BadPattern as problem:
                 reason = f"the pattern of 'matches' does not compile ({problem})"
                 yield _never((*at, "matches"), reason, document, "Fix the pattern")
@@ -474,10 +484,10 @@ def _all_conditions(document: Mapping[str, Json]) -> Iterator[tuple[PathTo, Cond
                 yield (*at, "condition"), rule["condition"]
 
 
-def _criteria(document: Mapping[str, Json]) -> Iterator[Finding]:
+def _criteria(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding]:
     """Rules that are well-formed as JSON and still cannot be judged."""
     for path, step in walk_steps(document["steps"]):
-        for at, flaw in flaws_in(step.get("validationCriteria"), (*path, "validationCriteria")):
+        for at, flaw in flaws_in(step.get("validationCriteria"), (*path, "validationCriteria"), budget):
             yield Finding(
                 severity=Severity.WARNING,
                 path=at,

@@ -17,6 +17,7 @@ from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.contract import how_to_send, need_of_loop
 from workflowlookup.core.model import Confirmation, Loop, LoopStep, Step, Workflow
 from workflowlookup.core.navigation import Skipped, explain_skip, scope_of, split_instance, walk_on
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.values import Context, brief, lookup
 
 MAX_INSTANCES: Final = 1000
@@ -302,7 +303,7 @@ def _walk_through(workflow: Workflow, context: Context) -> _Route:
 
     route = _Route()
     warnings: dict[str, None] = {}
-    for found in walk_on(workflow, (), context):
+    for found in walk_on(workflow, (), context, Budget()):
         warnings |= dict.fromkeys(found.warnings)
         route.pass_over(found.skipped, known)
         if found.step is None or len(route.path) >= MAX_INSTANCES:

@@ -30,6 +30,7 @@ from workflowlookup.core.model import (
     WorkflowCall,
 )
 from workflowlookup.core.navigation import LoopPosition, Next
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.values import Context, Json, as_text, is_set, lookup
 
 COMPLETE: Final = "Workflow complete."
@@ -60,7 +61,7 @@ class Guidance(msgspec.Struct, frozen=True, kw_only=True):
     """The variables of templates that are not set; the warnings name them."""
 
 
-def guide(workflow: Workflow, found: Next) -> Guidance:
+def guide(workflow: Workflow, found: Next, budget: Budget) -> Guidance:
     """Everything the agent is told about the step that comes next."""
     step = found.step
     if step is None:
@@ -69,12 +70,12 @@ def guide(workflow: Workflow, found: Next) -> Guidance:
         )
     unset: dict[str, None] = {}
     fill = filler(found.context, unset)
-    view = view_step(step, found, fill)
+    view = view_step(step, found, fill, budget)
     prompt = compose(workflow, step, found, view, fill)
     criteria = [
         fill(requirement.sentence)
         for requirement in step.requirements
-        if requirement.condition is None or evaluate(requirement.condition, found.context)
+        if requirement.condition is None or evaluate(requirement.condition, found.context, budget)
     ]
     for capture in step.captures:
         unset.pop(capture.name, None)  # rules may speak of what this very output will say
@@ -166,12 +167,12 @@ def as_words(value: Json) -> str:
 # ── the step and its prompt ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def view_step(step: PromptStep, found: Next, fill: Fill) -> dict[str, Json]:
+def view_step(step: PromptStep, found: Next, fill: Fill, budget: Budget) -> dict[str, Json]:
     """The fields of a step that the agent sees."""
     view: dict[str, Json] = {
         "id": found.instance_id,
         "title": fill(step.title),
-        "prompt": prompt_text(step, found.context, fill),
+        "prompt": prompt_text(step, found.context, fill, budget),
     }
     if step.agent_role:
         view["agentRole"] = fill(step.agent_role)
@@ -180,7 +181,7 @@ def view_step(step: PromptStep, found: Next, fill: Fill) -> dict[str, Json]:
     if step.ask_for_files is not None:
         view["askForFiles"] = step.ask_for_files
     if step.confirmation is not None:
-        view["requireConfirmation"] = requires_confirmation(step, found.context)
+        view["requireConfirmation"] = requires_confirmation(step, found.context, budget)
     if step.run_condition is not None:
         view["runCondition"] = step.run_condition
     if found.loop:
@@ -206,15 +207,17 @@ def compose(workflow: Workflow, step: PromptStep, found: Next, view: Mapping[str
     return "\n\n".join(parts)
 
 
-def prompt_text(step: PromptStep, context: Context, fill: Fill) -> str:
+def prompt_text(step: PromptStep, context: Context, fill: Fill, budget: Budget) -> str:
     """The prompt itself: text, blocks, fragments whose condition holds, and delegations."""
     parts = [fill(step.prompt)] if step.prompt else []
     if step.prompt_blocks:
         parts += _blocks(step.prompt_blocks, fill)
-    parts += [fill(fragment.text) for fragment in step.prompt_fragments if evaluate(fragment.when, context)]
+    parts += [fill(fragment.text) for fragment in step.prompt_fragments if evaluate(fragment.when, context, budget)]
     if step.parallel_delegations:
         lines = [
-            fill(_delegation(item)) for item in step.parallel_delegations if evaluate(item.get("runCondition"), context)
+            fill(_delegation(item))
+            for item in step.parallel_delegations
+            if evaluate(item.get("runCondition"), context, budget)
         ]
         parts.append("Hand these out in parallel, then go on when all are back:\n" + _bullets(lines))
         if step.synthesis is not None:
@@ -309,10 +312,10 @@ def _loop_lines(loop: LoopPosition) -> Iterator[str]:
         yield f"Current Item: {as_words(loop.item)}"
 
 
-def requires_confirmation(step: PromptStep, context: Context) -> bool:
+def requires_confirmation(step: PromptStep, context: Context, budget: Budget) -> bool:
     """Whether a person must agree to this step, here and now."""
     wanted = step.confirmation.condition if step.confirmation is not None else False
-    return wanted if isinstance(wanted, bool) else evaluate(wanted, context)
+    return wanted if isinstance(wanted, bool) else evaluate(wanted, context, budget)
 
 
 def _confirmation(step: PromptStep, wanted: Confirmation, fill: Fill) -> Iterator[str]:

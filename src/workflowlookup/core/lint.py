@@ -32,9 +32,9 @@ from workflowlookup.core.lint_subject import (
     variables_in,
     whole_number,
 )
-from workflowlookup.core.model import PromptStep, Workflow
+from workflowlookup.core.model import PromptStep
 from workflowlookup.core.navigation import Next
-from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import fields_in
 from workflowlookup.core.schemas import PathTo, nearest, show, suggest
 from workflowlookup.core.values import Json, is_number
@@ -57,8 +57,7 @@ class LintFinding(Finding, frozen=True, kw_only=True):
 
 def lint(document: Object, *, max_prompt_tokens: int = MAX_PROMPT_TOKENS, heed_off: bool = True) -> list[LintFinding]:
     """Everything that the checks find in a sound document, by code."""
-    start_budget()
-    subject = Subject(document=document, max_prompt_tokens=max_prompt_tokens)
+    subject = Subject(document=document, max_prompt_tokens=max_prompt_tokens, budget=Budget())
     return [
         LintFinding(
             code=code, name=check.name, severity=check.severity, path=path, message=message, suggestion=suggestion
@@ -81,14 +80,14 @@ def _dead_steps(subject: Subject) -> Found:
         what = "Loop" if "loop" in place.step else "Step"
         if "runCondition" in place.step:
             condition = place.step["runCondition"]
-            if verdict(condition, subject.scope(place.loops)) is False:
+            if verdict(condition, subject.scope(place.loops), subject.budget) is False:
                 yield (
                     (*place.path, "runCondition"),
                     f"{what} '{place.id}' is never reached: its condition can never hold ({describe(condition)})"
                     + _mistyped(condition, subject.scope(place.loops)),
                     "Fix the condition or the contract that rules it out, or remove the step",
                 )
-        if "loop" in place.step and (why := _never_entered(place.step["loop"], subject.scope(place.loops))):
+        if "loop" in place.step and (why := _never_entered(place.step["loop"], subject, place)):
             yield (
                 (*place.path, "loop"),
                 f"The body of loop '{place.id}' is never reached: {why}",
@@ -108,10 +107,11 @@ def _mistyped(condition: Condition, scope: Scope) -> str:
     return f"; did you mean {pairs}?" if pairs else ""
 
 
-def _never_entered(loop: Object, scope: Scope) -> str:
+def _never_entered(loop: Object, subject: Subject, place: Place) -> str:
+    scope = subject.scope(place.loops)
     match loop["type"]:
         case "while" if "condition" in loop:
-            never = verdict(loop["condition"], _at_the_end(loop, scope)) is False
+            never = verdict(loop["condition"], _at_the_end(loop, scope), subject.budget) is False
             return f"its condition can never hold ({describe(loop['condition'])})" if never else ""
         case "for" if loop["count"] == 0:
             return "its count is 0"
@@ -138,29 +138,32 @@ def _constant_conditions(subject: Subject) -> Found:
     for place in subject.places:
         scope = subject.scope(place.loops)
         for path, condition in subject.conditions(place):
-            for at, part, truth in _constants(condition, path, scope):
+            for at, part, truth in _constants(condition, path, scope, subject.budget):
                 if truth or at != (*place.path, "runCondition"):  # the other case is a dead step
                     yield _constant(at, part, truth, place, scope)
         loop = place.step.get("loop", {})
         if "condition" in loop:
             inner = _at_the_end(loop, scope)
-            for at, part, truth in _constants(loop["condition"], (*place.path, "loop", "condition"), inner):
+            path = (*place.path, "loop", "condition")
+            for at, part, truth in _constants(loop["condition"], path, inner, subject.budget):
                 runs_once = truth and loop["type"] == "until"
                 if part is not loop["condition"] or runs_once:  # else it never starts or never ends
                     yield _constant(at, part, truth, place, inner)
 
 
-def _constants(condition: Condition, path: PathTo, scope: Scope) -> Iterator[tuple[PathTo, Condition, bool]]:
+def _constants(
+    condition: Condition, path: PathTo, scope: Scope, budget: Budget
+) -> Iterator[tuple[PathTo, Condition, bool]]:
     """The condition if it is constant, else its parts that are."""
-    truth = verdict(condition, scope)
+    truth = verdict(condition, scope, budget)
     if truth is not None:
         yield path, condition, truth
         return
     for key in ("and", "or"):
         for at, part in numbered((*path, key), condition.get(key, ())):
-            yield from _constants(part, at, scope)
+            yield from _constants(part, at, scope, budget)
     if "not" in condition:
-        yield from _constants(condition["not"], (*path, "not"), scope)
+        yield from _constants(condition["not"], (*path, "not"), scope, budget)
 
 
 def _constant(
@@ -299,7 +302,7 @@ def _endless_loops(subject: Subject) -> Found:
         if place.id in told:  # that it may complete the loop itself
             continue
         moving = {counter(loop), *told, *(name for step in body for name in sets(step))}
-        stuck = verdict(loop["condition"], _at_the_end(loop, subject.scope(place.loops)))
+        stuck = verdict(loop["condition"], _at_the_end(loop, subject.scope(place.loops)), subject.budget)
         if stuck is (loop["type"] == "while"):
             why = f"its condition {'always' if stuck else 'never'} holds ({describe(loop['condition'])})"
         elif not any({name, head_of(name)} & moving for name in names):
@@ -322,7 +325,7 @@ def _body(places: Sequence[Place], index: int) -> list[Object]:
 
 def _unmeetable_criteria(subject: Subject) -> Found:
     for place in subject.places:
-        for path, reason in contradictions(place.step.get("validationCriteria")):
+        for path, reason in contradictions(place.step.get("validationCriteria"), subject.budget):
             yield (
                 (*place.path, "validationCriteria", *path),
                 f"No output of step '{place.id}' can meet its criteria: {reason}",
@@ -335,7 +338,7 @@ def _long_prompts(subject: Subject) -> Found:
         step = subject.workflow.steps[place.id]
         if not isinstance(step, PromptStep):
             continue
-        tokens = _most_characters(subject.workflow, step) // CHARACTERS_PER_TOKEN
+        tokens = _most_characters(subject, step) // CHARACTERS_PER_TOKEN
         if tokens > subject.max_prompt_tokens:
             yield (
                 (*place.path, "prompt") if "prompt" in place.step else place.path,
@@ -344,7 +347,7 @@ def _long_prompts(subject: Subject) -> Found:
             )
 
 
-def _most_characters(workflow: Workflow, step: PromptStep) -> int:
+def _most_characters(subject: Subject, step: PromptStep) -> int:
     """The length of the prompt with the longest of its fragments; two of them may exclude each other."""
     always = tuple(fragment for fragment in step.prompt_fragments if fragment.when is None)
     longest = max((f for f in step.prompt_fragments if f.when is not None), key=lambda f: len(f.text), default=None)
@@ -352,7 +355,8 @@ def _most_characters(workflow: Workflow, step: PromptStep) -> int:
     shown = msgspec.structs.replace(step, prompt_fragments=chosen)
     found = Next(step=shown, instance_id=step.id, context={}, loop=None, skipped=(), warnings=(), completed=0)
     fill = filler({}, {})
-    return len(compose(workflow, shown, found, view_step(shown, found, fill), fill))
+    view = view_step(shown, found, fill, subject.budget)
+    return len(compose(subject.workflow, shown, found, view, fill))
 
 
 def _steps_without_criterion(subject: Subject) -> Found:
@@ -388,7 +392,7 @@ def _broken_rules(subject: Subject) -> Found:
         for misfit in misfits_in(criteria):
             why = f"The criteria of step '{place.id}' are not well-formed: {misfit.sentence()}"
             yield (*path, *misfit.path, *misfit.unknown[:1]), why, remedy
-        for at, flaw in flaws_in(criteria, path):
+        for at, flaw in flaws_in(criteria, path, subject.budget):
             yield at, f"{flaw} in step '{place.id}'", remedy
 
 

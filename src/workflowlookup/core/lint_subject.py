@@ -15,6 +15,7 @@ from workflowlookup.core.conditions import Condition, walk
 from workflowlookup.core.criteria import rules_in
 from workflowlookup.core.document import answered_in, capture_schema, confirmation_condition, walk_steps
 from workflowlookup.core.model import Workflow
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.schemas import PathTo
 from workflowlookup.core.values import Json
 from workflowlookup.core.verdicts import Declared, Scope, declaration, understood
@@ -39,6 +40,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     document: Object
     max_prompt_tokens: int
+    budget: Budget
+    """The time that the patterns of the document may take together."""
 
     @functools.cached_property
     def places(self) -> list[Place]:

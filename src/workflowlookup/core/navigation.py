@@ -21,6 +21,7 @@ import msgspec
 
 from workflowlookup.core.conditions import Condition, describe, evaluate, walk
 from workflowlookup.core.model import Loop, LoopStep, PromptStep, Step, Workflow
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.values import Context, Json, assign, lookup
 
 MAX_VISITS: Final = 100_000
@@ -154,10 +155,12 @@ def scope_of(workflow: Workflow, instance_id: str, context: Context, extents: Ex
     return scope
 
 
-def next_step(
+def next_step(  # noqa: PLR0913 - where a run stands
     workflow: Workflow,
     completed: Collection[str],
     context: Context,
+    budget: Budget,
+    *,
     extents: Extents = NO_EXTENTS,
     iterating: Iterating = NOT_ITERATING,
 ) -> Next:
@@ -166,36 +169,45 @@ def next_step(
     Who remembers which loops are iterating need not name what was completed in their iterations before.
     """
     if workflow.has_loops:
-        return next(walk_on(workflow, completed, context, extents, iterating))
+        return next(walk_on(workflow, completed, context, budget, extents=extents, iterating=iterating))
     if type(completed) is list and completed == [*workflow.order[: len(completed)]]:  # the usual case, and soon seen
-        return _next_in_line(workflow.flow[len(completed) :], (), context, len(completed))
+        return _next_in_line(workflow.flow[len(completed) :], (), context, budget, len(completed))
     done = completed if type(completed) is set else set(completed)
     if done <= workflow.ids:
         is_most = 2 * len(done) > len(workflow.order) and done.isdisjoint(workflow.order[len(done) :])
-        return _next_in_line(workflow.flow[len(done) :] if is_most else workflow.flow, done, context, len(done))
+        steps = workflow.flow[len(done) :] if is_most else workflow.flow
+        return _next_in_line(steps, done, context, budget, len(done))
     known = done & workflow.ids
     ignored = _ignored([id_ for id_ in completed if id_ not in known], completed)
-    return _next_in_line(workflow.flow, known, context, len(known), (ignored,))
+    return _next_in_line(workflow.flow, known, context, budget, len(known), warnings=(ignored,))
 
 
-def _next_in_line(
-    steps: Sequence[Any], done: Collection[str], context: Context, known: int, warnings: tuple[str, ...] = ()
+def _next_in_line(  # noqa: PLR0913 - where the walk stands
+    steps: Sequence[Any],
+    done: Collection[str],
+    context: Context,
+    budget: Budget,
+    known: int,
+    *,
+    warnings: tuple[str, ...] = (),
 ) -> Next:
     """The walk through steps none of which is a loop."""
     skipped: list[Skipped] = []
     for step in steps:
         if step.id in done:
             continue
-        if step.runs is None or step.runs(context):
+        if step.runs is None or step.runs(context, budget):
             return Next(step, step.id, context, None, tuple(skipped), warnings, known)
         skipped.append(Skipped(step.id, step.run_condition or {}))
     return Next(None, "", context, None, tuple(skipped), warnings, known)
 
 
-def walk_on(
+def walk_on(  # noqa: PLR0913 - as for `next_step`
     workflow: Workflow,
     completed: Collection[str],
     context: Context,
+    budget: Budget,
+    *,
     extents: Extents = NO_EXTENTS,
     iterating: Iterating = NOT_ITERATING,
 ) -> Iterator[Next]:
@@ -203,7 +215,7 @@ def walk_on(
 
     One walk for all of it: each tells what was skipped and warned of since the one before.
     """
-    route = _Walk(workflow, completed, context, extents, iterating)
+    route = _Walk(workflow, completed, context, budget, extents=extents, iterating=iterating)
     for step, instance_id, scope, loop in route.steps(workflow.flow, (), context, is_past=False):
         yield route.found(step, instance_id, scope, loop)
         if step is None:  # at a loop that needs data
@@ -224,8 +236,15 @@ _Found = tuple[PromptStep | None, str, Context, LoopPosition | None]
 class _Walk:
     """One walk through a workflow; yields the instances that are left to do, and None at a loop that needs data."""
 
-    def __init__(
-        self, workflow: Workflow, completed: Collection[str], sent: Context, extents: Extents, iterating: Iterating
+    def __init__(  # noqa: PLR0913 - as for `next_step`
+        self,
+        workflow: Workflow,
+        completed: Collection[str],
+        sent: Context,
+        budget: Budget,
+        *,
+        extents: Extents,
+        iterating: Iterating,
     ) -> None:
         self.skipped: list[Skipped] = []
         self.warnings: list[str] = []
@@ -234,6 +253,7 @@ class _Walk:
         self.known = 0
         self._workflow = workflow
         self._sent = sent
+        self._budget = budget
         self._extents = extents
         self._iterating = iterating
         self._visits = 0
@@ -313,7 +333,7 @@ class _Walk:
         """
         if step.run_condition is None:
             return True
-        if evaluate(step.run_condition, context):
+        if evaluate(step.run_condition, context, self._budget):
             return not is_past or self._has_history(step, iterations) or self._is_settled(step)
         self.skipped.append(Skipped(step_id=join_instance(step.id, iterations), condition=step.run_condition))
         return False
@@ -416,7 +436,7 @@ class _Walk:
         if loop.condition is None:  # another system decides; here the agent completes the loop's id
             return True
         scope = assign(context, {loop.iteration_var: iteration - (loop.type == "until")})
-        return evaluate(loop.condition, scope) is (loop.type == "while")
+        return evaluate(loop.condition, scope, self._budget) is (loop.type == "while")
 
     def _has_credit(self, step: LoopStep) -> bool:
         return bool(self._credits) and any(

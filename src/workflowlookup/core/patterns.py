@@ -2,8 +2,8 @@
 
 The patterns come from documents and are hostile until checked. Their length is bounded, and so is what they compile to:
 a pattern is checked here in time linear in its length before an engine sees it. A search that takes too long raises
-`TooSlow` instead of hanging the server. What the patterns of one request take, compiled and searched, is taken from
-`SECONDS_PER_REQUEST`, so that many slow patterns cost no more than a few.
+`TooSlow` instead of hanging the server. What the patterns of one request take, compiled and searched, is taken from its
+`Budget`, so that many slow patterns cost no more than a few.
 
 Most patterns are plain, and most texts are ASCII: those are searched by an engine that takes no longer than the text is
 long, that of the JSON Schema validator. All else is for the `regex` package, which backtracks, knows every form, and is
@@ -13,7 +13,6 @@ imported when it is needed.
 import functools
 import re
 from collections.abc import Callable
-from contextvars import ContextVar
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
@@ -27,9 +26,9 @@ MOST_STEPS: Final = 3_000_000
 """That a search may take which cannot be given up."""
 UNTIMED_STEPS: Final = 1_000_000
 """That the searches of a request may take together before they are timed: some milliseconds, tens at the very worst."""
+MAX_COMPILED: Final = 512
 FLAGS: Final = "gimsuy"
 
-Search = Callable[[str], bool]
 T = TypeVar("T")
 
 
@@ -41,27 +40,54 @@ class TooSlow(Exception):
     """The search was given up: it took too long, or the searches before it did."""
 
 
-_remaining: ContextVar[float] = ContextVar("_remaining", default=SECONDS_PER_REQUEST)
-_was_slow: Final[list[bool]] = []
-"""Not empty once any search, in any thread, took time that counts."""
-_untimed: Final = [UNTIMED_STEPS]
-"""What is left of them, for all threads: each request that begins fills it up again."""
+class Budget:
+    """The time that the patterns of one request may take together. Who answers a request makes one and passes it on."""
+
+    __slots__ = ("_seconds", "_steps")
+
+    def __init__(self) -> None:
+        self._seconds = SECONDS_PER_REQUEST
+        self._steps = UNTIMED_STEPS
+
+    def takes(self, steps: int) -> bool:
+        """Whether a search of so many steps need not be timed; if so, they are taken from the budget."""
+        if steps > self._steps:
+            return False
+        self._steps -= steps
+        return True
+
+    def spend(self, work: Callable[[float], T]) -> T:
+        """Do some work that gets a number of seconds, and take from the budget what it needs. Raises `TooSlow`."""
+        if self._seconds <= 0:
+            raise TooSlow
+        started = perf_counter()
+        try:
+            return work(min(SECONDS_PER_SEARCH, self._seconds))
+        except TimeoutError as problem:
+            raise TooSlow from problem
+        finally:
+            spent = perf_counter() - started
+            if spent > WORTH_COUNTING:
+                self._seconds -= spent
 
 
-def start_budget() -> None:
-    """Give the searches that follow, in this thread or task, a new `SECONDS_PER_REQUEST` to share."""
-    _untimed[0] = UNTIMED_STEPS
-    if _was_slow and _remaining.get() != SECONDS_PER_REQUEST:
-        _remaining.set(SECONDS_PER_REQUEST)
+Search = Callable[[str, Budget], bool]
+
+_searches: Final[dict[tuple[str, str], Search]] = {}
 
 
-@functools.lru_cache(maxsize=512)
-def compile_pattern(pattern: str, flags: str = "") -> Search:
+def compile_pattern(pattern: str, flags: str, budget: Budget) -> Search:
     """A function that tells whether the pattern is found in a text.
 
-    Raises `BadPattern`, and `TooSlow` when the request has no time left; so does the function that it returns.
+    Raises `BadPattern`, and `TooSlow` when the budget has no time left; so does the function that it returns.
     """
-    return _timed(lambda _: _compile(pattern, flags))
+    search = _searches.get((pattern, flags))
+    if search is None:
+        search = budget.spend(lambda _: _compile(pattern, flags))
+        if len(_searches) >= MAX_COMPILED:
+            _searches.clear()
+        _searches[pattern, flags] = search
+    return search
 
 
 def _compile(pattern: str, flags: str) -> Search:
@@ -75,54 +101,34 @@ def _compile(pattern: str, flags: str) -> Search:
     find = _in_linear_time(pattern, flags)
     states = _most_states(pattern)
 
-    def give_up_in_time(text: str) -> bool:
-        return _timed(lambda seconds: _backtracking(pattern, flags)(text, timeout=seconds) is not None)
+    def give_up_in_time(text: str, budget: Budget) -> bool:
+        return budget.spend(lambda seconds: _backtracking(pattern, flags)(text, timeout=seconds) is not None)
 
     if find is None:
         _backtracking(pattern, flags)  # tells now what is wrong with it
         return give_up_in_time
 
-    def search(text: str) -> bool:
+    def search(text: str, budget: Budget) -> bool:
         steps = len(text) * states
         if not text.isascii() or steps > MOST_STEPS:
-            return give_up_in_time(text)
-        if steps <= _untimed[0]:
-            _untimed[0] -= steps
-            return find(text)
-        return _timed(lambda _: find(text))
+            return give_up_in_time(text, budget)
+        return find(text) if budget.takes(steps) else budget.spend(lambda _: find(text))
 
     return search
 
 
-def extract(pattern: str, flags: str, text: str) -> str | None:
+def extract(pattern: str, flags: str, text: str, budget: Budget) -> str | None:
     """The first group of the first match, or the match itself without groups; None when nothing matches.
 
     Raises `BadPattern` and `TooSlow`.
     """
-    compile_pattern(pattern, flags)  # checks the length and the flags
+    compile_pattern(pattern, flags, budget)  # checks the length and the flags
     find = _backtracking(pattern, flags)
-    match: Any = _timed(lambda seconds: find(text, timeout=seconds))
+    match: Any = budget.spend(lambda seconds: find(text, timeout=seconds))
     if match is None:
         return None
     found: str | None = match[1] if match.re.groups else match[0]
     return found
-
-
-def _timed(work: Callable[[float], T]) -> T:
-    """Do some work that gets a number of seconds; what it takes is charged to the request."""
-    remaining = _remaining.get()
-    if remaining <= 0:
-        raise TooSlow
-    started = perf_counter()
-    try:
-        return work(min(SECONDS_PER_SEARCH, remaining))
-    except TimeoutError as problem:
-        raise TooSlow from problem
-    finally:
-        spent = perf_counter() - started
-        if spent > WORTH_COUNTING:
-            _remaining.set(remaining - spent)
-            _was_slow[:] = [True]
 
 
 # ── in linear time ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -143,7 +149,7 @@ _FOLDED_APART: Final = frozenset("ıİſ\N{KELVIN SIGN}")
 """Letters whose other case is ASCII, or not, depending on whom one asks."""
 
 
-def _in_linear_time(pattern: str, flags: str) -> Search | None:
+def _in_linear_time(pattern: str, flags: str) -> Callable[[str], bool] | None:
     """A search of ASCII texts that takes no more steps than the text is long, for each place of the pattern.
 
     None for a pattern that may mean something else there. Where groups are repeated the other engine may give up, and

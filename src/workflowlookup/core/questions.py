@@ -17,6 +17,7 @@ from workflowlookup.core.events import OutputRefused
 from workflowlookup.core.guidance import as_words, filler, prompt_text, requires_confirmation
 from workflowlookup.core.model import Confirmation
 from workflowlookup.core.navigation import scope_of
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run
 from workflowlookup.core.schemas import compile_schema, expected_by, misfits
 from workflowlookup.core.values import Context, Json, as_boolean, assign, brief, json_equal, lookup
@@ -123,17 +124,17 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             yield "It sets", _seen("\n".join(lines))
 
 
-def question_of(run: Run) -> Question:
+def question_of(run: Run, budget: Budget) -> Question:
     """The question that the run waits for."""
     reason = run.asked.reason if run.asked is not None else "step"
     name = f"Step '{title_of(run)}' of '{one_line(run.workflow.name)}'"
     own = _own_words(run)
     fails = "the run fails"
     output = run.judged.output if run.judged else ""
-    fields = tuple(fields_of(run))
+    fields = tuple(fields_of(run, budget))
     if reason == "before":
         text = own or f"{name} is about to be done. Do you agree?"
-        prompt = prompt_text(run.step, run.scope, filler(run.scope, {}))
+        prompt = prompt_text(run.step, run.scope, filler(run.scope, {}), budget)
         return Question(text=text, if_not=fails, about="What is to be done", subject=prompt, fields=fields)
     if reason == "call" and run.step.call is not None:
         arguments = msgspec.json.format(msgspec.json.encode(call_arguments(run))).decode()
@@ -142,7 +143,7 @@ def question_of(run: Run) -> Question:
         return Question(text=text, if_not=fails, about="Its arguments", subject=arguments, fields=fields)
     if reason == "attempts" and isinstance(run.judged, OutputRefused):
         text = f"{name} was refused as often as it may be. Accept it as it is?"
-        issues, sets = run.judged.issues, _changed(run.context, _context_of_refused(run))
+        issues, sets = run.judged.issues, _changed(run.context, _context_of_refused(run, budget))
         return Question(
             text=text, if_not=fails, about="The output", subject=output, issues=issues, sets=sets, fields=fields
         )
@@ -196,19 +197,19 @@ def _seen(text: str) -> str:
 # ── what the person fills in ────────────────────────────────────────────────────────────────────────────────────
 
 
-def fields_of(run: Run) -> Iterator[Field]:
+def fields_of(run: Run, budget: Budget) -> Iterator[Field]:
     """The values that the person is asked for with the open question."""
     step = run.step
     if step.confirmation is None or not step.confirmation.answers or run.asked is None:
         return
     if run.asked.reason == "attempts":
-        context = _context_of_refused(run)
-        if not asks_after(run, scope_of(run.workflow, run.current, context, run.extents)):
+        context = _context_of_refused(run, budget)
+        if not asks_after(run, scope_of(run.workflow, run.current, context, run.extents), budget):
             return
     yield from fields_in(step.confirmation.answers)
 
 
-def asks_after(run: Run, scope: Context) -> bool:
+def asks_after(run: Run, scope: Context, budget: Budget) -> bool:
     """Whether a person must agree to the output of the current step.
 
     The condition counts as it was when the step was handed out and as it is with the changes that came with the output:
@@ -218,21 +219,21 @@ def asks_after(run: Run, scope: Context) -> bool:
     if step.asks_before and run.agreed_to(run.current):
         return False
     was_refused = run.refused_by_person(run.current)
-    return was_refused or requires_confirmation(step, run.scope) or requires_confirmation(step, scope)
+    return was_refused or any(requires_confirmation(step, context, budget) for context in (run.scope, scope))
 
 
-def _context_of_refused(run: Run) -> Context:
+def _context_of_refused(run: Run, budget: Budget) -> Context:
     """The variables as they are when a person takes the refused output as it is."""
     sent = run.judged.context if isinstance(run.judged, OutputRefused) else {}
-    return assign({**run.context, **sent}, captured_anyway(run))
+    return assign({**run.context, **sent}, captured_anyway(run, budget))
 
 
-def captured_anyway(run: Run) -> Context:
+def captured_anyway(run: Run, budget: Budget) -> Context:
     """What the refused output says of the variables of its step, without what the input schema forbids."""
     output = run.judged.output if isinstance(run.judged, OutputRefused) else ""
     return {
         name: value
-        for name, value in capture(run.step.captures, output).values.items()
+        for name, value in capture(run.step.captures, output, budget).values.items()
         if not any(input_misfits(run.workflow, run.input, {name: value}))
     }
 
@@ -254,9 +255,9 @@ def field_problem(run: Run, field: Field, given: Context) -> str:
     return "; ".join(misfit.sentence() for misfit in misfits(compile_schema(schema), dict(given), schema))
 
 
-def refuse_answers(run: Run, answers: Context) -> None:
+def refuse_answers(run: Run, answers: Context, budget: Budget) -> None:
     """Raises `InvalidParams` unless the answers fit the fields of the open question."""
-    wanted = run.step.confirmation if any(fields_of(run)) else None
+    wanted = run.step.confirmation if any(fields_of(run, budget)) else None
     refuse_misfitting(wanted or Confirmation(), answers)
 
 

@@ -37,7 +37,7 @@ from workflowlookup.core.navigation import (
     scope_of,
     split_instance,
 )
-from workflowlookup.core.patterns import start_budget
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import refuse_misfitting
 from workflowlookup.core.schemas import PathTo, suggest
 from workflowlookup.core.validation import judge_step, rule_passes
@@ -102,28 +102,28 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
             path.append(loop_id)
             last = ""
             continue
-        start_budget()
-        found = next_step(workflow, path, context)
+        budget = Budget()
+        found = next_step(workflow, path, context, budget)
         if found.step is not None and found.step.asks_before and found.instance_id not in asked:
             asked.add(found.instance_id)
-            if answers := _answered(case, found, differences):
+            if answers := _answered(case, found, differences, budget):
                 context |= answers
                 continue  # they may decide over the step itself
-        warnings |= dict.fromkeys(guide(workflow, found).warnings)
-        coverage.note_move(last, found, context)
+        warnings |= dict.fromkeys(guide(workflow, found, budget).warnings)
+        coverage.note_move(last, found, context, budget)
         if found.need is not None:
             need = how_to_send(workflow, found.instance_id, need_of_loop(workflow, found.need))
             break
         if found.step is None or len(path) >= limit:
             break
-        coverage.note_step(found)
+        coverage.note_step(found, budget)
         judged += _judge_outputs(case, found, coverage)
         last = found.instance_id
         path.append(last)
         context |= {**case.after.get(found.step.id, NOTHING), **case.after.get(last, NOTHING)}
-        context |= _taken_from_output(case, found.step, last)
+        context |= _taken_from_output(case, found.step, last, budget)
         if not found.step.asks_before:
-            context |= _answered(case, found, differences, {**found.context, **context})
+            context |= _answered(case, found, differences, budget, {**found.context, **context})
     outcome = Rehearsal(
         path=tuple(path),
         is_complete=found.is_complete,
@@ -137,7 +137,9 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
     return msgspec.structs.replace(outcome, differences=(*_differences(workflow, case, outcome), *differences))
 
 
-def _answered(case: Case, found: Next, differences: list[Difference], after: Context = NOTHING) -> Mapping[str, Json]:
+def _answered(
+    case: Case, found: Next, differences: list[Difference], budget: Budget, after: Context = NOTHING
+) -> Mapping[str, Json]:
     """What a person fills in who is asked about a step, with `after` as the context once it is done; none where nobody
     is asked. What does not fit is noted.
     """
@@ -145,7 +147,8 @@ def _answered(case: Case, found: Next, differences: list[Difference], after: Con
     if step is None or step.confirmation is None:
         return NOTHING
     key = found.instance_id if found.instance_id in case.answers else step.id
-    is_asked = requires_confirmation(step, found.context) or requires_confirmation(step, after or found.context)
+    contexts = (found.context, after or found.context)
+    is_asked = any(requires_confirmation(step, context, budget) for context in contexts)
     if key not in case.answers or not is_asked:
         return NOTHING
     answers = case.answers[key]
@@ -157,12 +160,12 @@ def _answered(case: Case, found: Next, differences: list[Difference], after: Con
     return answers
 
 
-def _taken_from_output(case: Case, step: PromptStep, instance_id: str) -> dict[str, Json]:
+def _taken_from_output(case: Case, step: PromptStep, instance_id: str, budget: Budget) -> dict[str, Json]:
     """What a step leaves in the context: its first output that is accepted stands for it."""
     outputs = case.outputs.get(instance_id) or case.outputs.get(step.id)
     if outputs is None or not outputs.accept:
         return {}
-    taken = dict(capture(step.captures, outputs.accept[0]).values)
+    taken = dict(capture(step.captures, outputs.accept[0], budget).values)
     if step.call is None or not step.call.save_as:
         return taken
     try:
@@ -183,13 +186,13 @@ def _judge_outputs(case: Case, found: Next, coverage: "Coverage") -> Iterator[Ju
         return
     key = instance_id if instance_id in case.outputs else step.id
     for place, output, wanted in _attempts(case.outputs.get(key, Outputs())):
-        start_budget()
+        budget = Budget()
         issues: tuple[str, ...] = ()
         problem = ""
         try:
-            verdict = judge_step(step, output, found.context)
+            verdict = judge_step(step, output, found.context, budget)
             issues = tuple(issue.message for issue in verdict.issues)
-            coverage.note_rules(step, output, {**found.context, **verdict.captured})
+            coverage.note_rules(step, output, {**found.context, **verdict.captured}, budget)
         except (InvalidCriteria, InvalidWorkflow) as refusal:
             problem = refusal.remedy
         yield Judged(
@@ -355,18 +358,18 @@ class Coverage:
             for name, rule in _rules_of(step)
         }
 
-    def note_step(self, found: Next) -> None:
+    def note_step(self, found: Next, budget: Budget) -> None:
         """A step was handed out: its own condition held, and the others are asked here as `guide` asks them."""
         step = found.step
         if step is None:
             return
         self.steps[step.id] = True
         for name, condition in conditions_of(step):
-            self.branches[step.id, name].seen.add(evaluate(condition, found.context))
+            self.branches[step.id, name].seen.add(evaluate(condition, found.context, budget))
         for loop_id, _ in _iterations_around(self._workflow, found.instance_id):
             self._see(loop_id, "runCondition", answer=True)
 
-    def note_move(self, last: str, found: Next, context: Context) -> None:
+    def note_move(self, last: str, found: Next, context: Context, budget: Budget) -> None:
         """The walk went on from one step to another: what was skipped, and the conditions of loops on the way.
 
         A loop's condition is asked at the end of an iteration, and by `while` when the loop is entered.
@@ -377,19 +380,19 @@ class Coverage:
         after = _iterations_around(self._workflow, found.instance_id)
         for loop_id, iterations in before:
             if (loop_id, iterations) not in after:
-                self._ask_loop(loop_id, (*iterations[:-1], iterations[-1] + 1), context)
+                self._ask_loop(loop_id, (*iterations[:-1], iterations[-1] + 1), context, budget)
         for loop_id, iterations in after:
             if iterations[-1] == 1 and (loop_id, iterations) not in before:
-                self._ask_loop(loop_id, iterations, context)
+                self._ask_loop(loop_id, iterations, context, budget)
 
-    def _ask_loop(self, loop_id: str, iterations: Iterations, context: Context) -> None:
+    def _ask_loop(self, loop_id: str, iterations: Iterations, context: Context, budget: Budget) -> None:
         """The answer of a loop's condition before an iteration, as navigation asks for it."""
         loop = self._workflow.steps[loop_id].loop  # type: ignore[union-attr]
         *outer, iteration = iterations
         is_until = loop.type == "until"
         if loop.condition and not (is_until and iteration == 1):
             scope = scope_of(self._workflow, join_instance(loop_id, tuple(outer)), context)
-            answer = evaluate(loop.condition, {**scope, loop.iteration_var: iteration - is_until})
+            answer = evaluate(loop.condition, {**scope, loop.iteration_var: iteration - is_until}, budget)
             self._see(loop_id, "loop condition", answer=answer)
 
     def note_end(self, outcome: "Rehearsal", last: Next) -> None:
@@ -406,11 +409,11 @@ class Coverage:
         if (step_id, name) in self.branches:
             self.branches[step_id, name].seen.add(answer)
 
-    def note_rules(self, step: PromptStep, output: str, context: Context) -> None:
+    def note_rules(self, step: PromptStep, output: str, context: Context, budget: Budget) -> None:
         """An output was judged: which rules counted, and how each of them answered."""
         for name, rule in _rules_of(step):
-            if evaluate(rule.condition, context):
-                self.rules[step.id, name].seen.add(rule_passes(rule, output, context))
+            if evaluate(rule.condition, context, budget):
+                self.rules[step.id, name].seen.add(rule_passes(rule, output, context, budget))
 
 
 def conditions_of(step: Step) -> Iterator[tuple[str, Condition]]:

@@ -38,7 +38,6 @@ from workflowlookup.core.events import (
     Started,
     kind_of,
 )
-from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, Waiting, apply, fold, workflow_of
 from workflowlookup.core.values import Json, json_equal
 from workflowlookup.errors import InvalidParams, WorkflowLookupError
@@ -73,7 +72,6 @@ def _batch(run_id: str, run: Run | None, records: Sequence[Record], position: in
     """The records from a position on that one call brought about."""
     first = records[position]
     place = f"event {first.sequence} of run '{run_id}', '{kind_of(first.event)}',"
-    start_budget()
     following = records[position + 1].event if position + 1 < len(records) else None
     try:
         wanted = _decide(run_id, run, first, following).records

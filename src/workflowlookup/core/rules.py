@@ -6,7 +6,6 @@ when all is well. A new rule is a struct in `model.py`, a function here, a line 
 """
 
 import itertools
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
@@ -14,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core.model import ContainsRule, Issue, LengthRule, RegexRule, Rule, SchemaRule
-from workflowlookup.core.patterns import Search, TooSlow, compile_pattern
+from workflowlookup.core.patterns import Budget, TooSlow, compile_pattern
 from workflowlookup.core.schemas import compile_schema_text, misfits
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
 from workflowlookup.core.values import Context
@@ -28,7 +27,7 @@ MAX_JSON: Final = 256 * 1024
 NO_MATCH: Final = "Output does not match pattern {}"
 GIVEN_UP: Final = "The pattern {} took too long on this output and was given up"
 
-Check = Callable[[str, Context], Sequence[Issue] | None]
+Check = Callable[[str, Context, Budget], Sequence[Issue] | None]
 """What is wrong with an output; None when nothing is asked of it in this context. The context matters where rules are
 put together; a rule by itself does not look at it."""
 
@@ -39,7 +38,7 @@ def contains(rule: ContainsRule) -> Check:
     absent = (Issue(message=message, suggestion=suggestion),)
     in_other_case = (Issue(message=message, suggestion=f"{suggestion} The case counts."),)
 
-    def check(output: str, _: Context) -> Sequence[Issue]:
+    def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
         if value in output:
             return ()
         return in_other_case if value.casefold() in output.casefold() else absent
@@ -50,7 +49,6 @@ def contains(rule: ContainsRule) -> Check:
 def regex(rule: RegexRule) -> Check:
     """What it gives raises `BadPattern` for a pattern that does not compile."""
     pattern, flags = rule.pattern, rule.flags
-    kept: weakref.ref[Search] | None = None  # `compile_pattern` keeps them, and a bounded number
     with_flags = f"{pattern} (flags {flags})" if flags else pattern
     absent = (
         Issue(
@@ -59,14 +57,9 @@ def regex(rule: RegexRule) -> Check:
         ),
     )
 
-    def check(output: str, _: Context) -> Sequence[Issue]:
-        nonlocal kept
-        search = None if kept is None else kept()
+    def check(output: str, _: Context, budget: Budget) -> Sequence[Issue]:
         try:
-            if search is None:
-                search = compile_pattern(pattern, flags)
-                kept = weakref.ref(search)
-            return () if search(output) else absent
+            return () if compile_pattern(pattern, flags, budget)(output, budget) else absent
         except TooSlow:
             message = GIVEN_UP.format(pattern)
             suggestion = "Shorten the output; the author should simplify the pattern, which backtracks without end."
@@ -78,7 +71,7 @@ def regex(rule: RegexRule) -> Check:
 def length(rule: LengthRule) -> Check:
     least, most = rule.min, rule.max
 
-    def check(output: str, _: Context) -> Sequence[Issue]:
+    def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
         found = len(output)
         if least is not None and found < least:
             message = rule.message or f"Output shorter than minimum length {least}"
@@ -96,7 +89,7 @@ def length(rule: LengthRule) -> Check:
 def schema(rule: SchemaRule) -> Check:
     """JSON, bare or inside one Markdown code fence. What it gives raises `BadSchema` for a malformed JSON Schema."""
 
-    def check(output: str, _: Context) -> Sequence[Issue]:
+    def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
         validator = compile_schema_text(bytes(rule.schema))
         if len(output) > MAX_JSON:
             advice = f"Shorten the JSON to at most {MAX_JSON:,} characters (now {len(output):,})."
@@ -137,6 +130,6 @@ RULES: Final[Mapping[type, Callable[[Any], Check]]] = MappingProxyType(
 )
 
 
-def passes(rule: Rule, output: str) -> bool:
+def passes(rule: Rule, output: str, budget: Budget) -> bool:
     """Whether an output meets a rule, whatever its condition. Raises `BadPattern` and `BadSchema`."""
-    return not RULES[type(rule)](rule)(output, {})
+    return not RULES[type(rule)](rule)(output, {}, budget)

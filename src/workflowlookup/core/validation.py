@@ -29,7 +29,7 @@ from workflowlookup.core.model import (
     SchemaRule,
     Verdict,
 )
-from workflowlookup.core.patterns import BadPattern
+from workflowlookup.core.patterns import BadPattern, Budget
 from workflowlookup.core.rules import RULES, Check
 from workflowlookup.core.schemas import BadSchema
 from workflowlookup.core.values import Context, assign
@@ -53,7 +53,7 @@ _ready: Final[dict[int, _Ready]] = {}
 """By identity: criteria are part of a document, which never changes."""
 
 
-def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
+def judge(criteria: Criterion | None, output: str, context: Context, budget: Budget) -> Verdict:
     """Whether the output meets the criteria; without criteria, whether it says anything at all.
 
     Raises `InvalidCriteria` for criteria that cannot be judged by, `InvalidWorkflow` for such a JSON Schema in them.
@@ -62,7 +62,7 @@ def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
         return _PASSED if output.strip() else Verdict(issues=(_BLANK,))
     ready = _ready.get(id(criteria)) or _make_ready(criteria)
     try:
-        issues = ready.check(output, context)
+        issues = ready.check(output, context, budget)
         return Verdict(issues=tuple(issues)) if issues else _PASSED
     except BadPattern as flaw:
         details = f"Invalid regex pattern: {flaw}"
@@ -72,16 +72,16 @@ def judge(criteria: Criterion | None, output: str, context: Context) -> Verdict:
         raise InvalidWorkflow(f"{details}. Ask the author to mend it.", details=details) from flaw
 
 
-def judge_step(step: PromptStep, output: str, context: Context) -> Verdict:
+def judge_step(step: PromptStep, output: str, context: Context, budget: Budget) -> Verdict:
     """Whether the output meets the criteria of a step and says what the step produces.
 
     The criteria see what came out of the output. The result of a call may be blank where no criteria ask for more.
     Raises what `judge` does.
     """
-    captured = capture(step.captures, output)
+    captured = capture(step.captures, output, budget)
     scope = assign(context, captured.values) if captured.values else context
     is_free = step.call is not None and step.criteria is None
-    issues = () if is_free else judge(step.criteria, output, scope).issues
+    issues = () if is_free else judge(step.criteria, output, scope, budget).issues
     if not step.captures:
         return Verdict(issues=issues) if issues else _PASSED
     return Verdict(issues=(*issues, *captured.issues), captured=captured.values)
@@ -114,7 +114,9 @@ def _check_of_rule(rule: Rule) -> Check:
     condition = rule.condition
     if not condition:
         return check
-    return lambda output, context: check(output, context) if evaluate(condition, context) else None
+    return lambda output, context, budget: (
+        check(output, context, budget) if evaluate(condition, context, budget) else None
+    )
 
 
 def has_templates(criterion: Criterion | None) -> bool:
@@ -134,7 +136,7 @@ def has_templates(criterion: Criterion | None) -> bool:
 def _templated(rule: Rule) -> Check:
     """A rule whose templates are filled for each output; one that needs a variable that is not set never passes."""
 
-    def check(output: str, context: Context) -> Sequence[Issue]:
+    def check(output: str, context: Context, budget: Budget) -> Sequence[Issue]:
         unset: dict[str, None] = {}
         filled = msgspec.structs.replace(rule, message=filler(context, {})(rule.message))
         if isinstance(filled, ContainsRule):
@@ -145,7 +147,7 @@ def _templated(rule: Rule) -> Check:
         if unset:
             return (_undecided(filled.message, f"{', '.join(unset)} is not set in the context", "Set it"),)
         try:
-            return RULES[type(filled)](filled)(output, context) or ()
+            return RULES[type(filled)](filled)(output, context, budget) or ()
         except BadPattern as flaw:
             return (
                 _undecided(filled.message, f"its pattern does not compile with these values ({flaw})", "Shorten them"),
@@ -161,23 +163,23 @@ def _undecided(message: str, why: str, remedy: str) -> Issue:
     )
 
 
-def rule_passes(rule: Rule, output: str, context: Context) -> bool:
+def rule_passes(rule: Rule, output: str, context: Context, budget: Budget) -> bool:
     """Whether an output meets a rule whose condition holds. Raises `BadPattern` and `BadSchema`."""
-    return not _check_of_rule(rule)(output, context)
+    return not _check_of_rule(rule)(output, context, budget)
 
 
 def _refusal(reason: str) -> Check:
-    def refuse(_: str, __: Context) -> Sequence[Issue]:
+    def refuse(_: str, __: Context, ___: Budget) -> Sequence[Issue]:
         raise InvalidCriteria(f"{reason}. Ask the author to mend the criteria.", details=reason)
 
     return refuse
 
 
 def _all_of(parts: Sequence[Check]) -> Check:
-    def check(output: str, context: Context) -> Sequence[Issue]:
+    def check(output: str, context: Context, budget: Budget) -> Sequence[Issue]:
         issues: list[Issue] = []
         for part in parts:
-            found = part(output, context)
+            found = part(output, context, budget)
             if found:
                 issues += found
         return issues
@@ -186,12 +188,12 @@ def _all_of(parts: Sequence[Check]) -> Check:
 
 
 def _any_of(parts: Sequence[Check]) -> Check:
-    def check(output: str, context: Context) -> Sequence[Issue]:
+    def check(output: str, context: Context, budget: Budget) -> Sequence[Issue]:
         issues: list[Issue] = []
         failed = 0
         is_met = False
         for part in parts:
-            found = part(output, context)
+            found = part(output, context, budget)
             if found:
                 failed += 1
                 issues += found
@@ -208,10 +210,10 @@ def _opposite(part: Criterion, met: Check) -> Check:
     description = describe_criterion(part)
     always = None if has_templates(part) else (_unwanted(description),)
 
-    def check(output: str, context: Context) -> Sequence[Issue] | None:
-        if not _counts(part, context):
+    def check(output: str, context: Context, budget: Budget) -> Sequence[Issue] | None:
+        if not _counts(part, context, budget):
             return None
-        found = met(output, context)
+        found = met(output, context, budget)
         if found:
             return [issue for issue in found if issue.is_undecided]
         return always or (_unwanted(filler(context, {})(description)),)
@@ -219,17 +221,17 @@ def _opposite(part: Criterion, met: Check) -> Check:
     return check
 
 
-def _counts(criterion: Criterion, context: Context) -> bool:
+def _counts(criterion: Criterion, context: Context, budget: Budget) -> bool:
     """Whether there is a rule in it whose condition holds."""
     match criterion:
         case AllOf(parts=parts) | AnyOf(parts=parts):
-            return any(_counts(part, context) for part in parts)
+            return any(_counts(part, context, budget) for part in parts)
         case Not(part=part):
-            return _counts(part, context)
+            return _counts(part, context, budget)
         case Malformed():
             return True
         case rule:
-            return evaluate(rule.condition, context)
+            return evaluate(rule.condition, context, budget)
 
 
 @functools.lru_cache(maxsize=64)

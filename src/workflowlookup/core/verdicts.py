@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.core.conditions import OPERATORS, Condition, walk
-from workflowlookup.core.patterns import BadPattern, TooSlow, compile_pattern
+from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.core.values import Json, as_number, as_text, is_number, is_truthy, loosely_equal
 
 MOST_COMBINATIONS: Final = 20_000
@@ -41,7 +41,7 @@ class Declared(msgspec.Struct, frozen=True):
 Scope = Mapping[str, Declared]
 
 
-def verdict(condition: Condition, scope: Scope) -> Truth:
+def verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
     """True for a condition that always holds, False for one that never does, None for any other."""
     parts: dict[str, list[Condition]] = {}
     for part in walk(condition):
@@ -52,7 +52,7 @@ def verdict(condition: Condition, scope: Scope) -> Truth:
         values = possible_values(declaration(name, scope), [*_constants(asked)])
         if values is None:
             return None
-        answers = {tuple(_ask(part, value, exact=exact) for part in asked) for value, exact in values}
+        answers = {tuple(_ask(part, value, budget, exact=exact) for part in asked) for value, exact in values}
         rows.append([dict(zip(map(id, asked), answer, strict=True)) for answer in answers])
     if math.prod(map(len, rows)) > MOST_COMBINATIONS:
         return None
@@ -74,25 +74,25 @@ def declaration(name: str, scope: Scope) -> Declared:
 # ── three values of truth ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ask(part: Condition, value: Json, *, exact: bool) -> Truth:
+def _ask(part: Condition, value: Json, budget: Budget, *, exact: bool) -> Truth:
     """Whether the operators beside `var` hold for the value, or for all values that it stands for."""
-    asked = [_answer(key, value, part[key], exact=exact) for key in part if key in OPERATORS]
+    asked = [_answer(key, value, part[key], budget, exact=exact) for key in part if key in OPERATORS]
     return _all(asked) if asked else is_truthy(value)
 
 
-def _answer(operator: str, value: Json, expected: Json, *, exact: bool) -> Truth:
+def _answer(operator: str, value: Json, expected: Json, budget: Budget, *, exact: bool) -> Truth:
     is_open = operator in _BY_CONTENT and not exact and (isinstance(value, (str, list)) or is_number(value))
     if operator == "matches":
-        return _matches(value, expected, is_open=is_open)
-    return None if is_open else OPERATORS[operator](value, expected)
+        return _matches(value, expected, budget, is_open=is_open)
+    return None if is_open else OPERATORS[operator](value, expected, budget)
 
 
-def _matches(value: Json, pattern: str, *, is_open: bool) -> Truth:
+def _matches(value: Json, pattern: str, budget: Budget, *, is_open: bool) -> Truth:
     """As the operator, but a search that was given up is no answer."""
     text = as_text(value)
     try:
-        search = compile_pattern(pattern, "i")
-        return None if is_open else text is not None and search(text)
+        search = compile_pattern(pattern, "i", budget)
+        return None if is_open else text is not None and search(text, budget)
     except BadPattern:
         return False
     except TooSlow:

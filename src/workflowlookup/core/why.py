@@ -48,6 +48,7 @@ from workflowlookup.core.navigation import (
     split_instance,
     walk_on,
 )
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run, State, Waiting, context_after
 from workflowlookup.core.values import Context, Json, brief, json_equal, lookup
 
@@ -121,13 +122,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-def explain_run(run: Run, records: Sequence[Record]) -> Explanation:
+def explain_run(run: Run, records: Sequence[Record], budget: Budget) -> Explanation:
     """Why the run took the way that it took, and what lies ahead of it."""
-    found = _from_journal(run, records)
+    found = _from_journal(run, records, budget)
     skipped = [Skipped(step_id=step, condition=condition) for step, condition in run.skipped.items()]
     warnings = run.warnings
     if not run.is_over:
-        ahead = _Ahead(run.workflow, run.context, run.extents)
+        ahead = _Ahead(run.workflow, run.context, run.extents, budget)
         ahead.go({**run.passed, run.current: None}, run.iterating)
         found |= {step: told for step, told in ahead.reasons.items() if _is_news(told, found.get(step))}
         warnings = tuple(dict.fromkeys([*warnings, *ahead.warnings]))
@@ -136,7 +137,7 @@ def explain_run(run: Run, records: Sequence[Record]) -> Explanation:
     if run.waiting_for in (Waiting.OUTPUT, Waiting.CALL):
         path.append(run.current)
     return Explanation(
-        steps=tuple(_in_order(run.workflow, found, run.context, run.extents, rest)),
+        steps=tuple(_in_order(run.workflow, found, run.context, run.extents, budget, rest=rest)),
         path=tuple(path),
         skipped=tuple(skipped),
         warnings=warnings,
@@ -148,12 +149,12 @@ def _is_news(ahead: Reason, before: Reason | None) -> bool:
     return before is None or (before.fate is Fate.SKIPPED and ahead.fate is Fate.WOULD_RUN)
 
 
-def explain_context(workflow: Workflow, context: Context) -> Explanation:
+def explain_context(workflow: Workflow, context: Context, budget: Budget) -> Explanation:
     """Which steps would run in a context, and why."""
-    ahead = _Ahead(workflow, context, NO_EXTENTS)
+    ahead = _Ahead(workflow, context, NO_EXTENTS, budget)
     path = ahead.go([])
     return Explanation(
-        steps=tuple(_in_order(workflow, ahead.reasons, context, NO_EXTENTS)),
+        steps=tuple(_in_order(workflow, ahead.reasons, context, NO_EXTENTS, budget)),
         path=tuple(path),
         skipped=tuple(ahead.skipped),
         warnings=tuple(ahead.warnings),
@@ -163,25 +164,25 @@ def explain_context(workflow: Workflow, context: Context) -> Explanation:
 # ── what decided ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decided_by(condition: Condition, scope: Context) -> tuple[Check, ...]:
+def decided_by(condition: Condition, scope: Context, budget: Budget) -> tuple[Check, ...]:
     """The parts of a condition that made it come out as it did."""
-    return tuple(_decisive(condition, scope))
+    return tuple(_decisive(condition, scope, budget))
 
 
-def _decisive(condition: Condition, scope: Context) -> Iterator[Check]:
+def _decisive(condition: Condition, scope: Context, budget: Budget) -> Iterator[Check]:
     parts = list(_conjuncts(condition))
-    wrong = next((part for part in parts if not evaluate(part, scope)), None)
+    wrong = next((part for part in parts if not evaluate(part, scope, budget)), None)
     for part in parts if wrong is None else [wrong]:
         if "or" in part:
-            right = next((one for one in part["or"] if evaluate(one, scope)), None)
+            right = next((one for one in part["or"] if evaluate(one, scope, budget)), None)
             for one in part["or"] if right is None else [right]:
-                yield from _decisive(one, scope)
+                yield from _decisive(one, scope, budget)
         elif "not" in part:
-            yield from _decisive(part["not"], scope)
+            yield from _decisive(part["not"], scope, budget)
         elif "var" in part:
             name = part["var"]
             value = scope[name] if name in scope else lookup(scope, name)
-            yield Check(says=describe(part), holds=evaluate(part, scope), variable=name, value=value)
+            yield Check(says=describe(part), holds=evaluate(part, scope, budget), variable=name, value=value)
 
 
 def _conjuncts(condition: Condition) -> Iterator[Condition]:
@@ -215,18 +216,20 @@ def _then_and_now(name: str, then: Json, now: Json) -> str:
     return f"{name} was {old} when the step was handed out, and is {new} with its output"
 
 
-def _judged(step: Step, scope: Context, *, is_run: bool) -> tuple[str, tuple[Check, ...]]:
+def _judged(step: Step, scope: Context, budget: Budget, *, is_run: bool) -> tuple[str, tuple[Check, ...]]:
     """Why a step was offered, or passed over, in words and in particular."""
     if not step.run_condition:
         return NO_CONDITION, ()
     words = in_words(step.run_condition)
-    return f"{'true' if is_run else 'not true'}: {words}", decided_by(step.run_condition, scope)
+    return f"{'true' if is_run else 'not true'}: {words}", decided_by(step.run_condition, scope, budget)
 
 
 # ── what happened ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:  # noqa: PLR0912 - a case for each event
+def _from_journal(  # noqa: PLR0912 - a case for each event
+    run: Run, records: Sequence[Record], budget: Budget
+) -> dict[str, Reason]:
     """By instance, in the order in which they came up."""
     found: dict[str, Reason] = {}
     context: Context = {}
@@ -249,16 +252,16 @@ def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:  # 
                 | ConfirmationAsked(step_id=step_id, reason="call" | "before")
             ) if step_id not in found or found[step_id].fate is Fate.SKIPPED:
                 asked = _asked(run, record.event, offered, context)
-                found[step_id] = replace(_told(run, step_id, context, Fate.NOT_REACHED), confirmation=asked)
+                found[step_id] = replace(_told(run, step_id, context, Fate.NOT_REACHED, budget), confirmation=asked)
             case CallFailed(step_id=step_id, reason=reason, error=error) if step_id in found:
                 failed = found[step_id].failed + 1
                 found[step_id] = replace(found[step_id], failed=failed, failure=reason, error=error)
             case StepSkipped(step_id=step_id):
-                found[step_id] = _told(run, step_id, context, Fate.SKIPPED)
+                found[step_id] = _told(run, step_id, context, Fate.SKIPPED, budget)
             case ContextAsked(loop_id=loop_id):
-                found[loop_id] = _told(run, loop_id, context, Fate.NOT_REACHED)
+                found[loop_id] = _told(run, loop_id, context, Fate.NOT_REACHED, budget)
             case LoopEntered(loop_id=loop_id):
-                found[loop_id] = _told(run, loop_id, context, Fate.RAN)
+                found[loop_id] = _told(run, loop_id, context, Fate.RAN, budget)
             case LoopLeft(loop_id=loop_id, why=why) if loop_id in found:
                 found[loop_id] = replace(found[loop_id], because=f"{found[loop_id].because}; left: {why}")
             case OutputAccepted(step_id=step_id) if step_id in found:
@@ -276,13 +279,13 @@ def _from_journal(run: Run, records: Sequence[Record]) -> dict[str, Reason]:  # 
     return found
 
 
-def _told(run: Run, step_id: str, context: Context, fate: Fate) -> Reason:
-    return _reason(run.workflow, step_id, scope_of(run.workflow, step_id, context, run.extents), fate)
+def _told(run: Run, step_id: str, context: Context, fate: Fate, budget: Budget) -> Reason:
+    return _reason(run.workflow, step_id, scope_of(run.workflow, step_id, context, run.extents), fate, budget)
 
 
-def _reason(workflow: Workflow, step_id: str, scope: Context, fate: Fate) -> Reason:
+def _reason(workflow: Workflow, step_id: str, scope: Context, fate: Fate, budget: Budget) -> Reason:
     step: Step = find_step(workflow, step_id)  # type: ignore[assignment]
-    because, checks = _judged(step, scope, is_run=fate not in (Fate.SKIPPED, Fate.WOULD_BE_SKIPPED))
+    because, checks = _judged(step, scope, budget, is_run=fate not in (Fate.SKIPPED, Fate.WOULD_BE_SKIPPED))
     depth = len(workflow.enclosing[step.id])
     return Reason(id=step_id, title=step.title, fate=fate, because=because, depth=depth, checks=checks)
 
@@ -358,10 +361,11 @@ def _over(run: Run) -> str:
 class _Ahead:
     """The walk that follows when the context stays as it is."""
 
-    def __init__(self, workflow: Workflow, context: Context, extents: Extents) -> None:
+    def __init__(self, workflow: Workflow, context: Context, extents: Extents, budget: Budget) -> None:
         self._workflow = workflow
         self._context = context
         self._extents = extents
+        self._budget = budget
         self.reasons: dict[str, Reason] = {}
         self.skipped: list[Skipped] = []
         self.warnings: list[str] = []
@@ -369,7 +373,8 @@ class _Ahead:
     def go(self, done: Collection[str], iterating: Iterating = NOT_ITERATING) -> list[str]:
         """Complete whatever comes next until nothing does; the instances, in order."""
         path: list[str] = []
-        for found in walk_on(self._workflow, done, self._context, self._extents, iterating):
+        walk = walk_on(self._workflow, done, self._context, self._budget, extents=self._extents, iterating=iterating)
+        for found in walk:
             self.warnings += [warning for warning in found.warnings if warning not in self.warnings]
             for skip in found.skipped:
                 if skip.step_id not in self.reasons:
@@ -390,18 +395,18 @@ class _Ahead:
         return path
 
     def _note(self, step_id: str, scope: Context, fate: Fate) -> None:
-        self.reasons[step_id] = _reason(self._workflow, step_id, scope, fate)
+        self.reasons[step_id] = _reason(self._workflow, step_id, scope, fate, self._budget)
 
 
 # ── all of it, in order ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _extent(step: LoopStep, context: Context, extents: Extents) -> tuple[str, tuple[Check, ...]]:
+def _extent(step: LoopStep, context: Context, extents: Extents, budget: Budget) -> tuple[str, tuple[Check, ...]]:
     """How often a loop goes round, as far as that is known, and the values that decide it."""
     loop = step.loop
     if loop.condition is not None:
         scope = {**context, loop.iteration_var: 1}
-        return f"it repeats {loop.type} {in_words(loop.condition)}", decided_by(loop.condition, scope)
+        return f"it repeats {loop.type} {in_words(loop.condition)}", decided_by(loop.condition, scope, budget)
     name = loop.items if loop.type == "forEach" else loop.count
     if not isinstance(name, str):
         return ("it repeats until the agent ends it" if name is None else f"it repeats {name} times"), ()
@@ -414,8 +419,14 @@ def _counted(number: int) -> str:
     return "a list of 1" if number == 1 else f"a list of {number}"
 
 
-def _in_order(
-    workflow: Workflow, found: Mapping[str, Reason], context: Context, extents: Extents, rest: str = ""
+def _in_order(  # noqa: PLR0913 - all that decides
+    workflow: Workflow,
+    found: Mapping[str, Reason],
+    context: Context,
+    extents: Extents,
+    budget: Budget,
+    *,
+    rest: str = "",
 ) -> Iterator[Reason]:
     instances: dict[str, list[Reason]] = {}
     for instance_id, reason in found.items():
@@ -426,7 +437,7 @@ def _in_order(
         if isinstance(step, LoopStep):
             body = [inner for inner, around in workflow.enclosing.items() if step.id in around]
             inside = [reason for inner in body for reason in instances.get(inner, ())]
-            yield from _folded(_loop(step, known, inside, _extent(step, context, extents), depth))
+            yield from _folded(_loop(step, known, inside, _extent(step, context, extents, budget), depth))
         elif known:
             yield from _folded(known)
         else:

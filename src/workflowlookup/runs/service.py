@@ -26,7 +26,6 @@ from workflowlookup.core.events import (
     Started,
 )
 from workflowlookup.core.model import Workflow
-from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.run import Run, State, Waiting, apply, fold, submission_key
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidParams, RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
@@ -111,7 +110,6 @@ class Runs:
                 return self._started_alike(run_id, workflow, given, context)
             self.consent.refuse_untrusted(workflow.origin, workflow.document)
             at = _moment(self._clock(), by)
-            start_budget()
             draft = advance.begin(run_id or self._new_id(), workflow, given, context, at, timeout=timeout)
             if self._store(0, draft):
                 return draft.run
@@ -503,7 +501,6 @@ class Runs:
                 if self._store(run.sequence, expired) and isinstance(expired.run.end, Failed):
                     log.warning("run %s is out of time: %s", run_id, expired.run.end.reason)
                 continue
-            start_budget()
             try:
                 decided = decide(run, at)
             except WorkflowLookupError:

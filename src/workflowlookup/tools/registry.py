@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from workflowlookup.core.patterns import start_budget
 from workflowlookup.core.schemas import Misfit, compile_schema, first_misfit, misfits, suggest
 from workflowlookup.core.values import MAX_CONTEXT_BYTES, Json
 from workflowlookup.errors import InvalidParams, MissingClientCapability, WorkflowNotFound
@@ -101,7 +100,6 @@ class Registry:
                 f"The tool '{tool.name}' needs a client that offers {', '.join(sorted(missing))}.",
                 requiredCapabilities={name: {} for name in sorted(missing)},
             )
-        start_budget()
         return tool.handler(self.services, arguments, caller)
 
     def _checked(self, tool: Tool, arguments: Json, size: int) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from workflowlookup.core.calls import name_call
 from workflowlookup.core.events import EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.model import PromptStep
 from workflowlookup.core.navigation import MAX_SKIPPED, Skipped, explain_skip
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import fields_of, question_of, title_of
 from workflowlookup.core.results import address_of, part_of, result_of
 from workflowlookup.core.run import Run, State, Waiting
@@ -40,6 +41,7 @@ def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None
         now = answer(services, msgspec.structs.replace(run, judged=None), caller)
         guidance = f"This output was judged before, as verdict says, and the run has gone on. {now['next']}"
         return {**now, "verdict": _verdict(earlier), "next": guidance}
+    budget = Budget()
     progress: dict[str, Json] = {"done": len(run.results)}
     if run.total is not None:
         progress["total"] = run.total
@@ -53,15 +55,15 @@ def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None
         if run.judged.missing:
             reply["missing"] = run.judged.missing
     if run.waiting_for is Waiting.OUTPUT:
-        reply |= _step(run)
+        reply |= _step(run, budget)
         reply["next"] = _next_for_output(run)
     elif run.waiting_for is Waiting.CONTEXT:
         reply |= tell_need(run.workflow, run.current, run.missing[0], run.warnings)
         del reply["step"]
         reply["next"] = _next_for_context(run)
     elif run.waiting_for is Waiting.CONFIRMATION:
-        reply["confirmation"] = _confirmation(run)
-        reply["next"] = _next_for_confirmation(services, run, caller)
+        reply["confirmation"] = _confirmation(run, budget)
+        reply["next"] = _next_for_confirmation(services, run, caller, budget)
     elif run.waiting_for is Waiting.CALL:
         reply |= _at_work(services, run)
     else:
@@ -80,10 +82,10 @@ def answer_with_result(services: Services, run: Run, caller: Caller) -> dict[str
     return {**reply, **found, "next": _next_of_result(run, found)}
 
 
-def _confirmation(run: Run) -> dict[str, Json]:
+def _confirmation(run: Run, budget: Budget) -> dict[str, Json]:
     """What the run waits for a person to say."""
-    asked: dict[str, Json] = {"stepId": run.current, "title": title_of(run), "question": question(run)}
-    fields = {field.name: field.schema for field in fields_of(run)}
+    asked: dict[str, Json] = {"stepId": run.current, "title": title_of(run), "question": question(run, budget)}
+    fields = {field.name: field.schema for field in fields_of(run, budget)}
     return {**asked, **({"answers": fields} if fields else {})}
 
 
@@ -133,8 +135,8 @@ def _verdict(judged: Verdict) -> dict[str, Json]:
     return {"valid": False, "issues": judged.issues, "suggestions": [REVIEW, *judged.suggestions]}
 
 
-def _step(run: Run) -> dict[str, Json]:
-    told = tell(run.workflow, run.offered)
+def _step(run: Run, budget: Budget) -> dict[str, Json]:
+    told = tell(run.workflow, run.offered, budget)
     if isinstance(run.judged, OutputRefused):
         told.pop("missing", None)  # the refusal has named them, with those that the step should have produced
     return told
@@ -165,7 +167,7 @@ def _next_for_context(run: Run) -> str:
     )
 
 
-def _next_for_confirmation(services: Services, run: Run, caller: Caller) -> str:
+def _next_for_confirmation(services: Services, run: Run, caller: Caller, budget: Budget) -> str:
     status = f"call workflow_status with runId '{run.id}'"
     if not services.access.may_confirm(run.who_confirms(services.confirmation)):
         return f"Your token may not answer this. {_tell_user(services, run)} Then {status}."
@@ -182,7 +184,7 @@ def _next_for_confirmation(services: Services, run: Run, caller: Caller) -> str:
         return f"{how}, {again}. {_or_terminal(services, run)}"
     if run.who_confirms(services.confirmation) == "person":
         return f"{only_a_person(services, run)} When they have, {status}."
-    fields = ", ".join(field.name for field in fields_of(run))
+    fields = ", ".join(field.name for field in fields_of(run, budget))
     values = f", what they chose for {fields} as answers" if fields else ""
     return (
         "Show the person what confirmation.question says and wait for the answer. Then call workflow_submit with "
@@ -289,7 +291,7 @@ def question_key(run: Run) -> str:
 def may_ask(services: Services, run: Run, caller: Caller) -> bool:
     """Whether the person is asked through the client."""
     whose = run.who_confirms(services.confirmation)
-    can_show = caller.can_be_asked and all(field.is_flat for field in fields_of(run))
+    can_show = caller.can_be_asked and all(field.is_flat for field in fields_of(run, Budget()))
     return whose != "agent" and can_show and services.access.may_confirm(whose)
 
 
@@ -322,7 +324,7 @@ def ask_person(services: Services, run: Run, caller: Caller) -> Run | Elicitatio
     if said["action"] == "decline":
         return services.runs.deny(now.id, now.current, how="form", **pinned)
     content: Mapping[str, Json] = said.get("content") or {}
-    names = {field.name for field in fields_of(now)}
+    names = {field.name for field in fields_of(now, Budget())}
     answers = {name: value for name, value in content.items() if name in names}
     note = str(content.get("note") or "") if "note" not in names else ""
     return services.runs.confirm(now.id, now.current, how="form", note=note, answers=answers, **pinned)
@@ -330,7 +332,7 @@ def ask_person(services: Services, run: Run, caller: Caller) -> Run | Elicitatio
 
 def _form(run: Run) -> Mapping[str, Json]:
     """What a client shows: accepting it is a yes, so that it holds only what the person may add."""
-    fields = tuple(fields_of(run))
+    fields = tuple(fields_of(run, Budget()))
     required = [field.name for field in fields if field.required]
     asked = {field.name: {"type": "string", **field.schema} if field.choices else field.schema for field in fields}
     return {
@@ -342,11 +344,12 @@ def _form(run: Run) -> Mapping[str, Json]:
 
 def form_message(run: Run) -> str:
     """The question for a form, with what its buttons mean."""
-    asked = question_of(run)
+    budget = Budget()
+    asked = question_of(run, budget)
     buttons = f"Accept: yes. Decline: no, {asked.if_not}. Close the form to decide later."
-    return f"{buttons}\n\n{question(run)}"
+    return f"{buttons}\n\n{question(run, budget)}"
 
 
-def question(run: Run) -> str:
+def question(run: Run, budget: Budget) -> str:
     """What a person is asked, with what it is about, quoted."""
-    return question_of(run).message(rest=f"run://{run.id}")
+    return question_of(run, budget).message(rest=f"run://{run.id}")

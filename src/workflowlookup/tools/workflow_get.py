@@ -8,6 +8,7 @@ import msgspec
 from workflowlookup.core.guidance import filler, view_step
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import next_step
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.values import Json
 from workflowlookup.tools.contract import Caller, Services, Tool
 from workflowlookup.tools.registry import STEP_SCHEMA, TEXTS, arguments_schema, find_workflow, workflow_id
@@ -47,8 +48,9 @@ def metadata(workflow: Workflow) -> dict[str, Json]:
 
 def first_step(workflow: Workflow) -> dict[str, Json] | None:
     """The first step that is eligible while nothing is known; None when every step waits for the context."""
-    found = next_step(workflow, (), {})
-    return None if found.step is None else view_step(found.step, found, filler({}, {}))
+    budget = Budget()
+    found = next_step(workflow, (), {}, budget)
+    return None if found.step is None else view_step(found.step, found, filler({}, {}), budget)
 
 
 TOOL = Tool(

@@ -7,6 +7,7 @@ from workflowlookup.core.contract import Need, forgotten, how_to_send, need_of_l
 from workflowlookup.core.guidance import Guidance, guide, warn_of_unset
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import MAX_SKIPPED, Next, explain_skip, find_step, next_step
+from workflowlookup.core.patterns import Budget
 from workflowlookup.core.schemas import suggest
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StepNotFound
@@ -30,13 +31,14 @@ def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Resul
     if current is not None and find_step(workflow, current) is None:
         raise step_not_found(workflow, current)
     completed = arguments["completedSteps"]
-    found = next_step(workflow, completed, arguments.get("context") or {})
-    return answer(workflow, found, completed)
+    budget = Budget()
+    found = next_step(workflow, completed, arguments.get("context") or {}, budget)
+    return answer(workflow, found, completed, budget)
 
 
-def answer(workflow: Workflow, found: Next, completed: Iterable[str]) -> dict[str, Json]:
+def answer(workflow: Workflow, found: Next, completed: Iterable[str], budget: Budget) -> dict[str, Json]:
     is_complete = found.is_complete
-    reply = {**tell(workflow, found), "isComplete": is_complete, "progress": _progress(workflow, found)}
+    reply = {**tell(workflow, found, budget), "isComplete": is_complete, "progress": _progress(workflow, found)}
     if is_complete and found.skipped:
         reply["skipped"] = [explain_skip(skip) for skip in found.skipped[:MAX_SKIPPED]]
     if workflow.has_contract:
@@ -48,12 +50,12 @@ def answer(workflow: Workflow, found: Next, completed: Iterable[str]) -> dict[st
     return reply
 
 
-def tell(workflow: Workflow, found: Next) -> dict[str, Json]:
+def tell(workflow: Workflow, found: Next, budget: Budget) -> dict[str, Json]:
     """The step and its guidance, what the context lacks for it, and warnings."""
     if found.need is not None:
         return tell_need(workflow, found.instance_id, need_of_loop(workflow, found.need), found.warnings)
     step = found.step
-    told = guide(workflow, found)
+    told = guide(workflow, found, budget)
     warnings = told.warnings
     reply: dict[str, Json] = {"step": told.step or None, "guidance": _guidance(told)}
     needs = unmet(workflow, step, found.context) if step is not None else ()
