@@ -311,8 +311,9 @@ def test_an_unknown_id_comes_with_the_nearest_known_one(catalog, library):
     assert refusal.value.data == {"workflowId": "sample-workflw"}
 
 
-def test_more_workflows_than_are_kept_ready_are_all_found(catalog, library, monkeypatch):
-    monkeypatch.setattr("workflowlookup.library.catalog.MOST_BUILT", 3)
+def test_more_workflows_than_are_cached_are_all_found(library, monkeypatch):
+    monkeypatch.setattr("workflowlookup.library.catalog.MAX_BUILT", 3)
+    catalog = Catalog([DirectorySource("library", str(library))])
     for number in range(10):
         write(library, document(identifier=f"flow-{number}"))
 

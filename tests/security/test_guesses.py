@@ -166,16 +166,16 @@ def test_it_is_logged_once_and_without_tokens(ask, caplog):
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr(guesses, "MOST_TRIED", 10)
-    monkeypatch.setattr(limits, "MOST_CLIENTS", 10)
+    monkeypatch.setattr(guesses, "MAX_TRIED", 10)
+    monkeypatch.setattr(limits, "MAX_CLIENTS", 10)
     all_of_them = Guesses()
     for number in range(100):
         for guessed in range(GUESSES_PER_MINUTE + 1):
             all_of_them.seconds_to_wait(str(number), str(guessed))
             all_of_them.note(str(number), str(guessed), is_good=False)
 
-    kept = [vars(all_of_them)[name] for name in ("_tried", "_said_at")]
-    assert [len(one) for one in kept] == [10, 10]
+    caches = [vars(all_of_them)[name] for name in ("_tried", "_logged_at")]
+    assert [len(cache) for cache in caches] == [10, 10]
 
 
 def test_the_server_slows_them_down(own_house):

@@ -80,7 +80,7 @@ def test_no_rate_is_no_limit():
 
 
 def test_clients_that_come_once_are_forgotten(monkeypatch):
-    monkeypatch.setattr(limits, "MOST_CLIENTS", 10)
+    monkeypatch.setattr(limits, "MAX_CLIENTS", 10)
     rate = Rate(1)
     for number in range(100):
         rate.take(str(number))

@@ -13,6 +13,7 @@ How a loop is walked, iteration by iteration:
 - A completed id without an iteration, from an older caller, counts for the earliest iteration that still lacks it.
 """
 
+import functools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -37,10 +38,6 @@ _INSTANCE: Final = re.compile(r"(?P<step>[^@]+)(?:@(?P<iterations>\d{1,9}(?:\.\d
 
 Iterations = tuple[int, ...]
 Instance = tuple[str, Iterations]
-
-MOST_INSTANCES_KEPT: Final = 1 << 15
-_instances: dict[str, Instance] = {}
-"""Ids that were taken apart: a caller sends them with every step. (An `lru_cache` would move each one every time.)"""
 
 Extents = Mapping[str, list[Json] | int]
 """By the id of a loop, with the iterations around it: its list or its count, where that is fixed already."""
@@ -104,17 +101,9 @@ class Next(msgspec.Struct, frozen=True):
         return self.step is None and self.need is None
 
 
+@functools.lru_cache(maxsize=1 << 15)  # a caller sends the ids of all completed steps with every step
 def split_instance(instance_id: str) -> Instance:
     """`review@2.3` is step `review`, iterations (2, 3); an id without `@` has none."""
-    known = _instances.get(instance_id)
-    if known is None:
-        if len(_instances) >= MOST_INSTANCES_KEPT:
-            _instances.clear()
-        known = _instances[instance_id] = _split(instance_id)
-    return known
-
-
-def _split(instance_id: str) -> Instance:
     found = _INSTANCE.fullmatch(instance_id)
     if found is None or not found["iterations"]:
         return instance_id, ()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from workflowlookup.core.cache import BoundedCache
 from workflowlookup.core.schemas import nearest
 from workflowlookup.errors import WorkflowLookupError, WorkflowNotFound
 from workflowlookup.library.changes import Changes, best_changes
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_BUILT: Final = 512
-"""How many workflows are kept ready; the others are read again when asked for."""
+MAX_BUILT: Final = 512
+"""How many built workflows are cached; the others are read again when asked for."""
 SECONDS_BETWEEN_LOOKS: Final = 0.25
 """How often it is checked that no directory above a source was replaced: no change inside the source tells."""
 
@@ -93,7 +94,7 @@ class Catalog:
         self._next_look = 0.0
         self._listings: dict[str, Listing] = {}
         self._snapshot: Snapshot | None = None
-        self._built: dict[str, tuple[Loaded, Workflow]] = {}
+        self._built: BoundedCache[str, tuple[Loaded, Workflow]] = BoundedCache(MAX_BUILT)
         self._reported: set[str] = set()
 
     def snapshot(self) -> Snapshot:
@@ -135,7 +136,7 @@ class Catalog:
         document = parse_document(data, path)
         if signature == entry.file.signature:
             workflow = build(document, self._origin_of(entry))
-            self._keep(workflow_id, entry.file, workflow)
+            self._built[workflow_id] = (entry.file, workflow)
             return workflow
         if summarise(document, path).id == workflow_id:  # written to since the look at it: what was read counts
             return build(document, self._origin_of(entry))
@@ -150,12 +151,6 @@ class Catalog:
                 continue
             yield workflow
 
-    def _keep(self, workflow_id: str, file: Loaded, workflow: "Workflow") -> None:
-        self._built.pop(workflow_id, None)
-        if len(self._built) >= MOST_BUILT:
-            del self._built[next(iter(self._built))]
-        self._built[workflow_id] = (file, workflow)
-
     def _scan(self, changes: Changes) -> Snapshot:
         changed = changes.take()
         self._identities = [source.identity() for source in self.sources]
@@ -167,11 +162,10 @@ class Catalog:
         previous, self._listings = self._listings, listings
         if self._snapshot is None or any(not _same(listings[root], previous.get(root)) for root in listings):
             self._snapshot = snapshot = self._merge()
-            self._built = {
-                workflow_id: known
-                for workflow_id, known in self._built.items()
-                if workflow_id in snapshot.entries and snapshot.entries[workflow_id].file is known[0]
-            }
+            for workflow_id in self._built:
+                entry, built = snapshot.entries.get(workflow_id), self._built.get(workflow_id)
+                if entry is None or built is None or built[0] is not entry.file:
+                    self._built.pop(workflow_id)
             self._report()
         return self._snapshot
 

@@ -15,6 +15,7 @@ import msgspec
 
 from workflowlookup.core import advance
 from workflowlookup.core.advance import CallFailure, Draft, Moment
+from workflowlookup.core.cache import BoundedCache
 from workflowlookup.core.events import (
     ConfirmationDenied,
     ConfirmationGiven,
@@ -37,7 +38,7 @@ from workflowlookup.trust import IMPORTED, NO_CONSENT, Consent
 log = logging.getLogger(__name__)
 
 MAX_FOLDED: Final = 64
-"""How many runs are kept folded; the others are folded when they are asked for."""
+"""How many folded runs are cached; the others are folded when they are asked for."""
 MAX_WEIGHT: Final = 64 << 20
 """How many characters their long results may have, all together."""
 MAX_TRIES: Final = 5
@@ -78,10 +79,12 @@ class Runs:
         self.consent = consent
         self._clock = clock
         self._new_id = new_id
-        self._kept: dict[str, Run] = {}
-        self._refusals: dict[str, int] = {}
+        self._folded: BoundedCache[str, Run] = BoundedCache(
+            MAX_FOLDED, max_weight=MAX_WEIGHT, weigh=lambda run: run.weight
+        )
+        self._refusals: BoundedCache[str, int] = BoundedCache(MAX_REFUSALS)
         """By run: the sequence of the last refusal that this process has answered."""
-        self._loading: dict[str, Run] = {}
+        self._loading: BoundedCache[str, Run] = BoundedCache(MAX_LOADING)
         """Runs of which `load` has folded the beginning."""
         self.listeners: list[Callable[[str, Run | None], None]] = []
         """Hear of each run that is changed here, as it is then; None when it is gone."""
@@ -141,7 +144,7 @@ class Runs:
 
         run = self._move(run_id, by, decide)
         if isinstance(run.judged, OutputRefused) and run.judged.key == key:
-            self._note_refusal(run_id, run.submissions[key])
+            self._refusals[run_id] = run.submissions[key]
         return run
 
     def earlier_verdict(
@@ -160,13 +163,6 @@ class Runs:
             return False
         is_last = run.judged is not None and run.judged.key == key
         return not is_last or self._refusals.get(run.id) == run.submissions[key]
-
-    def _note_refusal(self, run_id: str, sequence: int) -> None:
-        """Remember that this process answered the last output of a run with a refusal."""
-        self._refusals.pop(run_id, None)
-        self._refusals[run_id] = sequence
-        if len(self._refusals) > MAX_REFUSALS:
-            del self._refusals[next(iter(self._refusals))]
 
     def supply(self, run_id: str, loop_id: str, changes: Context, *, by: str = "") -> Run:
         """The run after the variables that it waits for; as it is now when they were sent before.
@@ -351,20 +347,18 @@ class Runs:
         """
         try:
             mark = self.journal.mark(run_id)
-            part = self._kept.get(run_id) or self._loading.get(run_id)
+            part = self._folded.get(run_id) or self._loading.get(run_id)
             if part is not None and (mark is None or not _is_of(part, mark)):
                 part = None
             if mark is None or mark.sequence - (part.sequence if part else 0) <= SLICE:
                 return True
-            self._loading.pop(run_id, None)
+            self._loading.pop(run_id)
             before, part = part, self._with_next_slice(run_id, part)
         except WorkflowLookupError:  # as `get` will say
             return True
         if part is None or part is before:  # records are missing, as `get` will say
             return True
         self._loading[run_id] = part
-        if len(self._loading) > MAX_LOADING:
-            del self._loading[next(iter(self._loading))]
         return False
 
     def at(self, run_id: str, sequence: int) -> Run:
@@ -461,14 +455,14 @@ class Runs:
 
     def delete(self, run_id: str) -> None:
         """Forget a run. Raises `RunNotFound`."""
-        self._kept.pop(run_id, None)
+        self._folded.pop(run_id)
         if not self.journal.delete(run_id):
             raise self.not_found(run_id)
         self._tell(run_id, None)
 
     def purge(self, before: int) -> int:
         """Forget the runs that are over and were last touched before a time; how many they were."""
-        self._kept.clear()
+        self._folded.clear()
         return self.journal.purge(before)
 
     def set_aside(self) -> Sequence[SetAside]:
@@ -488,13 +482,13 @@ class Runs:
     def _move(self, run_id: str, by: str, decide: Callable[[Run, Moment], Draft | Run]) -> Run:
         """Decide on the run as it is, and store what was decided; anew when somebody was faster.
 
-        A run that is kept is taken as it is at first: the journal refuses what builds on an old one, and what is not
+        A run in the cache is taken as it is at first: the journal refuses what builds on an old one, and what is not
         stored counts only when the run is still the same.
         """
-        kept = self._kept.get(run_id)
+        folded = self._folded.get(run_id)
         for _ in range(MAX_TRIES):
-            run, is_kept = kept or self._load(run_id), kept is not None
-            kept = None
+            run, is_cached = folded or self._load(run_id), folded is not None
+            folded = None
             at = _moment(max(self._clock(), run.updated), by)
             expired = advance.expire(run, Moment(time=at.time))
             if expired is not None:
@@ -504,11 +498,11 @@ class Runs:
             try:
                 decided = decide(run, at)
             except WorkflowLookupError:
-                if is_kept and self.journal.mark(run_id) != _mark(run):
+                if is_cached and self.journal.mark(run_id) != _mark(run):
                     continue
                 raise
             if isinstance(decided, Run):
-                if is_kept and self.journal.mark(run_id) != _mark(run):
+                if is_cached and self.journal.mark(run_id) != _mark(run):
                     continue
                 return decided
             if self._store(run.sequence, decided):
@@ -519,10 +513,11 @@ class Runs:
     def _load(self, run_id: str) -> Run:
         """The run as the journal has it now."""
         mark = self.journal.mark(run_id)
-        kept = self._kept.pop(run_id, self._loading.pop(run_id, None))
+        beginning = self._loading.pop(run_id)
+        folded = self._folded.pop(run_id) or beginning
         if mark is None:
             raise self.not_found(run_id)
-        run = kept if kept is not None and _is_of(kept, mark) else None
+        run = folded if folded is not None and _is_of(folded, mark) else None
         try:
             while run is None or run.sequence < mark.sequence or not run.rests:
                 before, run = run, self._with_next_slice(run_id, run)
@@ -538,7 +533,7 @@ class Runs:
         if not run.rests:  # what belongs together is stored together: the rest is lost
             message = f"The records of run '{run_id}' end in the middle of a call."
             raise RunDamaged(message, runId=run_id, details=message)
-        self._keep(run)
+        self._folded[run_id] = run
         return run
 
     def _refuse_gaps(self, run_id: str, mark: Mark) -> None:
@@ -565,17 +560,9 @@ class Runs:
             self.journal.append(draft.run.id, expected, draft.records, summarise(draft.run))
         except Conflict:
             return False
-        self._keep(draft.run)
+        self._folded[draft.run.id] = draft.run
         self._tell(draft.run.id, draft.run)
         return True
-
-    def _keep(self, run: Run) -> None:
-        self._kept.pop(run.id, None)
-        self._kept[run.id] = run
-        while len(self._kept) > MAX_FOLDED or (
-            len(self._kept) > 1 and sum(kept.weight for kept in self._kept.values()) > MAX_WEIGHT
-        ):
-            del self._kept[next(iter(self._kept))]
 
     def _tell(self, run_id: str, run: Run | None) -> None:
         for listener in tuple(self.listeners):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 import msgspec
 
 from workflowlookup.access import Access, missing
+from workflowlookup.core.cache import BoundedCache
 from workflowlookup.core.events import OutputAccepted, OutputRefused, Record
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.progress import Progress
@@ -284,7 +285,7 @@ class ScopedWatch:
         self._runs = runs
         self._access = access
         self._listener = listener
-        self._shown: dict[str, None] = {}
+        self._shown: BoundedCache[str, None] = BoundedCache(MAX_REMEMBERED)
         """Runs that the caller has heard of: they hear that one is gone, when nobody can tell any more whose it was."""
         self._watch = begin(self._hear)
 
@@ -300,13 +301,11 @@ class ScopedWatch:
         workflow_id = self._runs.workflow_of(run_id)
         if workflow_id is None:
             was_shown = run_id in self._shown
-            self._shown.pop(run_id, None)
+            self._shown.pop(run_id)
             return was_shown
         if not self._access.may("read", workflow_id):
             return False
         self._shown[run_id] = None
-        if len(self._shown) > MAX_REMEMBERED:
-            del self._shown[next(iter(self._shown))]
         return True
 
     def changed(self) -> Collection[str]:

@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workflowlookup.access import LOCAL, SCOPES, Access
+from workflowlookup.core.cache import BoundedCache
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Token
@@ -38,7 +39,7 @@ LOOK_SECONDS: Final = 0.5
 """How often it is asked again who sent a request that takes long: a stream must not outlive its token."""
 AGAIN_SECONDS: Final = 0.25
 """How often it is asked, for all of these together, whether anything about tokens has changed."""
-MOST_KEPT: Final = 10_000
+MAX_TOKENS: Final = 10_000
 FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 """Headers of what came through a proxy: it is not from this machine, whatever its address says."""
 
@@ -65,7 +66,7 @@ class Guard:
         self._fault: StorageError | None = None
         """Why nothing could be seen at that look."""
         self._is_away = False
-        self._kept: dict[bytes, Token] = {}
+        self._valid: BoundedCache[bytes, Token] = BoundedCache(MAX_TOKENS)
 
     async def authenticate(
         self, request: Request, *, by_cookie: bool = False, is_again: bool = False
@@ -105,7 +106,7 @@ class Guard:
             self._looked_at = time.monotonic()
         if version != self._version:
             self._version = version
-            self._kept.clear()
+            self._valid.clear()
 
     async def _authenticate(self, request: Request, *, by_cookie: bool, is_again: bool) -> Access | Response:
         headers = request.headers.getlist("authorization")
@@ -146,11 +147,11 @@ class Guard:
 
     def _find_again(self, secret: str) -> Token | None:
         key = hashlib.sha256(secret.encode()).digest()
-        token = self._kept.get(key)
+        token = self._valid.get(key)
         if token is None:
             token = self._tokens.find(secret)
-            if token is not None and len(self._kept) < MOST_KEPT:
-                self._kept[key] = token
+            if token is not None:
+                self._valid[key] = token
         return token if token is not None and token.state(now()) == "valid" else None
 
     def _is_open(self, request: Request, *, is_again: bool) -> bool:

@@ -8,18 +8,18 @@ import hashlib
 import ipaddress
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
 from starlette.requests import Request
 
+from workflowlookup.core.cache import BoundedCache
 from workflowlookup.transport.limits import Rate
 
 log = logging.getLogger(__name__)
 
 GUESSES_PER_MINUTE: Final = 20
-MOST_TRIED: Final = 20_000
+MAX_TRIED: Final = 20_000
 """How many tokens are remembered, as hashes, with where they were tried."""
 LOG_SECONDS: Final = 600.0
 """How long it is not said again that somebody guesses."""
@@ -34,8 +34,8 @@ class Guesses:
         """`trusted_proxies`: addresses and networks that are believed when they say whom they speak for."""
         self._proxies = [ipaddress.ip_network(proxy) for proxy in trusted_proxies]
         self._rate = Rate(GUESSES_PER_MINUTE)
-        self._tried: OrderedDict[tuple[str, bytes], None] = OrderedDict()
-        self._said_at = OrderedDict[str, float]()
+        self._tried: BoundedCache[tuple[str, bytes], None] = BoundedCache(MAX_TRIED)
+        self._logged_at: BoundedCache[str, float] = BoundedCache(MAX_TRIED)
 
     def place_of(self, request: Request) -> str:
         """Where a request comes from: the nearest address that is no proxy of ours."""
@@ -67,16 +67,12 @@ class Guesses:
         if not is_good and key not in self._tried:
             self._rate.take(place)
         self._tried[key] = None
-        self._tried.move_to_end(key)
-        if len(self._tried) > MOST_TRIED:
-            self._tried.popitem(last=False)
 
     def _say(self, place: str) -> None:
         now = time.monotonic()
-        while self._said_at and next(iter(self._said_at.values())) < now - LOG_SECONDS:
-            self._said_at.popitem(last=False)
-        if place not in self._said_at and len(self._said_at) < MOST_TRIED:
-            self._said_at[place] = now
+        logged_at = self._logged_at.get(place)
+        if logged_at is None or logged_at < now - LOG_SECONDS:
+            self._logged_at[place] = now
             log.warning("too many wrong tokens came from %s: others are not even looked at for now", place)
 
 

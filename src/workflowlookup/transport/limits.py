@@ -2,14 +2,14 @@
 
 import math
 import time
-from collections import OrderedDict
 from typing import Final
 
 import msgspec
 
+from workflowlookup.core.cache import BoundedCache
 from workflowlookup.web import LOOPBACK
 
-MOST_CLIENTS: Final = 10_000
+MAX_CLIENTS: Final = 10_000
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,16 +28,13 @@ class Rate:
 
     def __init__(self, requests_per_minute: int) -> None:
         self._most = requests_per_minute
-        self._clients: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._clients: BoundedCache[str, tuple[float, float]] = BoundedCache(MAX_CLIENTS)
 
     def take(self, client: str) -> int:
         """Count a request; how many seconds to wait when it is too many, else 0."""
         wait = self.wait(client)
         if self._most:
             self._clients[client] = (self._left(client) - (not wait), time.monotonic())
-            self._clients.move_to_end(client)
-        if len(self._clients) > MOST_CLIENTS:
-            self._clients.popitem(last=False)
         return wait
 
     def wait(self, client: str) -> int:
@@ -47,7 +44,7 @@ class Rate:
 
     def _left(self, client: str) -> float:
         now = time.monotonic()
-        left, at = self._clients.get(client, (float(self._most), now))
+        left, at = self._clients.get(client) or (float(self._most), now)
         return min(float(self._most), left + (now - at) * self._most / 60)
 
 

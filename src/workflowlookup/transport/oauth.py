@@ -16,6 +16,7 @@ import jwt
 import msgspec
 
 from workflowlookup.access import EVERYTHING, MOST_PATTERN, MOST_PATTERNS, SCOPES, Access, printable
+from workflowlookup.core.cache import BoundedCache
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ FETCH_SECONDS: Final = 5.0
 MOST_BYTES: Final = 1 << 20
 MOST_KEYS: Final = 100
 MOST_TOKEN: Final = 16_384
-MOST_KEPT: Final = 1_000
+MAX_TOKENS: Final = 1_000
 MOST_NAME: Final = 128
 
 
@@ -79,7 +80,7 @@ class Oauth:
         self._fetched = float("-inf")
         self._tried = float("-inf")
         self._fetching = asyncio.Lock()
-        self._known: dict[bytes, tuple[Access, float]] = {}
+        self._valid: BoundedCache[bytes, tuple[Access, float]] = BoundedCache(MAX_TOKENS)
 
     async def find(self, token: str) -> Access | None:
         """Who holds the token, as long as it is good. Raises `KeysAway`."""
@@ -87,7 +88,7 @@ class Oauth:
             return None
         await self._freshen()
         digest = hashlib.sha256(token.encode()).digest()
-        known = self._known.get(digest)
+        known = self._valid.get(digest)
         if known is not None and time.time() < known[1]:
             return known[0]
         try:
@@ -102,9 +103,7 @@ class Oauth:
             log.info("a token was refused: no key of %s has signed it, or it has expired", self.issuer.issuer)
             return None
         access = self._access(claims)
-        if len(self._known) >= MOST_KEPT:
-            del self._known[next(iter(self._known))]
-        self._known[digest] = (access, until)
+        self._valid[digest] = (access, until)
         return access
 
     def _checked(self, token: str, key: _Key) -> dict[str, Any]:
@@ -157,7 +156,7 @@ class Oauth:
         if age > KEEP_SECONDS:
             await self._fetch()
             if self._clock() - self._fetched > STALE_SECONDS:
-                self._keys, self._known = {}, {}
+                self._keys, self._valid.clear(), {}
                 raise KeysAway
 
     async def _fetch(self) -> None:
@@ -174,7 +173,7 @@ class Oauth:
             self._fetched = self._clock()
             if keys.keys() != self._keys.keys():
                 log.info("%s has %d keys now", self.issuer.issuer, len(keys))
-            self._keys, self._known = keys, {}
+            self._keys, self._valid = keys, {}
 
     async def _ask(self) -> bytes:
         async with (

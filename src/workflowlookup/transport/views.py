@@ -4,6 +4,7 @@ import contextvars
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.access import Access
+from workflowlookup.core.cache import BoundedCache
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.transport.shared import SharedSurface
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from workflowlookup.protocol.subscriptions import Listener, Watch
     from workflowlookup.tools.contract import Services
 
-MOST_KEPT: Final = 256
+MAX_SURFACES: Final = 256
 """How many callers' surfaces are kept ready."""
 
 ACCESS: Final = "access"
@@ -25,7 +26,7 @@ class Views:
 
     def __init__(self, whole: SharedSurface) -> None:
         self._whole = whole
-        self._kept: dict[Access, Surface] = {}
+        self._surfaces: BoundedCache[Access, Surface] = BoundedCache(MAX_SURFACES)
 
     def of(self, access: object) -> Surface:
         """What this caller sees. Nobody is taken for the local person because they were not asked."""
@@ -33,10 +34,9 @@ class Views:
             raise TypeError("nobody asked who sent this request")
         if access.is_unbound:
             return self._whole
-        surface = self._kept.pop(access, None) or View(self._whole, access)
-        self._kept[access] = surface
-        if len(self._kept) > MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
+        surface = self._surfaces.get(access)
+        if surface is None:
+            surface = self._surfaces[access] = View(self._whole, access)
         return surface
 
     @property

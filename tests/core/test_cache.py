@@ -1,0 +1,51 @@
+"""The bounded cache."""
+
+from workflowlookup.core.cache import BoundedCache
+
+
+def test_the_least_recently_used_goes_first():
+    cache = BoundedCache(2)
+    cache["a"], cache["b"] = 1, 2
+    assert cache.get("a") == 1
+
+    cache["c"] = 3
+
+    assert (list(cache), cache.get("b"), len(cache)) == (["a", "c"], None, 2)
+
+
+def test_to_store_again_is_a_use_and_to_ask_whether_it_is_there_is_none():
+    cache = BoundedCache(2)
+    cache["a"], cache["b"], cache["a"] = 1, 2, 3
+    assert "b" in cache
+
+    cache["c"] = 4
+
+    assert list(cache) == ["a", "c"]
+    assert cache.get("a") == 3
+
+
+def test_it_weighs_no_more_than_it_may_unless_by_a_single_entry():
+    cache = BoundedCache(10, max_weight=10, weigh=len)
+    cache["a"], cache["b"], cache["c"] = "x" * 4, "x" * 4, "x" * 2
+    assert list(cache) == ["a", "b", "c"]
+
+    cache["d"] = "x"
+    assert list(cache) == ["b", "c", "d"]
+    cache["d"] = "x" * 50
+    assert list(cache) == ["d"]
+    cache["e"] = "x"
+    assert list(cache) == ["e"]
+
+
+def test_what_is_taken_out_weighs_nothing():
+    cache = BoundedCache(10, max_weight=5, weigh=len)
+    cache["a"] = "x" * 5
+    assert cache.pop("a") == "x" * 5
+    assert cache.pop("a") is None
+    cache["b"], cache["c"] = "xx", "xxx"
+
+    assert list(cache) == ["b", "c"]
+    cache.clear()
+    assert list(cache) == []
+    cache["d"] = "x" * 5
+    assert list(cache) == ["d"]
