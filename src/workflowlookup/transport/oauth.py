@@ -156,7 +156,8 @@ class Oauth:
         if age > KEEP_SECONDS:
             await self._fetch()
             if self._clock() - self._fetched > STALE_SECONDS:
-                self._keys, self._valid.clear(), {}
+                self._keys = {}
+                self._valid.clear()
                 raise KeysAway
 
     async def _fetch(self) -> None:
@@ -173,7 +174,8 @@ class Oauth:
             self._fetched = self._clock()
             if keys.keys() != self._keys.keys():
                 log.info("%s has %d keys now", self.issuer.issuer, len(keys))
-            self._keys, self._valid = keys, {}
+            self._keys = keys
+            self._valid.clear()
 
     async def _ask(self) -> bytes:
         async with (
