@@ -51,7 +51,7 @@ def tools() -> str:
 
 def _tool(tool: Tool) -> str:
     arguments, result = tool.example or ({}, {})
-    rows, results = _rows(tool.input_schema, mark=" *"), _rows(tool.output_schema or {}, mark="")
+    rows, results = _rows(tool.arguments.schema, mark=" *"), _rows(tool.output_schema or {}, mark="")
     return (
         f"\n## {tool.name}\n\n{tool.description}\n\n"
         f"| argument (* required) | type | |\n| --- | --- | --- |\n{rows}\n"

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from client import ENVELOPE
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
+from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.contract import Elicitation, Services, Tool
-from workflowlookup.tools.registry import Registry, arguments_schema
+from workflowlookup.tools.registry import Registry
 
 FORM = {
     "type": "object",
@@ -35,12 +36,11 @@ def ask_person(services, arguments, caller):
     return {"answers": dict(caller.answers), "by": caller.name}
 
 
-SCHEMA = arguments_schema({name: {} for name in ("what", "times", "anyway", "again", "fail")})
 TOOL = Tool(
     name="ask_person",
-    title="Elicitation",
+    title="Ask",
     description="Asks.",
-    input_schema=SCHEMA,
+    arguments=SchemaArguments({"type": "object"}),
     output_schema={"type": "object", "properties": {}, "required": []},
     example=({}, {}),
     handler=ask_person,

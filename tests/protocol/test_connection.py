@@ -12,8 +12,9 @@ from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS
 from workflowlookup.settings import read_settings
+from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.contract import Caller, Services, Tool
-from workflowlookup.tools.registry import Registry, arguments_schema
+from workflowlookup.tools.registry import Registry
 
 SERVER = {"name": "workflowlookup", "version": __version__, "description": "Workflow Orchestration System MCP Server"}
 META = {"io.modelcontextprotocol/serverInfo": SERVER}
@@ -139,9 +140,9 @@ def test_codes_that_the_envelope_era_forbids_do_not_leave_there(connection):
 def test_a_tool_that_needs_what_the_client_cannot_do_is_refused_with_what_is_needed(connection):
     tool = Tool(
         name="ask_user",
-        title="Elicitation",
+        title="Ask",
         description="Asks the user.",
-        input_schema=arguments_schema({}),
+        arguments=SchemaArguments({"type": "object"}),
         output_schema={"type": "object", "properties": {}, "required": []},
         example=({}, {}),
         handler=lambda services, arguments, caller: {"asked": True},
@@ -165,7 +166,7 @@ def test_a_handler_is_told_who_calls_in_both_eras():
         name="who",
         title="Who",
         description="Says who calls.",
-        input_schema=arguments_schema({}),
+        arguments=SchemaArguments({"type": "object"}),
         output_schema={"type": "object", "properties": {}, "required": []},
         example=({}, {}),
         handler=lambda services, arguments, caller: seen.append(caller) or {},

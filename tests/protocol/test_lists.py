@@ -8,8 +8,9 @@ import pytest
 from client import ENVELOPE
 from workflowlookup.protocol.connection import LIST_SECONDS, LOOK_SECONDS, Connection
 from workflowlookup.protocol.surface import Surface
+from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.contract import Services, Tool
-from workflowlookup.tools.registry import Registry, arguments_schema
+from workflowlookup.tools.registry import Registry
 
 TOOLS = "notifications/tools/list_changed"
 RESOURCES = "notifications/resources/list_changed"
@@ -21,7 +22,7 @@ def tool(name, description="Does it.", **schema):
         name=name,
         title=name,
         description=description,
-        input_schema=schema or arguments_schema({}),
+        arguments=SchemaArguments(schema or {"type": "object"}),
         handler=lambda *_: {"did": name, "as": description},
     )
 

@@ -10,8 +10,9 @@ from workflowlookup.errors import ExecutionFailed
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.waiting import MAX_WAITING
+from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.contract import Elicitation, Pending, Services, Tool
-from workflowlookup.tools.registry import Registry, arguments_schema
+from workflowlookup.tools.registry import Registry
 
 FORM = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
 CAN = {"elicitation": {}}
@@ -56,7 +57,7 @@ class Client:
                 name="work",
                 title="Work",
                 description="Works.",
-                input_schema=arguments_schema({"name": {}}, "name"),
+                arguments=SchemaArguments({"type": "object", "required": ["name"]}),
                 handler=self.work.handle,
             )
         ]

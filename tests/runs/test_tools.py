@@ -9,7 +9,7 @@ import pytest
 from make import document, loop, step, write
 from workflowlookup.core.run import State
 from workflowlookup.tools import BUILTIN_TOOLS
-from workflowlookup.tools.run_schemas import STATES
+from workflowlookup.tools.result_schemas import STATES
 
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]
 OUTPUT_SCHEMAS = {
@@ -117,7 +117,7 @@ def test_step_and_guidance_are_those_of_workflow_next(serve):
 
 
 def test_the_schemas_of_run_tools_speak_of_runs_only():
-    run_tools = [tool.describe() for tool in BUILTIN_TOOLS.values() if "runId" in tool.input_schema["properties"]]
+    run_tools = [tool.describe() for tool in BUILTIN_TOOLS.values() if "runId" in tool.arguments.schema["properties"]]
 
     assert [tool["name"] for tool in run_tools] == [
         "workflow_start",

@@ -9,7 +9,7 @@ from workflowlookup.settings import Settings
 from workflowlookup.tools.contract import NOBODY, Handler
 
 
-def ask(handler: Handler, settings: Settings, **arguments: Any) -> dict[str, Any]:
+def ask(handler: Handler, settings: Settings, arguments: msgspec.Struct) -> dict[str, Any]:
     """A tool's answer as plain JSON values. Raises what the tool raises."""
     return plain(handler(make_services(settings), arguments, NOBODY))
 

@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    answer = ask(workflow_list.handle, settings, category=options.category, query=options.query)
+    answer = ask(
+        workflow_list.handle, settings, workflow_list.ListArguments(category=options.category, query=options.query)
+    )
     workflows = answer["workflows"]
     if options.json:
         write_json(answer)

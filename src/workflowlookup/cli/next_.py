@@ -34,9 +34,8 @@ def _step_ids(text: str) -> list[str]:
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
     done = list(dict.fromkeys(options.done))
-    answer = ask(
-        workflow_next.handle, settings, workflowId=options.id, completedSteps=done, context=dict(options.context)
-    )
+    arguments = workflow_next.NextArguments(workflow_id=options.id, completed_steps=done, context=dict(options.context))
+    answer = ask(workflow_next.handle, settings, arguments)
     if options.json:
         write_json(answer)
         return 0

@@ -125,7 +125,7 @@ def _show(options: argparse.Namespace, settings: Settings) -> int:
     services = open_services(settings)
     run_id = find_run(services.runs, options.run)
     if options.json:
-        write_json(plain(workflow_status.handle(services, {"runId": run_id}, NOBODY)))
+        write_json(plain(workflow_status.handle(services, workflow_status.StatusArguments(run_id), NOBODY)))
         return 0
     write_markdown(report(run_id, services.runs.history(run_id)).rstrip())
     if not services.runs.get(run_id).is_over:

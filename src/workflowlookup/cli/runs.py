@@ -9,7 +9,7 @@ from workflowlookup.cli.journal import ago, has_journal, milliseconds, moment
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, width, write_hint, write_json, write_table
 from workflowlookup.settings import Settings, command_line
-from workflowlookup.tools.run_schemas import STATES
+from workflowlookup.tools.result_schemas import STATES
 
 COLUMNS: Final = ("run", "workflow", "state", "done", "started", "changed", "step")
 FEWER_COLUMNS: Final = ("run", "state", "done", "workflow")
@@ -60,8 +60,10 @@ def _asked(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
 
     if not has_journal(settings):
         return {"runs": [], "next": "There are none. Call workflow_start."}
-    words = {"state": options.state, "workflowId": options.workflow, "since": options.since, "limit": options.limit}
-    return ask(workflow_runs.handle, settings, **words)
+    arguments = workflow_runs.RunsArguments(
+        state=options.state, workflow_id=options.workflow, since=options.since, limit=options.limit
+    )
+    return ask(workflow_runs.handle, settings, arguments)
 
 
 def _row(line: Mapping[str, Any]) -> dict[str, str]:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    answer = ask(workflow_get.handle, settings, id=options.id, mode=options.mode)
+    answer = ask(workflow_get.handle, settings, workflow_get.GetArguments(id=options.id, mode=options.mode))
     if options.json:
         write_json(answer)
         return 0

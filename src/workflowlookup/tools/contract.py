@@ -219,7 +219,19 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 Outcome: TypeAlias = Result | Elicitation | Pending
 """What a tool gives: its result, or what has to come first."""
 
-Handler = Callable[[Services, Mapping[str, Any], Caller], Outcome]
+Handler = Callable[[Services, Any, Caller], Outcome]
+"""Called with what `Arguments.decode` gives."""
+
+
+class Arguments(Protocol):
+    """What a tool takes; `tools.arguments` has two kinds."""
+
+    @property
+    def schema(self) -> Mapping[str, Json]:
+        """The JSON Schema that clients see."""
+
+    def decode(self, value: Json) -> Any:
+        """The arguments as the handler gets them. Raises `InvalidParams` naming each one that does not fit."""
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,7 +240,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     description: str
-    input_schema: Mapping[str, Json]
+    arguments: Arguments
     handler: Handler
     output_schema: Mapping[str, Json] | None = None
     """Of results; None when nothing is promised."""
@@ -252,7 +264,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             "name": self.name,
             "title": self.title,
             "description": self.description,
-            "inputSchema": self.input_schema,
+            "inputSchema": self.arguments.schema,
         }
         if self.output_schema is not None:
             described["outputSchema"] = _or_refusal(self.output_schema)

@@ -19,6 +19,7 @@ from workflowlookup.providers.config import LIBRARY, Plan
 from workflowlookup.providers.definition import Definition, as_document, document_id, usable_schema
 from workflowlookup.providers.filters import Sieve
 from workflowlookup.tools import workflow_refresh, workflow_search
+from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.contract import (
     Caller,
     Elicitation,
@@ -247,7 +248,7 @@ class DynamicTools:
             name=name,
             title=definition.name,
             description=definition.description,
-            input_schema=definition.input_schema,
+            arguments=SchemaArguments(definition.input_schema),
             output_schema=OUTPUT_SCHEMA,
             handler=self._handler(definition),
             read_only=False,

@@ -19,7 +19,7 @@ def page(
     The items are ordered by key. A cursor stays good when items come and go: it names a place, not a position.
     """
     start = bisect.bisect_right(items, decode_cursor(cursor), key=key) if cursor else 0
-    stop = len(items) if limit is None else start + int(limit)
+    stop = len(items) if limit is None else start + limit
     shown = items[start:stop]
     return shown, encode_cursor(key(shown[-1])) if stop < len(items) else None
 

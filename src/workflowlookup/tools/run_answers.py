@@ -1,7 +1,7 @@
 """What the run tools answer: where a run stands, in few words, and what to do next.
 
 An answer is made from the run, and from whose word counts where a person is needed: the same run, the same answer.
-Loaded with the first call of a run tool, not before; the schemas of answers are in `run_schemas`.
+Loaded with the first call of a run tool, not before; the schemas of answers are in `result_schemas`.
 """
 
 from collections.abc import Mapping

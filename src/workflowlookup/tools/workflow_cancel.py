@@ -1,18 +1,29 @@
 """`workflow_cancel`: ends a run that is not over, and says what became of what the server was doing for it."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from workflowlookup.tools.arguments import RunId, StructArguments
 from workflowlookup.tools.contract import Caller, Outcome, Services, Tool
-from workflowlookup.tools.registry import arguments_schema, run_id
-from workflowlookup.tools.run_schemas import RUN_SCHEMA
+from workflowlookup.tools.result_schemas import RUN_SCHEMA
 
 
-def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
+class CancelArguments(msgspec.Struct, rename="camel"):
+    """What `workflow_cancel` takes."""
+
+    run_id: Annotated[RunId, Meta(description="The run, from workflow_start or workflow_runs")]
+    reason: Annotated[
+        str | None, Meta(description="Why it is not wanted any more", extra_json_schema={"maxLength": 2000})
+    ] = None
+
+
+def handle(services: Services, arguments: CancelArguments, caller: Caller) -> Outcome:
     from workflowlookup.tools.awaiting import await_end  # noqa: PLC0415 - with the first run
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
 
-    run = services.runs.cancel(arguments["runId"], arguments.get("reason") or "", by=caller.name)
+    run = services.runs.cancel(arguments.run_id, arguments.reason or "", by=caller.name)
     return await_end(services, run, lambda run: answer(services, run, caller))
 
 
@@ -23,13 +34,7 @@ TOOL = Tool(
         "Cancels a run that is not over, for good, and what the server is doing for it: stopped tells what was stopped "
         "and what could not be. Safe to repeat. Say why, for those who read the run later."
     ),
-    input_schema=arguments_schema(
-        {
-            "runId": run_id("The run, from workflow_start or workflow_runs"),
-            "reason": {"type": ["string", "null"], "maxLength": 2000, "description": "Why it is not wanted any more"},
-        },
-        "runId",
-    ),
+    arguments=StructArguments(CancelArguments),
     output_schema=RUN_SCHEMA,
     example=(
         {"runId": "9f2c41d07b3e", "reason": "The bug is fixed upstream."},

@@ -1,23 +1,36 @@
 """`workflow_get`: a workflow without its steps, with the first one, or whole."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from workflowlookup.core.guidance import filler, view_step
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import next_step
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.values import Json
+from workflowlookup.tools.arguments import StructArguments, WorkflowId
 from workflowlookup.tools.contract import Caller, Services, Tool
-from workflowlookup.tools.registry import STEP_SCHEMA, TEXTS, arguments_schema, find_workflow, workflow_id
+from workflowlookup.tools.registry import find_workflow
+from workflowlookup.tools.result_schemas import STEP_SCHEMA, TEXTS
 
 _OPTIONAL: Final = ("preconditions", "clarificationPrompts", "metaGuidance")
 
 
-def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> msgspec.Raw:
-    return view(find_workflow(services, arguments["id"]), arguments.get("mode") or "preview")
+class GetArguments(msgspec.Struct):
+    """What `workflow_get` takes."""
+
+    id: Annotated[WorkflowId, Meta(description="The workflow ID to retrieve")]
+    mode: Annotated[
+        str | None,
+        Meta(description="How much to return", extra_json_schema={"enum": ["metadata", "preview", "full", None]}),
+    ] = "preview"
+
+
+def handle(services: Services, arguments: GetArguments, _: Caller) -> msgspec.Raw:
+    return view(find_workflow(services, arguments.id), arguments.mode or "preview")
 
 
 def view(workflow: Workflow, mode: str) -> msgspec.Raw:
@@ -60,18 +73,7 @@ TOOL = Tool(
         "Retrieves a specific workflow by ID. mode: 'metadata' (no steps), 'preview' (default: with the first step), "
         "'full' (every step; for authors, not for following it). To follow a workflow use workflow_start."
     ),
-    input_schema=arguments_schema(
-        {
-            "id": workflow_id("The workflow ID to retrieve"),
-            "mode": {
-                "type": ["string", "null"],
-                "enum": ["metadata", "preview", "full", None],
-                "default": "preview",
-                "description": "How much to return",
-            },
-        },
-        "id",
-    ),
+    arguments=StructArguments(GetArguments),
     output_schema={
         "type": "object",
         "properties": {

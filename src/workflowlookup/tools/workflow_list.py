@@ -1,28 +1,47 @@
 """`workflow_list`: a line for each workflow, with filters and paging for big libraries."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
 
 from workflowlookup.core.values import Json
 from workflowlookup.library.files import Summary
+from workflowlookup.tools.arguments import StructArguments
 from workflowlookup.tools.contract import Caller, Services, Tool
-from workflowlookup.tools.registry import arguments_schema
 
 
-def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
+class ListArguments(msgspec.Struct):
+    """What `workflow_list` takes."""
+
+    category: Annotated[str | None, Meta(description="Only workflows of this category.")] = None
+    query: Annotated[
+        str | None, Meta(description="Only workflows whose id, name, description or category has these words.")
+    ] = None
+    limit: Annotated[
+        int | None,
+        Meta(description="At most this many; nextCursor leads on.", extra_json_schema={"minimum": 1, "maximum": 1000}),
+    ] = None
+    cursor: Annotated[str | None, Meta(description="The nextCursor of the answer before.")] = None
+
+
+EVERYTHING: Final = ListArguments()
+
+
+def handle(services: Services, arguments: ListArguments, _: Caller) -> Mapping[str, Json]:
     snapshot = services.catalog.snapshot()
-    if not arguments:
+    if arguments == EVERYTHING:
         return {"workflows": snapshot.encoded}
     from workflowlookup.tools.paging import page  # noqa: PLC0415 - the first list mostly comes whole
 
     found: Sequence[Summary] = snapshot.summaries
-    category, query = arguments.get("category"), arguments.get("query")
-    if category:
+    if category := arguments.category:
         found = [summary for summary in found if summary.category.casefold() == category.casefold()]
-    if query:
-        words = query.casefold().split()
+    if arguments.query:
+        words = arguments.query.casefold().split()
         found = [summary for summary in found if _matches(summary, words)]
-    shown, cursor = page(found, lambda summary: summary.id, arguments.get("cursor"), arguments.get("limit"))
+    shown, cursor = page(found, lambda summary: summary.id, arguments.cursor, arguments.limit)
     return {"workflows": shown, **({"nextCursor": cursor} if cursor else {})}
 
 
@@ -44,22 +63,7 @@ TOOL = Tool(
         "Lists all available workflows: id, name, description, category, version. Call this first and choose by the "
         "description; in a big library narrow it with query or category, or page with limit and cursor."
     ),
-    input_schema=arguments_schema(
-        {
-            "category": {"type": ["string", "null"], "description": "Only workflows of this category."},
-            "query": {
-                "type": ["string", "null"],
-                "description": "Only workflows whose id, name, description or category has these words.",
-            },
-            "limit": {
-                "type": ["integer", "null"],
-                "minimum": 1,
-                "maximum": 1000,
-                "description": "At most this many; nextCursor leads on.",
-            },
-            "cursor": {"type": ["string", "null"], "description": "The nextCursor of the answer before."},
-        }
-    ),
+    arguments=StructArguments(ListArguments),
     output_schema={
         "type": "object",
         "properties": {

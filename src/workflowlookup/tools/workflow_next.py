@@ -1,7 +1,10 @@
 """`workflow_next`: the next step for a caller who tells what is completed and what is known."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from workflowlookup.core.contract import Need, forgotten, how_to_send, need_of_loop, unmet
 from workflowlookup.core.guidance import Guidance, guide, warn_of_unset
@@ -11,29 +14,35 @@ from workflowlookup.core.patterns import Budget
 from workflowlookup.core.schemas import suggest
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StepNotFound
+from workflowlookup.tools.arguments import CompletedSteps, StepId, StructArguments, Variables, WorkflowId
 from workflowlookup.tools.contract import Caller, Result, Services, Tool
-from workflowlookup.tools.registry import (
-    GUIDANCE_SCHEMA,
-    STEP_SCHEMA,
-    TEXTS,
-    arguments_schema,
-    completed_steps,
-    context,
-    find_workflow,
-    step_id,
-    workflow_id,
-)
+from workflowlookup.tools.registry import find_workflow
+from workflowlookup.tools.result_schemas import GUIDANCE_SCHEMA, STEP_SCHEMA, TEXTS
 
 
-def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Result:
-    workflow = find_workflow(services, arguments["workflowId"])
-    current = arguments.get("currentStep")
+class NextArguments(msgspec.Struct, kw_only=True, rename="camel"):
+    """What `workflow_next` takes."""
+
+    workflow_id: Annotated[WorkflowId, Meta(description="The workflow ID")]
+    current_step: Annotated[StepId | None, Meta(description="Current step ID (optional)")] = None
+    completed_steps: Annotated[
+        CompletedSteps,
+        Meta(description="Array of completed step IDs; in a loop they carry the iteration, as in review@2"),
+    ]
+    context: Annotated[
+        Variables | None,
+        Meta(description='Variables for conditions and templates, such as {"taskSize": "large"}'),
+    ] = None
+
+
+def handle(services: Services, arguments: NextArguments, _: Caller) -> Result:
+    workflow = find_workflow(services, arguments.workflow_id)
+    current = arguments.current_step
     if current is not None and find_step(workflow, current) is None:
         raise step_not_found(workflow, current)
-    completed = arguments["completedSteps"]
     budget = Budget()
-    found = next_step(workflow, completed, arguments.get("context") or {}, budget)
-    return answer(workflow, found, completed, budget)
+    found = next_step(workflow, arguments.completed_steps, arguments.context or {}, budget)
+    return answer(workflow, found, arguments.completed_steps, budget)
 
 
 def answer(workflow: Workflow, found: Next, completed: Iterable[str], budget: Budget) -> dict[str, Json]:
@@ -122,18 +131,7 @@ TOOL = Tool(
         "workflow_validate, add step.id to completedSteps, and call again with the context variables that the prompts "
         "asked you to set, until isComplete is true. When step is null and isComplete false, send what missing names."
     ),
-    input_schema=arguments_schema(
-        {
-            "workflowId": workflow_id("The workflow ID"),
-            "currentStep": {**step_id("Current step ID (optional)"), "type": ["string", "null"]},
-            "completedSteps": completed_steps(
-                "Array of completed step IDs; in a loop they carry the iteration, as in review@2"
-            ),
-            "context": context('Variables for conditions and templates, such as {"taskSize": "large"}'),
-        },
-        "workflowId",
-        "completedSteps",
-    ),
+    arguments=StructArguments(NextArguments),
     output_schema={
         "type": "object",
         "properties": {

@@ -1,20 +1,24 @@
 """`workflow_refresh`: looks again what workflows there are, in the library, in every provider, and in the settings."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from workflowlookup.core.values import Json
+from workflowlookup.tools.arguments import StructArguments
 from workflowlookup.tools.contract import Caller, Outcome, Pending, Result, Services, Tool, WorkflowTools
-from workflowlookup.tools.registry import arguments_schema
 
 if TYPE_CHECKING:
     from workflowlookup.providers.discovery import Discovered
     from workflowlookup.tools.dynamic import Offer
 
 
-def handle(services: Services, _: Mapping[str, Any], caller: Caller) -> Outcome:
+class RefreshArguments(msgspec.Struct):
+    """What `workflow_refresh` takes: nothing."""
+
+
+def handle(services: Services, _: RefreshArguments, caller: Caller) -> Outcome:
     from workflowlookup.tools.trusting import ask_for_trust  # noqa: PLC0415 - with the first question
 
     if (question := ask_for_trust(services, services.consent.ignored(), caller)) is not None:
@@ -65,7 +69,7 @@ TOOL = Tool(
         "Looks again what workflows there are: reads the library and the settings, asks every provider, and says which "
         "tools came, went or changed. It happens by itself, too; call it when something is missing."
     ),
-    input_schema=arguments_schema({}),
+    arguments=StructArguments(RefreshArguments),
     output_schema={
         "type": "object",
         "properties": {

@@ -1,33 +1,57 @@
 """`workflow_runs`: a line for each run, the last started first, with filters and paging."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+from msgspec import Meta
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
+from workflowlookup.tools.arguments import StructArguments, WorkflowId
 from workflowlookup.tools.contract import Caller, Services, Tool
 from workflowlookup.tools.paging import decode_cursor, encode_cursor
-from workflowlookup.tools.registry import arguments_schema, workflow_id
-from workflowlookup.tools.run_schemas import PROGRESS_SCHEMA, STATES
+from workflowlookup.tools.result_schemas import PROGRESS_SCHEMA, STATES
 
 if TYPE_CHECKING:
     from workflowlookup.runs.journal import Summary
 
 PAGE_SIZE: Final = 20
 MOST_DIGITS: Final = 15
-_FILTERS: Final = ("state", "workflowId", "since", "until", "cursor")
 
 
-def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
+class RunsArguments(msgspec.Struct, rename="camel"):
+    """What `workflow_runs` takes."""
+
+    state: Annotated[
+        str | None, Meta(description="Only runs in this state.", extra_json_schema={"enum": [*STATES, None]})
+    ] = None
+    workflow_id: Annotated[WorkflowId | None, Meta(description="Only runs of this workflow.")] = None
+    since: Annotated[str | None, Meta(description="Only runs started at or after this time (ISO 8601).")] = None
+    until: Annotated[str | None, Meta(description="Only runs started before this time (ISO 8601).")] = None
+    limit: Annotated[
+        int | None,
+        Meta(
+            description=f"At most this many, {PAGE_SIZE} if not given; nextCursor leads on.",
+            extra_json_schema={"minimum": 1, "maximum": 200},
+        ),
+    ] = None
+    cursor: Annotated[str | None, Meta(description="The nextCursor of the answer before.")] = None
+
+
+EVERYTHING: Final = RunsArguments()
+
+
+def handle(services: Services, arguments: RunsArguments, _: Caller) -> Mapping[str, Json]:
     from workflowlookup.runs.journal import Query  # noqa: PLC0415 - with the first run
 
-    limit = int(arguments.get("limit") or PAGE_SIZE)
+    limit = arguments.limit or PAGE_SIZE
     query = Query(
-        state=arguments.get("state"),
-        workflow_id=arguments.get("workflowId"),
-        since=_moment(arguments, "since"),
-        until=_moment(arguments, "until"),
-        after=decode_place(arguments.get("cursor")),
+        state=arguments.state,
+        workflow_id=arguments.workflow_id,
+        since=_moment("since", arguments.since),
+        until=_moment("until", arguments.until),
+        after=decode_place(arguments.cursor),
         limit=limit + 1,
     )
     found = services.runs.summaries(query)
@@ -43,11 +67,11 @@ def _source(source: str | None) -> dict[str, Json]:
     return {"importedFrom": source} if source else {}
 
 
-def _next(arguments: Mapping[str, Any], shown: "list[Summary]", following: Mapping[str, Json]) -> str:
+def _next(arguments: RunsArguments, shown: "list[Summary]", following: Mapping[str, Json]) -> str:
     if shown:
         more = " There are more: pass nextCursor as cursor." if following else ""
         return f"Call workflow_status with a runId to take up a run.{more}"
-    if any(arguments.get(name) is not None for name in _FILTERS):
+    if msgspec.structs.replace(arguments, limit=None) != EVERYTHING:
         return "None fits. Leave out a filter to see more, or call workflow_start."
     return "There are none. Call workflow_start."
 
@@ -69,11 +93,10 @@ def _line(summary: "Summary") -> dict[str, Json]:
     }
 
 
-def _moment(arguments: Mapping[str, Any], name: str) -> int | None:
+def _moment(name: str, text: str | None) -> int | None:
     """A time in milliseconds; without a zone it is UTC."""
     from datetime import UTC, datetime  # noqa: PLC0415 - seldom needed
 
-    text = arguments.get(name)
     if text is None:
         return None
     try:
@@ -103,21 +126,7 @@ TOOL = Tool(
     title="List runs",
     description="Lists runs, the last started first: where each stands and what it waits for. Narrow it by state, "
     "workflow or time; page with limit and cursor.",
-    input_schema=arguments_schema(
-        {
-            "state": {"enum": [*STATES, None], "description": "Only runs in this state."},
-            "workflowId": {**workflow_id("Only runs of this workflow."), "type": ["string", "null"]},
-            "since": {"type": ["string", "null"], "description": "Only runs started at or after this time (ISO 8601)."},
-            "until": {"type": ["string", "null"], "description": "Only runs started before this time (ISO 8601)."},
-            "limit": {
-                "type": ["integer", "null"],
-                "minimum": 1,
-                "maximum": 200,
-                "description": f"At most this many, {PAGE_SIZE} if not given; nextCursor leads on.",
-            },
-            "cursor": {"type": ["string", "null"], "description": "The nextCursor of the answer before."},
-        }
-    ),
+    arguments=StructArguments(RunsArguments),
     output_schema={
         "type": "object",
         "properties": {

@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+from msgspec import Meta
 
 from workflowlookup.core.values import Json
+from workflowlookup.tools.arguments import StructArguments
 from workflowlookup.tools.contract import Caller, Services, Tool
-from workflowlookup.tools.registry import arguments_schema
 
 if TYPE_CHECKING:
     from workflowlookup.tools.dynamic import Offer
@@ -14,11 +17,25 @@ if TYPE_CHECKING:
 MOST_FOUND: Final = 50
 
 
-def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
+class SearchArguments(msgspec.Struct):
+    """What `workflow_search` takes."""
+
+    query: Annotated[str | None, Meta(description="Words; none finds all", extra_json_schema={"maxLength": 1_000})] = (
+        None
+    )
+    category: Annotated[str | None, Meta(description="Only of this category")] = None
+    provider: Annotated[str | None, Meta(description="Only of this provider; 'library' is our own")] = None
+    limit: Annotated[
+        int | None,
+        Meta(description="At most so many", extra_json_schema={"minimum": 1, "maximum": MOST_FOUND}),
+    ] = None
+
+
+def handle(services: Services, arguments: SearchArguments, _: Caller) -> Mapping[str, Json]:
     workflows = services.workflows
     offers = workflows.offers if workflows is not None else {}
-    words = re.findall(r"\w+", (arguments.get("query") or "").lower())
-    provider, category = arguments.get("provider"), arguments.get("category")
+    words = re.findall(r"\w+", (arguments.query or "").lower())
+    provider, category = arguments.provider, arguments.category
     ranked = sorted(
         (
             (-score, name)
@@ -28,7 +45,7 @@ def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mappi
             and (score := _score(offer, words))
         ),
     )
-    limit = arguments.get("limit") or 10
+    limit = arguments.limit or 10
     found = [_view(offers[name]) for _, name in ranked[:limit]]
     told = "Call workflow_start with the workflowId and, as input, what its inputSchema asks for."
     return {"workflows": found, "total": len(ranked), "next": told if found else "Try other words, or none to see all."}
@@ -69,19 +86,7 @@ TOOL = Tool(
         "Finds workflows by words in their name, id, category, provider and description, with what each asks for. "
         "Start one with workflow_start. Stands in for one tool per workflow when there are too many of them."
     ),
-    input_schema=arguments_schema(
-        {
-            "query": {"type": ["string", "null"], "description": "Words; none finds all", "maxLength": 1_000},
-            "category": {"type": ["string", "null"], "description": "Only of this category"},
-            "provider": {"type": ["string", "null"], "description": "Only of this provider; 'library' is our own"},
-            "limit": {
-                "type": ["integer", "null"],
-                "minimum": 1,
-                "maximum": MOST_FOUND,
-                "description": "At most so many",
-            },
-        },
-    ),
+    arguments=StructArguments(SearchArguments),
     output_schema={
         "type": "object",
         "properties": {

@@ -1,20 +1,53 @@
 """`workflow_start`: begins a run, whose state the server keeps."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
 
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.values import MAX_TIMEOUT_SECONDS, Json
 from workflowlookup.errors import WorkflowNotFound
+from workflowlookup.tools.arguments import RunId, StructArguments, Variables, Wait
 from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Result, Services, Tool
-from workflowlookup.tools.registry import arguments_schema, context, find_workflow, run_id
-from workflowlookup.tools.run_schemas import RUN_PROPERTIES, RUN_SCHEMA, WAIT, WORKFLOW_SCHEMA
+from workflowlookup.tools.registry import find_workflow
+from workflowlookup.tools.result_schemas import RUN_PROPERTIES, RUN_SCHEMA, WORKFLOW_SCHEMA
 
 if TYPE_CHECKING:
     from workflowlookup.core.run import Run
 
 
-def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
+class StartArguments(msgspec.Struct, rename="camel"):
+    """What `workflow_start` takes."""
+
+    workflow_id: Annotated[
+        str,
+        Meta(
+            description="The workflow ID, or the name of its tool",
+            extra_json_schema={"pattern": "^[^\\x00-\\x1f\\x7f]+$", "minLength": 1, "maxLength": 256},
+        ),
+    ]
+    input: Annotated[
+        Variables | None, Meta(description="What the workflow asks for at the start; checked against its inputSchema")
+    ] = None
+    context: Annotated[
+        Variables | None,
+        Meta(description='More variables for conditions and templates, such as {"taskSize": "large"}'),
+    ] = None
+    run_id: Annotated[
+        RunId | None, Meta(description="An id of your own; the same call with the same id starts no second run")
+    ] = None
+    wait: Wait = None
+    timeout_seconds: Annotated[
+        float | None,
+        Meta(
+            description="How long the run may take before it fails, without the time that persons take",
+            extra_json_schema={"exclusiveMinimum": 0, "maximum": MAX_TIMEOUT_SECONDS},
+        ),
+    ] = None
+
+
+def handle(services: Services, arguments: StartArguments, caller: Caller) -> Outcome:
     from workflowlookup.tools.awaiting import await_run, is_at_work  # noqa: PLC0415 - with the first run
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
     from workflowlookup.tools.trusting import start_trusted  # noqa: PLC0415
@@ -22,20 +55,19 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
     def tell(run: "Run") -> Result:
         return {**answer(services, run, caller), "workflow": _view(run.workflow)}
 
-    workflow = _find(services, arguments["workflowId"])
-    given, known = arguments.get("input") or {}, arguments.get("context") or {}
-    timeout = arguments.get("timeoutSeconds") or caller.timeout_seconds
+    workflow = _find(services, arguments.workflow_id)
+    given, known = arguments.input or {}, arguments.context or {}
+    timeout = arguments.timeout_seconds or caller.timeout_seconds
     if timeout is None and services.workflows is not None:
         timeout = services.workflows.default_timeout(workflow)
-    own_id = arguments.get("runId")
 
     def start() -> "Run":
-        return services.runs.start(workflow, given, known, run_id=own_id, timeout=timeout, by=caller.name)
+        return services.runs.start(workflow, given, known, run_id=arguments.run_id, timeout=timeout, by=caller.name)
 
     run = start_trusted(services, workflow, caller, start)
     if isinstance(run, Elicitation):
         return run
-    if is_at_work(run) and arguments.get("wait") is not False:
+    if is_at_work(run) and arguments.wait is not False:
         return await_run(services, run, caller, tell)
     return tell(run)
 
@@ -71,31 +103,7 @@ TOOL = Tool(
         "do. Steps that the server does by itself need nothing of you: the answer comes when it is done with them, or "
         "at once with wait false. A run outlives this conversation: workflow_status shows where it is."
     ),
-    input_schema=arguments_schema(
-        {
-            "workflowId": {
-                "type": "string",
-                "description": "The workflow ID, or the name of its tool",
-                "pattern": "^[^\\x00-\\x1f\\x7f]+$",
-                "minLength": 1,
-                "maxLength": 256,
-            },
-            "input": context("What the workflow asks for at the start; checked against its inputSchema"),
-            "context": context('More variables for conditions and templates, such as {"taskSize": "large"}'),
-            "runId": {
-                **run_id("An id of your own; the same call with the same id starts no second run"),
-                "type": ["string", "null"],
-            },
-            "wait": WAIT,
-            "timeoutSeconds": {
-                "type": ["number", "null"],
-                "exclusiveMinimum": 0,
-                "maximum": MAX_TIMEOUT_SECONDS,
-                "description": "How long the run may take before it fails, without the time that persons take",
-            },
-        },
-        "workflowId",
-    ),
+    arguments=StructArguments(StartArguments),
     output_schema={**RUN_SCHEMA, "properties": {**RUN_PROPERTIES, "workflow": WORKFLOW_SCHEMA}},
     example=(
         {"workflowId": "bug-investigation", "context": {}},

@@ -2,13 +2,16 @@
 
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+from msgspec import Meta
 
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams, WorkflowLookupError
+from workflowlookup.tools.arguments import RunId, StructArguments
 from workflowlookup.tools.contract import Caller, Services, Tool
-from workflowlookup.tools.registry import arguments_schema, run_id
-from workflowlookup.tools.run_schemas import RUN_PROPERTIES, RUN_SCHEMA, WORKFLOW_SCHEMA
+from workflowlookup.tools.result_schemas import RUN_PROPERTIES, RUN_SCHEMA, WORKFLOW_SCHEMA
 
 if TYPE_CHECKING:
     from workflowlookup.core.events import Record
@@ -22,15 +25,28 @@ MAX_OF_RESULTS: Final = 8_000
 """How many characters all results together take: an answer is read by a model, each time."""
 
 
-def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Mapping[str, Json]:
+class StatusArguments(msgspec.Struct, rename="camel"):
+    """What `workflow_status` takes."""
+
+    run_id: Annotated[RunId, Meta(description="The run, from workflow_start or workflow_runs")]
+    result_from: Annotated[
+        int | msgspec.UnsetType,
+        Meta(
+            description="Of a long result: where the part begins that you want, in characters",
+            extra_json_schema={"minimum": 0},
+        ),
+    ] = msgspec.UNSET
+
+
+def handle(services: Services, arguments: StatusArguments, caller: Caller) -> Mapping[str, Json]:
     from workflowlookup.tools.run_answers import answer, iso  # noqa: PLC0415 - with the first run
 
-    run = services.runs.get(arguments["runId"])
+    run = services.runs.get(arguments.run_id)
     history = services.runs.history(run.id, after=run.sequence - MOST_EVENTS)
     workflow = run.workflow
     return {
         **answer(services, run, caller),
-        **_part(run, arguments.get("resultFrom")),
+        **_part(run, arguments.result_from),
         **_progress(services, run),
         **_remote(services, run),
         "workflow": {"id": workflow.id, "name": workflow.name, "version": workflow.version},
@@ -43,11 +59,11 @@ def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
     }
 
 
-def _part(run: "Run", start: int | None) -> dict[str, Json]:
+def _part(run: "Run", start: int | msgspec.UnsetType) -> dict[str, Json]:
     """The part of the result that was asked for."""
     from workflowlookup.core.results import address_of, part_of, result_of  # noqa: PLC0415
 
-    if start is None:
+    if start is msgspec.UNSET:
         return {}
     result = result_of(run)
     if result is None:
@@ -135,17 +151,7 @@ TOOL = Tool(
         "server does for it, what happened lately, the outputs so far, and the result when it is over. Call it to take "
         "up a run again, or to see how far one is that the server works on."
     ),
-    input_schema=arguments_schema(
-        {
-            "runId": run_id("The run, from workflow_start or workflow_runs"),
-            "resultFrom": {
-                "type": "integer",
-                "minimum": 0,
-                "description": "Of a long result: where the part begins that you want, in characters",
-            },
-        },
-        "runId",
-    ),
+    arguments=StructArguments(StatusArguments),
     output_schema={
         **RUN_SCHEMA,
         "properties": {

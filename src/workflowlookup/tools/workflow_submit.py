@@ -1,34 +1,59 @@
 """`workflow_submit`: the output of a step, judged before the next step is given; or a person's word, relayed."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
 
 from workflowlookup.errors import InvalidParams, RunStateError
+from workflowlookup.tools.arguments import RunId, StepId, StructArguments, Variables, Wait
 from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Result, Services, Tool
-from workflowlookup.tools.registry import arguments_schema, context, run_id, step_id
-from workflowlookup.tools.run_schemas import RUN_SCHEMA, WAIT
+from workflowlookup.tools.result_schemas import RUN_SCHEMA
 
 if TYPE_CHECKING:
     from workflowlookup.core.run import Run
     from workflowlookup.tools.run_answers import Verdict
 
 
-def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
+class SubmitArguments(msgspec.Struct, rename="camel"):
+    """What `workflow_submit` takes."""
+
+    run_id: Annotated[RunId, Meta(description="The run, from workflow_start")]
+    step_id: Annotated[StepId, Meta(description="The step that the run waits for, with its iteration, as in review@2")]
+    output: Annotated[
+        str | None, Meta(description="The whole output of the step; none when the run waits for context")
+    ] = None
+    context: Annotated[
+        Variables | None, Meta(description="Variables to set or change, such as those that the step produces")
+    ] = None
+    confirmed: Annotated[
+        bool | None,
+        Meta(description="In place of output, when the run waits for confirmation: whether the person agreed"),
+    ] = None
+    note: Annotated[str | None, Meta(description="With confirmed: what the person said")] = None
+    answers: Annotated[
+        Variables | None,
+        Meta(description="With confirmed: what the person chose for the fields that the question asks for"),
+    ] = None
+    wait: Wait = None
+
+
+def handle(services: Services, arguments: SubmitArguments, caller: Caller) -> Outcome:
     from workflowlookup.tools.awaiting import await_run, is_at_work  # noqa: PLC0415 - with the first run
     from workflowlookup.tools.run_answers import ask_person, asked_before  # noqa: PLC0415
 
     earlier = None
-    if (run := asked_before(services, arguments["runId"], caller)) is not None:
+    if (run := asked_before(services, arguments.run_id, caller)) is not None:
         moved: Run | Elicitation = run  # what the call brought is stored: it is not sent a second time
         if run.asked is not None:
             moved = ask_person(services, run, caller)
-    elif arguments.get("confirmed") is not None:
+    elif arguments.confirmed is not None:
         moved = _relay(services, arguments, caller)
     else:
         moved, earlier = _submit(services, arguments, caller)
     if isinstance(moved, Elicitation):
         return moved
-    if is_at_work(moved) and arguments.get("wait") is not False:
+    if is_at_work(moved) and arguments.wait is not False:
         return await_run(services, moved, caller, lambda run: _answer_or_ask(services, run, caller, earlier))
     return _answer_or_ask(services, moved, caller, earlier)
 
@@ -45,9 +70,9 @@ def _answer_or_ask(services: Services, run: "Run", caller: Caller, earlier: "Ver
     return moved if isinstance(moved, Elicitation) else answer(services, moved, caller, earlier)
 
 
-def _submit(services: Services, arguments: Mapping[str, Any], caller: Caller) -> "tuple[Run, Verdict | None]":
-    runs, run_id, step = services.runs, arguments["runId"], arguments["stepId"]
-    output, changes = arguments.get("output"), arguments.get("context") or {}
+def _submit(services: Services, arguments: SubmitArguments, caller: Caller) -> "tuple[Run, Verdict | None]":
+    runs, run_id, step = services.runs, arguments.run_id, arguments.step_id
+    output, changes = arguments.output, arguments.context or {}
     if output is not None:
         run = runs.submit(run_id, step, output, changes, by=caller.name)
         return run, runs.earlier_verdict(run, step, output, changes)
@@ -56,11 +81,11 @@ def _submit(services: Services, arguments: Mapping[str, Any], caller: Caller) ->
     return runs.supply(run_id, step, changes, by=caller.name), None
 
 
-def _relay(services: Services, arguments: Mapping[str, Any], caller: Caller) -> "Run | Elicitation":
+def _relay(services: Services, arguments: SubmitArguments, caller: Caller) -> "Run | Elicitation":
     """What a person said, by the agent's word; a person who can be asked is asked instead."""
     from workflowlookup.tools.run_answers import ask_person, may_ask, only_a_person  # noqa: PLC0415
 
-    runs, run_id, step = services.runs, arguments["runId"], arguments["stepId"]
+    runs, run_id, step = services.runs, arguments.run_id, arguments.step_id
     run = runs.get(run_id)
     is_open = run.asked is not None and run.current == step
     if is_open and may_ask(services, run, caller):
@@ -68,10 +93,9 @@ def _relay(services: Services, arguments: Mapping[str, Any], caller: Caller) -> 
     if run.who_confirms(services.confirmation) == "person":
         reason = only_a_person(services, run) if is_open else "Only a person may confirm here, not an agent."
         raise RunStateError(reason, runId=run_id, state=run.state, stepId=step)
-    note, by = arguments.get("note") or "", caller.name
-    if arguments["confirmed"]:
-        answers = arguments.get("answers") or {}
-        return runs.confirm(run_id, step, how="relayed", note=note, answers=answers, by=by)
+    note, by = arguments.note or "", caller.name
+    if arguments.confirmed:
+        return runs.confirm(run_id, step, how="relayed", note=note, answers=arguments.answers or {}, by=by)
     return runs.deny(run_id, step, how="relayed", note=note, by=by)
 
 
@@ -84,26 +108,7 @@ TOOL = Tool(
         "as context. An output that was accepted counts once, however often it is sent; a refused one that is "
         "sent again is a new attempt. When the server does the next steps by itself, the answer comes once it has."
     ),
-    input_schema=arguments_schema(
-        {
-            "runId": run_id("The run, from workflow_start"),
-            "stepId": step_id("The step that the run waits for, with its iteration, as in review@2"),
-            "output": {
-                "type": ["string", "null"],
-                "description": "The whole output of the step; none when the run waits for context",
-            },
-            "context": context("Variables to set or change, such as those that the step produces"),
-            "confirmed": {
-                "type": ["boolean", "null"],
-                "description": "In place of output, when the run waits for confirmation: whether the person agreed",
-            },
-            "note": {"type": ["string", "null"], "description": "With confirmed: what the person said"},
-            "answers": context("With confirmed: what the person chose for the fields that the question asks for"),
-            "wait": WAIT,
-        },
-        "runId",
-        "stepId",
-    ),
+    arguments=StructArguments(SubmitArguments),
     output_schema=RUN_SCHEMA,
     example=(
         {"runId": "9f2c41d07b3e", "stepId": "reproduce", "output": "It crashes."},

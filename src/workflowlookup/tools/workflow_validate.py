@@ -1,7 +1,10 @@
 """`workflow_validate`: judges the output of a step by the author's criteria."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
 
 from workflowlookup.core.model import Issue, PromptStep, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
@@ -9,17 +12,28 @@ from workflowlookup.core.patterns import Budget
 from workflowlookup.core.validation import judge, judge_step
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
+from workflowlookup.tools.arguments import StepId, StructArguments, Variables, WorkflowId
 from workflowlookup.tools.contract import Caller, Services, Tool
-from workflowlookup.tools.registry import VERDICT_SCHEMA, arguments_schema, context, find_workflow, step_id, workflow_id
+from workflowlookup.tools.registry import find_workflow
+from workflowlookup.tools.result_schemas import VERDICT_SCHEMA
 from workflowlookup.tools.workflow_next import step_not_found
 
 REVIEW: Final = "Review validation criteria and adjust output accordingly."
 _VALID: Final[Mapping[str, Json]] = {"valid": True, "issues": [], "suggestions": []}
 
 
-def handle(services: Services, arguments: Mapping[str, Any], _: Caller) -> Mapping[str, Json]:
-    workflow = find_workflow(services, arguments["workflowId"])
-    return judge_output(workflow, arguments["stepId"], arguments["output"], arguments.get("context") or {})
+class ValidateArguments(msgspec.Struct, rename="camel"):
+    """What `workflow_validate` takes."""
+
+    workflow_id: Annotated[WorkflowId, Meta(description="The workflow ID")]
+    step_id: Annotated[StepId, Meta(description="The step ID to validate")]
+    output: Annotated[str, Meta(description="The step output to validate", min_length=1)]
+    context: Annotated[Variables | None, Meta(description="Variables for rules that depend on the context")] = None
+
+
+def handle(services: Services, arguments: ValidateArguments, _: Caller) -> Mapping[str, Json]:
+    workflow = find_workflow(services, arguments.workflow_id)
+    return judge_output(workflow, arguments.step_id, arguments.output, arguments.context or {})
 
 
 def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -> Mapping[str, Json]:
@@ -57,17 +71,7 @@ TOOL = Tool(
         "completedSteps; when valid is false, fix what issues and suggestions name and call again. "
         "Pass captured on in the context of workflow_next."
     ),
-    input_schema=arguments_schema(
-        {
-            "workflowId": workflow_id("The workflow ID"),
-            "stepId": step_id("The step ID to validate"),
-            "output": {"type": "string", "description": "The step output to validate", "minLength": 1},
-            "context": context("Variables for rules that depend on the context"),
-        },
-        "workflowId",
-        "stepId",
-        "output",
-    ),
+    arguments=StructArguments(ValidateArguments),
     output_schema={
         **VERDICT_SCHEMA,
         "properties": {

@@ -2,15 +2,19 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
 
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
 from workflowlookup.library.files import MAX_FILE_BYTES
+from workflowlookup.tools.arguments import StructArguments
 from workflowlookup.tools.contract import Caller, Services, Tool
-from workflowlookup.tools.registry import VERDICT_SCHEMA, arguments_schema
+from workflowlookup.tools.result_schemas import VERDICT_SCHEMA
 
 YAML_REMEDY: Final = (
     "This looks like YAML, and this tool takes only JSON: send the document as JSON, "
@@ -20,8 +24,14 @@ _YAML: Final = r"(?:#.*\n|---\s|%YAML.*\n|\s)*[\w$-]+[ \t]*:(?:\s|$)"
 """How a YAML document begins, after comments and markers: with a name and a colon, without a bracket."""
 
 
-def handle(_: Services, arguments: Mapping[str, Any], __: Caller) -> Mapping[str, Json]:
-    text: str = arguments["workflowJson"]
+class ValidateJsonArguments(msgspec.Struct, rename="camel"):
+    """What `workflow_validate_json` takes."""
+
+    workflow_json: Annotated[str, Meta(description="The complete workflow JSON content as a string", min_length=1)]
+
+
+def handle(_: Services, arguments: ValidateJsonArguments, __: Caller) -> Mapping[str, Json]:
+    text = arguments.workflow_json
     if not text.strip():
         raise InvalidParams("workflowJson must not be empty")
     data = text.encode()
@@ -58,16 +68,7 @@ TOOL = Tool(
         "Validates workflow JSON content directly: syntax with line and column, the schema in plain words, duplicate "
         "ids, references that lead nowhere. Use it while you write a workflow; it takes JSON only, not YAML."
     ),
-    input_schema=arguments_schema(
-        {
-            "workflowJson": {
-                "type": "string",
-                "description": "The complete workflow JSON content as a string",
-                "minLength": 1,
-            }
-        },
-        "workflowJson",
-    ),
+    arguments=StructArguments(ValidateJsonArguments),
     output_schema=VERDICT_SCHEMA,
     example=(
         {"workflowJson": '{"id": "my-workflow", "name": "My workflow"}'},

@@ -48,4 +48,4 @@ def find_fault(surface: "Surface") -> str:
 def input_schema_of(surface: "Surface", name: str) -> Mapping[str, Any] | None:
     """Of a tool by its name; None when there is none."""
     tool = surface.registry.tools.get(name)
-    return tool.input_schema if tool is not None else None
+    return tool.arguments.schema if tool is not None else None

@@ -1,10 +1,55 @@
-"""The schemas that the run tools share; without anything of runs, so that listing the tools loads none of it."""
+"""JSON Schemas of results that several tools share; without anything of runs, so that listing the tools loads none."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from workflowlookup.core.values import Json
-from workflowlookup.tools.registry import GUIDANCE_SCHEMA, STEP_SCHEMA, TEXTS, VERDICT_SCHEMA
+
+TEXTS: Final[Mapping[str, Json]] = {"type": "array", "items": {"type": "string"}}
+
+VERDICT_SCHEMA: Final[Mapping[str, Json]] = {
+    "type": "object",
+    "properties": {
+        "valid": {"type": "boolean"},
+        "issues": {**TEXTS, "description": "What is wrong; empty when valid."},
+        "suggestions": {**TEXTS, "description": "What to do about it."},
+        "warnings": {**TEXTS, "description": "What is worth knowing and does not make it invalid."},
+    },
+    "required": ["valid", "issues", "suggestions"],
+}
+
+GUIDANCE_SCHEMA: Final[Mapping[str, Json]] = {
+    "type": "object",
+    "properties": {
+        "prompt": {"type": "string", "description": "What to do now: role, advice and prompt in one text."},
+        "modelHint": {"type": "string", "description": "The kind of model that suits the step."},
+        "requiresConfirmation": {"type": "boolean", "description": "Ask the user before you go on."},
+        "validationCriteria": {**TEXTS, "description": "What the output must meet."},
+    },
+    "required": ["prompt", "requiresConfirmation", "validationCriteria"],
+}
+
+STEP_SCHEMA: Final[Mapping[str, Json]] = {
+    "type": ["object", "null"],
+    "properties": {
+        "id": {"type": "string", "description": "Add this id to completedSteps when the step is done."},
+        "title": {"type": "string"},
+        "prompt": {"type": "string"},
+        "agentRole": {"type": "string"},
+        "guidance": TEXTS,
+        "askForFiles": {"type": "boolean"},
+        "requireConfirmation": {"type": "boolean"},
+        "runCondition": {"type": "object"},
+        "loop": {
+            "type": "object",
+            "description": "Inside a loop: its id, the iteration, the item, the index, the total.",
+        },
+    },
+    "required": ["id", "title", "prompt"],
+}
+
+
+# ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 STATES: Final = ["queued", "running", "waiting", "completed", "failed", "cancelled", "unknown"]
 RESULT_PART: Final[Mapping[str, Json]] = {
@@ -30,11 +75,6 @@ PROGRESS_SCHEMA: Final[Mapping[str, Json]] = {
         "message": {"type": "string", "description": "What the server does now."},
     },
     "required": ["done"],
-}
-
-WAIT: Final[Mapping[str, Json]] = {
-    "type": ["boolean", "null"],
-    "description": "False: do not wait while the server works on the run; workflow_status tells how far it is",
 }
 
 WORKFLOW_SCHEMA: Final[Mapping[str, Json]] = {

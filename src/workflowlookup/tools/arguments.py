@@ -1,0 +1,118 @@
+"""What a tool takes: the JSON Schema that clients see, the check, and the value that the handler gets.
+
+The arguments of a built-in tool are one struct, and all three come from it; those of a workflow tool are checked by the
+schema that its author wrote, and handed on as they are. The constraints of a field are in its `extra_json_schema`: the
+JSON Schema validator checks them, in a fraction of the time that msgspec would take for patterns, and finds everything
+that does not fit at once.
+"""
+
+import functools
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from workflowlookup.core.schemas import Misfit, compile_schema, first_misfit, misfits
+from workflowlookup.core.values import Json
+from workflowlookup.errors import InvalidParams
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+MAX_MISFITS: Final = 5
+LONG_LIST: Final = 1_000
+"""Of arguments with a longer list only the first misfit is named: finding all of them would take long."""
+
+
+class SchemaArguments:
+    """Arguments that fit a JSON Schema, handed on as they are."""
+
+    def __init__(self, schema: Mapping[str, Json]) -> None:
+        self.schema = schema
+
+    @functools.cached_property
+    def _validator(self) -> "jsonschema_rs.Validator":
+        return compile_schema(self.schema)
+
+    def decode(self, value: Json) -> Any:
+        """The arguments as the handler gets them. Raises `InvalidParams` naming each one that does not fit."""
+        if not self._validator.is_valid(value):
+            raise InvalidParams("; ".join(misfit.sentence() for misfit in self._misfits(value)))
+        return value
+
+    def _misfits(self, value: Json) -> Iterable[Misfit]:
+        values = value.values() if isinstance(value, dict) else ()
+        if any(isinstance(each, list) and len(each) > LONG_LIST for each in values):
+            first = first_misfit(self._validator, value, self.schema)
+            return [first] if first else []
+        return itertools.islice(misfits(self._validator, value, self.schema), MAX_MISFITS)
+
+
+class StructArguments:
+    """Arguments that fit a struct, handed on as one."""
+
+    def __init__(self, struct: type[msgspec.Struct]) -> None:
+        self._struct = struct
+        self._is_optional = len(struct.__struct_defaults__) == len(struct.__struct_fields__)
+
+    @functools.cached_property
+    def _checked(self) -> SchemaArguments:
+        return SchemaArguments(schema_of(self._struct))
+
+    @property
+    def schema(self) -> Mapping[str, Json]:
+        return self._checked.schema
+
+    def decode(self, value: Json) -> Any:
+        """The arguments as the handler gets them. Raises `InvalidParams` naming each one that does not fit."""
+        if not value and self._is_optional:
+            return self._struct()  # nothing to check: the first workflow_list need not wait for a validator
+        checked = self._checked.decode(value)
+        try:
+            return msgspec.convert(checked, self._struct, strict=False)  # 5.0 is a whole number in JSON
+        except msgspec.ValidationError as problem:  # such as one beyond every limit
+            raise InvalidParams(str(problem)) from problem
+
+
+def schema_of(struct: type[msgspec.Struct]) -> dict[str, Json]:
+    """The JSON Schema of a struct whose fields are plain, in the form that clients read best: nothing is referred to,
+    and a field that may be null has two types.
+    """
+    _, components = msgspec.json.schema_components([struct])
+    (schema,) = components.values()
+    return {
+        "type": "object",
+        "properties": {name: _flat(field) for name, field in schema["properties"].items()},
+        "required": schema["required"],
+        "additionalProperties": False,
+    }
+
+
+def _flat(field: dict[str, Json]) -> dict[str, Json]:
+    if "anyOf" in field:
+        inner, _ = field.pop("anyOf")  # the other one is null
+        merged = {**inner, **field}
+        field = {**merged, "type": [merged["type"], "null"]}
+    return {key: value for key, value in field.items() if key != "default" or value is not None}
+
+
+# ── types that several tools share ──────────────────────────────────────────────────────────────────────────────
+
+_INSTANCE: Final = {"pattern": r"^[a-z0-9-][a-z0-9._-]*(@[0-9]+(\.[0-9]+)*)?$", "maxLength": 256}
+
+WorkflowId: TypeAlias = Annotated[
+    str, Meta(extra_json_schema={"pattern": "^[a-z0-9-][a-z0-9._-]*$", "minLength": 3, "maxLength": 64})
+]
+StepId: TypeAlias = Annotated[str, Meta(extra_json_schema={**_INSTANCE, "minLength": 3})]
+"""In a loop it carries the iteration, as in `review@2`."""
+RunId: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$", "maxLength": 64})]
+CompletedSteps: TypeAlias = Annotated[
+    list[Annotated[str, Meta(extra_json_schema=_INSTANCE)]], Meta(extra_json_schema={"uniqueItems": True})
+]
+Variables: TypeAlias = Annotated[dict[str, Any], Meta(extra_json_schema={"additionalProperties": True})]
+Wait: TypeAlias = Annotated[
+    bool | None,
+    Meta(description="False: do not wait while the server works on the run; workflow_status tells how far it is"),
+]
