@@ -20,7 +20,6 @@ MOST_PATTERN: Final = 64
 MOST_PATTERNS: Final = 100
 
 _PATTERN: Final = r"[a-z0-9._*?-]+"
-_UNPRINTABLE: Final = "[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,8 +113,3 @@ def checked_scopes(scopes: Iterable[str]) -> frozenset[str]:
     if not found or not found <= set(SCOPES):
         raise ValueError(f"one or more of {', '.join(SCOPES)}")
     return found
-
-
-def printable(text: str, most: int) -> str:
-    """A name from elsewhere, as it may stand in a journal or a log."""
-    return re.sub(_UNPRINTABLE, "\N{REPLACEMENT CHARACTER}", text)[:most]

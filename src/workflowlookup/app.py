@@ -500,10 +500,10 @@ def serve_http(settings: Settings) -> int:
     """Serve HTTP until told to stop; the exit code."""
     from workflowlookup.transport.bell import Bell  # noqa: PLC0415
     from workflowlookup.transport.guard import why_not_listen  # noqa: PLC0415
-    from workflowlookup.transport.limits import split_address  # noqa: PLC0415
     from workflowlookup.transport.listening import listen, run  # noqa: PLC0415
     from workflowlookup.transport.signals import ask_children_to_end  # noqa: PLC0415
     from workflowlookup.transport.traces import start_traces  # noqa: PLC0415
+    from workflowlookup.web import split_address  # noqa: PLC0415
 
     host, port = split_address(settings.http)
     listener = listen(host, port)

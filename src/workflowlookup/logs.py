@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import select
 from typing import Final
 
@@ -32,14 +33,14 @@ class _StandardError(logging.Handler):
                 os.write(_DESCRIPTOR, data[start : start + select.PIPE_BUF])
 
 
-_OBEYED: Final = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_ESCAPES: Final = {code: chr(code).encode("unicode_escape").decode() for code in _OBEYED if chr(code) != "\t"}
-
-
 def _one_line(text: str) -> str:
     """The text without what a terminal would obey: what is logged may quote a document that somebody else wrote."""
-    escaped = text.translate(_ESCAPES)
-    return text if escaped == text else text.replace("\\", "\\\\").translate(_ESCAPES)
+    from workflowlookup.core.text import HIDDEN, printable  # noqa: PLC0415 - with the first line
+
+    if "\n" not in text and printable(text) == text:
+        return text
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return re.sub(HIDDEN, lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class _TextLines(logging.Formatter):

@@ -150,10 +150,12 @@ def networks(value: object) -> tuple[str, ...]:
 
 
 def address(value: object) -> str:
-    host, separator, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    if value == "" or (host and separator and port.isdecimal() and int(port) <= 65_535):
-        return str(value)
-    raise ValueError("HOST:PORT, such as 127.0.0.1:8787")
+    if value == "":
+        return ""
+    from workflowlookup.web import split_address  # noqa: PLC0415 - only a server over HTTP has an address
+
+    split_address(value if isinstance(value, str) else "")
+    return str(value)
 
 
 def one_of(*options: str) -> Callable[[object], str]:

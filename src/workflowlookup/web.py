@@ -4,14 +4,16 @@ So a page from elsewhere cannot use the browser of somebody who may come in. Who
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from starlette.requests import Request
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 """The names of this machine for itself, as a `Host` header has them."""
 KIND: Final = "application/x-www-form-urlencoded"
+MAX_PORT: Final = 65_535
 MOST_BYTES: Final = 64 << 10
 MOST_FIELDS: Final = 20
 
@@ -30,9 +32,19 @@ def is_allowed_origin(origin: str, host: str, allowed: Iterable[str]) -> bool:
     return any(name in ("*", origin) or _without_port(origin) == name for name in allowed)
 
 
+def split_address(address: str) -> tuple[str, int]:
+    """HOST:PORT, apart. Raises `ValueError`."""
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or int(port) > MAX_PORT:
+        raise ValueError("HOST:PORT, such as 127.0.0.1:8787")
+    return host, int(port)
+
+
 def _without_port(name: str) -> str:
-    start, separator, port = name.rpartition(":")
-    return start if separator and port.isdecimal() else name
+    try:
+        return split_address(name)[0]
+    except ValueError:
+        return name
 
 
 class FormProblem(Exception):
@@ -44,7 +56,7 @@ class FormProblem(Exception):
         self.told = told
 
 
-def is_from_here(request: Request) -> bool:
+def is_from_here(request: "Request") -> bool:
     """Whether a form was sent by one of our own pages; browsers say so."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site not in (None, "same-origin"):
@@ -54,7 +66,7 @@ def is_from_here(request: Request) -> bool:
     return urlsplit(origin).netloc == request.headers.get("host", "")
 
 
-async def read_fields(request: Request) -> dict[str, str]:
+async def read_fields(request: "Request") -> dict[str, str]:
     """The fields by their names. Raises `FormProblem`."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != KIND:
         raise FormProblem(415, f"Forms are sent as {KIND}.")

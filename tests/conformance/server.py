@@ -29,10 +29,11 @@ from workflowlookup.settings import read_settings
 from workflowlookup.transport.bell import Bell
 from workflowlookup.transport.guard import Guard
 from workflowlookup.transport.http import Door
-from workflowlookup.transport.limits import Limits, names_of, split_address
+from workflowlookup.transport.limits import Limits, names_of
 from workflowlookup.transport.listening import listen, run
 from workflowlookup.transport.shared import SharedSurface
 from workflowlookup.transport.site import make_site
+from workflowlookup.web import split_address
 
 SECRET = b"only for tests"
 

@@ -3,8 +3,8 @@
 import pytest
 
 from workflowlookup.transport import limits
-from workflowlookup.transport.limits import Rate, names_of, split_address
-from workflowlookup.web import is_allowed_host, is_allowed_origin
+from workflowlookup.transport.limits import Rate, names_of
+from workflowlookup.web import is_allowed_host, is_allowed_origin, split_address
 
 LOCAL = names_of("127.0.0.1")
 

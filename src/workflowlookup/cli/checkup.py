@@ -24,6 +24,7 @@ from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_comm
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
 from workflowlookup.cli.records import Problem, Record
+from workflowlookup.core.text import joined
 from workflowlookup.errors import StorageError
 from workflowlookup.journals import without_password
 from workflowlookup.library.catalog import Catalog
@@ -227,7 +228,7 @@ def _library_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]
             yield Problem(problem=refusal.remedy, remedy=f"{mend}, or take it out of {origin}.")
     for entry in catalog.snapshot().problems:
         yield Problem(
-            problem=" ".join(str(entry.file.refusal).split()),
+            problem=joined(str(entry.file.refusal)),
             remedy=f"See what is wrong with it: {command('validate', shown_path(entry.file.path))}",
         )
 

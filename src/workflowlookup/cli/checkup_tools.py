@@ -10,6 +10,7 @@ from workflowlookup.cli.records import Problem, Record
 from workflowlookup.cli.systems import Asked, ask_systems, reconnect_advice, unreachable, workflow_tools
 from workflowlookup.core.model import PromptStep, ToolCall, WorkflowCall
 from workflowlookup.core.schemas import suggest
+from workflowlookup.core.text import first_few
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.providers.config import LIBRARY, Filters, ProviderConfig, ServerConfig
 from workflowlookup.providers.definition import Definition
@@ -146,7 +147,7 @@ def _missing(entry: str, field: str, settings: Settings) -> tuple[str, str]:
 
 
 def _few(names: Sequence[str]) -> str:
-    return ", ".join([*names[:MAX_SHOWN], *(["…"] if len(names) > MAX_SHOWN else [])]) or "nothing"
+    return first_few(names, MAX_SHOWN) or "nothing"
 
 
 def _patterns(setting: str, patterns: Sequence[str], definitions: Sequence[Definition]) -> Iterator[PatternState]:

@@ -9,8 +9,9 @@ from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.fmt import formatted_yaml
 from workflowlookup.cli.layout import CannotLayOut, encoded, json_text, refuse_repeats
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import complain, plural, shown_path, write, write_bytes
+from workflowlookup.cli.output import complain, shown_path, write, write_bytes
 from workflowlookup.cli.yaml_layout import comments_of, tree_of, yaml_text
+from workflowlookup.core.text import plural
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StorageError
 from workflowlookup.library.files import parse_document, read_bytes

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from workflowlookup.app import make_journal
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import complain, plural, write, write_json
+from workflowlookup.cli.output import complain, write, write_json
+from workflowlookup.core.text import plural
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.tables import engine_version
 from workflowlookup.journals import JournalUrl

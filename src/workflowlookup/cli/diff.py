@@ -10,6 +10,7 @@ from workflowlookup.cli.output import DIFF_STYLES, Piece, refuse, write, write_j
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.compare import Change, Kind, Section, compare
 from workflowlookup.core.model import Workflow
+from workflowlookup.core.text import joined
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.settings import Settings
 
@@ -71,15 +72,11 @@ def _pieces(change: Change) -> Iterator[Piece]:
     if change.before or change.after:
         yield ": "
     if change.before:
-        yield _one_line(change.before), "red"
+        yield joined(change.before), "red"
     if change.before and change.after:
         yield " -> "
     if change.after:
-        yield _one_line(change.after), "green"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+        yield joined(change.after), "green"
 
 
 def _summary(sections: Sequence[Section]) -> str:

@@ -21,7 +21,7 @@ import msgspec
 
 from workflowlookup.cli.decision import Decision, ask_for_decision
 from workflowlookup.cli.drafts import Draft, Drafts
-from workflowlookup.cli.output import clean, complain, width, wrapped_rows, write
+from workflowlookup.cli.output import complain, width, wrapped_rows, write
 from workflowlookup.cli.refusals import problems
 from workflowlookup.core.contract import Need, misfitting, unmet
 from workflowlookup.core.events import OutputRefused
@@ -30,6 +30,7 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import scope_of
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run
+from workflowlookup.core.text import printable
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StorageError
 
@@ -201,9 +202,9 @@ def _is_like_example(need: Need, value: Json) -> bool:
 def _ask_for_value(need: Need, fits: Callable[[Json], bool]) -> Json:
     """A value for a variable, asked for until it fits; None when the line is left empty. Raises `Left`."""
     example = msgspec.json.encode(need.example["context"][need.variable]).decode()
-    such_as = "" if example == '"…"' else f", such as {clean(example)}"
+    such_as = "" if example == '"…"' else f", such as {printable(example)}"
     while True:
-        typed = ask_line(f"{clean(need.variable)} ({clean(need.expected)}{such_as}):")
+        typed = ask_line(f"{printable(need.variable)} ({printable(need.expected)}{such_as}):")
         if typed is None:
             raise Left
         text = typed.strip()
@@ -355,11 +356,11 @@ def edited(run: Run, draft: Draft, drafts: Drafts) -> str:
 def _reminder(run: Run) -> Iterator[str]:
     """What the output is for, below the line."""
     guidance = guide(run.workflow, run.offered, Budget())
-    yield f"# {clean(guidance.step['title'])}"
+    yield f"# {printable(guidance.step['title'])}"
     if isinstance(run.judged, OutputRefused):
         yield "\nIt was refused:"
-        yield from (f"- {clean(problem)}" for problem in problems(run))
-    yield f"\n{clean(guidance.prompt)}"
+        yield from (f"- {printable(problem)}" for problem in problems(run))
+    yield f"\n{printable(guidance.prompt)}"
     if guidance.criteria:
         yield "\nThe output must meet:"
-        yield from (f"- {clean(sentence)}" for sentence in guidance.criteria)
+        yield from (f"- {printable(sentence)}" for sentence in guidance.criteria)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from workflowlookup.cli.journal import find_run, open_services
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import clean, complain, is_terminal, plural, shown_path, write, write_bytes
+from workflowlookup.cli.output import complain, is_terminal, shown_path, write, write_bytes
 from workflowlookup.core.exchange import as_line
 from workflowlookup.core.report import report
+from workflowlookup.core.text import plural, printable
 from workflowlookup.runs.service import Runs
 from workflowlookup.settings import Settings
 
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.output:
         return _save(parts, options.output, len(ids))
     for part in parts:
-        write_bytes(clean(part).encode() if is_terminal() else part.encode())
+        write_bytes(printable(part).encode() if is_terminal() else part.encode())
     return 0
 
 

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from workflowlookup.cli.configuration import replace_text
 from workflowlookup.cli.layout import CannotLayOut, encoded, json_text, ordered, refuse_repeats
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import complain, plural, refuse, shown_path, write, write_diff
+from workflowlookup.cli.output import complain, refuse, shown_path, write, write_diff
 from workflowlookup.cli.places import PATHS_HELP, hint_at, paths_or_project, places_in
 from workflowlookup.cli.yaml_layout import comments_of, follow, has_anchors, read_tree, yaml_text
+from workflowlookup.core.text import plural
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StorageError, WorkflowLookupError
 from workflowlookup.library.changes import Polling

@@ -12,7 +12,6 @@ from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import (
     Branch,
     Piece,
-    clean,
     complain,
     is_terminal,
     shown_path,
@@ -27,6 +26,7 @@ from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.graph import Graph, Kind, Node, State, draw
 from workflowlookup.core.mermaid import as_mermaid
 from workflowlookup.core.svg import as_svg
+from workflowlookup.core.text import joined, printable
 from workflowlookup.settings import Settings
 
 RENDERERS: Final[Mapping[str, Callable[[Graph], str]]] = {"mermaid": as_mermaid, "svg": as_svg}
@@ -84,7 +84,7 @@ def _save(picture: str, path: str) -> int:
 
 
 def _printable(picture: str) -> str:
-    return clean(picture) if is_terminal() else picture
+    return printable(picture) if is_terminal() else picture
 
 
 def as_json(graph: Graph) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _pieces(node: Node) -> Iterator[Piece]:
     is_skipped = node.state is State.SKIPPED
     yield _SIGNS[node.state]
     yield f"{node.number} ", "dim"
-    yield " ".join(node.title.split()), "dim" if is_skipped else "bold" if node.kind is Kind.LOOP else ""
+    yield joined(node.title), "dim" if is_skipped else "bold" if node.kind is Kind.LOOP else ""
     yield f"  {node.id}", "dim" if is_skipped else "cyan"
     if node.condition and not is_skipped:
         yield f"  if {node.condition}", "yellow"

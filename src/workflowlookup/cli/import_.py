@@ -7,9 +7,10 @@ import msgspec
 
 from workflowlookup.app import make_services
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import complain, plural, refuse, write, write_json
+from workflowlookup.cli.output import complain, refuse, write, write_json
 from workflowlookup.core.events import Event, Record, Started
 from workflowlookup.core.exchange import Line
+from workflowlookup.core.text import plural
 from workflowlookup.errors import InvalidParams, StorageError, WorkflowLookupError
 from workflowlookup.settings import Settings
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.app import make_services
+from workflowlookup.core.text import first_few
 from workflowlookup.errors import RunNotFound
 from workflowlookup.journals import JournalUrl
 from workflowlookup.runs.clock import now
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from workflowlookup.runs.service import Runs
     from workflowlookup.tools.contract import ServerServices
 
-MOST_NAMED: Final = 5
+MAX_NAMED: Final = 5
 """How many runs a complaint names."""
 
 _UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -64,7 +65,7 @@ def find_run(runs: "Runs", name: str) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        named = ", ".join(found[:MOST_NAMED]) + (", …" if len(found) > MOST_NAMED else "")
+        named = first_few(found, MAX_NAMED)
         told = f"{len(found)} runs have an id that begins with '{name}': {named}. Give more of the one you mean."
         raise RunNotFound(told, runId=name)
     kept = "".join(f" {aside}" for aside in runs.set_aside())

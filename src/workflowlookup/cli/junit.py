@@ -5,8 +5,9 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from workflowlookup.cli.output import clean, shown_path
+from workflowlookup.cli.output import shown_path
 from workflowlookup.cli.rehearsals import Suite
+from workflowlookup.core.text import printable
 
 _NOT_XML: Final = re.compile("[\ufffe\uffff]")
 
@@ -61,4 +62,4 @@ def _case(classname: str, name: str, seconds: float, **wrong: str) -> ET.Element
 
 def _text(text: str) -> str:
     """Text that XML can hold."""
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", clean(text))
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", printable(text))

@@ -30,11 +30,12 @@ from workflowlookup.cli.entry import (
     needs_of,
     prepare_keyboard,
 )
-from workflowlookup.cli.output import complain, plural, write, write_quoted
+from workflowlookup.cli.output import complain, write, write_quoted
 from workflowlookup.cli.run_view import write_step, write_verdict
 from workflowlookup.core.advance import loops_to_end
 from workflowlookup.core.contract import misfitting
 from workflowlookup.core.run import Run
+from workflowlookup.core.text import plural
 from workflowlookup.core.values import Json
 
 PROMPT: Final = ">"

@@ -15,9 +15,10 @@ from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.convert import written
 from workflowlookup.cli.layout import CannotLayOut
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import clean, complain, is_terminal, shown_path, write
+from workflowlookup.cli.output import complain, is_terminal, shown_path, write
 from workflowlookup.core.document import Severity, check
 from workflowlookup.core.schemas import workflow_schema
+from workflowlookup.core.text import printable
 from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 from workflowlookup.library.files import DOCUMENT_SUFFIXES, FIXTURE_SUFFIXES
 from workflowlookup.settings import Settings
@@ -161,7 +162,7 @@ def _ask_titles(most: int) -> Sequence[str]:
 
 def _line(question: str, most: int) -> str:
     """What a person types, asked for again when it is too long. Raises `EOFError` at the end of the input."""
-    while len(line := input(clean(question)).strip()) > most:
+    while len(line := input(printable(question)).strip()) > most:
         write(f"At most {most} characters; these are {len(line)}.")
     return line
 

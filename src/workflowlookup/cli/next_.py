@@ -8,7 +8,8 @@ from typing import Any
 from workflowlookup.cli.answers import ask
 from workflowlookup.cli.context import add_context_argument
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import plural, write_hint, write_json, write_list, write_markdown
+from workflowlookup.cli.output import write_hint, write_json, write_list, write_markdown
+from workflowlookup.core.text import plural
 from workflowlookup.core.values import text_or_json
 from workflowlookup.settings import Settings
 from workflowlookup.tools import workflow_next

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from workflowlookup.core.text import joined, printable
 from workflowlookup.errors import WorkflowLookupError
 
 if TYPE_CHECKING:
@@ -25,14 +26,12 @@ if TYPE_CHECKING:
 Piece = str | tuple[str, str]
 """Text, or text and its style."""
 
-_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 QUOTE: Final = "  │ "
 _WORD: Final = re.compile("(?:`[^`\n]{1,300}`|[\\S\u00a0\u202f])+")
 _OPENING: Final = ("Ps", "Pi")
 _CLOSING: Final = ("Pe", "Pf", "Po", "Mn", "Me", "Mc", "Cf", "Sk", "Lm")
 _JOINER: Final = "\N{ZERO WIDTH JOINER}"
-_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def is_terminal() -> bool:
@@ -44,22 +43,9 @@ def width() -> int | None:
     return _console().width if is_terminal() else None
 
 
-def clean(text: str) -> str:
-    """The text without what a terminal would obey instead of show; line breaks and tabs stay."""
-    return _UNPRINTABLE.sub(_REPLACEMENT, text.replace("\r\n", "\n"))
-
-
 def shown_path(path: str) -> str:
     """A path that can be printed, also when its name is not text."""
     return os.fsencode(path).decode(errors="backslashreplace")
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def write(*pieces: Piece, hang: int = 0, wrap: bool = True) -> None:
@@ -86,13 +72,13 @@ def write_quoted(text: str) -> None:
 
 def quoted_rows(text: str, columns: int | None) -> list[str]:
     """A text in rows that fit the columns with `QUOTE` before each; whole lines where there are none."""
-    rows = clean(text).expandtabs().splitlines()
+    rows = printable(text).expandtabs().splitlines()
     return rows if columns is None else [part for row in rows for part in _folded(row, max(columns - len(QUOTE), 2))]
 
 
 def wrapped_rows(text: str, columns: int | None) -> list[str]:
     """The rows that lines take on a terminal of so many columns, without what a terminal would obey."""
-    text = clean(text)
+    text = printable(text)
     if columns is None:
         return text.split("\n")
     from rich.text import Text  # noqa: PLC0415 - only for a terminal
@@ -160,7 +146,7 @@ def _folded(row: str, columns: int) -> list[str]:
 
 
 def _cleaned(pieces: Sequence[Piece]) -> list[tuple[str, str]]:
-    return [(clean(piece), "") if isinstance(piece, str) else (clean(piece[0]), piece[1]) for piece in pieces]
+    return [(printable(piece), "") if isinstance(piece, str) else (printable(piece[0]), piece[1]) for piece in pieces]
 
 
 @contextlib.contextmanager
@@ -191,7 +177,7 @@ def write_hint(text: str, command: str = "") -> None:
 
 def write_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = False) -> None:
     """A row a line, whole, in a pipe; within the width of a terminal, by wrapping cells or by cutting the last."""
-    cells = [[clean(" ".join(cell.split())) for cell in row] for row in rows]
+    cells = [[printable(joined(cell)) for cell in row] for row in rows]
     if not is_terminal():
         lines = [[heading.upper() for heading in headings], *cells]
         widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
@@ -218,7 +204,7 @@ def write_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, cut: 
 
 def write_markdown(text: str) -> None:
     """Markdown as it is in a pipe, laid out on a terminal."""
-    text = clean(text)
+    text = printable(text)
     if not is_terminal():
         print(text)
         return
@@ -318,7 +304,7 @@ def as_command(text: str) -> str:
 
 def complain(text: str) -> None:
     """Say on standard error what is wrong."""
-    text = f"workflowlookup: {clean(text)}"
+    text = f"workflowlookup: {printable(text)}"
     if sys.stderr is not None and sys.stderr.isatty():
         from rich.console import Console  # noqa: PLC0415 - only for a terminal
         from rich.text import Text  # noqa: PLC0415

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from workflowlookup.cli.output import QUOTE, clean, quoted_rows, wrapped_rows
+from workflowlookup.cli.output import QUOTE, quoted_rows, wrapped_rows
+from workflowlookup.core.text import printable
 from workflowlookup.errors import SecurityError
 
 TERMINAL: Final = "/dev/tty"
@@ -56,7 +57,7 @@ class Terminal:
         columns, height = self._size
         rows = [
             line[start : start + columns]
-            for line in clean(text).split("\n")
+            for line in printable(text).split("\n")
             for start in range(0, len(line) or 1, columns)
         ]
         while len(rows) > height:

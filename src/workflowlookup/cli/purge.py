@@ -8,8 +8,9 @@ from workflowlookup.cli.drafts import forget_drafts
 from workflowlookup.cli.entry import ask_yes_or_no, is_typed
 from workflowlookup.cli.journal import age, ago, has_journal
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import complain, plural, write, write_json, write_table
+from workflowlookup.cli.output import complain, write, write_json, write_table
 from workflowlookup.core.run import OVER
+from workflowlookup.core.text import plural
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Summary
 from workflowlookup.runs.service import Runs

@@ -27,6 +27,7 @@ from workflowlookup.core.patterns import Budget
 from workflowlookup.core.rules import GIVEN_UP, NO_MATCH, RULES
 from workflowlookup.core.run import Run
 from workflowlookup.core.schemas import BadSchema
+from workflowlookup.core.text import joined
 
 _LITERAL: Final = r"(?:\\[^\w\s]|[^\\^$.|?*+()\[\]{}])+"
 _CHOICE: Final = rf"{_LITERAL}(?:\|{_LITERAL})*"
@@ -58,7 +59,7 @@ def without_patterns(step: PromptStep, issues: Iterable[str], output: str | None
 
 
 def _line(message: str, hint: str, patterns: list[RegexRule]) -> str:
-    message = " ".join(message.split())
+    message = joined(message)
     for rule in patterns:
         described = describe_criterion(RegexRule(pattern=rule.pattern, message="", flags=rule.flags))
         message = message.replace(NO_MATCH.format(rule.pattern), f"The output must {in_words(rule)}.")

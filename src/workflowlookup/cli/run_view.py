@@ -13,7 +13,6 @@ from workflowlookup.cli.output import (
     Piece,
     as_command,
     is_terminal,
-    times,
     width,
     write,
     write_heading,
@@ -30,6 +29,7 @@ from workflowlookup.core.guidance import Guidance, filler, guide
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import question_of
 from workflowlookup.core.run import Run, State, Waiting
+from workflowlookup.core.text import how_often
 
 STYLES: Final[Mapping[str, str]] = {
     State.QUEUED: "dim",
@@ -62,7 +62,7 @@ def write_state(run: Run) -> None:
     """Where a run stands that is taken up again, in one line."""
     facts = [_count(run), standing(run).removeprefix("The run ").removesuffix(".")]
     if isinstance(run.judged, OutputRefused):
-        facts.append(f"refused {times(run.attempts)}")
+        facts.append(f"refused {how_often(run.attempts)}")
     write((run.workflow.name, "bold"), f"  {' · '.join(facts)}")
 
 

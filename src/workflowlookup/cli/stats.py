@@ -7,10 +7,11 @@ from typing import Final
 from workflowlookup.app import make_services
 from workflowlookup.cli.journal import has_journal, milliseconds, moment
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import complain, plural, progress, width, write, write_json, write_table
+from workflowlookup.cli.output import complain, progress, width, write, write_json, write_table
 from workflowlookup.core.report import duration
 from workflowlookup.core.schemas import suggest
 from workflowlookup.core.statistics import Figures, StepFigures, Tally
+from workflowlookup.core.text import plural
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.runs.journal import Query
 from workflowlookup.settings import Settings

@@ -16,7 +16,6 @@ from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import (
     Piece,
     complain,
-    plural,
     progress,
     shown_path,
     write,
@@ -33,6 +32,7 @@ from workflowlookup.core.contract import example_context
 from workflowlookup.core.fixtures import Case, Outputs
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.rehearsal import Coverage, Difference, Sides, conditions_of, mended, rehearse
+from workflowlookup.core.text import plural
 from workflowlookup.errors import StorageError
 from workflowlookup.library.files import FIXTURE_SUFFIXES
 from workflowlookup.settings import Settings

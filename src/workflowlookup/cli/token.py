@@ -9,8 +9,9 @@ from workflowlookup.access import EVERYTHING, SCOPES
 from workflowlookup.app import make_tokens
 from workflowlookup.cli.journal import age, ago, has_journal, person
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import complain, plural, write, write_json, write_table
+from workflowlookup.cli.output import complain, write, write_json, write_table
 from workflowlookup.cli.person import refuse_agents
+from workflowlookup.core.text import plural
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Token
 from workflowlookup.runs.tokens import PREFIX, TokenProblem

@@ -6,8 +6,9 @@ from typing import Any
 
 from workflowlookup.app import make_services
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import complain, plural, write_hint, write_json, write_table
+from workflowlookup.cli.output import complain, write_hint, write_json, write_table
 from workflowlookup.cli.systems import ask_systems, reconnect_advice, unreachable, workflow_tools
+from workflowlookup.core.text import plural
 from workflowlookup.providers.config import LIBRARY
 from workflowlookup.providers.discovery import Discovered
 from workflowlookup.settings import Settings, plan_of

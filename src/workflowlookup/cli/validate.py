@@ -16,12 +16,13 @@ from typing import Final
 import msgspec
 
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import plural, shown_path, write, write_json
+from workflowlookup.cli.output import shown_path, write, write_json
 from workflowlookup.cli.places import PATHS_HELP, hint_at, paths_or_project, places_in
 from workflowlookup.cli.positions import FINDERS, Place
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.schemas import dotted
 from workflowlookup.core.syntax import SyntaxProblem
+from workflowlookup.core.text import joined, plural
 from workflowlookup.core.values import Json
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
 from workflowlookup.library.changes import Polling
@@ -250,7 +251,7 @@ def _as_text(checked: Sequence[Checked]) -> None:
 def write_remarks(file: str, remarks: Iterable[Remark]) -> None:
     for remark in remarks:
         severity = (remark.severity.value, _STYLES[remark.severity])
-        write((f"{file}{remark.place}", "bold"), ": ", severity, ": ", " ".join(remark.sentence.split()))
+        write((f"{file}{remark.place}", "bold"), ": ", severity, ": ", joined(remark.sentence))
         write((f"    {remark.suggestion}", "dim"), hang=4)
 
 

@@ -13,10 +13,11 @@ from typing import Final
 
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.new import PROJECT_DIRECTORY
-from workflowlookup.cli.output import complain, is_terminal, plural, shown_path, write
+from workflowlookup.cli.output import complain, is_terminal, shown_path, write
 from workflowlookup.cli.rehearsals import Suite, Workbench
 from workflowlookup.cli.validate import REPORTERS, Checked, Remark, check_all
 from workflowlookup.core.document import Finding, Severity, check
+from workflowlookup.core.text import plural
 from workflowlookup.core.values import Json
 from workflowlookup.library.files import FIXTURE_SUFFIXES, is_document_name
 from workflowlookup.settings import Settings

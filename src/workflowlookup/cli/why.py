@@ -8,7 +8,7 @@ from workflowlookup.app import make_services
 from workflowlookup.cli.context import add_context_argument
 from workflowlookup.cli.journal import find_run, has_journal
 from workflowlookup.cli.main import Command
-from workflowlookup.cli.output import clean, complain, is_terminal, times, write, write_bytes, write_json, write_list
+from workflowlookup.cli.output import complain, is_terminal, write, write_bytes, write_json, write_list
 from workflowlookup.cli.refusals import without_patterns
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.graph import Graph, draw, draw_path
@@ -17,6 +17,7 @@ from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import find_step
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run, Waiting
+from workflowlookup.core.text import how_often, joined, printable
 from workflowlookup.core.values import brief
 from workflowlookup.core.why import NO_CONDITION, Explanation, Fate, Reason, explain_context, explain_run
 from workflowlookup.errors import RunNotFound, WorkflowNotFound
@@ -100,7 +101,7 @@ def _head(workflow: Workflow) -> dict[str, str]:
 
 def _write_mermaid(graph: Graph) -> None:
     text = as_mermaid(graph)
-    write_bytes((clean(text) if is_terminal() else text).encode())
+    write_bytes((printable(text) if is_terminal() else text).encode())
 
 
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -112,7 +113,7 @@ def _write(workflow: Workflow, more: str, told: Explanation) -> None:
         sign, style = _SIGNS[reason.fate]
         indent = "  " * reason.depth
         write()
-        title = " ".join(reason.title.split())
+        title = joined(reason.title)
         write(
             indent, (f"{sign} ", style), (reason.id, "cyan"), f"  {title}: ", (reason.fate, style), hang=len(indent) + 2
         )
@@ -125,21 +126,21 @@ def _lines(workflow: Workflow, reason: Reason) -> Iterator[str]:
     if reason.times > 1:
         yield f"the same in {reason.times:,} iterations: {reason.iterations}"
     if reason.because and (reason.because != NO_CONDITION or reason.fate is not Fate.NOT_REACHED):
-        yield " ".join(reason.because.split())
+        yield joined(reason.because)
     seen = dict.fromkeys(check.sentence() for check in reason.checks)
     if seen:
         yield f"here {', '.join(seen)}"
     if reason.refused:
         step = find_step(workflow, reason.id)
         issues = without_patterns(step, reason.issues) if isinstance(step, PromptStep) else reason.issues
-        yield f"refused {times(reason.refused)}: {' '.join(issues)}"
+        yield f"refused {how_often(reason.refused)}: {' '.join(issues)}"
     if reason.failed:
-        yield f"its call failed {times(reason.failed)}: {' '.join(reason.failure.split())}"
+        yield f"its call failed {how_often(reason.failed)}: {' '.join(reason.failure.split())}"
     if reason.error is not None:
         said = {"detail": reason.error.detail, "output": reason.error.output}
         yield from (f"{name} there: {brief(value, MAX_SAID)}" for name, value in said.items() if value is not None)
     if reason.confirmation:
-        yield " ".join(reason.confirmation.split())
+        yield joined(reason.confirmation)
 
 
 COMMAND = Command(

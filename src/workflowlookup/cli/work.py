@@ -8,9 +8,10 @@ import time
 from typing import Final
 
 from workflowlookup.cli.journal import person
-from workflowlookup.cli.output import clean, is_terminal, width, write
+from workflowlookup.cli.output import is_terminal, width, write
 from workflowlookup.cli.run_view import write_call, write_verdict
 from workflowlookup.core.run import Run, Waiting
+from workflowlookup.core.text import printable
 from workflowlookup.runs.service import Runs
 from workflowlookup.tools.contract import ServerServices
 from workflowlookup.tools.run_answers import stopped_in
@@ -92,7 +93,7 @@ class Work:
         if told is None:
             return
         of = "" if told.total is None else f" of {told.total:g}"
-        line = clean(f"  {told.done:g}{of}  {told.message}").replace("\n", " ")[: (width() or 80) - 1]
+        line = printable(f"  {told.done:g}{of}  {told.message}").replace("\n", " ")[: (width() or 80) - 1]
         sys.stdout.write(f"\r\x1b[K{line}")
         sys.stdout.flush()
         self._is_drawn = True

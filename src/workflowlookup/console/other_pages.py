@@ -9,8 +9,8 @@ from starlette.responses import RedirectResponse, Response
 from workflowlookup.console.guard import NotThere
 from workflowlookup.console.library_pages import issues_of
 from workflowlookup.console.looking import scan
-from workflowlookup.console.text import plural
 from workflowlookup.console.visit import Visit
+from workflowlookup.core.text import plural
 from workflowlookup.errors import StorageError
 from workflowlookup.providers.config import LIBRARY
 from workflowlookup.providers.definition import document_id

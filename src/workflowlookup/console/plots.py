@@ -9,7 +9,7 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from workflowlookup.core.svg import plain
+from workflowlookup.core.text import printable
 
 Part = tuple[float, str]
 """How much, and the class that draws it."""
@@ -98,6 +98,6 @@ def _column(index: int, parts: Sequence[Part], most: float) -> Iterator[str]:
 
 
 def _drawn(kind: str, box: str, label: str, marks: Iterator[str] | Sequence[str]) -> Markup:
-    said = escape(plain(label))
+    said = escape(printable(label))
     head = f'<svg class="{kind}" viewBox="{box}" preserveAspectRatio="none" role="img" aria-label="{said}">'
     return Markup(f"{head}{''.join(marks)}</svg>")  # noqa: S704 - numbers and classes of ours; the label is escaped

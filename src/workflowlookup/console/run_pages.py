@@ -25,6 +25,7 @@ from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import question_of
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.core.svg import as_fragment
+from workflowlookup.core.text import how_often
 from workflowlookup.core.why import Explanation, Fate, Reason, explain_run
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.clock import now
@@ -241,10 +242,10 @@ def _notes(reasons: Sequence[Reason], times: Sequence[int]) -> list[str]:
     notes = [f"took {reports.duration(sum(times))}{' in all' if len(times) > 1 else ''}"] if times else []
     refused = sum(one.refused * one.times for one in reasons)
     if refused:
-        notes.append(f"refused {'once' if refused == 1 else f'{refused} times'}: {' '.join(last.issues)}")
+        notes.append(f"refused {how_often(refused)}: {' '.join(last.issues)}")
     failed = sum(one.failed * one.times for one in reasons)
     if failed:
-        notes.append(f"its call failed {'once' if failed == 1 else f'{failed} times'}: {last.failure}")
+        notes.append(f"its call failed {how_often(failed)}: {last.failure}")
     if last.fate in (Fate.SKIPPED, Fate.WOULD_BE_SKIPPED):
         values = ", ".join(dict.fromkeys(check.sentence() for check in last.checks))
         notes.append(f"{last.fate}: {values or last.because}")

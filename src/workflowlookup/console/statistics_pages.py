@@ -18,10 +18,10 @@ from workflowlookup.console import plots
 from workflowlookup.console.guard import NotThere, Refused
 from workflowlookup.console.looking import current, scan
 from workflowlookup.console.run_pages import HOUR, TIME_NAMES, TIMES
-from workflowlookup.console.text import plural
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.report import duration
 from workflowlookup.core.statistics import Figures, StepFigures, Tally
+from workflowlookup.core.text import plural
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Query, Summary

@@ -12,11 +12,9 @@ import msgspec
 from markupsafe import Markup, escape
 
 from workflowlookup.core.report import clock, duration
+from workflowlookup.core.text import HIDDEN, joined, plural, shorten
 from workflowlookup.runs.clock import now
 
-_HIDDEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
-)
 _NAMES: Final = {
     "\u200b": "ZWSP",
     "\u2028": "LS",
@@ -39,7 +37,7 @@ _NAMES: Final = {
 def seen(text: object) -> Markup:
     """Text of strangers, with a mark in place of each character that hides."""
     lines = str(text).replace("\r\n", "\n")
-    return Markup(_HIDDEN.sub(_mark, str(escape(lines))))  # noqa: S704 - escaped, and the marks are ours
+    return Markup(re.sub(HIDDEN, _mark, str(escape(lines))))  # noqa: S704 - escaped, and the marks are ours
 
 
 def _mark(found: re.Match[str]) -> str:
@@ -51,8 +49,7 @@ def _mark(found: re.Match[str]) -> str:
 
 def one_line(text: object, most: int = 160) -> str:
     """The beginning of a text, on one line."""
-    joined = " ".join(str(text)[: most * 4].split())
-    return joined if len(joined) <= most else f"{joined[:most]}…"
+    return shorten(joined(str(text)[: most * 4]), most)
 
 
 def iso(milliseconds: int) -> str:
@@ -75,10 +72,6 @@ def ago(milliseconds: int) -> str:
 def number_in(text: str) -> int | None:
     """The number that somebody sent; None when it is none, or longer than any of ours."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
-
-
-def plural(count: int, noun: str, more: str = "") -> str:
-    return f"{count:,} {noun if count == 1 else more or noun + 's'}"
 
 
 def pretty(value: object) -> str:

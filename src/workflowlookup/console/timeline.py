@@ -41,6 +41,7 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import find_step, scope_of
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run, context_after
+from workflowlookup.core.text import plural
 from workflowlookup.core.values import Context, Json
 from workflowlookup.core.why import asked_because, decided_by, is_handed_out, taken_back
 
@@ -179,7 +180,7 @@ def _denied(event: ConfirmationDenied) -> Words:
 
 
 def _entered(event: LoopEntered) -> Words:
-    total = "" if event.total is None else f", {event.total} {'time' if event.total == 1 else 'times'}"
+    total = "" if event.total is None else f", {plural(event.total, 'time')}"
     return Words(title=f"Loop entered{total}", step=event.loop_id)
 
 

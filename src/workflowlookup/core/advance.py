@@ -70,6 +70,7 @@ from workflowlookup.core.questions import asks_after, captured_anyway, refuse_an
 from workflowlookup.core.results import MAX_KEPT, reference_to
 from workflowlookup.core.run import CallState, Run, State, Waiting, apply, fold, kept_document, submission_key
 from workflowlookup.core.schemas import compile_schema_text, misfits, suggest
+from workflowlookup.core.text import how_often, shorten
 from workflowlookup.core.validation import judge_step
 from workflowlookup.core.values import (
     MAX_CONTEXT_BYTES,
@@ -255,7 +256,7 @@ def deny(  # noqa: PLR0913 - all that an answer is
         case "before":
             reason = f"A person did not agree that step '{run.current}' is done{said}"
         case "attempts":
-            reason = f"Step '{run.current}' was refused {_times(run.attempts)}, and a person did not accept it{said}"
+            reason = f"Step '{run.current}' was refused {how_often(run.attempts)}, and a person did not accept it{said}"
         case _:
             if restores:
                 _restore_context(draft)
@@ -484,7 +485,7 @@ def fail_call(run: Run, failure: CallFailure, at: Moment) -> Draft:
         if not failure.is_final and call.attempt <= _retries(run):
             _due_again(draft)
             return draft
-    times = f" {_times(call.attempt)}" if call.attempt > 1 else ""
+    times = f" {how_often(call.attempt)}" if call.attempt > 1 else ""
     message = f"Step '{run.current}', the call of {_called(run)}, failed{times}: {reason.rstrip('.')}."
     remedy = LOOK_THERE if failure.may_run or failure.is_running else FIX_AND_START
     draft.add(Failed(reason=message, remedy=remedy, timed_out=failure.timed_out))
@@ -535,7 +536,7 @@ def _kept_json(value: Json) -> Json:
     """The value, or the beginning of it as text where it is too long to be kept or no JSON."""
     try:
         text = msgspec.json.encode(value).decode()
-        return value if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]}…"
+        return value if len(text) <= MAX_ERROR else shorten(text, MAX_ERROR)
     except (UnicodeEncodeError, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return _storable(str(value))[:MAX_ERROR]
 
@@ -578,7 +579,7 @@ def _call_again(draft: Draft, issues: str) -> None:
     elif run.step.when_exhausted == "ask":
         draft.add(ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.nonce))
     else:
-        times = f" {_times(run.attempts)}" if run.attempts > 1 else ""
+        times = f" {how_often(run.attempts)}" if run.attempts > 1 else ""
         reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused{times}: {issues}"
         draft.add(Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
 
@@ -670,7 +671,7 @@ def _try_again(draft: Draft) -> None:
     elif run.step.when_exhausted == "ask":
         draft.add(ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.nonce))
     else:
-        reason = f"The output of step '{run.current}' was refused {_times(run.attempts)}, as often as it may be."
+        reason = f"The output of step '{run.current}' was refused {how_often(run.attempts)}, as often as it may be."
         draft.add(Failed(reason=reason, remedy=START_AGAIN))
 
 
@@ -721,14 +722,10 @@ def _why_left(run: Run, loop_id: str, budget: Budget) -> str:
         if condition and not evaluate(condition, scope, budget):
             return f"not true: {describe(condition)}"
     if iteration >= loop.max_iterations:
-        return f"it ran {_times(iteration)}, as often as it may"
+        return f"it ran {how_often(iteration)}, as often as it may"
     if loop.condition is not None:
         return f"{'true' if loop.type == 'until' else 'not true'}: {describe(loop.condition)}"
-    return "every item is done" if loop.type == "forEach" else f"it ran {_times(iteration)}"
-
-
-def _times(number: int) -> str:
-    return "once" if number == 1 else f"{number} times"
+    return "every item is done" if loop.type == "forEach" else f"it ran {how_often(iteration)}"
 
 
 # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ from workflowlookup.core.contract import how_to_send, need_of_loop
 from workflowlookup.core.model import Confirmation, Loop, LoopStep, Step, Workflow
 from workflowlookup.core.navigation import Skipped, explain_skip, scope_of, split_instance, walk_on
 from workflowlookup.core.patterns import Budget
+from workflowlookup.core.text import first_few, how_often, plural
 from workflowlookup.core.values import Context, brief, lookup
 
 MAX_INSTANCES: Final = 1000
@@ -77,13 +78,13 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         if self.calls:
             yield f"the server calls {self.calls}"
         if self.criteria:
-            yield "1 criterion" if self.criteria == 1 else f"{self.criteria} criteria"
+            yield plural(self.criteria, "criterion", "criteria")
         if self.delegations:
             yield f"in parallel: {', '.join(self.delegations)}"
         if self.confirmation:
             yield self.confirmation
         if self.state and self.kind is Kind.LOOP:
-            yield "1 iteration" if self.times == 1 else f"{self.times} iterations"
+            yield plural(self.times, "iteration")
         elif self.times > 1:
             yield f"taken {self.times} times"
 
@@ -159,7 +160,7 @@ def in_words(condition: Condition) -> str:
 
 def describe_loop(loop: Loop) -> str:
     """How often a loop goes round: `until done is true, at most 5 times`."""
-    limit = f", at most {_times(loop.max_iterations)}"
+    limit = f", at most {how_often(loop.max_iterations)}"
     match loop.type:
         case "while" | "until" if loop.condition is None:
             return f"until the agent ends it{limit}"
@@ -168,7 +169,7 @@ def describe_loop(loop: Loop) -> str:
         case "for" if isinstance(loop.count, str):
             return f"as often as {loop.count} says{limit}"
         case "for":
-            return _times(min(int(loop.count or 0), loop.max_iterations))
+            return how_often(min(int(loop.count or 0), loop.max_iterations))
     return f"for each {loop.item_var} of {loop.items}{limit}"
 
 
@@ -180,10 +181,6 @@ def describe_confirmation(wanted: Confirmation | None) -> str:
     before = " before it is done" if wanted.when == "before" else ""
     condition = f" if {in_words(wanted.condition)}" if wanted.condition is not True and wanted.condition else ""
     return f"asks for confirmation{person}{before}{condition}"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 # ── nodes and edges ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -288,11 +285,8 @@ class _Route:
 def _known(condition: Condition, scope: Context) -> str:
     """What the variables of a condition are: `size is "small", owner is not set`."""
     values = {part["var"]: lookup(scope, part["var"]) for part in walk(condition) if "var" in part}
-    words = [
-        f"{name} is {'not set' if value is None else brief(value, MOST_VALUE)}"
-        for name, value in list(values.items())[:MOST_VARIABLES]
-    ]
-    return ", ".join(words + ["…"] * (len(values) > MOST_VARIABLES))
+    words = [f"{name} is {'not set' if value is None else brief(value, MOST_VALUE)}" for name, value in values.items()]
+    return first_few(words, MOST_VARIABLES)
 
 
 def _walk_through(workflow: Workflow, context: Context) -> _Route:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from workflowlookup.core.graph import END, START, Graph, Kind, Node, State
+from workflowlookup.core.text import one_line, shorten
 
 MOST_CHARACTERS: Final = 240
 """Of one label; the rest of a longer text is cut."""
@@ -27,7 +28,6 @@ _WAITING: Final = "classDef waiting fill:#fff4d6,stroke:#b07a00,stroke-width:2px
 _SHAPES: Final = {Kind.STEP: ("[", "]"), Kind.PARALLEL: ("[[", "]]"), Kind.CALL: ("[/", "/]")}
 
 _SPECIAL: Final = re.compile(r"""["#$%&*+;<>@\[\\\]^`{|}~]""")
-_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 _LIKE_MARKDOWN: Final = re.compile(r"^(\d*)([.)=-])(?= )")
 """What Mermaid takes for a list or a heading at the start of a label."""
 
@@ -93,9 +93,7 @@ def _declare(nodes: Sequence[Node], names: dict[str, str], indent: str) -> Itera
 
 def _label(text: str) -> str:
     """Text inside quotes: characters that mean something to Mermaid or to HTML by their number, `#34;`."""
-    text = _one_line(text)
-    if len(text) > MOST_CHARACTERS:
-        text = text[: MOST_CHARACTERS - 1] + "…"
+    text = shorten(one_line(text), MOST_CHARACTERS)
     text = _SPECIAL.sub(lambda found: _entity(found[0]), text)
     return _LIKE_MARKDOWN.sub(lambda found: found[1] + _entity(found[2]), text)
 
@@ -104,10 +102,6 @@ def _entity(character: str) -> str:
     return f"#{ord(character)};"
 
 
-def _one_line(text: str) -> str:
-    return " ".join(_UNPRINTABLE.sub(" ", text).split())
-
-
 def _title(text: str) -> str:
     """The front matter is YAML, where a quoted string knows two special characters."""
-    return _one_line(text).replace("\\", "\\\\").replace('"', '\\"')
+    return one_line(text).replace("\\", "\\\\").replace('"', '\\"')

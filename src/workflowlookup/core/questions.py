@@ -20,6 +20,7 @@ from workflowlookup.core.navigation import scope_of
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run
 from workflowlookup.core.schemas import compile_schema, expected_by, misfits
+from workflowlookup.core.text import INVISIBLE, joined, visible
 from workflowlookup.core.values import Context, Json, as_boolean, assign, brief, json_equal, lookup
 from workflowlookup.errors import InvalidParams
 
@@ -28,11 +29,6 @@ MAX_QUOTED: Final = 1_000
 MAX_VALUE: Final = 200
 """How many characters of a title, or of a value in a sentence, are shown."""
 MARK: Final = "> "
-_UNSEEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
-    "\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
-)
-"""What a person does not see, or sees elsewhere than it stands."""
 _FLAT: Final = frozenset({"string", "number", "integer", "boolean"})
 
 
@@ -116,12 +112,12 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         """What the person has to see before they answer, each text with what it is: not yet quoted, and with a mark in
         place of every character that cannot be seen.
         """
-        yield self.about, _seen(self.subject)
+        yield self.about, visible(self.subject)
         if self.issues:
-            yield "Why it was refused", _seen("\n".join(self.issues))
+            yield "Why it was refused", visible("\n".join(self.issues))
         if self.sets:
             lines = (f"{one_line(name)} = {brief(value, MAX_VALUE)}" for name, value in self.sets.items())
-            yield "It sets", _seen("\n".join(lines))
+            yield "It sets", visible("\n".join(lines))
 
 
 def question_of(run: Run, budget: Budget) -> Question:
@@ -171,7 +167,7 @@ def _own_words(run: Run) -> str:
         value = lookup(context, name)
         return None if value is None else one_line(as_words(value))
 
-    return _seen(filler(run.scope, {}, value_of)(wanted.question))
+    return visible(filler(run.scope, {}, value_of)(wanted.question))
 
 
 def title_of(run: Run) -> str:
@@ -181,17 +177,13 @@ def title_of(run: Run) -> str:
 
 def one_line(text: str, most: int = MAX_VALUE) -> str:
     """Text for the inside of a sentence: one line, cut, without characters that cannot be seen."""
-    line = " ".join(_UNSEEN.sub(" ", text[: 4 * most]).split())
+    line = joined(re.sub(INVISIBLE, " ", text[: 4 * most]))
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[:most]}…"
 
 
 def quote(text: str) -> str:
     """Text with a mark before every line, without invisible characters and unusual line breaks."""
-    return "\n".join(f"{MARK}{line}".rstrip() for line in _seen(text).split("\n"))
-
-
-def _seen(text: str) -> str:
-    return _UNSEEN.sub("\ufffd", text.replace("\r\n", "\n"))
+    return "\n".join(f"{MARK}{line}".rstrip() for line in visible(text).split("\n"))
 
 
 # ── what the person fills in ────────────────────────────────────────────────────────────────────────────────────

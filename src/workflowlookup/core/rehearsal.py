@@ -40,6 +40,7 @@ from workflowlookup.core.navigation import (
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import refuse_misfitting
 from workflowlookup.core.schemas import PathTo, suggest
+from workflowlookup.core.text import joined, shorten
 from workflowlookup.core.validation import judge_step, rule_passes
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow
@@ -324,8 +325,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def _excerpt(text: str) -> str:
-    line = " ".join(text.split())
-    return f"'{line}'" if len(line) <= 40 else f"'{line[:39]}…'"
+    return f"'{shorten(joined(text), 40)}'"
 
 
 # ── coverage ────────────────────────────────────────────────────────────────────────────────────────────────────

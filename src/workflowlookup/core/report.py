@@ -50,6 +50,7 @@ from workflowlookup.core.guidance import filler, has_template
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
 from workflowlookup.core.run import Run, Waiting, context_after, fold
+from workflowlookup.core.text import joined, plural, printable, shorten
 from workflowlookup.core.values import Context, brief, lookup
 from workflowlookup.core.why import asked_because, is_handed_out, taken_back
 
@@ -80,14 +81,13 @@ def report_of(run: Run, records: Sequence[Record]) -> str:
 # ── text of strangers ───────────────────────────────────────────────────────────────────────────────────────────
 
 _ACTIVE: Final = re.compile(r"([\\`*_\[\]<>|~&#!$])")
-_UNSEEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 _LEADING: Final = re.compile(r"^([-+=]|\d{1,9}(?=[.)]))")
 _TICKS: Final = re.compile("`+")
 
 
 def inline(text: str) -> str:
     """Text within a line: one line of it, nothing in it active."""
-    return _ACTIVE.sub(r"\\\1", _one_line(text))
+    return _ACTIVE.sub(r"\\\1", printable(joined(shorten(text, MAX_LINE))))
 
 
 def item(text: str) -> str:
@@ -97,7 +97,7 @@ def item(text: str) -> str:
 
 def code(text: str) -> str:
     """Text as a code span."""
-    text = _one_line(text) or " "
+    text = printable(joined(shorten(text, MAX_LINE))) or " "
     ticks = "`" * (_longest_ticks(text) + 1)
     space = " " if text[0] == "`" or text[-1] == "`" else ""
     return f"{ticks}{space}{text}{space}{ticks}"
@@ -105,7 +105,7 @@ def code(text: str) -> str:
 
 def fenced(text: str, language: str = "text") -> str:
     """Text as a code block, whose fence is longer than any in the text."""
-    text = _UNSEEN.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = printable(text.replace("\r\n", "\n").replace("\r", "\n"))
     fence = "`" * max(3, _longest_ticks(text) + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
@@ -113,11 +113,6 @@ def fenced(text: str, language: str = "text") -> str:
 def _disarm(marker: re.Match[str]) -> str:
     """What would begin a list or a rule, as text."""
     return marker[0] + "\\" if marker[0].isdigit() else "\\" + marker[0]
-
-
-def _one_line(text: str) -> str:
-    cut = text if len(text) <= MAX_LINE else text[:MAX_LINE] + "…"
-    return _UNSEEN.sub("\ufffd", " ".join(cut.split()))
 
 
 def _longest_ticks(text: str) -> int:
@@ -382,7 +377,7 @@ class _Story:
         yield f"Skipped {_titled(self._run.workflow, event.step_id, self._titles)}, because this is not true: {why}"
 
     def _entered(self, event: LoopEntered, _: str) -> Iterator[str]:
-        total = f", {event.total} {'time' if event.total == 1 else 'times'}" if event.total is not None else ""
+        total = f", {plural(event.total, 'time')}" if event.total is not None else ""
         yield f"Entered loop {code(event.loop_id)}{total}."
 
     def _iterated(self, event: LoopIterated, _: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from workflowlookup.core.text import plural, shorten
 from workflowlookup.core.values import Json
 
 if TYPE_CHECKING:
@@ -199,10 +200,6 @@ def _alternatives(kind: Any) -> str:
     )
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 _TYPE_WORDS: Final = {
     "string": "text ('string')",
     "number": "a number",
@@ -242,16 +239,16 @@ _EXPECTED: Final[Mapping[str, Callable[[Any], str]]] = {
     "enum": lambda kind: f"one of {', '.join(show(option) for option in kind.options if option is not None)}",
     "const": lambda kind: show(kind.expected_value),
     "format": lambda kind: _in_format(kind.format),
-    "minLength": lambda kind: f"at least {_counted(kind.limit, 'character')} long",
-    "maxLength": lambda kind: f"at most {_counted(kind.limit, 'character')} long",
+    "minLength": lambda kind: f"at least {plural(kind.limit, 'character')} long",
+    "maxLength": lambda kind: f"at most {plural(kind.limit, 'character')} long",
     "minimum": lambda kind: f"at least {kind.limit}",
     "maximum": lambda kind: f"at most {kind.limit}",
     "exclusiveMinimum": lambda kind: f"greater than {kind.limit}",
     "exclusiveMaximum": lambda kind: f"less than {kind.limit}",
     "minItems": lambda kind: f"a list of at least {kind.limit}",
     "maxItems": lambda kind: f"a list of at most {kind.limit}",
-    "minProperties": lambda kind: f"an object with at least {_counted(kind.limit, 'field')}",
-    "maxProperties": lambda kind: f"an object with at most {_counted(kind.limit, 'field')}",
+    "minProperties": lambda kind: f"an object with at least {plural(kind.limit, 'field')}",
+    "maxProperties": lambda kind: f"an object with at most {plural(kind.limit, 'field')}",
     "uniqueItems": lambda _: "a list without repeats",
     "anyOf": _alternatives,
     "oneOf": _alternatives,
@@ -290,7 +287,7 @@ def with_description(words: str, schema: Json) -> str:
 def show(value: Json) -> str:
     """A value in a few words, for a message."""
     if isinstance(value, str):
-        return f"'{value}'" if len(value) <= 60 else f"'{value[:57]}…'"
+        return f"'{shorten(value, 60)}'"
     if isinstance(value, dict):
         return "an object" if value else "an empty object"
     if isinstance(value, list):

@@ -13,6 +13,7 @@ from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from workflowlookup.core.graph import Graph, Kind, Node, State
+from workflowlookup.core.text import plural, printable
 
 CARD: Final = 340
 """The width of a card."""
@@ -114,7 +115,7 @@ class _Picture:
         half = self._half - MARGIN + 1
         width, height = 2 * half, self._whole(1) + 1
         size = f'width="{width}" height="{height}" viewBox="{-half} 0 {width} {height}"'
-        name = quoteattr(f"Flow of {plain(self._graph.name)}")
+        name = quoteattr(f"Flow of {printable(self._graph.name)}")
         parts = (f'<svg class="flow" role="group" aria-label={name} {size}>', *self._frames, *self._lines, *self._cards)
         return "\n".join((*parts, "</svg>\n"))
 
@@ -134,11 +135,11 @@ class _Picture:
         graph, left, room = self._graph, MARGIN - self._half, 2 * (self._half - MARGIN)
         y = self._text("name", left, y, wrap(graph.name, 20, room, bold=True), room)
         steps = [node for node in graph.nodes() if node.kind is not Kind.LOOP]
-        facts = [graph.id, f"version {graph.version}", _plural(len(steps), "step")]
+        facts = [graph.id, f"version {graph.version}", plural(len(steps), "step")]
         if graph.path is not None:
             taken = sum(node.times > 0 for node in steps)
             repeats = f", {len(graph.path)} with repetitions" if len(graph.path) > taken else ""
-            facts[-1] = f"{taken} of {_plural(len(steps), 'step')} taken in this context{repeats}"
+            facts[-1] = f"{taken} of {plural(len(steps), 'step')} taken in this context{repeats}"
         y = self._text("meta", left, y + 4, wrap(" · ".join(facts), 12, room))
         for warning in graph.warnings:
             y = self._text("meta", left, y + 2, wrap(warning, 12, room, MOST_LINES))
@@ -162,7 +163,7 @@ class _Picture:
         return y
 
     def _node(self, node: Node, y: int) -> int:
-        opening = f"<a href={quoteattr(f'#{self._anchor}-{plain(node.id)}')}" if self._anchor else "<g"
+        opening = f"<a href={quoteattr(f'#{self._anchor}-{printable(node.id)}')}" if self._anchor else "<g"
         self._cards.append(f'{opening} class="node{_mark(node.state)}"><title>{_clean(_tooltip(node))}</title>')
         return self._frame(node, y) if node.kind is Kind.LOOP else self._card(node, y)
 
@@ -273,10 +274,6 @@ def _mark(state: State | None) -> str:
     return f" {state}" if state else ""
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _WIDTHS: Final = (
@@ -337,16 +334,6 @@ def is_from_right(text: str) -> bool:
     return next(letters, "L") != "L"
 
 
-_NOT_SEEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufffe\uffff]"
-)
-
-
 def _clean(text: str) -> str:
     """Text that XML may hold: escaped, and without what is not seen or turns other text around."""
-    return escape(plain(text))
-
-
-def plain(text: str) -> str:
-    """Text of strangers for an attribute, which cannot hold marks: what hides is replaced."""
-    return _NOT_SEEN.sub("\N{REPLACEMENT CHARACTER}", text)
+    return escape(printable(text))

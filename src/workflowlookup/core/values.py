@@ -10,6 +10,8 @@ from typing import Any, Final, TypeAlias, TypeGuard
 
 import msgspec
 
+from workflowlookup.core.text import shorten
+
 Json: TypeAlias = Any
 """None, bool, int, float, str, and lists and dicts (with text keys) of these."""
 
@@ -173,5 +175,4 @@ def _fold(text: str) -> str:
 
 def brief(value: Json, most: int = 100) -> str:
     """A value as JSON; of a long one the beginning."""
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= most else f"{text[:most]}…"
+    return shorten(msgspec.json.encode(value).decode(), most)

@@ -50,6 +50,7 @@ from workflowlookup.core.navigation import (
 )
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run, State, Waiting, context_after
+from workflowlookup.core.text import first_few
 from workflowlookup.core.values import Context, Json, brief, json_equal, lookup
 
 MAX_VARIABLES: Final = 8
@@ -492,5 +493,5 @@ def _ranges(iterations: Sequence[Iterations]) -> str:
             ranges[-1][1:] = [one]
         else:
             ranges.append([one])
-    named = ["-".join(".".join(map(str, end)) for end in ends) for ends in ranges[:MAX_RANGES]]
-    return ", ".join(named + ["…"] * (len(ranges) > MAX_RANGES))
+    named = ["-".join(".".join(map(str, end)) for end in ends) for ends in ranges]
+    return first_few(named, MAX_RANGES)

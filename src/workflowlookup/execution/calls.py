@@ -19,6 +19,7 @@ from workflowlookup.core.events import RemoteError
 from workflowlookup.core.model import ToolCall, WorkflowCall
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run
+from workflowlookup.core.text import shorten
 from workflowlookup.core.values import Json
 from workflowlookup.errors import NotSupported, ProviderAway, Untrusted
 from workflowlookup.execution.turns import Turns
@@ -419,7 +420,7 @@ def _end(status: RemoteStatus, call: WorkflowCall) -> Outcome:
 
 def _reason(error: RemoteError) -> str:
     """What another system said went wrong, short enough for the log; the journal has more of it."""
-    message = error.message if len(error.message) <= MAX_SHOWN else f"{error.message[:MAX_SHOWN]}…"
+    message = shorten(error.message, MAX_SHOWN)
     code = error.code[:MAX_SHOWN]
     return f"{message} (code {code})" if code and message else message or code
 

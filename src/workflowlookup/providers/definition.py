@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.core.schemas import BadSchema, compile_schema, show
+from workflowlookup.core.text import HIDDEN, one_line
 from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_TIMEOUT_SECONDS, Json
 
 GENERIC_SCHEMA: Final[Mapping[str, Json]] = {"type": "object", "properties": {}, "additionalProperties": True}
@@ -20,9 +21,6 @@ MAX_DESCRIPTION: Final = 4_000
 MAX_TEXT: Final = 512
 MAX_DEPTH: Final = 100
 """How deeply a schema or metadata may be nested: there are clients that cannot read what is deeper."""
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_UNSEEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Control characters other than tabs and line breaks."""
 LISTS: Final = ("workflows", "results", "items", "data", "result")
 """Where a list may be when it comes in an object."""
 
@@ -101,7 +99,7 @@ def _what_is_wrong(item: Json) -> Iterator[str]:
             yield f"{field} must be text; found {show(value)}"
         elif field != "description" and len(value) > MAX_TEXT:
             yield f"{field} must be at most {MAX_TEXT} characters long"
-        elif field == "id" and _CONTROL.search(value):
+        elif field == "id" and re.search(f"[\t\n]|{HIDDEN}", value):
             yield f"{field} must be text without control characters; found {show(value)}"
 
 
@@ -114,7 +112,7 @@ def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str
         if value is None:
             return default
         if isinstance(value, str) and value.strip() and len(value) <= MAX_TEXT:
-            return _plain(value)
+            return one_line(value)
         remarks.append(f"{field} must be text; found {show(value)}, taken as '{default}'")
         return default
 
@@ -131,8 +129,8 @@ def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str
         metadata = None
     definition = Definition(
         id=item["id"],
-        name=_plain(item["name"]),
-        description=_UNSEEN.sub(" ", item["description"][:MAX_DESCRIPTION]),
+        name=one_line(item["name"]) or "workflow",
+        description=re.sub(HIDDEN, " ", item["description"][:MAX_DESCRIPTION]),
         provider=provider,
         category=text("category", DEFAULT_CATEGORY),
         version=text("version", DEFAULT_VERSION),
@@ -141,11 +139,6 @@ def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str
         metadata=metadata if isinstance(metadata, Mapping) else {},
     )
     return definition, remarks
-
-
-def _plain(text: str) -> str:
-    """The text on one line, as it can be shown."""
-    return " ".join(_CONTROL.sub(" ", text).split()) or "workflow"
 
 
 def is_deeper_than(most: int, value: Json) -> bool:

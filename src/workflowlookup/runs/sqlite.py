@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from workflowlookup.core.text import joined
 from workflowlookup.errors import StorageError
 from workflowlookup.runs import set_aside
 from workflowlookup.runs.journal import NoRoom, ReadOnly, SetAside
@@ -380,7 +381,7 @@ class SqliteJournal(SqlJournal):
                 rows = connection.execute("PRAGMA quick_check(5)").fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as problem:
             return "" if _code(problem) & 0xFF == sqlite3.SQLITE_INTERRUPT else _reason(problem)
-        found = [" ".join(str(row[0]).split()) for row in rows]
+        found = [joined(str(row[0])) for row in rows]
         return "" if found == ["ok"] else "; ".join(found)
 
     @staticmethod

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from workflowlookup.core.text import shorten
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams, WorkflowLookupError
 from workflowlookup.tools.arguments import RunId, StructArguments
@@ -137,7 +138,7 @@ def _results(run: "Run") -> dict[str, Json]:
         is_cut = is_cut or len(output) > most
         if not most:
             break
-        results[step_id] = output if len(output) <= most else f"{output[:most]}…"
+        results[step_id] = shorten(output, most)
         room -= min(len(output), most)
     where = {} if not is_cut else {"resultsCut": f"Read the resource run://{run.id} for all of it."}
     return {"results": dict(reversed(results.items())), **where}

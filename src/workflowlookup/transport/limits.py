@@ -48,14 +48,6 @@ class Rate:
         return min(float(self._most), left + (now - at) * self._most / 60)
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """HOST:PORT, apart. Raises `ValueError`."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 <= int(port) <= 65_535:
-        raise ValueError("HOST:PORT, such as 127.0.0.1:8787")
-    return host, int(port)
-
-
 def names_of(host: str) -> tuple[str, ...]:
     """What a server that listens here may be called, unless the settings say otherwise."""
     plain = host.lower().strip("[]")

@@ -15,8 +15,9 @@ import httpx2
 import jwt
 import msgspec
 
-from workflowlookup.access import EVERYTHING, MOST_PATTERN, MOST_PATTERNS, SCOPES, Access, printable
+from workflowlookup.access import EVERYTHING, MOST_PATTERN, MOST_PATTERNS, SCOPES, Access
 from workflowlookup.core.cache import BoundedCache
+from workflowlookup.core.text import visible
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ class Oauth:
     def _access(self, claims: Mapping[str, Any]) -> Access:
         words = {word.removeprefix(SCOPE_PREFIX) for word in _words(_at(claims, self.issuer.scopes_claim))}
         who = next((claims[name] for name in ("sub", "client_id", "azp") if isinstance(claims.get(name), str)), "")
-        name = printable("_".join(who.split()), MOST_NAME) or "somebody"
+        name = visible("_".join(who.split()))[:MOST_NAME] or "somebody"
         return Access(
             name=f"oauth {name}",
             kind="person" if PERSON in words else "agent",

@@ -1,0 +1,62 @@
+"""Words and text for people: counts, text on one line, and characters that hide or mislead.
+
+What documents, outputs and other systems contain was written by strangers. Where it is shown, control characters would
+be obeyed by a terminal, and others would hide text or turn it around.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+
+_HIDING: Final = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff"
+    "\ud800-\udfff\U000e0000-\U000e0fff"
+)
+HIDDEN: Final = f"[{_HIDING}]"
+"""A pattern for control characters other than tab and newline, and for what is not seen or moves other text.
+
+Not compiled here: that takes milliseconds, and most commands and lookups never need it.
+"""
+INVISIBLE: Final = f"[{_HIDING}\xad\u061c\u115f\u1160\u180b-\u180f\u200c-\u200f\u3164\uffa0]"
+"""Those, and what honest text may contain unseen, such as joiners. For text that a person decides upon."""
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """`1 run`, `2 runs`; `nouns` for a plural that does not end in s."""
+    return f"{count:,} {noun if count == 1 else nouns or f'{noun}s'}"
+
+
+def how_often(count: int) -> str:
+    """`once`, `2 times`."""
+    return "once" if count == 1 else f"{count} times"
+
+
+def first_few(words: Sequence[str], limit: int) -> str:
+    """A list in words, of which the first so many are named."""
+    return ", ".join([*words[:limit], *(["…"] if len(words) > limit else [])])
+
+
+def shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def joined(text: str) -> str:
+    """The text with one space for every run of white space, so on one line."""
+    return " ".join(text.split())
+
+
+def printable(text: str) -> str:
+    """The text with a mark in place of every character that hides; line breaks and tabs stay."""
+    return text if text.isprintable() and text.isascii() else re.sub(HIDDEN, REPLACEMENT, text.replace("\r\n", "\n"))
+
+
+def visible(text: str) -> str:
+    """The text with a mark in place of every character that nobody sees; line breaks and tabs stay."""
+    return re.sub(INVISIBLE, REPLACEMENT, text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """The text on one line, without characters that hide."""
+    return joined(text if text.isprintable() and text.isascii() else re.sub(HIDDEN, " ", text))
