@@ -28,7 +28,9 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """As the journal names them, such as `token ci-bot`; empty for the local person, who needs no name."""
     kind: str
-    """`person`, `agent`, or `local`: whoever started the server for themselves."""
+    """`person` or `agent` for those with a token; `local` for the person who started the server for themselves;
+    `loopback` for whoever reaches a server without tokens on this machine.
+    """
     scopes: frozenset[str]
     workflows: tuple[str, ...] = EVERYTHING
     """Patterns of ids: `*` is any text, `?` any character."""
@@ -60,8 +62,13 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unbound(self) -> bool:
-        """Whether nothing at all is kept from them."""
-        return self.kind == "local" and self.administers_all
+        """Whether they see and do everything, in no name of their own."""
+        return self.kind in ("local", "loopback") and self.administers_all
+
+    @property
+    def may_trust(self) -> bool:
+        """Whether they may let run what a repository brought: only a person may, and `loopback` could be anybody."""
+        return self.kind in ("local", "person") and self.administers_all
 
     def may_confirm(self, confirmation: str) -> bool:
         """Whether their word on a step counts, where the setting `confirmation` says whose does."""
@@ -73,7 +80,9 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LOCAL: Final = Access(name="", kind="local", scopes=frozenset({"admin"}))
-"""Whoever started the server for themselves, over pipes or on loopback."""
+"""The person who started the server for themselves: over pipes, or for the console that only they can open."""
+LOOPBACK: Final = Access(name="", kind="loopback", scopes=frozenset({"admin"}))
+"""Whoever reaches a server without tokens on this machine: they could read its files as well."""
 
 
 def missing(scope: str) -> Forbidden:

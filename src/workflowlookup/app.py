@@ -42,8 +42,6 @@ USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
 REFRESH: Final = "refresh"
 NAMED: Final = "tools-named"
 """What servers tell each other: look again what there is; tools have names that they had not."""
-FORM_SECRET: Final = b"the session is the secret"
-"""Forms of the console are bound to the session of their viewer, which nobody else knows and every replica does."""
 BUNDLED: Final = "bundled"
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
 
@@ -182,8 +180,6 @@ def make_services(
     ring: Callable[[], None] = _nobody_waits,
     live: Live | None = None,
     neighbours: "Neighbours | None" = None,
-    *,
-    is_private: bool = False,
 ) -> "ServerServices":
     """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell; `live`
     has the settings as they are now, and a server has it: a command leaves the calls of runs to one, unless it asks.
@@ -199,7 +195,6 @@ def make_services(
         open_workflows=lambda: parts.workflows,
         open_consent=lambda: parts.consent,
         confirmation=settings.confirmation,
-        is_private=is_private,
         command_line=functools.partial(command_line, settings),
         reload=parts.reload,
         refresh=parts.refresh,
@@ -330,7 +325,7 @@ def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits
     live = Live(settings)
     return Connection(
         Surface(
-            lambda: make_services(settings, ring, live, make_neighbours(settings, ring), is_private=True),
+            lambda: make_services(settings, ring, live, make_neighbours(settings, ring)),
             tells_changes=lambda: live.settings.workflow_tools,
         )
     )
@@ -377,6 +372,7 @@ class Web(msgspec.Struct, frozen=True):
 
 def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", *, is_traced: bool = False) -> Web:
     """The web site of a server that listens at this address."""
+    from workflowlookup.access import LOOPBACK  # noqa: PLC0415
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
     from workflowlookup.transport import figures  # noqa: PLC0415
     from workflowlookup.transport.http import Door  # noqa: PLC0415
@@ -389,7 +385,7 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", *, is_t
     live = Live(settings)
     neighbours = make_neighbours(settings, bell.ring)
     surface = SharedSurface(
-        lambda: make_services(settings, bell.ring, live, neighbours),
+        lambda: msgspec.structs.replace(make_services(settings, bell.ring, live, neighbours), access=LOOPBACK),
         bell.ring,
         tells_changes=lambda: live.settings.workflow_tools,
     )
@@ -436,46 +432,30 @@ def _make_pages(
     from starlette.applications import Starlette  # noqa: PLC0415
     from starlette.routing import Mount  # noqa: PLC0415
 
-    from workflowlookup.access import LOCAL, Access  # noqa: PLC0415
     from workflowlookup.console.app import make_routes, static_route  # noqa: PLC0415
-    from workflowlookup.console.house import House, make_house  # noqa: PLC0415
     from workflowlookup.console.static import address  # noqa: PLC0415
     from workflowlookup.console.streams import Streams  # noqa: PLC0415
-    from workflowlookup.console.viewer import FROM_HERE, Viewer  # noqa: PLC0415
+    from workflowlookup.console.visit import Visit  # noqa: PLC0415
     from workflowlookup.transport.guard import COOKIE  # noqa: PLC0415
     from workflowlookup.transport.login import LOGOUT, Login, access_of, session_of  # noqa: PLC0415
 
-    streams = Streams(views.of(LOCAL).services.runs)
+    streams = Streams()
 
-    def viewer(request: "Request") -> Viewer | None:
+    def identify(request: "Request") -> Visit | None:
         access = access_of(request)
         if access is None:
             return None
-        return Viewer(
-            name=access.name or FROM_HERE,
-            kind=access.kind,
-            scopes=access.scopes,
-            workflows=access.workflows,
+        return Visit(
+            request,
+            views.of(access),
+            streams,
             session=session_of(request),
-            sign_out=LOGOUT if COOKIE in request.cookies and access.kind != LOCAL.kind else "",
-        )
-
-    def see(one: Viewer) -> House:
-        access = Access(name=one.name, kind=one.kind, scopes=one.scopes, workflows=one.workflows)
-        surface = views.of(LOCAL if access.is_unbound else access)
-        return make_house(
-            surface.services,
-            registry=surface.registry,
-            streams=streams,
-            viewer=viewer,
-            secret=FORM_SECRET,
+            sign_out=LOGOUT if COOKIE in request.cookies and not access.is_unbound else "",
             journal=JournalUrl(settings.journal).shown,
-            see=see,
         )
 
-    local = Viewer(name=FROM_HERE, kind=LOCAL.kind, scopes=LOCAL.scopes)
     login = Login(guard, stylesheet=address("console.css"))
-    pages = Starlette(routes=make_routes(see(local)))
+    pages = Starlette(routes=make_routes(identify))
     return [*login.routes(), static_route(), Mount("/", app=login.guarded(pages, refused))], streams.close
 
 

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 from sites import Served, Site, Window
-from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from npm import install
-from workflowlookup.console.app import make_routes
 
 
 @pytest.fixture(scope="session")
@@ -45,12 +43,12 @@ def visit() -> Iterator[Visit]:
     with contextlib.ExitStack() as opened:
 
         def open_console(site: Site, viewer: str = "mira", **options) -> TestClient:
-            house = site.house(**options)
-            client = TestClient(Starlette(routes=make_routes(house)), base_url="http://localhost:8000")
+            console = site.console(**options)
+            client = TestClient(console.app, base_url="http://localhost:8000")
             client.headers["origin"] = "http://localhost:8000"
             client.cookies.set("viewer", viewer)
             client.follow_redirects = False
-            client.house = house  # type: ignore[attr-defined]
+            client.console = console  # type: ignore[attr-defined]
             opened.enter_context(client)
             return client
 

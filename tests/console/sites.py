@@ -6,30 +6,64 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from story import furnish_journal, furnish_library
 
-from workflowlookup.app import make_catalog, make_runs
+from workflowlookup.access import Access
+from workflowlookup.app import make_catalog, make_runs, make_services
 from workflowlookup.console.app import make_routes
-from workflowlookup.console.house import House, Provider
 from workflowlookup.console.streams import Streams
-from workflowlookup.console.viewer import Viewer
+from workflowlookup.console.visit import Visit
+from workflowlookup.providers.config import Plan, ProviderConfig
+from workflowlookup.providers.discovery import Discovered
 from workflowlookup.settings import Settings, read_settings
-from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.tools.dynamic import DynamicTools
+from workflowlookup.transport.shared import SharedSurface
+from workflowlookup.transport.views import Views
+
+
+def viewer(name: str, *scopes: str, **more) -> Access:
+    return Access(name=name, kind="person", scopes=frozenset(scopes), **more)
+
 
 VIEWERS = {
-    "mira": Viewer(name="mira", scopes=frozenset({"admin"}), session="s-mira"),
-    "reader": Viewer(name="reader", scopes=frozenset({"read"}), session="s-reader"),
-    "judge": Viewer(name="judge", scopes=frozenset({"confirm"}), session="s-judge"),
-    "runner": Viewer(name="runner", scopes=frozenset({"run"}), session="s-runner"),
-    "stranger": Viewer(name="stranger", scopes=frozenset({"run", "confirm"}), workflows=("other-*",), session="s-str"),
-    "nothing": Viewer(name="nothing", scopes=frozenset()),
+    "mira": viewer("mira", "admin"),
+    "reader": viewer("reader", "read"),
+    "judge": viewer("judge", "confirm"),
+    "runner": viewer("runner", "run"),
+    "stranger": viewer("stranger", "run", "confirm", workflows=("other-*",)),
+    "nothing": viewer("nothing"),
 }
 
 
-def known(request) -> Viewer | None:
-    return VIEWERS.get(request.cookies.get("viewer", ""))
+def session_of(name: str) -> str:
+    return f"the session of {name}"
+
+
+class Console:
+    """The console of a server that has a provider which does not answer, for those who name themselves in a cookie."""
+
+    def __init__(self, settings: Settings, **options) -> None:
+        services = make_services(settings)
+        away = Discovered(is_away=True, cause="It did not answer within 5 s.")
+        plan = Plan(providers={"builds": ProviderConfig(name="builds", kind="http")})
+        tools = DynamicTools(services, plan, discovered=lambda: {"builds": away})
+        services = msgspec.structs.replace(services, open_workflows=lambda: tools)
+        surface = SharedSurface(lambda: services, lambda: None)
+        self.runs = services.runs
+        self.views = Views(surface)
+        self.streams = Streams(**options)
+        self.journal = settings.journal
+        self.app = Starlette(routes=make_routes(self.identify))
+
+    def identify(self, request) -> Visit | None:
+        name = request.cookies.get("viewer", "")
+        if name not in VIEWERS:
+            return None
+        surface = self.views.of(VIEWERS[name])
+        return Visit(request, surface, self.streams, session=session_of(name), journal=self.journal)
 
 
 class Site:
@@ -51,22 +85,8 @@ class Site:
         self.runs = make_runs(self.settings)
         """Those of another process, as far as the console can tell."""
 
-    def house(self, **options) -> House:
-        runs, catalog = make_runs(self.settings), make_catalog(self.settings)
-        return House(
-            catalog=catalog,
-            runs=runs,
-            streams=Streams(runs, **options),
-            viewer=known,
-            providers=lambda: (
-                Provider(name="library", kind="documents", state="ready", workflows=3),
-                Provider(name="builds", kind="http", state="away", detail="It did not answer within 5 s."),
-            ),
-            resolve=catalog.get,
-            tools=lambda: tuple(BUILTIN_TOOLS.values()),
-            secret=b"a secret of the tests",
-            journal=self.settings.journal,
-        )
+    def console(self, **options) -> Console:
+        return Console(self.settings, **options)
 
 
 def token(page: str) -> str:
@@ -84,17 +104,18 @@ class Served:
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.house = site.house()
+        self.console = site.console()
         listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        app = Starlette(routes=make_routes(self.house))
-        self._server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+        self._server = uvicorn.Server(
+            uvicorn.Config(self.console.app, log_config=None, access_log=False, lifespan="off")
+        )
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self.house.streams.close()
+        self.console.streams.close()
         self._thread.join(20)
         assert not self._thread.is_alive()
 

@@ -268,7 +268,7 @@ def test_health_tells_what_is_wrong_to_those_who_can_mend_it(furnished, visit):
 def test_a_journal_that_cannot_be_read_is_told_without_its_place(empty, visit):
     write(empty.library, document(step("one-step")))
     client = visit(empty)
-    client.house.runs.journal.path = "/proc/no/such/place"
+    client.console.runs.journal.path = "/proc/no/such/place"
     answer = client.get("/runs")
 
     assert answer.status_code == 503

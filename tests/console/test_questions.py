@@ -73,7 +73,7 @@ def test_an_answer_without_the_question_that_was_shown_is_refused(empty, visit):
     fields = form(client.get(f"/runs/{run.id}").text)
     del fields["question"]
 
-    assert client.post(f"/runs/{run.id}/confirm", data=fields).status_code == 400
+    assert client.post(f"/runs/{run.id}/confirm", data=fields).status_code == 409
     assert empty.runs.get(run.id).waiting_for == "confirmation"
 
 

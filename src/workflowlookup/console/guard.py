@@ -8,7 +8,6 @@ from typing import Final
 
 from starlette.requests import Request
 
-from workflowlookup.console.viewer import Viewer
 from workflowlookup.web import FormProblem, is_from_here, read_fields
 
 POLICY: Final = (
@@ -42,20 +41,20 @@ class NotThere(Refused):
         super().__init__(404, f"There is no such {what}, or it is not for you to see.")
 
 
-def form_token(secret: bytes, viewer: Viewer) -> str:
-    """What a form of ours carries: nobody else's visit has the same."""
-    told = f"form\0{viewer.session}\0{viewer.name}".encode()
-    return base64.urlsafe_b64encode(hmac.digest(secret, told, hashlib.sha256)).decode().rstrip("=")
+def form_token(session: str, name: str) -> str:
+    """What a form of ours carries: only the session that it belongs to can make it."""
+    digest = hmac.digest(session.encode(), f"form\0{name}".encode(), hashlib.sha256)
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-async def read_form(request: Request, secret: bytes, viewer: Viewer) -> Mapping[str, str]:
-    """The fields of a form that one of our pages sent. Raises `Refused` for any other."""
+async def read_form(request: Request, token: str) -> Mapping[str, str]:
+    """The fields of a form that one of our pages sent with this token. Raises `Refused` for any other."""
     if not is_from_here(request):
         raise Refused(403, "Forms are taken from pages of this console only.")
     try:
         fields = await read_fields(request)
     except FormProblem as problem:
         raise Refused(problem.status, problem.told) from None
-    if not hmac.compare_digest(fields.get("token", "").encode(), form_token(secret, viewer).encode()):
+    if not hmac.compare_digest(fields.get("token", "").encode(), token.encode()):
         raise Refused(403, "The form is not of this visit. Load the page again, then try once more.")
     return fields

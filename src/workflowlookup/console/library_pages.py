@@ -1,6 +1,5 @@
 """Pages of the library: what there is and what is wrong with it, a workflow, and two of its versions compared."""
 
-import os
 from collections import Counter
 from typing import Final
 
@@ -11,7 +10,6 @@ from starlette.responses import Response
 from workflowlookup.console.guard import NotThere
 from workflowlookup.console.looking import Version, document_of_version, find_workflow, page_of, versions_of
 from workflowlookup.console.text import pretty
-from workflowlookup.console.viewer import Viewer
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.compare import compare
 from workflowlookup.core.graph import Node, draw
@@ -26,8 +24,8 @@ LATEST: Final = 8
 
 
 async def library(visit: Visit) -> Response:
-    snapshot = visit.house.catalog.snapshot()
-    seen = [one for one in snapshot.summaries if visit.viewer.may("read", one.id)]
+    snapshot = visit.services.catalog.snapshot()
+    seen = snapshot.summaries
     words, category = visit.asked("q").casefold().split(), visit.asked("category")
     fit = [one for one in seen if all(word in f"{one.id} {one.name} {one.description}".casefold() for word in words)]
     shown = [one for one in fit if category in ("", one.category)]
@@ -40,31 +38,22 @@ async def library(visit: Visit) -> Response:
         fitting=len(fit),
         asked=visit.asked("q"),
         category=category,
-        problems=[_problem(entry, visit.viewer) for entry in snapshot.problems if _sees(visit, entry)],
-        shadowed=[
-            (hidden.file.id, _named(hidden, visit.viewer), _named(by, visit.viewer))
-            for hidden, by in snapshot.shadowed
-            if _sees(visit, hidden)
-        ],
+        problems=[_problem(entry) for entry in snapshot.problems],
+        shadowed=[(hidden.file.id, _named(hidden), _named(by)) for hidden, by in snapshot.shadowed],
     )
 
 
-def _sees(visit: Visit, entry: Entry) -> bool:
-    return visit.viewer.may("read", entry.file.id)
+def _named(entry: Entry) -> str:
+    """Where a document is."""
+    return f"{entry.source}: {entry.file.path}"
 
 
-def _named(entry: Entry, viewer: Viewer) -> str:
-    """Where a document is: the whole path for those who look after it."""
-    path = entry.file.path
-    return f"{entry.source}: {path if viewer.may('admin') else os.path.basename(path)}"
-
-
-def _problem(entry: Entry, viewer: Viewer) -> tuple[str, str, str, list[str]]:
+def _problem(entry: Entry) -> tuple[str, str, str, list[str]]:
     """The id that a document claims, where it is, what kind of problem it has, and each of them."""
     refusal = entry.file.refusal
     if refusal is None:
-        return entry.file.id, _named(entry, viewer), "", []
-    return entry.file.id, _named(entry, viewer), refusal.message, issues_of(refusal)
+        return entry.file.id, _named(entry), "", []
+    return entry.file.id, _named(entry), refusal.message, issues_of(refusal)
 
 
 def issues_of(refusal: WorkflowLookupError) -> list[str]:
@@ -85,10 +74,9 @@ class ShownStep(msgspec.Struct, frozen=True, kw_only=True):
 
 async def workflow(visit: Visit) -> Response:
     workflow_id = visit.named("workflow")
-    visit.need("read", workflow_id, "workflow")
-    entry = visit.house.catalog.snapshot().entries.get(workflow_id)
+    entry = visit.services.catalog.snapshot().entries.get(workflow_id)
     if entry is not None and entry.file.refusal is not None:
-        return visit.page("broken.html", place="library", problem=_problem(entry, visit.viewer))
+        return visit.page("broken.html", place="library", problem=_problem(entry))
     found, is_current = find_workflow(visit, workflow_id)
     graph = draw(found)
     latest, are_more = page_of(visit, Query(workflow_id=workflow_id), LATEST)
@@ -97,7 +85,7 @@ async def workflow(visit: Visit) -> Response:
         place="library",
         workflow=found,
         about=str(found.document.get("about") or ""),
-        source=_named(entry, visit.viewer) if entry else "",
+        source=_named(entry) if entry else "",
         is_current=is_current,
         flow=Markup(as_fragment(graph, "step")),  # noqa: S704 - made and escaped by us
         steps=[_shown(found, node) for node in graph.nodes()],
@@ -124,7 +112,6 @@ def _shown(found: Workflow, node: Node) -> ShownStep:
 
 async def changes(visit: Visit) -> Response:
     workflow_id = visit.named("workflow")
-    visit.need("read", workflow_id, "workflow")
     versions = versions_of(visit, workflow_id)
     if not versions:
         raise NotThere("workflow")

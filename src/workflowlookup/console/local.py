@@ -14,17 +14,21 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from workflowlookup.access import Access
 from workflowlookup.console.app import make_routes
-from workflowlookup.console.house import make_house
 from workflowlookup.console.streams import Streams
-from workflowlookup.console.viewer import Viewer
-from workflowlookup.tools.contract import Services
+from workflowlookup.console.visit import Visit
+from workflowlookup.protocol.surface import Surface
+from workflowlookup.tools.contract import ServerServices
+from workflowlookup.tools.scoped import scoped
 from workflowlookup.web import LOOPBACK, is_allowed_host
 
 WELCOME: Final = (
     "This console belongs to the person who started it. Open the address that `workflowlookup console` printed; "
     "its key works once, so start the command again for another browser."
 )
+AGENT: Final = Access(name="", kind="agent", scopes=frozenset({"read", "run"}))
+"""Who looks when an agent started the console: it cannot answer for a person."""
 SECONDS_TO_END: Final = 5
 MOST_CONNECTIONS: Final = 256
 
@@ -49,23 +53,19 @@ class Local:
     """The console of one person, who may do everything; an agent may look and run."""
 
     def __init__(
-        self, services: Services, *, person: str, journal: str = "", port: int = 0, is_agent: bool = False
+        self, services: ServerServices, *, person: str, journal: str = "", port: int = 0, is_agent: bool = False
     ) -> None:
         self.services = services
         self._cookie = f"workflowlookup-{port}"  # cookies do not know of ports
         self._key: str | None = secrets.token_urlsafe(24)
-        kind, scopes = ("agent", {"read", "run"}) if is_agent else ("local", {"admin"})
-        session = secrets.token_urlsafe(24)
-        self._viewer = Viewer(name=person, kind=kind, scopes=frozenset(scopes), session=session)
-        self.house = make_house(
-            services,
-            viewer=self._known,
-            secret=secrets.token_bytes(32),
-            journal=journal,
-            welcome=WELCOME,
-            is_private=True,
-        )
-        routes = [Route("/enter", self._enter), *make_routes(self.house)]
+        self._session = secrets.token_urlsafe(24)
+        self._person = person
+        self._journal = journal
+        self._surface = whole = Surface(lambda: services)
+        if is_agent:
+            self._surface = Surface(lambda: scoped(services, AGENT, whole.registry.refresh))
+        self.streams = Streams()
+        routes = [Route("/enter", self._enter), *make_routes(self._identify, WELCOME)]
         self.app = Starlette(routes=routes, middleware=[Middleware(OnlyHere)])
 
     @property
@@ -81,12 +81,20 @@ class Local:
         response = RedirectResponse("/", 303)
         if is_right:
             self._key = None
-            response.set_cookie(self._cookie, self._viewer.session, httponly=True, samesite="lax", path="/")
+            response.set_cookie(self._cookie, self._session, httponly=True, samesite="lax", path="/")
         return response
 
-    def _known(self, request: Request) -> Viewer | None:
-        session = request.cookies.get(self._cookie, "")
-        return self._viewer if hmac.compare_digest(session.encode(), self._viewer.session.encode()) else None
+    def _identify(self, request: Request) -> Visit | None:
+        if not hmac.compare_digest(request.cookies.get(self._cookie, "").encode(), self._session.encode()):
+            return None
+        return Visit(
+            request,
+            self._surface,
+            self.streams,
+            session=self._session,
+            client=self._person,
+            journal=self._journal,
+        )
 
 
 class _Server(uvicorn.Server):
@@ -106,7 +114,7 @@ def serve(console: Local, listening: socket.socket) -> None:
         console.app, timeout_graceful_shutdown=SECONDS_TO_END, limit_concurrency=MOST_CONNECTIONS, **options
     )
     server = _Server(config)
-    server.streams = console.house.streams
+    server.streams = console.streams
     console.services.settle()
     try:
         server.run(sockets=[listening])

@@ -1,4 +1,4 @@
-"""Runs and workflows as one viewer sees them: what they may not see is passed over as if it were not there."""
+"""Runs and workflows that several pages look for."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -8,7 +8,7 @@ import msgspec
 from workflowlookup.console.guard import NotThere
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.model import Workflow
-from workflowlookup.core.run import Run, kept_document
+from workflowlookup.core.run import kept_document
 from workflowlookup.errors import RunStateError, WorkflowLookupError, WorkflowNotFound
 from workflowlookup.runs.journal import Query, Summary
 
@@ -17,18 +17,11 @@ MOST_SCANNED: Final = 5_000
 AT_ONCE: Final = 200
 
 
-def find_run(visit: Visit, run_id: str) -> Run:
-    """Raises `NotThere` for a run that is not there or not for this viewer."""
-    run = visit.house.runs.get(run_id)
-    visit.need("read", run.workflow.id, "run")
-    return run
-
-
 def scan(visit: Visit, query: Query, most: int = MOST_SCANNED) -> Iterator[Summary]:
-    """The runs that the viewer sees, the last started first, until as many were looked at."""
+    """The runs, the last started first, until as many were looked at."""
     query, left = msgspec.structs.replace(query, limit=AT_ONCE), most
-    while left > 0 and (page := visit.house.runs.summaries(query)):
-        yield from (line for line in page[:left] if visit.viewer.may("read", line.workflow_id))
+    while left > 0 and (page := visit.services.runs.summaries(query)):
+        yield from page[:left]
         left -= len(page)
         if len(page) < AT_ONCE:
             return
@@ -52,24 +45,36 @@ def page_of(
     return found, False
 
 
+def resolve(visit: Visit, workflow_id: str) -> Workflow:
+    """The workflow that a new run of this id is led by. Raises what the library or its provider says."""
+    try:
+        return visit.services.catalog.get(workflow_id)
+    except WorkflowNotFound:
+        visit.surface.registry.refresh()  # so that what makes tools of workflows knows them all
+        workflows = visit.services.workflows
+        found = workflows.resolve(workflow_id) if workflows is not None else None
+        if found is None:
+            raise
+        return found
+
+
 def find_workflow(visit: Visit, workflow_id: str) -> tuple[Workflow, bool]:
     """The workflow of the library; else the one that the last run of it had, and False.
 
     Raises `NotThere`, or what is wrong with its document.
     """
-    visit.need("read", workflow_id, "workflow")
     try:
-        return visit.house.resolve(workflow_id), True
+        return resolve(visit, workflow_id), True
     except WorkflowNotFound:
-        for line in visit.house.runs.summaries(Query(workflow_id=workflow_id, limit=1)):
-            return visit.house.runs.get(line.id).workflow, False
+        for line in visit.services.runs.summaries(Query(workflow_id=workflow_id, limit=1)):
+            return visit.services.runs.get(line.id).workflow, False
         raise NotThere("workflow") from None
 
 
 def current(visit: Visit, workflow_id: str) -> Workflow | None:
     """The workflow as it would be run now; None when there is none that is sound and within reach."""
     try:
-        return visit.house.resolve(workflow_id)
+        return resolve(visit, workflow_id)
     except WorkflowLookupError:
         return None
 
@@ -103,8 +108,8 @@ def versions_of(visit: Visit, workflow_id: str) -> list[Version]:
 
 def document_of_version(visit: Visit, workflow_id: str, version: Version) -> Workflow:
     if version.is_current:
-        return visit.house.resolve(workflow_id)
-    run = visit.house.runs.get(version.run_id)
+        return resolve(visit, workflow_id)
+    run = visit.services.runs.get(version.run_id)
     if run.hash != version.hash:
         raise RunStateError("The run of this version was replaced meanwhile. Load the page again.")
     return run.workflow

@@ -1,20 +1,19 @@
 """The way in, the tools and where they come from, and how the server is."""
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
-from workflowlookup.console.guard import NotThere
 from workflowlookup.console.library_pages import issues_of
 from workflowlookup.console.looking import scan
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.text import plural
 from workflowlookup.errors import StorageError
 from workflowlookup.providers.config import LIBRARY
-from workflowlookup.providers.definition import document_id
 from workflowlookup.runs.journal import Query
+from workflowlookup.tools.contract import Services
 from workflowlookup.tools.dynamic import META
 
 
@@ -25,19 +24,37 @@ async def front(visit: Visit) -> Response:
 
 
 async def tools(visit: Visit) -> Response:
-    found = [(tool, (tool.meta or {}).get(META)) for tool in visit.house.tools()]
+    visit.surface.registry.refresh()
+    found = [(tool, (tool.meta or {}).get(META)) for tool in visit.surface.registry.tools.values()]
     return visit.page(
         "tools.html",
         place="tools",
         tools=[tool for tool, about in found if about is None],
-        workflows=[(tool, about) for tool, about in found if about is not None and _sees(visit, about)],
-        providers=visit.house.providers(),
+        workflows=[(tool, about) for tool, about in found if about is not None],
+        providers=list(_providers(visit.services)),
     )
 
 
-def _sees(visit: Visit, about: Mapping[str, str]) -> bool:
-    own = about["provider"] == LIBRARY
-    return visit.viewer.may("read", about["id"] if own else document_id(about["provider"], about["id"]))
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """A system that has workflows, and how it is."""
+
+    name: str
+    kind: str
+    state: str
+    """`ready`, or another word when it is not."""
+    workflows: int
+    detail: str = ""
+
+
+def _providers(services: Services) -> Iterator[Provider]:
+    count = len(services.catalog.snapshot().summaries)
+    yield Provider(name=LIBRARY, kind="documents on this machine", state="ready", workflows=count)
+    workflows = services.workflows
+    for name, found in workflows.discovered().items() if workflows is not None else ():
+        config = workflows.plan.providers.get(name) if workflows is not None else None
+        kind = config.kind if config is not None else ""
+        count = len(found.definitions)
+        yield Provider(name=name, kind=kind, state=found.state, workflows=count, detail=found.cause)
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,30 +67,29 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def health(visit: Visit) -> Response:
-    if not visit.viewer.may("admin"):
-        raise NotThere
+    visit.need_place("health")
     states: Mapping[str, int] = {}
     try:
-        states = visit.house.runs.counts()
-        journal = Check(name="Journal", is_well=True, told="It can be read.", where=visit.house.journal)
+        states = visit.services.runs.counts()
+        journal = Check(name="Journal", is_well=True, told="It can be read.", where=visit.journal)
     except StorageError as refusal:
-        journal = Check(name="Journal", is_well=False, told=refusal.explain(), where=visit.house.journal)
-    checks = [journal, *_sources(visit), *_providers(visit)]
+        journal = Check(name="Journal", is_well=False, told=refusal.explain(), where=visit.journal)
+    checks = [journal, *_sources(visit.services), *_provider_checks(visit.services)]
     return visit.page(
         "health.html",
         place="health",
         checks=checks,
         are_well=all(check.is_well for check in checks),
         states=sorted(states.items()),
-        streams=visit.house.streams.count,
+        streams=visit.streams.count,
         python=platform.python_version(),
     )
 
 
-def _sources(visit: Visit) -> list[Check]:
+def _sources(services: Services) -> list[Check]:
     found = []
-    for source in visit.house.catalog.sources:
-        listing = visit.house.catalog.listing(source)
+    for source in services.catalog.sources:
+        listing = services.catalog.listing(source)
         wrong = sum(file.refusal is not None for file in listing.files.values())
         told = f"{plural(len(listing.files), 'document')}{f', {wrong} with problems' if wrong else ''}."
         if listing.refusal:
@@ -83,8 +99,8 @@ def _sources(visit: Visit) -> list[Check]:
     return found
 
 
-def _providers(visit: Visit) -> list[Check]:
+def _provider_checks(services: Services) -> list[Check]:
     return [
         Check(name=f"Provider: {one.name}", is_well=one.state == "ready", told=one.detail or f"It is {one.state}.")
-        for one in visit.house.providers()
+        for one in _providers(services)
     ]

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from workflowlookup.console import timeline
 from workflowlookup.console.guard import NotThere, Refused
-from workflowlookup.console.looking import current, find_run, page_of
+from workflowlookup.console.looking import current, page_of
 from workflowlookup.console.text import number_in
 from workflowlookup.console.visit import Visit
 from workflowlookup.core import report as reports
@@ -27,7 +27,6 @@ from workflowlookup.core.run import Run, Waiting
 from workflowlookup.core.svg import as_fragment
 from workflowlookup.core.text import how_often
 from workflowlookup.core.why import Explanation, Fate, Reason, explain_run
-from workflowlookup.errors import StorageError
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Query, Summary
 from workflowlookup.runs.loading import read_in_slices
@@ -102,7 +101,7 @@ async def runs(visit: Visit) -> Response:
 
 def _names(visit: Visit, rows: Sequence[Summary]) -> dict[str, str]:
     """By id: what workflows are called now; those that the library does not have go by their ids."""
-    entries = visit.house.catalog.snapshot().entries
+    entries = visit.services.catalog.snapshot().entries
     files = {line.workflow_id: entries[line.workflow_id].file for line in rows if line.workflow_id in entries}
     return {line.workflow_id: line.workflow_id for line in rows} | {
         workflow_id: file.summary.name for workflow_id, file in files.items() if file.summary is not None
@@ -136,14 +135,14 @@ def _place(text: str) -> tuple[int, str] | None:
 
 
 async def run(visit: Visit) -> Response:
-    found = find_run(visit, visit.named("run"))
+    found = visit.services.runs.get(visit.named("run"))
     first = 0 if visit.asked("events") == "all" else max(0, found.sequence - MOST_ENTRIES)
     return await _page(visit, "run.html", found, first, earlier=first, said=SAID.get(visit.asked("said"), ""))
 
 
 async def live(visit: Visit) -> Response:
     """What is new since a sequence: entries for the timeline, and the parts that tell how the run stands."""
-    found = find_run(visit, visit.named("run"))
+    found = visit.services.runs.get(visit.named("run"))
     after = visit.number("after", 0)
     if found.sequence <= after:
         return Response(status_code=204)
@@ -154,8 +153,8 @@ async def _page(visit: Visit, template: str, found: Run, after: int, **more: Any
     """A template with all that is known of a run. The run may be long, so only what needs the journal or the library
     happens on the event loop.
     """
-    records = await read_in_slices(visit.house.runs, found)
-    may_run = visit.viewer.may("run", found.workflow.id)
+    records = await read_in_slices(visit.services.runs, found)
+    may_run = visit.access.may("run", found.workflow.id)
     more["may_start"] = may_run and found.is_over and current(visit, found.workflow.id) is not None
 
     def fill() -> Response:
@@ -183,8 +182,8 @@ def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> d
         "asks": found.asked is not None,
         "question": question_of(found, budget) if found.asked is not None else None,
         "call": _call(found),
-        "may_confirm": visit.viewer.may_confirm(found.who_confirms(visit.house.confirmation)),
-        "may_cancel": visit.viewer.may("run", found.workflow.id) and not found.is_over,
+        "may_confirm": visit.access.may_confirm(found.who_confirms(visit.services.confirmation)),
+        "may_cancel": visit.access.may("run", found.workflow.id) and not found.is_over,
         "new_id": secrets.token_hex(6),
     }
 
@@ -261,9 +260,9 @@ def _notes(reasons: Sequence[Reason], times: Sequence[int]) -> list[str]:
 
 async def output(visit: Visit) -> Response:
     """An output in full: as plain text, or as a part of the page that has its beginning."""
-    found = find_run(visit, visit.named("run"))
+    found = visit.services.runs.get(visit.named("run"))
     sequence = number_in(visit.named("sequence"))
-    records = visit.house.runs.history(found.id, sequence - 1, limit=1) if sequence else []
+    records = visit.services.runs.history(found.id, sequence - 1, limit=1) if sequence else []
     if not records or not isinstance(event := records[0].event, OutputAccepted | OutputRefused):
         raise NotThere("output")
     if visit.request.headers.get("hx-request") == "true":
@@ -272,15 +271,15 @@ async def output(visit: Visit) -> Response:
 
 
 async def journal(visit: Visit) -> Response:
-    found = find_run(visit, visit.named("run"))
-    records = await read_in_slices(visit.house.runs, found)
+    found = visit.services.runs.get(visit.named("run"))
+    records = await read_in_slices(visit.services.runs, found)
     lines = await asyncio.to_thread(lambda: "".join(as_line(found.id, record) for record in records).encode())
     return Response(lines, media_type="application/jsonl", headers=_sealed(found.id, "journal.jsonl", is_file=True))
 
 
 async def report(visit: Visit) -> Response:
-    found = find_run(visit, visit.named("run"))
-    records = await read_in_slices(visit.house.runs, found)
+    found = visit.services.runs.get(visit.named("run"))
+    records = await read_in_slices(visit.services.runs, found)
     text = (await asyncio.to_thread(reports.report_of, found, records)).encode(errors="replace")
     return Response(text, media_type="text/markdown", headers=_sealed(found.id, "report.md", is_file=True))
 
@@ -302,22 +301,10 @@ async def events(visit: Visit) -> Response:
     """The ids of runs as they change: of one run, or of all that the viewer may see."""
     run_id = visit.asked("run")
     if run_id:
-        find_run(visit, run_id)
-    if visit.house.streams.is_full(visit.viewer.name):
+        visit.services.runs.get(run_id)
+    if visit.streams.is_full(visit.name):
         raise Refused(429, "Too many pages are open. Close some.")
     if visit.request.method == "HEAD":
         return Response(media_type="text/event-stream")
-    stream = visit.house.streams.follow(lambda changed: _wants(visit, run_id, changed), visit.viewer.name)
+    stream = visit.streams.follow(visit.surface, run_id, visit.name)
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
-
-
-def _wants(visit: Visit, run_id: str, changed: str) -> bool:
-    if run_id and changed != run_id:
-        return False
-    try:
-        workflow_id = visit.house.runs.workflow_of(changed)
-    except StorageError:
-        workflow_id = None
-    if workflow_id is None:  # it is gone, or nobody can tell whose it was
-        return visit.viewer.sees_all
-    return visit.viewer.may("read", workflow_id)

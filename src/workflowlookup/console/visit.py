@@ -1,6 +1,6 @@
-"""One request of one viewer, and the page that answers it."""
+"""One request for a page: what its sender sees, who they are, what they sent, and the page that answers it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -9,11 +9,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from workflowlookup import __version__
+from workflowlookup.access import Access
 from workflowlookup.console.guard import NotThere, form_token
-from workflowlookup.console.house import House
 from workflowlookup.console.static import address
+from workflowlookup.console.streams import Streams
 from workflowlookup.console.text import FILTERS, number_in
-from workflowlookup.console.viewer import FROM_HERE, Viewer
+from workflowlookup.protocol.surface import Surface
 
 _ENVIRONMENT: Final = jinja2.Environment(
     loader=jinja2.PackageLoader("workflowlookup.console"),
@@ -25,31 +26,46 @@ _ENVIRONMENT: Final = jinja2.Environment(
 _ENVIRONMENT.filters |= {**FILTERS, "quoted": lambda text: quote(text, safe="")}
 _ENVIRONMENT.globals |= {"static": address, "package_version": __version__}
 
-PLACES: Final[tuple[tuple[str, str, str], ...]] = (
-    ("runs", "/runs", "Runs"),
-    ("library", "/library", "Library"),
-    ("statistics", "/statistics", "Statistics"),
-    ("tools", "/tools", "Tools"),
-    ("trust", "/trust", "Trust"),
-    ("health", "/health", "Health"),
+PLACES: Final[tuple[tuple[str, str, str, Callable[[Access], bool]], ...]] = (
+    ("runs", "/runs", "Runs", lambda _: True),
+    ("library", "/library", "Library", lambda _: True),
+    ("statistics", "/statistics", "Statistics", lambda _: True),
+    ("tools", "/tools", "Tools", lambda _: True),
+    ("trust", "/trust", "Trust", lambda access: access.administers_all),
+    ("health", "/health", "Health", lambda access: access.may("admin")),
 )
-"""The main navigation: key, address, name."""
-FOR_ADMINS: Final = frozenset({"trust", "health"})
+"""The main navigation: key, address, name, and for whom there is such a page."""
 
 
 class Visit:
-    """What a page needs to know of the one who asked for it."""
+    """What a page has to go by. Its services are those of the sender, so that no page asks about rights."""
 
-    def __init__(self, house: House, request: Request, viewer: Viewer, form: Mapping[str, str]) -> None:
-        self.house = house
+    def __init__(  # noqa: PLR0913 - what is known of a request
+        self,
+        request: Request,
+        surface: Surface,
+        streams: Streams,
+        *,
+        session: str,
+        sign_out: str = "",
+        client: str = "console",
+        journal: str = "",
+    ) -> None:
+        """`session`: what only this visitor knows, for forms to be bound to. `sign_out`: where a form is sent that ends
+        the visit. `client`: what the journal says of how they came. `journal`: where the runs are, as it may be shown.
+        """
         self.request = request
-        self.viewer = viewer
-        self.form = form
-
-    @property
-    def by(self) -> str:
-        """Who did what they do, for the journal."""
-        return FROM_HERE if self.house.is_view else self.viewer.name
+        self.surface = surface
+        self.streams = streams
+        self.services = surface.services
+        self.access = self.services.access
+        self.sign_out = sign_out
+        self.client = client
+        self.journal = journal
+        self.name = self.access.name or client
+        self.token = form_token(session, self.name)
+        self.form: Mapping[str, str] = {}
+        self.places = [(key, path, name) for key, path, name, is_for in PLACES if is_for(self.access)]
 
     def asked(self, name: str, most: int = 200) -> str:
         """A word of the query, without what cannot be in one."""
@@ -64,18 +80,15 @@ class Visit:
         number = number_in(self.asked(name))
         return default if number is None else number
 
-    def need(self, scope: str, workflow_id: str, what: str) -> None:
-        """Raises `NotThere` unless this exists for the viewer."""
-        if not self.viewer.may(scope, workflow_id):
-            raise NotThere(what)
+    def need_place(self, place: str) -> None:
+        """Raises `NotThere` where there is no such page for them."""
+        if all(place != key for key, _, _ in self.places):
+            raise NotThere
 
-    def page(self, template: str, *, status: int = 200, **known: Any) -> HTMLResponse:
+    def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """A template, filled."""
-        return HTMLResponse(render(template, self.house, self.viewer, **known), status)
+        return HTMLResponse(render(template, self, **values), status)
 
 
-def render(template: str, house: House, viewer: Viewer | None, **known: Any) -> str:
-    token = form_token(house.secret, viewer) if viewer else ""
-    places = [place for place in PLACES if viewer and (place[0] not in FOR_ADMINS or viewer.may("admin"))]
-    known = {"place": "", **known, "viewer": viewer, "token": token, "places": places}
-    return _ENVIRONMENT.get_template(template).render(known)
+def render(template: str, visit: Visit | None, **values: Any) -> str:
+    return _ENVIRONMENT.get_template(template).render({"place": "", **values, "visit": visit})

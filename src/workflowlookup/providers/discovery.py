@@ -42,6 +42,11 @@ class Discovered(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
     """When it was last asked, in seconds since the epoch."""
 
+    @property
+    def state(self) -> str:
+        """How it is, in a word or three."""
+        return "away" if self.is_away else "ready" if self.is_listed else "not asked yet"
+
 
 class Discovery:
     """Keeps asking the providers."""

@@ -4,14 +4,14 @@ Light on purpose: a connection imports this before it has answered `initialize`.
 `registry`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
 
 import msgspec
 
 from workflowlookup.access import LOCAL, Access
 from workflowlookup.core.values import Json
-from workflowlookup.errors import StorageError
+from workflowlookup.errors import Forbidden, StorageError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from workflowlookup.runs.view import RunsView
     from workflowlookup.tools.dynamic import Offer
     from workflowlookup.tools.registry import Registry
-    from workflowlookup.trust import Consent
+    from workflowlookup.trust import Consent, Entry
+
+
+ONLY_A_PERSON: Final = (
+    "Only a person may decide this, and this page cannot know that you are one. Open it with `workflowlookup console`, "
+    "sign in with a token of a person, or run `workflowlookup trust` in a terminal."
+)
 
 
 def _without_journal() -> NoReturn:
@@ -37,7 +43,7 @@ def _without_execution() -> NoReturn:
     raise StorageError("This server carries out no calls of its own.")
 
 
-def _without_consent() -> "Consent":
+def without_consent() -> "Consent":
     from workflowlookup.trust import NO_CONSENT  # noqa: PLC0415 - with the first run
 
     return NO_CONSENT
@@ -107,12 +113,10 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """Whose word counts where a step needs a person: the setting of this name."""
     command_line: Callable[..., str] = _command_line
     """A command of ours that a person can paste into a terminal, with the journal of this server."""
-    open_consent: Callable[[], "Consent"] = _without_consent
+    open_consent: Callable[[], "Consent"] = without_consent
     """As `open_runs`: what a repository brought and nobody trusted."""
     access: Access = LOCAL
     """Whose view of all this it is; `tools.scoped` makes them."""
-    is_private: bool = False
-    """Whether only the client that started the server can reach it: over pipes, not over HTTP."""
     open_execution: Callable[[], ExecutionView] = _without_execution
     """As `open_runs`: nothing is started before there is something to do."""
     open_workflows: Callable[[], WorkflowTools | None] = _nothing
@@ -141,6 +145,13 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def workflows(self) -> WorkflowTools | None:
         return self.open_workflows()
+
+    def trust(self, digests: "Sequence[tuple[Entry, str]]", *, by: str) -> None:
+        """Let run what a person was shown, and read the settings again. Raises `Forbidden`, see `Access.may_trust`."""
+        if not self.access.may_trust:
+            raise Forbidden(ONLY_A_PERSON)
+        self.consent.trust(digests, by=by)
+        self.reload()
 
 
 class ServerServices(Services, frozen=True, kw_only=True):

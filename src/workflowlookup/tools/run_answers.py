@@ -200,14 +200,14 @@ def only_a_person(services: Services, run: Run) -> str:
 def _tell_user(services: Services, run: Run) -> str:
     """What the agent passes on to the user, who answers elsewhere."""
     waits = f"Tell the user that run '{run.id}' waits for their answer about step '{run.current}'"
-    if services.access.kind != "local":
+    if not services.access.is_unbound:
         return f"{waits}; they give it in the console of this server."
     command = services.command_line("confirm", run.id)
     return f"{waits}; they give it in a terminal of their own with `{command}`. Do not run that command yourself."
 
 
 def _or_terminal(services: Services, run: Run) -> str:
-    if services.access.kind != "local":
+    if not services.access.is_unbound:
         return "They can also answer in the console of this server."
     command = services.command_line("confirm", run.id)
     return f"They can also answer in a terminal with `{command}`; do not run that command yourself."

@@ -29,7 +29,7 @@ from workflowlookup.runs.journal import Query, SetAside, Summary
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.view import Watch
 from workflowlookup.tools import workflow_refresh, workflow_search
-from workflowlookup.tools.contract import ExecutionView, ServerServices, Services, Tool, WorkflowTools
+from workflowlookup.tools.contract import ExecutionView, ServerServices, Services, Tool, WorkflowTools, without_consent
 from workflowlookup.tools.registry import Registry
 
 if TYPE_CHECKING:
@@ -41,20 +41,27 @@ if TYPE_CHECKING:
 MAX_REMEMBERED: Final = 10_000
 """How many runs a watch remembers, to tell of their end."""
 
+BeginWatch = Callable[[Callable[[str], None]], Watch]
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def scoped(services: ServerServices, access: Access, bring_up_to_date: Callable[[], None] = lambda: None) -> Services:
+def scoped(
+    services: ServerServices,
+    access: Access,
+    bring_up_to_date: Callable[[], None] = lambda: None,
+    begin_watch: BeginWatch | None = None,
+) -> Services:
     """The same services as this caller sees them; what goes on behind stays with those whom they belong to.
 
-    `bring_up_to_date` has the tools of the whole server refreshed, when anything has changed.
+    `bring_up_to_date` has the tools of the whole server refreshed, when anything has changed; `begin_watch` follows
+    all runs, where there is a better way than one watch for each who follows them.
     """
     if access.is_unbound:
         return services
 
     def open_runs() -> ScopedRuns:
-        return ScopedRuns(services.runs, access, confirmation=services.confirmation)
+        return ScopedRuns(services.runs, access, confirmation=services.confirmation, begin_watch=begin_watch)
 
     @functools.cache
     def open_workflows() -> ScopedWorkflows | None:
@@ -70,7 +77,7 @@ def scoped(services: ServerServices, access: Access, bring_up_to_date: Callable[
         open_runs=open_runs,
         open_execution=lambda: ScopedExecution(services.execution, access, open_runs()),
         open_workflows=open_workflows,
-        open_consent=services.open_consent,
+        open_consent=services.open_consent if access.administers_all else without_consent,
         reload=reload,
         confirmation=services.confirmation,
         access=access,
@@ -92,7 +99,7 @@ class ScopedCatalog:
 
     def snapshot(self) -> Snapshot:
         whole = self._catalog.snapshot()
-        if self._access.sees_all:
+        if self._access.administers_all:
             return whole
         if self._seen is None or self._seen[0] is not whole:
             self._seen = (whole, self._part_of(whole))
@@ -103,9 +110,13 @@ class ScopedCatalog:
         return Snapshot(
             summaries=summaries,
             encoded=msgspec.Raw(msgspec.json.encode(summaries)),
-            entries={key: entry for key, entry in whole.entries.items() if self._sees(key)},
-            problems=tuple(entry for entry in whole.problems if self._sees_entry(entry)),
-            shadowed=tuple(pair for pair in whole.shadowed if all(self._sees_entry(entry) for entry in pair)),
+            entries={key: _without_place(entry) for key, entry in whole.entries.items() if self._sees(key)},
+            problems=tuple(_without_place(entry) for entry in whole.problems if self._sees(entry.file.id)),
+            shadowed=tuple(
+                (_without_place(hidden), _without_place(by))
+                for hidden, by in whole.shadowed
+                if self._sees(hidden.file.id)  # which is the id of both
+            ),
         )
 
     def listing(self, source: Source) -> Listing:
@@ -120,24 +131,30 @@ class ScopedCatalog:
         try:
             return self._catalog.get(workflow_id)
         except WorkflowLookupError as refusal:
-            raise self._without_place(refusal) from None
+            raise (refusal if self._access.administers_all else _naming_file(refusal)) from None
 
     def workflows(self) -> Iterator[Workflow]:
         return (workflow for workflow in self._catalog.workflows() if self._sees(workflow.id))
 
-    def _without_place(self, refusal: WorkflowLookupError) -> WorkflowLookupError:
-        """What is wrong with a document, for those who are not to know where it lies."""
-        path = refusal.data.get("file")
-        if not isinstance(path, str) or self.sources:
-            return refusal
-        name = os.path.basename(path)
-        return type(refusal)(refusal.remedy.replace(path, name), **{**refusal.data, "file": name})
-
     def _sees(self, workflow_id: str) -> bool:
         return self._access.may("read", workflow_id)
 
-    def _sees_entry(self, entry: Entry) -> bool:
-        return self._sees(entry.file.id)
+
+def _without_place(entry: Entry) -> Entry:
+    """A document for those who are not to know where it lies."""
+    file = entry.file
+    refusal = file.refusal and _naming_file(file.refusal)
+    bare = msgspec.structs.replace(file, path=os.path.basename(file.path), refusal=refusal)
+    return msgspec.structs.replace(entry, root="", file=bare)
+
+
+def _naming_file(refusal: WorkflowLookupError) -> WorkflowLookupError:
+    """What is wrong with a document, with the name of its file in place of its path."""
+    path = refusal.data.get("file")
+    if not isinstance(path, str):
+        return refusal
+    name = os.path.basename(path)
+    return type(refusal)(refusal.remedy.replace(path, name), **{**refusal.data, "file": name})
 
 
 def _reading(method: Callable[Concatenate[Runs, str, P], R]) -> "Callable[Concatenate[ScopedRuns, str, P], R]":
@@ -166,8 +183,11 @@ def _moving(
 class ScopedRuns:
     """The runs of the workflows that a caller may read, and what they may do to them, in their name."""
 
-    def __init__(self, whole: Runs, access: Access, *, confirmation: str) -> None:
+    def __init__(
+        self, whole: Runs, access: Access, *, confirmation: str, begin_watch: BeginWatch | None = None
+    ) -> None:
         self._runs = whole
+        self._begin_watch = begin_watch or whole.watch
         self._access = access
         self._confirmation = confirmation
 
@@ -263,7 +283,9 @@ class ScopedRuns:
         return msgspec.structs.replace(query, workflows=self._access.workflows)
 
     def watch(self, listener: Callable[[str], None]) -> Watch:
-        return ScopedWatch(self._runs, self._access, listener, self._runs.watch)
+        if self._access.sees_all:
+            return self._begin_watch(listener)
+        return ScopedWatch(self, listener, self._begin_watch)
 
     def set_aside(self) -> Sequence[SetAside]:
         return self._runs.set_aside()
@@ -275,15 +297,8 @@ class ScopedRuns:
 class ScopedWatch:
     """Follows the runs that a caller sees, until closed; `begin` follows all of them."""
 
-    def __init__(
-        self,
-        runs: Runs,
-        access: Access,
-        listener: Callable[[str], None],
-        begin: Callable[[Callable[[str], None]], Watch],
-    ) -> None:
+    def __init__(self, runs: ScopedRuns, listener: Callable[[str], None], begin: BeginWatch) -> None:
         self._runs = runs
-        self._access = access
         self._listener = listener
         self._shown: BoundedCache[str, None] = BoundedCache(MAX_REMEMBERED)
         """Runs that the caller has heard of: they hear that one is gone, when nobody can tell any more whose it was."""
@@ -298,13 +313,10 @@ class ScopedWatch:
             self._listener(run_id)
 
     def _shows(self, run_id: str) -> bool:
-        workflow_id = self._runs.workflow_of(run_id)
-        if workflow_id is None:
+        if self._runs.workflow_of(run_id) is None:  # hidden, or gone
             was_shown = run_id in self._shown
             self._shown.pop(run_id)
             return was_shown
-        if not self._access.may("read", workflow_id):
-            return False
         self._shown[run_id] = None
         return True
 

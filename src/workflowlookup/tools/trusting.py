@@ -59,16 +59,13 @@ def ask_for_trust(services: Services, entries: "Sequence[Entry]", caller: Caller
     consent.note_answer(digests)
     content = answer.get("content")
     if answer["action"] == "accept" and isinstance(content, dict) and content.get("trust") is True:
-        consent.trust(digests, by=f"form of {caller.name}")
-        services.reload()
+        services.trust(digests, by=f"form of {caller.name}")
     return None
 
 
 def _may_ask(services: Services, caller: Caller) -> bool:
     """Whether there is a person at the client who may decide this. Over HTTP without tokens, it could be anybody."""
-    access = services.access
-    is_person = access.kind == "person" or (access.kind == "local" and services.is_private)
-    return caller.can_be_asked and services.confirmation != "agent" and is_person and access.administers_all
+    return caller.can_be_asked and services.confirmation != "agent" and services.access.may_trust
 
 
 def _message(entries: "Sequence[Entry]") -> str:

@@ -57,9 +57,8 @@ def _answer(before: Mapping[str, bytes], workflows: WorkflowTools) -> dict[str, 
 
 
 def _state(found: "Discovered") -> dict[str, Json]:
-    state = "away" if found.is_away else "ready" if found.is_listed else "not asked yet"
     cause: dict[str, Json] = {"cause": found.cause} if found.is_away else {}
-    return {"state": state, "workflows": len(found.definitions), **cause}
+    return {"state": found.state, "workflows": len(found.definitions), **cause}
 
 
 TOOL = Tool(

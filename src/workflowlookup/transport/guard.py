@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workflowlookup.access import LOCAL, SCOPES, Access
+from workflowlookup.access import LOOPBACK, SCOPES, Access
 from workflowlookup.core.cache import BoundedCache
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.clock import now
@@ -118,7 +118,7 @@ class Guard:
                 return self._refuse(request, 401, "invalid_request", "Send Authorization: Bearer TOKEN.")
             secret = said[1]
         elif self._is_open(request, is_again=is_again):
-            return LOCAL  # with a cookie, too: it may be of another server on this machine
+            return LOOPBACK  # with a cookie, too: it may be of another server on this machine
         else:
             secret = request.cookies.get(COOKIE, "") if by_cookie else ""
             if not secret:

@@ -9,7 +9,6 @@ from workflowlookup.protocol.surface import Surface
 from workflowlookup.transport.shared import SharedSurface
 
 if TYPE_CHECKING:
-    from workflowlookup.protocol.subscriptions import Listener, Watch
     from workflowlookup.tools.contract import Services
 
 MAX_SURFACES: Final = 256
@@ -49,19 +48,12 @@ class View(Surface):
     """What one caller sees. Their leaving ends nothing, and the journal is looked at once for all."""
 
     def __init__(self, whole: SharedSurface, access: Access) -> None:
-        super().__init__(self._see, tells_changes=whole.tells_changes)
-        self._whole = whole
-        self._access = access
+        def see() -> "Services":
+            from workflowlookup.tools.scoped import scoped  # noqa: PLC0415 - with the tools, when first asked for
 
-    def _see(self) -> "Services":
-        from workflowlookup.tools.scoped import scoped  # noqa: PLC0415 - with the tools, when first asked for
+            return scoped(whole.services, access, whole.registry.refresh, whole.watch)
 
-        return scoped(self._whole.services, self._access, self._whole.registry.refresh)
-
-    def watch(self, listener: "Listener") -> "Watch":
-        from workflowlookup.tools.scoped import ScopedWatch  # noqa: PLC0415
-
-        return ScopedWatch(self._whole.services.runs, self._access, listener, self._whole.watch)
+        super().__init__(see, tells_changes=whole.tells_changes)
 
     def settle(self) -> None:
         """Nothing: the server sees to it."""
