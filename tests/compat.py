@@ -335,7 +335,7 @@ class Walker:
                 self.seen.note(branch, held=evaluate(branch.condition, found.context, Budget()))
         try:
             self.seen.outputs += 1
-            self.seen.accepted += judge(step.criteria, output_for(step, self.workflow), found.context, Budget()).valid
+            self.seen.accepted += judge(step.check, output_for(step, self.workflow), found.context, Budget()).valid
         except (InvalidCriteria, InvalidWorkflow):
             pass  # the document loads with a warning that says so
 

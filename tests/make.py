@@ -6,8 +6,11 @@ from typing import Any
 
 from workflowlookup.core import advance
 from workflowlookup.core.building import build
+from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.events import Record
+from workflowlookup.core.rules import Check
 from workflowlookup.core.run import Run
+from workflowlookup.core.validation import compile_criteria
 
 FORM = {
     "type": "object",
@@ -44,6 +47,12 @@ def loop(identifier: str, body: Any, **loop_fields: Any) -> dict[str, Any]:
         "loop": {"maxIterations": 10, **loop_fields},
         "body": body,
     }
+
+
+def check_of(criteria: Any) -> Check | None:
+    """Criteria as an author writes them, compiled as a workflow has them."""
+    criterion = parse_criteria(criteria)
+    return None if criterion is None else compile_criteria(criterion)
 
 
 def write(directory: Path, content: dict[str, Any], name: str | None = None) -> Path:

@@ -65,7 +65,7 @@ def test_the_guide_shows_what_it_says_about_branches_and_loops():
 
 def test_the_criteria_of_the_guide_judge_as_it_says():
     documents = {content["id"]: build(content) for content in DOCUMENTS}
-    criteria = documents["risky-change"].steps["plan"].criteria
+    criteria = documents["risky-change"].steps["plan"].check
 
     assert judge(criteria, '{"change": "x", "risk": "low", "undo": "rollback"}', {"taskSize": "large"}, Budget()).valid
     assert not judge(criteria, '{"change": "x", "risk": "low", "undo": "none"}', {}, Budget()).valid

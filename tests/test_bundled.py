@@ -68,7 +68,7 @@ def judge(workflow: Object, step_id: str, output: str) -> list[str]:
     """The messages with which an output is refused; none when it is accepted."""
     step = build(workflow).steps[step_id]
     assert isinstance(step, PromptStep)
-    return [issue.message for issue in judge_by(step.criteria, output, {}, Budget()).issues]
+    return [issue.message for issue in judge_by(step.check, output, {}, Budget()).issues]
 
 
 def covered(name: str) -> Coverage:

@@ -11,10 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from client import Server
-from make import document, step, write
+from make import check_of, document, step, write
 from workflowlookup.core.building import build
 from workflowlookup.core.conditions import evaluate
-from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.document import check, is_sound
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.navigation import next_step
@@ -174,7 +173,7 @@ def test_any_condition_that_a_document_may_have_is_true_or_false(condition, valu
 @given(NEAR, st.text(), JSON)
 def test_any_criteria_give_a_verdict_or_a_designed_error(criteria, output, value):
     try:
-        verdict = judge(parse_criteria(criteria), output, {"x": value}, Budget())
+        verdict = judge(check_of(criteria), output, {"x": value}, Budget())
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         assert refusal.data["details"]
     else:

@@ -4,8 +4,7 @@ import pytest
 
 from make import document, loop, step
 from workflowlookup.core import graph
-from workflowlookup.core.building import build
-from workflowlookup.core.document import confirmation_of
+from workflowlookup.core.building import build, confirmation_of
 from workflowlookup.core.graph import Kind, State, describe_confirmation, describe_loop, draw
 from workflowlookup.core.model import Loop
 

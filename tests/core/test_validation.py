@@ -4,19 +4,19 @@ import time
 
 import pytest
 
+from make import check_of
 from workflowlookup.core import rules
-from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.patterns import SECONDS_PER_REQUEST, Budget
 from workflowlookup.core.validation import judge
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 
 
 def issues(criteria, output, context=None):
-    return [issue.message for issue in judge(parse_criteria(criteria), output, context or {}, Budget()).issues]
+    return [issue.message for issue in judge(check_of(criteria), output, context or {}, Budget()).issues]
 
 
 def suggestions(criteria, output, context=None):
-    return [issue.suggestion for issue in judge(parse_criteria(criteria), output, context or {}, Budget()).issues]
+    return [issue.suggestion for issue in judge(check_of(criteria), output, context or {}, Budget()).issues]
 
 
 def contains(value, message="m", **more):
@@ -150,7 +150,7 @@ def test_a_malformed_json_schema_is_refused_with_the_reason():
 
 
 def test_a_refusal_does_not_remember_the_output_of_an_earlier_one():
-    flawed = parse_criteria([{"type": "regex", "pattern": "(", "message": "m"}])
+    flawed = check_of([{"type": "regex", "pattern": "(", "message": "m"}])
     problems = []
     for output in ("first", "second"):
         with pytest.raises(InvalidCriteria) as refused:
@@ -161,7 +161,7 @@ def test_a_refusal_does_not_remember_the_output_of_an_earlier_one():
 
 
 def test_a_rule_that_cannot_be_applied_is_refused_when_it_counts():
-    criteria = parse_criteria([{"type": "regex", "pattern": "(", "message": "m", "condition": {"var": "strict"}}])
+    criteria = check_of([{"type": "regex", "pattern": "(", "message": "m", "condition": {"var": "strict"}}])
 
     assert judge(criteria, "abc", {}, Budget()).valid
     with pytest.raises(InvalidCriteria):
@@ -172,7 +172,7 @@ def test_a_rule_that_does_not_count_is_not_even_compiled(monkeypatch):
     compiled = []
     monkeypatch.setattr(rules, "compile_pattern", lambda pattern, *_: compiled.append(pattern) or (lambda *_: True))
     never = {"type": "regex", "pattern": "never", "message": "m", "condition": {"var": "no"}}
-    criteria = parse_criteria([never, {"type": "regex", "pattern": "always", "message": "m"}])
+    criteria = check_of([never, {"type": "regex", "pattern": "always", "message": "m"}])
 
     assert judge(criteria, "abc", {}, Budget()).valid
     assert compiled == ["always"]

@@ -1,10 +1,15 @@
 """What can be proved of a condition before anything is known: always true, never true, or neither."""
 
 import random
+import zlib
+from types import MappingProxyType
 
 import pytest
 
-from workflowlookup.core.conditions import OPERATORS, evaluate
+from make import document, step
+from workflowlookup.core import conditions
+from workflowlookup.core.conditions import OPERATORS, Operator, evaluate
+from workflowlookup.core.lint import lint
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.schemas import compile_schema
 from workflowlookup.core.verdicts import Declared, verdict
@@ -120,7 +125,7 @@ def random_condition(source, depth=2):
     if kind != "var":
         return {kind: [random_condition(source, depth - 1) for _ in range(source.randint(1, 3))]}
     asked = {"var": source.choice("xy")}
-    for operator in source.sample(sorted(OPERATORS), source.randint(0, 2)):
+    for operator in source.sample(sorted(conditions.OPERATORS), source.randint(0, 2)):
         values = {"in": source.sample(SCALARS, 3), "exists": source.random() < 0.5, "matches": "a"}
         asked[operator] = values.get(operator, source.choice(SCALARS[3:-3]))
     return asked
@@ -142,3 +147,68 @@ def test_no_context_proves_a_verdict_wrong():
             context = {name: source.choice(values) for name, values in fitting.items()}
             assert evaluate(condition, context, Budget()) is outcome, (condition, schemas, context)
     assert constant > 300
+
+
+def unknown(seed, share):
+    """An operator that holds for a share of all values, and says nothing of itself that an analysis could use."""
+    return Operator(
+        holds=lambda actual, expected, _: zlib.crc32(repr((seed, actual, expected)).encode()) % 100 < share,
+        words="is in some relation to",
+    )
+
+
+@pytest.fixture
+def unknown_operators(monkeypatch):
+    more = {f"unknown{number}": unknown(number, share) for number, share in enumerate((2, 10, 50, 90, 98))}
+    monkeypatch.setattr(conditions, "OPERATORS", MappingProxyType({**OPERATORS, **more}))
+
+
+@pytest.mark.usefixtures("unknown_operators")
+def test_no_context_proves_a_verdict_about_unknown_operators_wrong():
+    source = random.Random(11)
+    constant = 0
+    for _ in range(3000):
+        condition = random_condition(source)
+        outcome = verdict(condition, {}, Budget())
+        constant += outcome is not None
+        for _ in range(60 if outcome is not None else 0):
+            values = [source.choice(SCALARS), source.randint(-1000, 1000), str(source.random())]
+            context = {name: source.choice(values) for name in "xy"}
+            assert evaluate(condition, context, Budget()) is outcome, (condition, context)
+    assert constant > 100
+
+
+def divides(actual, expected, _):
+    return isinstance(actual, int) and actual % expected == 0
+
+
+@pytest.fixture
+def divisible_by(monkeypatch):
+    operator = Operator(holds=divides, words="is divisible by")
+    monkeypatch.setattr(conditions, "OPERATORS", MappingProxyType({**OPERATORS, "divisibleBy": operator}))
+
+
+@pytest.mark.usefixtures("divisible_by")
+@pytest.mark.parametrize(
+    ("condition", "schema", "outcome"),
+    [
+        ({"var": "x", "gt": 100, "divisibleBy": 2}, True, None),
+        ({"not": {"var": "x", "gt": 10, "divisibleBy": 7}}, True, None),
+        ({"var": "x", "gt": 100, "lt": 90, "divisibleBy": 2}, True, False),  # whatever it means
+        ({"var": "x", "divisibleBy": 2}, {"enum": [1, 3]}, False),  # each of the values can be tried
+        ({"var": "x", "divisibleBy": 2}, {"enum": [1, 4]}, None),
+        ({"var": "x", "divisibleBy": 2}, {"type": "integer"}, None),
+    ],
+)
+def test_an_operator_that_nobody_knows_is_tried_where_that_proves_something(condition, schema, outcome):
+    assert verdict(condition, {"x": Declared(schema)}, Budget()) is outcome
+
+
+@pytest.mark.usefixtures("divisible_by")
+@pytest.mark.parametrize(
+    "condition", [{"var": "n", "gt": 100, "divisibleBy": 2}, {"not": {"var": "n", "gt": 10, "divisibleBy": 7}}]
+)
+def test_no_step_is_called_dead_for_an_operator_that_nobody_knows(condition):
+    content = document(step("first-step", prompt="Set `n`."), step("second-step", runCondition=condition))
+
+    assert {finding.code for finding in lint(content)} == {"WL007", "WL010"}

@@ -11,10 +11,9 @@ import pytest
 
 from client import Server
 from language.tables import FOLDER, KINDS, ROWS, Object, Row
-from make import write
+from make import check_of, write
 from workflowlookup.core.building import build
 from workflowlookup.core.conditions import OPERATORS, evaluate
-from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.document import Severity, check, is_sound
 from workflowlookup.core.guidance import filler, guide
 from workflowlookup.core.navigation import explain_skip, find_step, next_step, scope_of
@@ -71,13 +70,13 @@ def test_core_condition(row: Row):
 def test_core_rule(row: Row):
     criteria, output, issues, context = judged(row)
 
-    assert [issue.message for issue in judge(parse_criteria(criteria), output, context, Budget()).issues] == issues
+    assert [issue.message for issue in judge(check_of(criteria), output, context, Budget()).issues] == issues
 
 
 @of("refused")
 def test_core_refusal(row: Row):
     with pytest.raises(WorkflowLookupError) as refusal:
-        judge(parse_criteria(row.cells[0]), "{}", {}, Budget())
+        judge(check_of(row.cells[0]), "{}", {}, Budget())
 
     assert refusal.value.code == row.cells[1]
 
@@ -117,7 +116,7 @@ def test_core_output(row: Row):
     step = find_step(workflow, row.content["step"])
     scope = scope_of(workflow, row.content["step"], row.content.get("context", {}))
 
-    verdict = judge(step.criteria, row.content["output"], scope, Budget())
+    verdict = judge(step.check, row.content["output"], scope, Budget())
 
     assert [issue.message for issue in verdict.issues] == row.content["issues"]
 

@@ -5,26 +5,14 @@ put into words; any other is called the form that the step describes.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
+from workflowlookup.core.criteria import each_rule
 from workflowlookup.core.events import OutputRefused
-from workflowlookup.core.guidance import describe_criterion
-from workflowlookup.core.model import (
-    AllOf,
-    AnyOf,
-    ContainsRule,
-    Criterion,
-    LengthRule,
-    Malformed,
-    Not,
-    PromptStep,
-    RegexRule,
-    Rule,
-    SchemaRule,
-)
+from workflowlookup.core.model import PromptStep
 from workflowlookup.core.patterns import Budget
-from workflowlookup.core.rules import GIVEN_UP, NO_MATCH, RULES
+from workflowlookup.core.rules import GIVEN_UP, NO_MATCH, ContainsRule, RegexRule, Rule
 from workflowlookup.core.run import Run
 from workflowlookup.core.schemas import BadSchema
 from workflowlookup.core.text import joined
@@ -52,7 +40,7 @@ def problems(run: Run) -> list[str]:
 
 def without_patterns(step: PromptStep, issues: Iterable[str], output: str | None = None) -> list[str]:
     """The issues that an output of a step was refused for, in words; with the output, how to meet them as well."""
-    rules = list(_rules(step.criteria))
+    rules = list(each_rule(step.criteria))
     hints = {} if output is None else _hints(rules, output)
     patterns = [rule for rule in rules if isinstance(rule, RegexRule)]
     return [_line(message, hints.get(message, ""), patterns) for message in issues]
@@ -61,7 +49,7 @@ def without_patterns(step: PromptStep, issues: Iterable[str], output: str | None
 def _line(message: str, hint: str, patterns: list[RegexRule]) -> str:
     message = joined(message)
     for rule in patterns:
-        described = describe_criterion(RegexRule(pattern=rule.pattern, message="", flags=rule.flags))
+        described = rule.words()
         message = message.replace(NO_MATCH.format(rule.pattern), f"The output must {in_words(rule)}.")
         message = message.replace(described, f"The output may {in_words(rule)}")
     for pattern, words in _OTHERS:
@@ -97,23 +85,10 @@ def _hints(rules: list[Rule], output: str) -> dict[str, str]:
     says_more = [
         rule
         for rule in rules
-        if isinstance(rule, LengthRule | SchemaRule) or (isinstance(rule, ContainsRule) and rule.message)
+        if not isinstance(rule, RegexRule) and (rule.message or not isinstance(rule, ContainsRule))
     ]
     try:
-        issues = [issue for rule in says_more for issue in RULES[type(rule)](rule)(output, {}, Budget()) or ()]
+        issues = [issue for rule in says_more for issue in rule.check()(output, {}, Budget()) or ()]
     except BadSchema:  # then it was not refused by this schema
         return {}
     return {issue.message: issue.suggestion for issue in issues}
-
-
-def _rules(criterion: Criterion | None) -> Iterator[Rule]:
-    match criterion:
-        case None | Malformed():
-            return
-        case AllOf(parts=parts) | AnyOf(parts=parts):
-            for part in parts:
-                yield from _rules(part)
-        case Not(part=part):
-            yield from _rules(part)
-        case rule:
-            yield rule

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from workflowlookup.core.calls import missing_for_call, name_call
-from workflowlookup.core.conditions import describe, evaluate
+from workflowlookup.core.conditions import describe
 from workflowlookup.core.contract import (
     MAX_MISFITS,
     Need,
@@ -54,7 +54,7 @@ from workflowlookup.core.events import (
     StepSkipped,
 )
 from workflowlookup.core.guidance import requires_confirmation
-from workflowlookup.core.model import Issue, Loop, PromptStep, Workflow
+from workflowlookup.core.model import Loop, PromptStep, Workflow
 from workflowlookup.core.navigation import (
     EXTENT_SCHEMAS,
     Next,
@@ -68,6 +68,7 @@ from workflowlookup.core.navigation import (
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import asks_after, captured_anyway, refuse_answers
 from workflowlookup.core.results import MAX_KEPT, reference_to
+from workflowlookup.core.rules import Issue
 from workflowlookup.core.run import CallState, Run, State, Waiting, apply, fold, kept_document, submission_key
 from workflowlookup.core.schemas import compile_schema_text, misfits, suggest
 from workflowlookup.core.text import how_often, shorten
@@ -719,7 +720,7 @@ def _why_left(run: Run, loop_id: str, budget: Budget) -> str:
     for around in (*_loops(run.workflow, loop_id), loop_id):
         condition = find_step(run.workflow, around).run_condition  # type: ignore[union-attr]
         scope = scope_of(run.workflow, around, run.context, run.extents)
-        if condition and not evaluate(condition, scope, budget):
+        if condition and not condition.holds(scope, budget):
             return f"not true: {describe(condition)}"
     if iteration >= loop.max_iterations:
         return f"it ran {how_often(iteration)}, as often as it may"

@@ -6,13 +6,15 @@ from typing import Any
 import msgspec
 
 from workflowlookup.core.captures import describe_capture
-from workflowlookup.core.conditions import compile_condition
+from workflowlookup.core.conditions import CompiledCondition, compile_conditions, compiled
 from workflowlookup.core.criteria import parse_criteria
-from workflowlookup.core.document import answered_in, capture_schema, confirmation_of, schema_text, walk_steps
+from workflowlookup.core.document import answered_in, capture_schema, is_confirmation_object, schema_text, walk_steps
 from workflowlookup.core.guidance import requirements_of
 from workflowlookup.core.model import (
     Call,
     Capture,
+    Confirmation,
+    Delegation,
     Fragment,
     Function,
     FunctionCall,
@@ -25,6 +27,7 @@ from workflowlookup.core.model import (
     Workflow,
     WorkflowCall,
 )
+from workflowlookup.core.validation import compile_criteria
 from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 
 
@@ -92,9 +95,9 @@ def _loop_step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dic
     return LoopStep(
         id=data["id"],
         title=data["title"],
-        loop=msgspec.convert(data["loop"], Loop, strict=False),
+        loop=loop_of(data["loop"]),
         body=tuple(_step(step, top_level, steps) for step in body),
-        run_condition=data.get("runCondition"),
+        run_condition=compiled(data.get("runCondition")),
         function_definitions=_functions(data),
         requires=tuple(data.get("requires", ())),
         produces=tuple(data.get("produces", ())),
@@ -110,14 +113,16 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         title=data["title"],
         prompt=data.get("prompt", ""),
         prompt_blocks=data.get("promptBlocks"),
-        prompt_fragments=msgspec.convert(data.get("promptFragments", ()), tuple[Fragment, ...]),
+        prompt_fragments=msgspec.convert(
+            data.get("promptFragments", ()), tuple[Fragment, ...], dec_hook=compile_conditions
+        ),
         agent_role=data.get("agentRole", ""),
         guidance=tuple(data.get("guidance", ())),
         ask_for_files=data.get("askForFiles"),
         confirmation=confirmation_of(data),
-        run_condition=data.get("runCondition"),
-        runs=compile_condition(data["runCondition"]) if data.get("runCondition") else None,
+        run_condition=compiled(data.get("runCondition")),
         criteria=criteria,
+        check=compile_criteria(criteria) if criteria is not None else None,
         requirements=(*requirements_of(criteria), *wanted),
         model_tier=data.get("modelTier", ""),
         model_hint=data.get("modelHint", ""),
@@ -125,7 +130,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         function_calls=msgspec.convert(data.get("functionCalls", ()), tuple[FunctionCall, ...]),
         function_references=tuple(data.get("functionReferences", ())),
         template_call=data.get("templateCall"),
-        parallel_delegations=tuple(data.get("parallelDelegations", ())),
+        parallel_delegations=tuple(map(_delegation, data.get("parallelDelegations", ()))),
         synthesis=data.get("synthesis"),
         requires=tuple(data.get("requires", ())),
         produces=() if captures else tuple(data.get("produces", ())),
@@ -134,6 +139,32 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         when_exhausted=data.get("whenExhausted", "fail"),
         call=call_of(data["call"]) if "call" in data else None,
     )
+
+
+def loop_of(data: Mapping[str, Any]) -> Loop:
+    return msgspec.convert(data, Loop, strict=False, dec_hook=compile_conditions)
+
+
+def confirmation_of(data: Mapping[str, Any]) -> Confirmation | None:
+    """What `requireConfirmation` means: a boolean, a condition, or the object form, which asks always unless it has a
+    condition.
+    """
+    value: Any = data.get("requireConfirmation")
+    if value is None:
+        return None
+    fields = value if is_confirmation_object(value) else {"condition": value}
+    condition = fields.get("condition", True)
+    return Confirmation(
+        condition=condition if isinstance(condition, bool) else CompiledCondition(condition),
+        when=fields.get("when", "after"),
+        by=fields.get("by", "anyone"),
+        question=fields.get("question", ""),
+        answers=fields.get("answers", {}),
+    )
+
+
+def _delegation(data: Mapping[str, Any]) -> Delegation:
+    return Delegation(content=data, when=compiled(data.get("runCondition")))
 
 
 def captures_of(produces: Any) -> tuple[Capture, ...]:

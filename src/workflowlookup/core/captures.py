@@ -14,9 +14,9 @@ import msgspec
 
 from workflowlookup.core.contract import example_of
 from workflowlookup.core.guidance import as_words
-from workflowlookup.core.model import Capture, Issue
+from workflowlookup.core.model import Capture
 from workflowlookup.core.patterns import Budget, TooSlow, extract
-from workflowlookup.core.rules import MAX_JSON, unfenced
+from workflowlookup.core.rules import MAX_JSON, Issue, unfenced
 from workflowlookup.core.schemas import compile_schema_text, expected_by, show
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
 from workflowlookup.core.values import Json, as_boolean, as_number, json_equal, loosely_equal

@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.building import call_of
+from workflowlookup.core.building import call_of, confirmation_of, loop_of
 from workflowlookup.core.calls import name_call
-from workflowlookup.core.document import confirmation_of, walk_steps
+from workflowlookup.core.document import walk_steps
 from workflowlookup.core.graph import describe_confirmation, describe_loop, in_words
-from workflowlookup.core.model import Loop, LoopStep, Requirement, Workflow
+from workflowlookup.core.model import LoopStep, Requirement, Workflow
 from workflowlookup.core.values import Json, json_equal
 
 LONG: Final = 120
@@ -290,7 +290,7 @@ def _json(value: Json, indent: int | None = None) -> str:
 
 
 def _loop_words(value: Json) -> str:
-    return describe_loop(msgspec.convert(value, Loop))
+    return describe_loop(loop_of(value))
 
 
 def _confirmation_words(value: Json) -> str:

@@ -1,18 +1,51 @@
-"""Conditions over the context: one table of operators and `evaluate`.
+"""Conditions over the context: the table of operators, and how a condition is compiled.
 
 A condition is the JSON object that the author wrote. Every part of it must hold: `{"var": "n", "gt": 0, "lt": 5}` is a
-range. A new operator is a function here, a line in `OPERATORS` and a property in `workflow.schema.json`.
+range. A new operator is a line in `OPERATORS` and a property in `workflow.schema.json`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.core.values import Context, Json, as_number, as_text, is_truthy, lookup, loosely_equal
 
-Operator = Callable[[Json, Json, Budget], bool]
 Condition = Mapping[str, Json]
+Predicate = Callable[[Context, Budget], bool]
+
+
+COMPARE_OTHERWISE: Final = "Compare with a value of the type that the variable has"
+
+
+class Compares(StrEnum):
+    """What an operator tells apart, and so what a static analysis may assume about it."""
+
+    ORDER = "order"
+    """Numbers, by their order: those between two constants are alike."""
+    EQUALITY = "equality"
+    """Values that equal a constant, or one of a list of constants, from all others, which are alike."""
+    CONTENT = "content"
+    """What is inside texts, numbers and lists, which nobody knows beforehand. It never holds for anything else."""
+    NOTHING = "nothing"
+    """No assumption: it has to be tried."""
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator, with all that others need to know about it."""
+
+    holds: Callable[[Json, Json, Budget], bool]
+    """Whether it holds for the value of the variable and what the author compares it with. May raise `TooSlow`."""
+    words: str
+    """What it says between the two."""
+    compares: Compares = Compares.NOTHING
+    flaw: Callable[[Json, Budget], str] | None = None
+    """Why no value satisfies it, given what the author compares with; empty when one may. May raise `TooSlow`."""
+    remedy: str = COMPARE_OTHERWISE
+    """What the author does about a flaw."""
 
 
 def _equals(actual: Json, expected: Json, _: Budget) -> bool:
@@ -23,18 +56,25 @@ def _differs(actual: Json, expected: Json, _: Budget) -> bool:
     return not loosely_equal(actual, expected)
 
 
-def _ordered(holds: Callable[[float, float], bool]) -> Operator:
+def _ordered(words: str, holds: Callable[[float, float], bool]) -> Operator:
     """Numbers and text that reads as one; anything else is in no order."""
 
     def compare(actual: Json, expected: Json, _: Budget) -> bool:
         left, right = as_number(actual), as_number(expected)
         return left is not None and right is not None and holds(left, right)
 
-    return compare
+    def flaw(expected: Json, _: Budget) -> str:
+        return "" if as_number(expected) is not None else f"compares with '{expected}', which is not a number"
+
+    return Operator(holds=compare, words=words, compares=Compares.ORDER, flaw=flaw)
 
 
 def _in(actual: Json, expected: Json, _: Budget) -> bool:
     return isinstance(expected, list) and any(loosely_equal(actual, item) for item in expected)
+
+
+def _no_choice(expected: Json, _: Budget) -> str:
+    return "has an empty list" if expected == [] else ""
 
 
 def _contains(actual: Json, expected: Json, _: Budget) -> bool:
@@ -57,14 +97,22 @@ def _text_holds(holds: Callable[[str, str], bool], actual: Json, expected: Json)
 
 
 def _matches(actual: Json, expected: Json, budget: Budget) -> bool:
-    """A pattern that does not compile, or takes too long, matches nothing; `document.check` reports the former."""
+    """A pattern that does not compile matches nothing."""
     text = as_text(actual)
     if text is None or not isinstance(expected, str):
         return False
     try:
         return compile_pattern(expected, "i", budget)(text, budget)
-    except (BadPattern, TooSlow):
+    except BadPattern:
         return False
+
+
+def _bad_pattern(expected: Json, budget: Budget) -> str:
+    try:
+        compile_pattern(expected, "i", budget)
+    except BadPattern as problem:
+        return f"has a pattern that does not compile ({problem})"
+    return ""
 
 
 def _exists(actual: Json, expected: Json, _: Budget) -> bool:
@@ -73,52 +121,66 @@ def _exists(actual: Json, expected: Json, _: Budget) -> bool:
 
 OPERATORS: Final[Mapping[str, Operator]] = MappingProxyType(
     {
-        "equals": _equals,
-        "not_equals": _differs,
-        "gt": _ordered(lambda left, right: left > right),
-        "gte": _ordered(lambda left, right: left >= right),
-        "lt": _ordered(lambda left, right: left < right),
-        "lte": _ordered(lambda left, right: left <= right),
-        "in": _in,
-        "contains": _contains,
-        "startsWith": _starts_with,
-        "endsWith": _ends_with,
-        "matches": _matches,
-        "exists": _exists,
+        "equals": Operator(holds=_equals, words="equals", compares=Compares.EQUALITY),
+        "not_equals": Operator(holds=_differs, words="does not equal", compares=Compares.EQUALITY),
+        "gt": _ordered("is greater than", lambda left, right: left > right),
+        "gte": _ordered("is at least", lambda left, right: left >= right),
+        "lt": _ordered("is less than", lambda left, right: left < right),
+        "lte": _ordered("is at most", lambda left, right: left <= right),
+        "in": Operator(holds=_in, words="is one of", compares=Compares.EQUALITY, flaw=_no_choice),
+        "contains": Operator(holds=_contains, words="contains", compares=Compares.CONTENT),
+        "startsWith": Operator(holds=_starts_with, words="starts with", compares=Compares.CONTENT),
+        "endsWith": Operator(holds=_ends_with, words="ends with", compares=Compares.CONTENT),
+        "matches": Operator(
+            holds=_matches, words="matches", compares=Compares.CONTENT, flaw=_bad_pattern, remedy="Fix the pattern"
+        ),
+        "exists": Operator(holds=_exists, words="exists:", compares=Compares.EQUALITY),
     }
 )
 
-ORDERINGS: Final = frozenset({"gt", "gte", "lt", "lte"})
 
-MOST_COMPILED: Final = 4096
+def operators_in(condition: Condition) -> Iterator[tuple[str, Operator, Json]]:
+    """The operators beside `var`, each with its name and what it compares with."""
+    return ((key, OPERATORS[key], expected) for key, expected in condition.items() if key in OPERATORS)
 
-Predicate = Callable[[Context, Budget], bool]
-_compiled: dict[int, tuple[Condition, Predicate]] = {}
-"""By identity: a condition is part of a document, which never changes, and is asked again and again. It is kept
-beside what it became, so that no other has its identity."""
+
+# ── evaluating ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class CompiledCondition(dict[str, Json]):
+    """A condition of a workflow: the JSON that the author wrote, compiled when the workflow is built."""
+
+    __slots__ = ("holds",)
+
+    def __init__(self, written: Condition) -> None:
+        super().__init__(written)
+        self.holds: Predicate = _compile(written)
+        """Whether every part of it holds. A search that is given up counts as one that found nothing."""
+
+
+def compiled(written: Condition | None) -> CompiledCondition | None:
+    """The condition of a document, where there is one."""
+    return None if written is None else CompiledCondition(written)
+
+
+def compile_conditions(kind: type, data: Any) -> Any:
+    """For msgspec, which asks it for the conditions inside a struct."""
+    return kind(data)
 
 
 def evaluate(condition: Condition | None, context: Context, budget: Budget) -> bool:
-    """Whether every part of the condition holds; an absent or empty condition does."""
-    if not condition:
-        return True
-    known = _compiled.get(id(condition))
-    if known is None:
-        if len(_compiled) >= MOST_COMPILED:
-            _compiled.clear()
-        known = _compiled[id(condition)] = (condition, compile_condition(condition))
-    return known[1](context, budget)
+    """Whether a condition holds that is asked once; an absent or empty one does."""
+    return _compile(condition or {})(context, budget)
 
 
-def compile_condition(condition: Condition) -> Predicate:
-    """A function that tells whether every part of the condition holds, for who asks often and keeps it."""
+def _compile(condition: Condition) -> Predicate:
     parts = [*_about_variable(condition)]
     if "and" in condition:
-        parts += map(compile_condition, condition["and"])
+        parts += map(_compile, condition["and"])
     if "or" in condition:
-        parts.append(_either([*map(compile_condition, condition["or"])]))
+        parts.append(_either([*map(_compile, condition["or"])]))
     if "not" in condition:
-        parts.append(_opposite(compile_condition(condition["not"])))
+        parts.append(_opposite(_compile(condition["not"])))
     return parts[0] if len(parts) == 1 else _every(parts)
 
 
@@ -126,14 +188,18 @@ def _about_variable(condition: Condition) -> Iterator[Predicate]:
     name = condition.get("var")
     if name is None:
         return
-    asked = [_asks(name, OPERATORS[key], expected) for key, expected in condition.items() if key in OPERATORS]
+    asked = [_asks(name, operator.holds, expected) for _, operator, expected in operators_in(condition)]
     yield from asked or [lambda context, _: is_truthy(lookup(context, name))]
 
 
-def _asks(name: str, operator: Operator, expected: Json) -> Predicate:
-    if "." not in name:
-        return lambda context, budget: operator(context.get(name), expected, budget)
-    return lambda context, budget: operator(lookup(context, name), expected, budget)
+def _asks(name: str, holds: Callable[[Json, Json, Budget], bool], expected: Json) -> Predicate:
+    def ask(context: Context, budget: Budget) -> bool:
+        try:
+            return holds(lookup(context, name), expected, budget)
+        except TooSlow:
+            return False
+
+    return ask
 
 
 def _opposite(part: Predicate) -> Predicate:
@@ -154,6 +220,9 @@ def _every(parts: Sequence[Predicate]) -> Predicate:
     return holds
 
 
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def walk(condition: Condition) -> Iterator[Condition]:
     """The condition and every condition inside it."""
     yield condition
@@ -167,7 +236,7 @@ def walk(condition: Condition) -> Iterator[Condition]:
 def describe(condition: Condition) -> str:
     """The condition in words: `taskSize equals "large" and risk is set`."""
     name = condition.get("var")
-    parts = [f"{name} {_WORDS[key]} {_quoted(value)}".strip() for key, value in condition.items() if key in OPERATORS]
+    parts = [f"{name} {operator.words} {_quoted(value)}".strip() for _, operator, value in operators_in(condition)]
     if name is not None and not parts:
         parts.append(f"{name} is true")
     for key, joint in (("and", " and "), ("or", " or ")):
@@ -176,24 +245,6 @@ def describe(condition: Condition) -> str:
     if "not" in condition:
         parts.append(f"not ({describe(condition['not'])})")
     return " and ".join(parts) or "always"
-
-
-_WORDS: Final = MappingProxyType(
-    {
-        "equals": "equals",
-        "not_equals": "does not equal",
-        "gt": "is greater than",
-        "gte": "is at least",
-        "lt": "is less than",
-        "lte": "is at most",
-        "in": "is one of",
-        "contains": "contains",
-        "startsWith": "starts with",
-        "endsWith": "ends with",
-        "matches": "matches",
-        "exists": "exists:",
-    }
-)
 
 
 def _quoted(value: Json) -> str:

@@ -13,20 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core.conditions import Condition, describe
-from workflowlookup.core.criteria import parse_criteria
-from workflowlookup.core.model import (
-    AllOf,
-    AnyOf,
-    ContainsRule,
-    Criterion,
-    LengthRule,
-    Not,
-    RegexRule,
-    Rule,
-    SchemaRule,
-)
-from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pattern
-from workflowlookup.core.rules import passes
+from workflowlookup.core.criteria import each_rule, parse_criteria
+from workflowlookup.core.model import AllOf, AnyOf, Criterion, Not
+from workflowlookup.core.patterns import BadPattern, Budget
+from workflowlookup.core.rules import ContainsRule, LengthRule, RegexRule, Rule, SchemaRule
 from workflowlookup.core.schemas import BadSchema, PathTo, compile_schema, show
 from workflowlookup.core.validation import has_templates
 from workflowlookup.core.values import Json, is_number
@@ -83,17 +73,12 @@ def _demands(criterion: Criterion, data: Json, path: PathTo = (), *, passes: boo
             return  # what it asks is known with the context
         case AnyOf() if not any(_has_condition(part) for part in criterion.parts):
             yield Demand(path=path, criterion=criterion)
-        case ContainsRule() | RegexRule() | LengthRule() | SchemaRule():
+        case Rule():
             yield Demand(path=path, criterion=criterion, passes=passes)
 
 
 def _has_condition(criterion: Criterion) -> bool:
-    match criterion:
-        case AllOf(parts=parts) | AnyOf(parts=parts):
-            return any(map(_has_condition, parts))
-        case Not(part=part):
-            return _has_condition(part)
-    return getattr(criterion, "condition", None) is not None
+    return any(rule.condition is not None for rule in each_rule(criterion))
 
 
 def _first_conflict(demands: Sequence[Demand], budget: Budget) -> tuple[PathTo, str] | None:
@@ -159,10 +144,10 @@ def _texts(demands: Sequence[Demand], __: Budget) -> Conflicts:
 
 
 def _opposites(demands: Sequence[Demand], __: Budget) -> Conflicts:
-    for kind in (RegexRule, LengthRule, SchemaRule):
-        for path, unwanted in _wanted(demands, kind, passes=False):
-            if any(_same(unwanted, wanted) for _, wanted in _wanted(demands, kind)):
-                yield path, "the same rule must pass and must not"
+    wanted = [rule for _, rule in _wanted(demands, Rule) if not isinstance(rule, ContainsRule)]
+    for path, unwanted in _wanted(demands, Rule, passes=False):
+        if any(_same(unwanted, rule) for rule in wanted):
+            yield path, "the same rule must pass and must not"
 
 
 def _same(left: Rule, right: Rule) -> bool:
@@ -187,11 +172,10 @@ def _literals(demands: Sequence[Demand], budget: Budget) -> Conflicts:
 def _passes(rule: Rule, text: str, budget: Budget) -> bool | None:
     """Whether it does; None when that cannot be judged."""
     try:
-        if isinstance(rule, RegexRule):
-            return compile_pattern(rule.pattern, rule.flags, budget)(text, budget)
-        return passes(rule, text, budget)
-    except (BadPattern, BadSchema, TooSlow):
+        issues = rule.check()(text, {}, budget)
+    except (BadPattern, BadSchema):
         return None
+    return None if issues and issues[0].is_undecided else not issues
 
 
 def _alternatives(demands: Sequence[Demand], budget: Budget) -> Conflicts:
@@ -208,9 +192,9 @@ def _alone(part: Criterion) -> Iterator[Demand]:
         case AllOf(parts=parts):
             for inner in parts:
                 yield from _alone(inner)
-        case Not(part=ContainsRule() | RegexRule() | LengthRule() | SchemaRule() as rule):
+        case Not(part=Rule() as rule):
             yield Demand(path=(), criterion=rule, passes=False)
-        case ContainsRule() | RegexRule() | LengthRule() | SchemaRule():
+        case Rule():
             yield Demand(path=(), criterion=part)
 
 

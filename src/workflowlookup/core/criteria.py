@@ -10,24 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from workflowlookup.core.model import (
-    AllOf,
-    AnyOf,
-    ContainsRule,
-    Criterion,
-    LengthRule,
-    Malformed,
-    Not,
-    RegexRule,
-    SchemaRule,
-)
-from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pattern
+from workflowlookup.core.conditions import compile_conditions
+from workflowlookup.core.model import AllOf, AnyOf, Criterion, Malformed, Not
+from workflowlookup.core.patterns import Budget, TooSlow
+from workflowlookup.core.rules import RULES, RegexRule, Rule
 from workflowlookup.core.schemas import (
-    BadSchema,
     Misfit,
     PathTo,
     compile_schema,
-    compile_schema_text,
     misfits,
     workflow_schema,
 )
@@ -43,9 +33,12 @@ def parse_criteria(data: Json) -> Criterion | None:
     """The criteria of a step; None when there are none."""
     if data is None or data == []:
         return None
-    if _criteria_validator().is_valid(data):
+    if not _criteria_validator().is_valid(data):
+        return Malformed(reason="; ".join(misfit.sentence() for misfit in misfits_in(data)))
+    try:
         return _group(data)
-    return Malformed(reason="; ".join(misfit.sentence() for misfit in misfits_in(data)))
+    except msgspec.ValidationError as problem:  # a rule that the schema admits, and its struct does not
+        return Malformed(reason=str(problem))
 
 
 def misfits_in(data: Json) -> Iterator[Misfit]:
@@ -76,7 +69,21 @@ def _group(data: Json) -> Criterion:
         return Not(part=_group(data["not"]))
     if data["type"] == "schema":
         data = {**data, "schema": msgspec.Raw(msgspec.json.encode(data["schema"]))}
-    return msgspec.convert(data, ContainsRule | RegexRule | LengthRule | SchemaRule, strict=False)
+    if data["type"] not in RULES:
+        raise msgspec.ValidationError(f"there is no rule of type '{data['type']}'")
+    return msgspec.convert(data, RULES[data["type"]], strict=False, dec_hook=compile_conditions)
+
+
+def each_rule(criterion: Criterion | None) -> Iterator[Rule]:
+    """The rules in a criterion, however deep."""
+    match criterion:
+        case AllOf(parts=parts) | AnyOf(parts=parts):
+            for part in parts:
+                yield from each_rule(part)
+        case Not(part=part):
+            yield from each_rule(part)
+        case Rule():
+            yield criterion
 
 
 def rules_in(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, Json]]:
@@ -98,14 +105,7 @@ def flaws_in(criteria: Json, path: PathTo, budget: Budget) -> Iterator[tuple[Pat
     for at, data in rules_in(criteria, path):
         rule = _group(data)
         try:
-            if isinstance(rule, RegexRule):
-                compile_pattern(rule.pattern, rule.flags, budget)
-            elif isinstance(rule, SchemaRule):
-                compile_schema_text(bytes(rule.schema))
-        except BadPattern as problem:
-            place = (*at, "pattern") if isinstance(data, Mapping) else at
-            yield place, f"The pattern '{rule.pattern}' does not compile ({problem})"  # type: ignore[union-attr]
+            for field, flaw in rule.flaws(budget) if isinstance(rule, Rule) else ():
+                yield (*at, field) if isinstance(data, Mapping) else at, flaw
         except TooSlow:
             yield at, "The pattern was not checked: those before it took too long to compile"
-        except BadSchema as problem:
-            yield (*at, "schema"), f"The JSON Schema of a rule is malformed ({problem})"

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.conditions import ORDERINGS, Condition, walk
+from workflowlookup.core.conditions import COMPARE_OTHERWISE, Condition, operators_in, walk
 from workflowlookup.core.criteria import flaws_in, rules_in
-from workflowlookup.core.model import Confirmation
 from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.core.schemas import (
     BadSchema,
@@ -28,7 +27,7 @@ from workflowlookup.core.schemas import (
     workflow_schema,
     workflow_validator,
 )
-from workflowlookup.core.values import Json, as_number
+from workflowlookup.core.values import Json
 from workflowlookup.core.verdicts import verdict
 
 MOST_FINDINGS: Final = 100
@@ -428,21 +427,15 @@ def _impossible_parts(
     document: Mapping[str, Json], path: PathTo, condition: Condition, budget: Budget
 ) -> Iterator[Finding]:
     for at, part in _needed(condition, path):
-        for key in ORDERINGS & part.keys():
-            if as_number(part[key]) is None:
-                yield _never((*at, key), f"'{key}' compares with '{part[key]}', which is not a number", document)
-        if part.get("in") == []:
-            yield _never((*at, "in"), "'in' has an empty list", document)
         if part.get("or") == []:
             yield _never((*at, "or"), "'or' has no alternatives", document)
-        if "matches" in part:
+        for key, operator, expected in operators_in(part):
             try:
-                compile_pattern(part["matches"], "i", budget)
-            except BadPattern as problem:
-                reason = f"the pattern of 'matches' does not compile ({problem})"
-                yield _never((*at, "matches"), reason, document, "Fix the pattern")
+                flaw = operator.flaw(expected, budget) if operator.flaw is not None else ""
             except TooSlow:
                 return
+            if flaw:
+                yield _never((*at, key), f"'{key}' {flaw}", document, operator.remedy)
 
 
 def _needed(condition: Condition, path: PathTo) -> Iterator[tuple[PathTo, Condition]]:
@@ -452,12 +445,7 @@ def _needed(condition: Condition, path: PathTo) -> Iterator[tuple[PathTo, Condit
         yield from _needed(part, (*path, "and", index))
 
 
-def _never(
-    path: PathTo,
-    reason: str,
-    document: Json,
-    remedy: str = "Compare with a value of the type that the variable has",
-) -> Finding:
+def _never(path: PathTo, reason: str, document: Json, remedy: str = COMPARE_OTHERWISE) -> Finding:
     return Finding(
         severity=Severity.WARNING,
         path=path,
@@ -538,16 +526,9 @@ CONFIRMATION_FIELDS: Final = frozenset({"kind", "condition", "when", "by", "ques
 """The fields of the object form of `requireConfirmation`; an object with none of them is a condition."""
 
 
-def confirmation_of(data: Mapping[str, Any]) -> Confirmation | None:
-    """What `requireConfirmation` means: a boolean, a condition, or the object form, which asks always unless it has a
-    condition.
-    """
-    value: Any = data.get("requireConfirmation")
-    if value is None:
-        return None
-    if isinstance(value, Mapping) and value.keys() & CONFIRMATION_FIELDS:
-        return msgspec.convert(value, Confirmation)  # `kind` and what older documents have beside it say nothing
-    return Confirmation(condition=value)
+def is_confirmation_object(wanted: Json) -> bool:
+    """Whether a `requireConfirmation` has the object form; other objects are a condition."""
+    return isinstance(wanted, Mapping) and not CONFIRMATION_FIELDS.isdisjoint(wanted)
 
 
 def answered_in(step: Mapping[str, Any]) -> Mapping[str, Json]:
@@ -560,10 +541,12 @@ def answered_in(step: Mapping[str, Any]) -> Mapping[str, Json]:
 
 def confirmation_condition(step: Mapping[str, Any], path: PathTo) -> Iterator[tuple[PathTo, Condition]]:
     """The condition in the `requireConfirmation` of a step, with its place."""
-    confirmation = confirmation_of(step)
-    if confirmation is not None and not isinstance(confirmation.condition, bool):
-        is_field = confirmation.condition is not step["requireConfirmation"]
-        yield (*path, "requireConfirmation", *(["condition"] if is_field else [])), confirmation.condition
+    wanted: Any = step.get("requireConfirmation")
+    at = (*path, "requireConfirmation")
+    if is_confirmation_object(wanted):
+        at, wanted = (*at, "condition"), wanted.get("condition")
+    if isinstance(wanted, Mapping):
+        yield at, wanted
 
 
 _HOW_TO_FIND: Final = frozenset({"pattern", "flags", "pointer", "optional", "schema"})

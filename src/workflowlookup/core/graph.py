@@ -205,13 +205,13 @@ def _nodes(steps: Sequence[Step], route: "_Route", parent: str, prefix: str) -> 
             body = tuple(_nodes(step.body, route, step.id, f"{number}."))
             yield replace(node, kind=Kind.LOOP, repeats=describe_loop(step.loop), body=body)
         else:
-            delegations = tuple(map(_delegate, step.parallel_delegations))
+            delegations = tuple(_delegate(item.content) for item in step.parallel_delegations)
             kind = Kind.PARALLEL if delegations else Kind.CALL if step.call else Kind.STEP
             calls = name_call(step.call) if step.call else ""
             yield replace(node, kind=kind, criteria=len(step.requirements), delegations=delegations, calls=calls)
 
 
-def _delegate(item: Condition) -> str:
+def _delegate(item: Context) -> str:
     return str(item.get("workflowId") or item.get("title") or item.get("id") or "delegate")
 
 

@@ -10,27 +10,24 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.conditions import describe, evaluate
+from workflowlookup.core.conditions import describe
 from workflowlookup.core.model import (
     AllOf,
     AnyOf,
     Call,
     Confirmation,
-    ContainsRule,
     Criterion,
     Function,
-    LengthRule,
     Malformed,
     Not,
     PromptStep,
-    RegexRule,
     Requirement,
-    SchemaRule,
     Workflow,
     WorkflowCall,
 )
 from workflowlookup.core.navigation import LoopPosition, Next
 from workflowlookup.core.patterns import Budget
+from workflowlookup.core.rules import Rule
 from workflowlookup.core.values import Context, Json, as_text, is_set, lookup
 
 COMPLETE: Final = "Workflow complete."
@@ -75,7 +72,7 @@ def guide(workflow: Workflow, found: Next, budget: Budget) -> Guidance:
     criteria = [
         fill(requirement.sentence)
         for requirement in step.requirements
-        if requirement.condition is None or evaluate(requirement.condition, found.context, budget)
+        if requirement.condition is None or requirement.condition.holds(found.context, budget)
     ]
     for capture in step.captures:
         unset.pop(capture.name, None)  # rules may speak of what this very output will say
@@ -212,12 +209,16 @@ def prompt_text(step: PromptStep, context: Context, fill: Fill, budget: Budget) 
     parts = [fill(step.prompt)] if step.prompt else []
     if step.prompt_blocks:
         parts += _blocks(step.prompt_blocks, fill)
-    parts += [fill(fragment.text) for fragment in step.prompt_fragments if evaluate(fragment.when, context, budget)]
+    parts += [
+        fill(fragment.text)
+        for fragment in step.prompt_fragments
+        if fragment.when is None or fragment.when.holds(context, budget)
+    ]
     if step.parallel_delegations:
         lines = [
-            fill(_delegation(item))
+            fill(_delegation(item.content))
             for item in step.parallel_delegations
-            if evaluate(item.get("runCondition"), context, budget)
+            if item.when is None or item.when.holds(context, budget)
         ]
         parts.append("Hand these out in parallel, then go on when all are back:\n" + _bullets(lines))
         if step.synthesis is not None:
@@ -315,7 +316,7 @@ def _loop_lines(loop: LoopPosition) -> Iterator[str]:
 def requires_confirmation(step: PromptStep, context: Context, budget: Budget) -> bool:
     """Whether a person must agree to this step, here and now."""
     wanted = step.confirmation.condition if step.confirmation is not None else False
-    return wanted if isinstance(wanted, bool) else evaluate(wanted, context, budget)
+    return wanted if isinstance(wanted, bool) else wanted.holds(context, budget)
 
 
 def _confirmation(step: PromptStep, wanted: Confirmation, fill: Fill) -> Iterator[str]:
@@ -349,23 +350,15 @@ def requirements_of(criteria: Criterion | None) -> Iterator[Requirement]:
         case AllOf(parts=parts):
             for part in parts:
                 yield from requirements_of(part)
-        case AnyOf() | Not() | Malformed():
+        case Rule():
+            yield Requirement(sentence=criteria.describe(), condition=criteria.condition)
+        case _:
             yield Requirement(sentence=describe_criterion(criteria))
-        case rule:
-            yield Requirement(sentence=describe_criterion(rule), condition=rule.condition)
 
 
 def describe_criterion(criterion: Criterion) -> str:
     """A criterion as one sentence that a model can follow."""
     match criterion:
-        case ContainsRule(value=value):
-            text = f'The output contains the text "{value}" (with this case)'
-        case RegexRule(pattern=pattern, flags=flags, message=message):
-            return message or f"The output matches the regular expression /{pattern}/{flags}"
-        case LengthRule(min=least, max=most):
-            text = f"The output is {_length_words(least, most)} characters long"
-        case SchemaRule(schema=schema):
-            text = f"The output is JSON that fits this JSON Schema: {bytes(schema).decode()}"
         case AllOf(parts=parts):
             return "All of these hold: " + _listed(parts)
         case AnyOf(parts=parts):
@@ -374,7 +367,8 @@ def describe_criterion(criterion: Criterion) -> str:
             return "This must not hold: " + _nested(part)
         case Malformed(reason=reason):
             return f"The author's criteria are not well-formed ({reason}); the output of this step cannot be judged"
-    return f"{text}: {criterion.message}" if criterion.message else text
+        case rule:
+            return rule.describe()
 
 
 def _listed(parts: Sequence[Criterion]) -> str:
@@ -383,11 +377,5 @@ def _listed(parts: Sequence[Criterion]) -> str:
 
 def _nested(part: Criterion) -> str:
     """A part of a composition; a rule that counts only sometimes says when."""
-    condition = None if isinstance(part, AllOf | AnyOf | Not | Malformed) else part.condition
+    condition = part.condition if isinstance(part, Rule) else None
     return describe_criterion(part) + (f" (only when {describe(condition)})" if condition else "")
-
-
-def _length_words(least: int | None, most: int | None) -> str:
-    if least and most is not None:
-        return f"{least} to {most}"
-    return f"at most {most}" if most is not None else f"at least {least or 0}"

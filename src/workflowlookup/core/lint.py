@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.conditions import Condition, describe, walk
+from workflowlookup.core.conditions import Compares, Condition, describe, walk
 from workflowlookup.core.contradictions import contradictions
 from workflowlookup.core.criteria import flaws_in, misfits_in, rules_in
 from workflowlookup.core.document import Finding, Severity, answered_in
@@ -36,9 +36,10 @@ from workflowlookup.core.model import PromptStep
 from workflowlookup.core.navigation import Next
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import fields_in
+from workflowlookup.core.rules import RULES
 from workflowlookup.core.schemas import PathTo, nearest, show, suggest
 from workflowlookup.core.values import Json, is_number
-from workflowlookup.core.verdicts import Scope, declaration, possible_values, verdict
+from workflowlookup.core.verdicts import Scope, constants_of, declaration, possible_values, verdict
 
 MAX_PROMPT_TOKENS: Final = 1500
 CHARACTERS_PER_TOKEN: Final = 4
@@ -101,7 +102,7 @@ def _mistyped(condition: Condition, scope: Scope) -> str:
     for part in walk(condition):
         values = possible_values(declaration(part["var"], scope), ()) if "var" in part else None
         listed = [value for value, is_exact in values or () if is_exact and isinstance(value, str)]
-        written = [value for value in (part.get("equals"), *part.get("in", ())) if isinstance(value, str)]
+        written = [value for value in constants_of(part, [Compares.EQUALITY]) if isinstance(value, str)]
         meant |= {value: nearest(value, listed) for value in written if value not in listed}
     pairs = ", ".join(f"'{right}' for '{wrong}'" for wrong, right in meant.items() if right)
     return f"; did you mean {pairs}?" if pairs else ""
@@ -236,7 +237,8 @@ def _texts_of_rules(place: Place) -> Iterator[tuple[PathTo, str]]:
         if isinstance(rule, str):
             yield at, rule
         else:
-            yield from (((*at, key), rule[key]) for key in ("value", "pattern", "message") if key in rule)
+            kind = RULES[rule["type"]]
+            yield from (((*at, key), rule[key]) for key in (*kind.texts, *kind.patterns, "message") if key in rule)
 
 
 _WITH_TEMPLATES: Final = (
@@ -370,8 +372,9 @@ def _steps_without_criterion(subject: Subject) -> Found:
 
 
 def _injections(subject: Subject) -> Found:
+    searched = {field for kind in RULES.values() for field in (*kind.texts, *kind.patterns)}
     for path, text in texts_in(subject.document):
-        if path[-1] == "pattern" or ("validationCriteria" in path and path[-1] == "value"):
+        if path[-1] == "pattern" or ("validationCriteria" in path and path[-1] in searched):
             continue  # what the output is searched for
         for excerpt, reason in suspicions(text, is_role=path[-1] == "agentRole"):
             yield (

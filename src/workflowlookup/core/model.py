@@ -1,8 +1,8 @@
 """What a workflow document means, as frozen values.
 
 `building.build` makes these from a document that has been checked; everything else in the core reads them. Conditions
-and prompt blocks stay the JSON that the author wrote. Structs of msgspec, not dataclasses: they are made ten times as
-fast and cost nothing at import.
+and criteria are compiled with it; prompt blocks stay the JSON that the author wrote. Structs of msgspec, not
+dataclasses: they are made ten times as fast and cost nothing at import.
 """
 
 from collections.abc import Mapping
@@ -10,42 +10,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from workflowlookup.core.conditions import Condition, Predicate
+from workflowlookup.core.conditions import CompiledCondition
+from workflowlookup.core.rules import Check, Issue, Rule
 from workflowlookup.core.values import Json
-
-
-class ContainsRule(msgspec.Struct, frozen=True, kw_only=True, tag="contains"):
-    """The output contains a text, with its case."""
-
-    value: str
-    message: str
-    condition: Condition | None = None
-
-
-class RegexRule(msgspec.Struct, frozen=True, kw_only=True, tag="regex"):
-    """The output matches an ECMAScript pattern."""
-
-    pattern: str
-    message: str
-    flags: str = ""
-    condition: Condition | None = None
-
-
-class LengthRule(msgspec.Struct, frozen=True, kw_only=True, tag="length"):
-    """The output has this many characters."""
-
-    message: str
-    min: int | None = None
-    max: int | None = None
-    condition: Condition | None = None
-
-
-class SchemaRule(msgspec.Struct, frozen=True, kw_only=True, tag="schema"):
-    """The output is JSON that fits a JSON Schema, kept here as text."""
-
-    schema: msgspec.Raw
-    message: str
-    condition: Condition | None = None
 
 
 class AllOf(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +39,6 @@ class Malformed(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-Rule: TypeAlias = ContainsRule | RegexRule | LengthRule | SchemaRule
 Criterion: TypeAlias = Rule | AllOf | AnyOf | Not | Malformed
 
 
@@ -80,7 +46,7 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True):
     """A criterion as a sentence for the agent; it counts when its condition holds."""
 
     sentence: str
-    condition: Condition | None = None
+    condition: CompiledCondition | None = None
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +78,14 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     """A text that is added to the prompt when its condition holds."""
 
     text: str
-    when: Condition | None = None
+    when: CompiledCondition | None = None
+
+
+class Delegation(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent hands on to another when its condition holds."""
+
+    content: Mapping[str, Json]
+    when: CompiledCondition | None = None
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +132,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
     """When a person must agree to a step, whose word counts, and what they are asked."""
 
-    condition: bool | Condition = True
+    condition: bool | CompiledCondition = True
     when: Literal["after", "before"] = "after"
     """Before the output counts, or before the step is handed out."""
     by: Literal["anyone", "person"] = "anyone"
@@ -182,10 +155,10 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     guidance: tuple[str, ...] = ()
     ask_for_files: bool | None = None
     confirmation: Confirmation | None = None
-    run_condition: Condition | None = None
-    runs: Predicate | None = None
-    """The same, ready to be asked; None when it always holds."""
+    run_condition: CompiledCondition | None = None
     criteria: Criterion | None = None
+    check: Check | None = None
+    """The same, compiled."""
     requirements: tuple[Requirement, ...] = ()
     model_tier: str = ""
     model_hint: str = ""
@@ -193,7 +166,7 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     function_calls: tuple[FunctionCall, ...] = ()
     function_references: tuple[str, ...] = ()
     template_call: Mapping[str, Json] | None = None
-    parallel_delegations: tuple[Mapping[str, Json], ...] = ()
+    parallel_delegations: tuple[Delegation, ...] = ()
     synthesis: Json = None
     requires: tuple[str, ...] = ()
     produces: tuple[str, ...] = ()
@@ -221,7 +194,7 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     type: Literal["while", "until", "for", "forEach"]
     max_iterations: int
-    condition: Condition | None = None
+    condition: CompiledCondition | None = None
     count: int | str | None = None
     items: str | None = None
     iteration_var: str = "currentIteration"
@@ -236,7 +209,7 @@ class LoopStep(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     loop: Loop
     body: tuple["Step", ...]
-    run_condition: Condition | None = None
+    run_condition: CompiledCondition | None = None
     function_definitions: tuple[Function, ...] = ()
     requires: tuple[str, ...] = ()
     produces: tuple[str, ...] = ()
@@ -295,15 +268,6 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
         """Whether neither an agent nor a person has a part in it: the server, or another system, does every step."""
         steps = [step for step in self.every_step if isinstance(step, PromptStep)]
         return all(step.call is not None and not step.may_ask_person for step in steps)
-
-
-class Issue(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with an output: the author's message, and what would mend it."""
-
-    message: str
-    suggestion: str
-    is_undecided: bool = False
-    """Whether the rule could not be applied; then its opposite does not hold either."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.conditions import Condition, describe, evaluate, walk
+from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.model import Loop, LoopStep, PromptStep, Step, Workflow
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.values import Context, Json, assign, lookup
@@ -185,9 +185,9 @@ def _next_in_line(  # noqa: PLR0913 - where the walk stands
     for step in steps:
         if step.id in done:
             continue
-        if step.runs is None or step.runs(context, budget):
+        if step.run_condition is None or step.run_condition.holds(context, budget):
             return Next(step, step.id, context, None, tuple(skipped), warnings, known)
-        skipped.append(Skipped(step.id, step.run_condition or {}))
+        skipped.append(Skipped(step.id, step.run_condition))
     return Next(None, "", context, None, tuple(skipped), warnings, known)
 
 
@@ -322,7 +322,7 @@ class _Walk:
         """
         if step.run_condition is None:
             return True
-        if evaluate(step.run_condition, context, self._budget):
+        if step.run_condition.holds(context, self._budget):
             return not is_past or self._has_history(step, iterations) or self._is_settled(step)
         self.skipped.append(Skipped(step_id=join_instance(step.id, iterations), condition=step.run_condition))
         return False
@@ -425,7 +425,7 @@ class _Walk:
         if loop.condition is None:  # another system decides; here the agent completes the loop's id
             return True
         scope = assign(context, {loop.iteration_var: iteration - (loop.type == "until")})
-        return evaluate(loop.condition, scope, self._budget) is (loop.type == "while")
+        return loop.condition.holds(scope, self._budget) is (loop.type == "while")
 
     def _has_credit(self, step: LoopStep) -> bool:
         return bool(self._credits) and any(

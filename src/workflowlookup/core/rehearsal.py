@@ -12,19 +12,14 @@ from typing import Final
 import msgspec
 
 from workflowlookup.core.captures import capture
-from workflowlookup.core.conditions import Condition, describe, evaluate
+from workflowlookup.core.conditions import CompiledCondition, describe
 from workflowlookup.core.contract import declared_variables, how_to_send, misfitting, need_of_loop
+from workflowlookup.core.criteria import each_rule
 from workflowlookup.core.fixtures import NOTHING, Case, Outputs, Refused
-from workflowlookup.core.guidance import describe_criterion, guide, requires_confirmation
+from workflowlookup.core.guidance import guide, requires_confirmation
 from workflowlookup.core.model import (
-    AllOf,
-    AnyOf,
-    Criterion,
     LoopStep,
-    Malformed,
-    Not,
     PromptStep,
-    Rule,
     Step,
     Workflow,
 )
@@ -39,9 +34,10 @@ from workflowlookup.core.navigation import (
 )
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import refuse_misfitting
+from workflowlookup.core.rules import Rule
 from workflowlookup.core.schemas import PathTo, suggest
 from workflowlookup.core.text import joined, shorten
-from workflowlookup.core.validation import judge_step, rule_passes
+from workflowlookup.core.validation import compile_criteria, judge_step
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow
 
@@ -353,7 +349,7 @@ class Coverage:
             for name, condition in conditions_of(step)
         }
         self.rules = {
-            (step.id, name): Sides(step=step.id, name=name, words=rule.message or describe_criterion(rule), seen=set())
+            (step.id, name): Sides(step=step.id, name=name, words=rule.message or rule.describe(), seen=set())
             for step in steps
             for name, rule in _rules_of(step)
         }
@@ -365,7 +361,7 @@ class Coverage:
             return
         self.steps[step.id] = True
         for name, condition in conditions_of(step):
-            self.branches[step.id, name].seen.add(evaluate(condition, found.context, budget))
+            self.branches[step.id, name].seen.add(condition.holds(found.context, budget))
         for loop_id, _ in _iterations_around(self._workflow, found.instance_id):
             self._see(loop_id, "runCondition", answer=True)
 
@@ -392,7 +388,7 @@ class Coverage:
         is_until = loop.type == "until"
         if loop.condition and not (is_until and iteration == 1):
             scope = scope_of(self._workflow, join_instance(loop_id, tuple(outer)), context)
-            answer = evaluate(loop.condition, {**scope, loop.iteration_var: iteration - is_until}, budget)
+            answer = loop.condition.holds({**scope, loop.iteration_var: iteration - is_until}, budget)
             self._see(loop_id, "loop condition", answer=answer)
 
     def note_end(self, outcome: "Rehearsal", last: Next) -> None:
@@ -412,13 +408,13 @@ class Coverage:
     def note_rules(self, step: PromptStep, output: str, context: Context, budget: Budget) -> None:
         """An output was judged: which rules counted, and how each of them answered."""
         for name, rule in _rules_of(step):
-            if evaluate(rule.condition, context, budget):
-                self.rules[step.id, name].seen.add(rule_passes(rule, output, context, budget))
+            if (issues := compile_criteria(rule)(output, context, budget)) is not None:
+                self.rules[step.id, name].seen.add(not issues)
 
 
-def conditions_of(step: Step) -> Iterator[tuple[str, Condition]]:
+def conditions_of(step: Step) -> Iterator[tuple[str, CompiledCondition]]:
     """The conditions of a step that can go either way, by name; an empty one always holds."""
-    named: list[tuple[str, Condition | bool | None]] = [("runCondition", step.run_condition)]
+    named: list[tuple[str, CompiledCondition | bool | None]] = [("runCondition", step.run_condition)]
     if isinstance(step, LoopStep):
         named.append(("loop condition", step.loop.condition))
     else:
@@ -431,22 +427,9 @@ def conditions_of(step: Step) -> Iterator[tuple[str, Condition]]:
 
 
 def _rules_of(step: Step) -> Iterator[tuple[str, Rule]]:
-    if isinstance(step, PromptStep) and step.criteria is not None:
-        for number, rule in enumerate(_rules_in(step.criteria), 1):
+    if isinstance(step, PromptStep):
+        for number, rule in enumerate(each_rule(step.criteria), 1):
             yield f"rule {number}", rule
-
-
-def _rules_in(criterion: Criterion) -> Iterator[Rule]:
-    match criterion:
-        case AllOf(parts=parts) | AnyOf(parts=parts):
-            for part in parts:
-                yield from _rules_in(part)
-        case Not(part=part):
-            yield from _rules_in(part)
-        case Malformed():
-            return
-        case rule:
-            yield rule
 
 
 # ── what a fixture would have to expect ─────────────────────────────────────────────────────────────────────────

@@ -1,20 +1,19 @@
-"""The rules that an output can be judged by: one function each, and the table `RULES`.
+"""The rules that an output can be judged by: one struct each, and the table `RULES`.
 
-A rule is made ready once: its function here gives another one, which tells what is wrong with an output, and nothing
-when all is well. A new rule is a struct in `model.py`, a function here, a line in `RULES` and a property in
-`workflow.schema.json`.
+A struct says all that others need to know about its rule: how it judges, its words, what may be wrong with it, and what
+of it may hold templates. A new rule is a struct here, a line in `RULES` and its `type` in `workflow.schema.json`.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import ClassVar, Final
 
 import msgspec
 
-from workflowlookup.core.model import ContainsRule, Issue, LengthRule, RegexRule, Rule, SchemaRule
-from workflowlookup.core.patterns import Budget, TooSlow, compile_pattern
-from workflowlookup.core.schemas import compile_schema_text, misfits
+from workflowlookup.core.conditions import CompiledCondition
+from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pattern
+from workflowlookup.core.schemas import BadSchema, compile_schema_text, misfits
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
 from workflowlookup.core.values import Context
 
@@ -27,93 +26,186 @@ MAX_JSON: Final = 256 * 1024
 NO_MATCH: Final = "Output does not match pattern {}"
 GIVEN_UP: Final = "The pattern {} took too long on this output and was given up"
 
+
+class Issue(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with an output: the author's message, and what would mend it."""
+
+    message: str
+    suggestion: str
+    is_undecided: bool = False
+    """Whether the rule could not be applied; then its opposite does not hold either."""
+
+
 Check = Callable[[str, Context, Budget], Sequence[Issue] | None]
 """What is wrong with an output; None when nothing is asked of it in this context. The context matters where rules are
 put together; a rule by itself does not look at it."""
 
 
-def contains(rule: ContainsRule) -> Check:
-    value = rule.value
-    message, suggestion = rule.message or f'Output must include "{value}"', f'Include the text "{value}" in the output.'
-    absent = (Issue(message=message, suggestion=suggestion),)
-    in_other_case = (Issue(message=message, suggestion=f"{suggestion} The case counts."),)
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that an output must meet. `check` and `words` are for every rule to say."""
 
-    def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
-        if value in output:
-            return ()
-        return in_other_case if value.casefold() in output.casefold() else absent
+    texts: ClassVar[Sequence[str]] = ()
+    """Fields with what the output is searched for. They may hold templates, as the message may."""
+    patterns: ClassVar[Sequence[str]] = ()
+    """The same for patterns: values of templates are escaped in them."""
 
-    return check
+    message: str
+    condition: CompiledCondition | None = None
+
+    def check(self) -> Check:
+        """How it judges, whatever its condition. The check raises `BadPattern` and `BadSchema`."""
+        raise NotImplementedError
+
+    def words(self) -> str:
+        """What it demands, as a sentence that a model can follow."""
+        raise NotImplementedError
+
+    def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - for those that can have one
+        """Why no output can be judged by it: the field, and the reason. Raises `TooSlow`."""
+        yield from ()
+
+    def describe(self) -> str:
+        """What it demands, and what the author says about it."""
+        return f"{self.words()}: {self.message}" if self.message else self.words()
 
 
-def regex(rule: RegexRule) -> Check:
-    """What it gives raises `BadPattern` for a pattern that does not compile."""
-    pattern, flags = rule.pattern, rule.flags
-    with_flags = f"{pattern} (flags {flags})" if flags else pattern
-    absent = (
-        Issue(
-            message=rule.message or NO_MATCH.format(pattern),
-            suggestion=f"Change the output so that it matches the pattern {with_flags}.",
-        ),
-    )
+class ContainsRule(Rule, frozen=True, kw_only=True, tag="contains"):
+    """The output contains a text, with its case."""
 
-    def check(output: str, _: Context, budget: Budget) -> Sequence[Issue]:
+    texts = ("value",)
+
+    value: str
+
+    def check(self) -> Check:
+        value = self.value
+        message = self.message or f'Output must include "{value}"'
+        suggestion = f'Include the text "{value}" in the output.'
+        absent = (Issue(message=message, suggestion=suggestion),)
+        in_other_case = (Issue(message=message, suggestion=f"{suggestion} The case counts."),)
+
+        def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
+            if value in output:
+                return ()
+            return in_other_case if value.casefold() in output.casefold() else absent
+
+        return check
+
+    def words(self) -> str:
+        return f'The output contains the text "{self.value}" (with this case)'
+
+
+class RegexRule(Rule, frozen=True, kw_only=True, tag="regex"):
+    """The output matches an ECMAScript pattern."""
+
+    patterns = ("pattern",)
+
+    pattern: str
+    flags: str = ""
+
+    def check(self) -> Check:
+        pattern, flags = self.pattern, self.flags
+        with_flags = f"{pattern} (flags {flags})" if flags else pattern
+        absent = (
+            Issue(
+                message=self.message or NO_MATCH.format(pattern),
+                suggestion=f"Change the output so that it matches the pattern {with_flags}.",
+            ),
+        )
+
+        def check(output: str, _: Context, budget: Budget) -> Sequence[Issue]:
+            try:
+                return () if compile_pattern(pattern, flags, budget)(output, budget) else absent
+            except TooSlow:
+                message = GIVEN_UP.format(pattern)
+                suggestion = "Shorten the output; the author should simplify the pattern, which backtracks without end."
+                return (Issue(message=message, suggestion=suggestion, is_undecided=True),)
+
+        return check
+
+    def words(self) -> str:
+        return f"The output matches the regular expression /{self.pattern}/{self.flags}"
+
+    def describe(self) -> str:
+        return self.message or self.words()
+
+    def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:
         try:
-            return () if compile_pattern(pattern, flags, budget)(output, budget) else absent
-        except TooSlow:
-            message = GIVEN_UP.format(pattern)
-            suggestion = "Shorten the output; the author should simplify the pattern, which backtracks without end."
-            return (Issue(message=message, suggestion=suggestion, is_undecided=True),)
-
-    return check
+            compile_pattern(self.pattern, self.flags, budget)
+        except BadPattern as problem:
+            yield "pattern", f"The pattern '{self.pattern}' does not compile ({problem})"
 
 
-def length(rule: LengthRule) -> Check:
-    least, most = rule.min, rule.max
+class LengthRule(Rule, frozen=True, kw_only=True, tag="length"):
+    """The output has this many characters."""
 
-    def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
-        found = len(output)
-        if least is not None and found < least:
-            message = rule.message or f"Output shorter than minimum length {least}"
-            advice = f"Add at least {least - found} more characters (now {found}, at least {least} are needed)."
-        elif most is not None and found > most:
-            message = rule.message or f"Output exceeds maximum length {most}"
-            advice = f"Remove at least {found - most} characters (now {found}, at most {most})."
-        else:
-            return ()
-        return (Issue(message=message, suggestion=advice),)
+    min: int | None = None
+    max: int | None = None
 
-    return check
+    def check(self) -> Check:
+        least, most = self.min, self.max
+
+        def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
+            found = len(output)
+            if least is not None and found < least:
+                message = self.message or f"Output shorter than minimum length {least}"
+                advice = f"Add at least {least - found} more characters (now {found}, at least {least} are needed)."
+            elif most is not None and found > most:
+                message = self.message or f"Output exceeds maximum length {most}"
+                advice = f"Remove at least {found - most} characters (now {found}, at most {most})."
+            else:
+                return ()
+            return (Issue(message=message, suggestion=advice),)
+
+        return check
+
+    def words(self) -> str:
+        least, most = self.min, self.max
+        if least and most is not None:
+            return f"The output is {least} to {most} characters long"
+        return f"The output is {f'at most {most}' if most is not None else f'at least {least or 0}'} characters long"
 
 
-def schema(rule: SchemaRule) -> Check:
-    """JSON, bare or inside one Markdown code fence. What it gives raises `BadSchema` for a malformed JSON Schema."""
+class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
+    """The output is JSON, bare or inside one Markdown code fence, that fits a JSON Schema, kept here as text."""
 
-    def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
-        validator = compile_schema_text(bytes(rule.schema))
-        if len(output) > MAX_JSON:
-            advice = f"Shorten the JSON to at most {MAX_JSON:,} characters (now {len(output):,})."
-            return (Issue(message=rule.message or "Output is too long to be checked as JSON", suggestion=advice),)
-        text = unfenced(output).lstrip(_BLANKS)
-        if text and text[0] not in _JSON_BEGINS_WITH:
-            return no_json(f"this begins with '{text[0]}', which no JSON does")
+    schema: msgspec.Raw
+
+    def check(self) -> Check:
+        def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
+            validator = compile_schema_text(bytes(self.schema))
+            if len(output) > MAX_JSON:
+                advice = f"Shorten the JSON to at most {MAX_JSON:,} characters (now {len(output):,})."
+                return (Issue(message=self.message or "Output is too long to be checked as JSON", suggestion=advice),)
+            text = unfenced(output).lstrip(_BLANKS)
+            if text and text[0] not in _JSON_BEGINS_WITH:
+                return no_json(f"this begins with '{text[0]}', which no JSON does")
+            try:
+                value = parse_json(text.encode())
+            except SyntaxProblem as problem:
+                return no_json(f"{problem.message}. {problem.suggestions[0]}")
+            wrong = misfits(validator, value, msgspec.json.decode(self.schema))
+            found = list(itertools.islice(wrong, _MOST_MISFITS + 1))
+            if not found:
+                return ()
+            sentences = "; ".join(misfit.sentence() for misfit in found[:_MOST_MISFITS])
+            more = "; and more" if len(found) > _MOST_MISFITS else ""
+            message = self.message or f"Output does not fit the JSON Schema: {sentences}"
+            return (Issue(message=message, suggestion=f"Fix the JSON: {sentences}{more}."),)
+
+        def no_json(why: str) -> Sequence[Issue]:
+            advice = f"Answer with JSON and nothing else: {why}."
+            return (Issue(message=self.message or "Output is not valid JSON", suggestion=advice),)
+
+        return check
+
+    def words(self) -> str:
+        return f"The output is JSON that fits this JSON Schema: {bytes(self.schema).decode()}"
+
+    def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - it has no pattern of ours
         try:
-            value = parse_json(text.encode())
-        except SyntaxProblem as problem:
-            return no_json(f"{problem.message}. {problem.suggestions[0]}")
-        found = list(itertools.islice(misfits(validator, value, msgspec.json.decode(rule.schema)), _MOST_MISFITS + 1))
-        if not found:
-            return ()
-        sentences = "; ".join(misfit.sentence() for misfit in found[:_MOST_MISFITS])
-        more = "; and more" if len(found) > _MOST_MISFITS else ""
-        message = rule.message or f"Output does not fit the JSON Schema: {sentences}"
-        return (Issue(message=message, suggestion=f"Fix the JSON: {sentences}{more}."),)
-
-    def no_json(why: str) -> Sequence[Issue]:
-        advice = f"Answer with JSON and nothing else: {why}."
-        return (Issue(message=rule.message or "Output is not valid JSON", suggestion=advice),)
-
-    return check
+            compile_schema_text(bytes(self.schema))
+        except BadSchema as problem:
+            yield "schema", f"The JSON Schema of a rule is malformed ({problem})"
 
 
 def unfenced(output: str) -> str:
@@ -125,11 +217,7 @@ def unfenced(output: str) -> str:
     return inside if newline and f"\n{_FENCE}" not in f"\n{inside}" else output
 
 
-RULES: Final[Mapping[type, Callable[[Any], Check]]] = MappingProxyType(
-    {ContainsRule: contains, RegexRule: regex, LengthRule: length, SchemaRule: schema}
+RULES: Final[Mapping[str, type[Rule]]] = MappingProxyType(
+    {str(kind.__struct_config__.tag): kind for kind in (ContainsRule, RegexRule, LengthRule, SchemaRule)}
 )
-
-
-def passes(rule: Rule, output: str, budget: Budget) -> bool:
-    """Whether an output meets a rule, whatever its condition. Raises `BadPattern` and `BadSchema`."""
-    return not RULES[type(rule)](rule)(output, {}, budget)
+"""By `type`, as the author writes it."""

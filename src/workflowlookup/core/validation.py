@@ -1,8 +1,7 @@
-"""Judging an output: `judge(criteria, output, context)` gives a `Verdict`.
+"""Judging an output by compiled criteria: `compile_criteria` makes a check, `judge` applies it.
 
 A rule whose condition does not hold is left out of its group: it neither passes nor fails. A group with nothing left
-passes. The messages are the author's, in the order in which they were written. Criteria are made ready with the first
-output and kept: what they ask is asked again and again.
+passes. The messages are the author's, in the order in which they were written.
 """
 
 import functools
@@ -12,97 +11,62 @@ from typing import Final
 import msgspec
 
 from workflowlookup.core.captures import capture
-from workflowlookup.core.conditions import evaluate
 from workflowlookup.core.guidance import describe_criterion, escaped_lookup, filler, has_template
-from workflowlookup.core.model import (
-    AllOf,
-    AnyOf,
-    ContainsRule,
-    Criterion,
-    Issue,
-    LengthRule,
-    Malformed,
-    Not,
-    PromptStep,
-    RegexRule,
-    Rule,
-    SchemaRule,
-    Verdict,
-)
+from workflowlookup.core.model import AllOf, AnyOf, Criterion, LoopStep, Malformed, Not, Step, Verdict
 from workflowlookup.core.patterns import BadPattern, Budget
-from workflowlookup.core.rules import RULES, Check
+from workflowlookup.core.rules import Check, Issue, Rule
 from workflowlookup.core.schemas import BadSchema
 from workflowlookup.core.values import Context, assign
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
-
-MOST_READY: Final = 512
 
 _PASSED: Final = Verdict()
 _BLANK: Final = Issue(message="Output is empty or invalid.", suggestion="Give an output that says what was done.")
 
 
-class _Ready(msgspec.Struct):
-    """Criteria that were made ready."""
-
-    criteria: Criterion
-    """Kept, so that no other has its identity."""
-    check: Check
-
-
-_ready: Final[dict[int, _Ready]] = {}
-"""By identity: criteria are part of a document, which never changes."""
-
-
-def judge(criteria: Criterion | None, output: str, context: Context, budget: Budget) -> Verdict:
+def judge(check: Check | None, output: str, context: Context, budget: Budget) -> Verdict:
     """Whether the output meets the criteria; without criteria, whether it says anything at all.
 
     Raises `InvalidCriteria` for criteria that cannot be judged by, `InvalidWorkflow` for such a JSON Schema in them.
     """
-    if criteria is None:
+    if check is None:
         return _PASSED if output.strip() else Verdict(issues=(_BLANK,))
-    ready = _ready.get(id(criteria)) or _make_ready(criteria)
     try:
-        issues = ready.check(output, context, budget)
-        return Verdict(issues=tuple(issues)) if issues else _PASSED
+        issues = check(output, context, budget)
     except BadPattern as flaw:
         details = f"Invalid regex pattern: {flaw}"
         raise InvalidCriteria(f"{details}. Ask the author to mend it.", details=details) from flaw
     except BadSchema as flaw:
         details = f"Invalid JSON schema: {flaw}"
         raise InvalidWorkflow(f"{details}. Ask the author to mend it.", details=details) from flaw
+    return Verdict(issues=tuple(issues)) if issues else _PASSED
 
 
-def judge_step(step: PromptStep, output: str, context: Context, budget: Budget) -> Verdict:
+def judge_step(step: Step, output: str, context: Context, budget: Budget) -> Verdict:
     """Whether the output meets the criteria of a step and says what the step produces.
 
     The criteria see what came out of the output. The result of a call may be blank where no criteria ask for more.
     Raises what `judge` does.
     """
+    if isinstance(step, LoopStep):
+        return judge(None, output, context, budget)
     captured = capture(step.captures, output, budget)
     scope = assign(context, captured.values) if captured.values else context
-    is_free = step.call is not None and step.criteria is None
-    issues = () if is_free else judge(step.criteria, output, scope, budget).issues
+    is_free = step.call is not None and step.check is None
+    issues = () if is_free else judge(step.check, output, scope, budget).issues
     if not step.captures:
         return Verdict(issues=issues) if issues else _PASSED
     return Verdict(issues=(*issues, *captured.issues), captured=captured.values)
 
 
-def _make_ready(criteria: Criterion) -> _Ready:
-    if len(_ready) >= MOST_READY:
-        _ready.clear()
-    ready = _ready[id(criteria)] = _Ready(criteria, _check_of(criteria))
-    return ready
-
-
-def _check_of(criterion: Criterion) -> Check:
+def compile_criteria(criterion: Criterion) -> Check:
     """A function that judges by a criterion; what cannot be applied is refused when it counts, and not before."""
     match criterion:
         case AllOf(parts=parts):
-            return _all_of([_check_of(part) for part in parts])
+            return _all_of([compile_criteria(part) for part in parts])
         case AnyOf(parts=parts):
-            return _any_of([_check_of(part) for part in parts])
+            return _any_of([compile_criteria(part) for part in parts])
         case Not(part=part):
-            return _opposite(part, _check_of(part))
+            return _opposite(part, compile_criteria(part))
         case Malformed(reason=reason):
             return _refusal(reason)
         case rule:
@@ -110,27 +74,27 @@ def _check_of(criterion: Criterion) -> Check:
 
 
 def _check_of_rule(rule: Rule) -> Check:
-    check = _templated(rule) if has_templates(rule) else RULES[type(rule)](rule)
+    check = _templated(rule) if has_templates(rule) else rule.check()
     condition = rule.condition
     if not condition:
         return check
-    return lambda output, context, budget: (
-        check(output, context, budget) if evaluate(condition, context, budget) else None
-    )
+    return lambda output, context, budget: check(output, context, budget) if condition.holds(context, budget) else None
 
 
-def has_templates(criterion: Criterion | None) -> bool:
+def has_templates(criterion: Criterion) -> bool:
     """Whether what it asks depends on the context beyond its condition."""
     match criterion:
         case AllOf(parts=parts) | AnyOf(parts=parts):
             return any(map(has_templates, parts))
         case Not(part=part):
             return has_templates(part)
-        case ContainsRule(value=text, message=message) | RegexRule(pattern=text, message=message):
-            return has_template(text) or has_template(message)
-        case LengthRule(message=message) | SchemaRule(message=message):
-            return has_template(message)
+        case Rule():
+            return any(has_template(getattr(criterion, field)) for field in _fields_to_fill(criterion))
     return False
+
+
+def _fields_to_fill(rule: Rule) -> tuple[str, ...]:
+    return ("message", *rule.texts, *rule.patterns)
 
 
 def _templated(rule: Rule) -> Check:
@@ -138,16 +102,14 @@ def _templated(rule: Rule) -> Check:
 
     def check(output: str, context: Context, budget: Budget) -> Sequence[Issue]:
         unset: dict[str, None] = {}
-        filled = msgspec.structs.replace(rule, message=filler(context, {})(rule.message))
-        if isinstance(filled, ContainsRule):
-            filled = msgspec.structs.replace(filled, value=filler(context, unset)(filled.value))
-        elif isinstance(filled, RegexRule):
-            pattern = filler(context, unset, escaped_lookup)(filled.pattern)
-            filled = msgspec.structs.replace(filled, pattern=pattern)
+        fill, fill_pattern = filler(context, unset), filler(context, unset, escaped_lookup)
+        searched = {field: fill(getattr(rule, field)) for field in rule.texts}
+        searched |= {field: fill_pattern(getattr(rule, field)) for field in rule.patterns}
+        filled = msgspec.structs.replace(rule, message=filler(context, {})(rule.message), **searched)
         if unset:
             return (_undecided(filled.message, f"{', '.join(unset)} is not set in the context", "Set it"),)
         try:
-            return RULES[type(filled)](filled)(output, context, budget) or ()
+            return filled.check()(output, context, budget) or ()
         except BadPattern as flaw:
             return (
                 _undecided(filled.message, f"its pattern does not compile with these values ({flaw})", "Shorten them"),
@@ -161,11 +123,6 @@ def _undecided(message: str, why: str, remedy: str) -> Issue:
     return Issue(
         message=f"{words}, because {why}.", suggestion=f"{remedy}, and send the output again.", is_undecided=True
     )
-
-
-def rule_passes(rule: Rule, output: str, context: Context, budget: Budget) -> bool:
-    """Whether an output meets a rule whose condition holds. Raises `BadPattern` and `BadSchema`."""
-    return not _check_of_rule(rule)(output, context, budget)
 
 
 def _refusal(reason: str) -> Check:
@@ -231,7 +188,7 @@ def _counts(criterion: Criterion, context: Context, budget: Budget) -> bool:
         case Malformed():
             return True
         case rule:
-            return evaluate(rule.condition, context, budget)
+            return not rule.condition or rule.condition.holds(context, budget)
 
 
 @functools.lru_cache(maxsize=64)

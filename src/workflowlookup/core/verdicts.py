@@ -3,32 +3,34 @@
 The procedure is small enough to be trusted. Operators do not tell all values of a variable apart: between two numbers
 that a condition names, every number is like every other. So each variable is tried with one representative of every
 class that the condition can tell apart and its declaration admits, and the condition is worked out for every
-combination. An answer that cannot be known for a whole class (`contains` on unknown text) is None, which is neither
-true nor false, and a condition is constant only when it comes out the same each time. A declaration is read only as
-far as it is understood; the rest of it could only make fewer values possible. What is too large to try has no verdict.
+combination. What an operator tells apart is said by its `Compares`. An answer that cannot be known for a whole class
+(`contains` on unknown text, or any operator that allows no assumption) is None, which is neither true nor false, and a
+condition is constant only when it comes out the same each time. A declaration is read only as far as it is understood;
+the rest of it could only make fewer values possible. What is too large to try has no verdict.
 """
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from workflowlookup.core.conditions import OPERATORS, Condition, walk
-from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pattern
-from workflowlookup.core.values import Json, as_number, as_text, is_number, is_truthy, loosely_equal
+from workflowlookup.core.conditions import Compares, Condition, Operator, operators_in
+from workflowlookup.core.patterns import Budget, TooSlow
+from workflowlookup.core.values import Json, as_number, is_number, is_truthy, loosely_equal
 
 MOST_COMBINATIONS: Final = 20_000
 MOST_CONSTANTS: Final = 40
 LARGEST_NUMBER: Final = 10**15
 """Beyond it there are whole numbers that a float cannot tell from their neighbours."""
 
-_BY_CONTENT: Final = frozenset({"contains", "startsWith", "endsWith", "matches"})
 _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _BOOLEAN_WORDS: Final = ("true", "yes", "1", "false", "no", "0")
 
 Truth = bool | None
+Answers = Mapping[str, Sequence[Truth]]
+"""By variable: the answers of the comparisons with it, in the order in which the condition has them."""
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -43,20 +45,17 @@ Scope = Mapping[str, Declared]
 
 def verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
     """True for a condition that always holds, False for one that never does, None for any other."""
-    parts: dict[str, list[Condition]] = {}
-    for part in walk(condition):
-        if "var" in part:
-            parts.setdefault(part["var"], []).append(part)
-    rows: list[list[dict[int, Truth]]] = []
-    for name, asked in parts.items():
+    comparisons: dict[str, list[Condition]] = {}
+    holds = _compile(condition, comparisons)
+    rows: list[set[tuple[Truth, ...]]] = []
+    for name, asked in comparisons.items():
         values = possible_values(declaration(name, scope), [*_constants(asked)])
         if values is None:
             return None
-        answers = {tuple(_ask(part, value, budget, exact=exact) for part in asked) for value, exact in values}
-        rows.append([dict(zip(map(id, asked), answer, strict=True)) for answer in answers])
+        rows.append({tuple(_ask(part, value, budget, exact=exact) for part in asked) for value, exact in values})
     if math.prod(map(len, rows)) > MOST_COMBINATIONS:
         return None
-    outcomes = {_holds(condition, _merged(choice)) for choice in itertools.product(*rows)}
+    outcomes = {holds(dict(zip(comparisons, choice, strict=True))) for choice in itertools.product(*rows)}
     return outcomes.pop() if len(outcomes) == 1 else None
 
 
@@ -76,50 +75,56 @@ def declaration(name: str, scope: Scope) -> Declared:
 
 def _ask(part: Condition, value: Json, budget: Budget, *, exact: bool) -> Truth:
     """Whether the operators beside `var` hold for the value, or for all values that it stands for."""
-    asked = [_answer(key, value, part[key], budget, exact=exact) for key in part if key in OPERATORS]
+    asked = [_answer(operator, value, expected, budget, exact=exact) for _, operator, expected in operators_in(part)]
     return _all(asked) if asked else is_truthy(value)
 
 
-def _answer(operator: str, value: Json, expected: Json, budget: Budget, *, exact: bool) -> Truth:
-    is_open = operator in _BY_CONTENT and not exact and (isinstance(value, (str, list)) or is_number(value))
-    if operator == "matches":
-        return _matches(value, expected, budget, is_open=is_open)
-    return None if is_open else OPERATORS[operator](value, expected, budget)
-
-
-def _matches(value: Json, pattern: str, budget: Budget, *, is_open: bool) -> Truth:
-    """As the operator, but a search that was given up is no answer."""
-    text = as_text(value)
+def _answer(operator: Operator, value: Json, expected: Json, budget: Budget, *, exact: bool) -> Truth:
+    """None where the values that this one stands for may differ, and where a search was given up."""
     try:
-        search = compile_pattern(pattern, "i", budget)
-        return None if is_open else text is not None and search(text, budget)
-    except BadPattern:
-        return False
+        if operator.flaw is not None and operator.flaw(expected, budget):
+            return False
+        return None if not exact and _is_open(operator, value) else operator.holds(value, expected, budget)
     except TooSlow:
         return None
 
 
-def _holds(condition: Condition, answers: Mapping[int, Truth]) -> Truth:
-    found = [answers[id(condition)]] if "var" in condition else []
-    if "and" in condition:
-        found.append(_all([_holds(part, answers) for part in condition["and"]]))
+def _is_open(operator: Operator, value: Json) -> bool:
+    if operator.compares is Compares.CONTENT:
+        return isinstance(value, (str, list)) or is_number(value)
+    return operator.compares is Compares.NOTHING
+
+
+def _compile(condition: Condition, comparisons: dict[str, list[Condition]]) -> Callable[[Answers], Truth]:
+    """How the condition comes out, given answers; notes the comparisons that are to be answered."""
+    parts: list[Callable[[Answers], Truth]] = []
+    if "var" in condition:
+        asked = comparisons.setdefault(condition["var"], [])
+        parts.append(_answer_at(condition["var"], len(asked)))
+        asked.append(condition)
+    parts += [_compile(part, comparisons) for part in condition.get("and", ())]
     if "or" in condition:
-        found.append(_not(_all([_not(_holds(part, answers)) for part in condition["or"]])))
+        neither = [_opposite(_compile(part, comparisons)) for part in condition["or"]]
+        parts.append(_opposite(_every(neither)))
     if "not" in condition:
-        found.append(_not(_holds(condition["not"], answers)))
-    return _all(found)
+        parts.append(_opposite(_compile(condition["not"], comparisons)))
+    return _every(parts)
+
+
+def _answer_at(name: str, index: int) -> Callable[[Answers], Truth]:
+    return lambda answers: answers[name][index]
+
+
+def _opposite(part: Callable[[Answers], Truth]) -> Callable[[Answers], Truth]:
+    return lambda answers: None if (truth := part(answers)) is None else not truth
+
+
+def _every(parts: Sequence[Callable[[Answers], Truth]]) -> Callable[[Answers], Truth]:
+    return lambda answers: _all([part(answers) for part in parts])
 
 
 def _all(truths: Sequence[Truth]) -> Truth:
     return False if False in truths else None if None in truths else True
-
-
-def _not(truth: Truth) -> Truth:
-    return None if truth is None else not truth
-
-
-def _merged(answers: Iterable[Mapping[int, Truth]]) -> dict[int, Truth]:
-    return {key: truth for answer in answers for key, truth in answer.items()}
 
 
 # ── representatives ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,8 +152,15 @@ def understood(schema: Json) -> Mapping[str, Json]:
 
 def _constants(parts: Iterable[Condition]) -> Iterator[Json]:
     for part in parts:
-        for key in OPERATORS.keys() & part.keys() - _BY_CONTENT:
-            yield from part[key] if key == "in" else (part[key],)
+        yield from constants_of(part, (Compares.ORDER, Compares.EQUALITY))
+
+
+def constants_of(part: Condition, compares: Collection[Compares]) -> Iterator[Json]:
+    """What the operators of these kinds compare with: of a list, each item as well."""
+    for _, operator, expected in operators_in(part):
+        if operator.compares in compares:
+            yield expected
+            yield from expected if isinstance(expected, list) else ()
 
 
 def _representatives(named: Sequence[float], constants: Sequence[Json]) -> Iterator[Json]:

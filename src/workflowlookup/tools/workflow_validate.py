@@ -6,10 +6,11 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from workflowlookup.core.model import Issue, PromptStep, Workflow
+from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
 from workflowlookup.core.patterns import Budget
-from workflowlookup.core.validation import judge, judge_step
+from workflowlookup.core.rules import Issue
+from workflowlookup.core.validation import judge_step
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.tools.arguments import StepId, StructArguments, Variables, WorkflowId
@@ -43,10 +44,7 @@ def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -
         raise step_not_found(workflow, wanted)
     scope = scope_of(workflow, wanted, known)
     try:
-        if isinstance(step, PromptStep):
-            verdict = judge_step(step, output, scope, Budget())
-        else:
-            verdict = judge(None, output, scope, Budget())
+        verdict = judge_step(step, output, scope, Budget())
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         raise type(refusal)(refusal.remedy, workflowId=workflow.id, stepId=wanted, **refusal.data) from refusal
     reply = _tell(verdict.issues)
