@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from make import document, step
 
+from make import document, step
 from workflowlookup.core import criteria
 from workflowlookup.core.building import build
 from workflowlookup.core.criteria import parse_criteria

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
+from workflowlookup.core.cache import BoundedCache
+
 MAX_PATTERN_LENGTH: Final = 4096
 MAX_NODES: Final = 8192
 """How large a pattern may become when what it must repeat is written out, as `regex` does: `(?:a{300}){300}`."""
@@ -26,7 +28,6 @@ MOST_STEPS: Final = 3_000_000
 """That a search may take which cannot be given up."""
 UNTIMED_STEPS: Final = 1_000_000
 """That the searches of a request may take together before they are timed: some milliseconds, tens at the very worst."""
-MAX_COMPILED: Final = 512
 FLAGS: Final = "gimsuy"
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ class Budget:
 
 Search = Callable[[str, Budget], bool]
 
-_searches: Final[dict[tuple[str, str], Search]] = {}
+_searches: Final[BoundedCache[tuple[str, str], Search]] = BoundedCache(512)
 
 
 def compile_pattern(pattern: str, flags: str, budget: Budget) -> Search:
@@ -84,8 +85,6 @@ def compile_pattern(pattern: str, flags: str, budget: Budget) -> Search:
     search = _searches.get((pattern, flags))
     if search is None:
         search = budget.spend(lambda _: _compile(pattern, flags))
-        if len(_searches) >= MAX_COMPILED:
-            _searches.clear()
         _searches[pattern, flags] = search
     return search
 
