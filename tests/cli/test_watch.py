@@ -15,7 +15,8 @@ from commands import TIMEOUT, Cli
 from make import document, step, write
 from warm import Popen
 from workflowlookup.cli.validate import Checked
-from workflowlookup.cli.watch import _redraw
+from workflowlookup.cli.watch import _redraw, _saves
+from workflowlookup.library.changes import Polling
 
 SOUND = document(step(validationCriteria=["."]))
 
@@ -158,6 +159,17 @@ def test_a_directory_that_is_removed_and_made_again_is_watched_again(watch: Watc
         ".workflowlookup/workflows: error: The file cannot be read: No such file or directory",
         f"{SAMPLE}: no problems",
     ]
+
+
+def test_where_the_kernel_tells_nothing_it_is_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workflowlookup.cli.watch.best_changes", Polling)
+    saves = _saves([str(tmp_path)])
+
+    assert list(next(saves)) == []
+    file = write(tmp_path, SOUND)
+    assert next(saves) == {str(file)}
+    file.unlink()
+    assert next(saves) == {str(file)}
 
 
 def test_the_screen_is_drawn_anew_and_what_stands_above_it_stays(capsys: pytest.CaptureFixture[str]) -> None:

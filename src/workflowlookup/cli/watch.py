@@ -19,14 +19,18 @@ from workflowlookup.cli.validate import REPORTERS, Checked, Remark, check_all
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.text import plural
 from workflowlookup.core.values import Json
-from workflowlookup.library.files import FIXTURE_SUFFIXES, is_document_name
+from workflowlookup.library.changes import Changes, Polling, best_changes
+from workflowlookup.library.files import FIXTURE_SUFFIXES, Signature, is_document_name, signature_of
 from workflowlookup.settings import Settings
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
 """The screen only: what stands above it is the user's own."""
 _TIME: Final = "%H:%M:%S"
-_READY_AFTER: Final = 200
-"""Milliseconds of quiet after which the watcher reports that it is there."""
+_POLL_SECONDS: Final = 0.1
+_QUIET_SECONDS: Final = 0.05
+_MAX_ROUNDS: Final = 8
+_SHARE: Final = 0.01
+"""How much of the time is spent on looking without being told to."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,57 +98,54 @@ def examine(document: Json) -> Iterable[Finding]:
 
 
 def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
-    """The files that were saved, again and again; none at first, when the watcher is ready.
+    """The files that were saved, again and again; none at first, when they are watched.
 
-    A file is watched through its directory, because many editors save by putting another file in its place.
+    The kernel says when to look, where it can. What it does not tell, such as another directory in the place of one
+    that is watched, is found by looking now and then.
     """
-    from watchfiles import watch  # noqa: PLC0415 - for nobody else
-
-    directories = [os.path.realpath(path) for path in paths if os.path.isdir(path)]
-    files = {os.path.realpath(path) for path in paths} - {*directories}
+    directories = {os.path.realpath(path) for path in paths if os.path.isdir(path)}
+    files = {os.path.realpath(path) for path in paths} - directories
     files |= {os.path.splitext(file)[0] + suffix for file in files for suffix in FIXTURE_SUFFIXES}
-
-    def is_ours(_: object, path: str) -> bool:
-        is_below = any(path.startswith(directory + os.sep) for directory in directories)
-        is_named_so = is_document_name(os.path.basename(path)) or path.endswith(FIXTURE_SUFFIXES)
-        return path in files or (is_below and is_named_so)
-
-    watched = {*directories, *map(os.path.dirname, files)}
+    changes, polling = best_changes(), Polling(share=_SHARE)
+    seen = _signatures(directories, files, changes)
+    yield ()
     while True:
-        with contextlib.ExitStack() as held:
-            standing = _hold(watched, held)
-            is_ready = False
-            for changes in watch(
-                *standing,
-                watch_filter=is_ours,
-                recursive=bool(directories),
-                debounce=400,
-                rust_timeout=_READY_AFTER,
-                yield_on_timeout=True,
-            ):
-                if changes or not is_ready:
-                    is_ready = True
-                    yield {path for _, path in changes}
-                if any(_identity(path) != standing.get(path) for path in watched):
-                    break  # another directory is in its place, after a checkout for example: that one is watched now
+        time.sleep(_POLL_SECONDS)
+        if not changes.pending() and not polling.pending():
+            continue
+        polling.take()
+        saved: set[str] = set()
+        for _ in range(_MAX_ROUNDS):  # until it is quiet: many editors save in several steps
+            touched = changes.take()
+            before, seen = seen, _signatures(directories, files, changes)
+            changes.scanned()
+            fresh = {path for path in {*seen, *before} if seen.get(path) != before.get(path)} | (touched & seen.keys())
+            if not fresh:
+                break
+            saved |= fresh
+            time.sleep(_QUIET_SECONDS)
+        polling.scanned()
+        if saved:
+            yield saved
 
 
-def _hold(directories: Collection[str], held: contextlib.ExitStack) -> dict[str, tuple[int, int] | None]:
-    """Which directories there are, and which ones they are: no later one has the number of one that is held open."""
-    standing: dict[str, tuple[int, int] | None] = {}
+def _signatures(directories: Collection[str], files: Collection[str], changes: Changes) -> dict[str, Signature]:
+    """What tells each file from what it was before. A file is watched through its directory, because many editors save
+    by putting another file in its place.
+    """
+    for directory in {os.path.dirname(file) for file in files}:
+        changes.watch(directory)
+    watched = set(files)
     for directory in directories:
+        for parent, _, names in os.walk(directory):
+            changes.watch(parent)
+            ours = (name for name in names if is_document_name(name) or name.endswith(FIXTURE_SUFFIXES))
+            watched |= {os.path.join(parent, name) for name in ours}
+    signatures = {}
+    for file in watched:
         with contextlib.suppress(OSError):
-            held.callback(os.close, handle := os.open(directory, os.O_RDONLY))
-            standing[directory] = _identity(handle)
-    return standing
-
-
-def _identity(directory: str | int) -> tuple[int, int] | None:
-    try:
-        status = os.stat(directory)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+            signatures[file] = signature_of(os.stat(file))
+    return signatures
 
 
 def _is_fresh(item: Checked, before: dict[str, Checked], saved: Collection[str]) -> bool:
