@@ -1,6 +1,7 @@
 """One request for a page: what its sender sees, who they are, what they sent, and the page that answers it."""
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -23,18 +24,24 @@ _ENVIRONMENT: Final = jinja2.Environment(
     lstrip_blocks=True,
     undefined=jinja2.StrictUndefined,
 )
-_ENVIRONMENT.filters |= {**FILTERS, "quoted": lambda text: quote(text, safe="")}
+_ENVIRONMENT.filters |= {**FILTERS, "quoted": functools.partial(quote, safe="")}
 _ENVIRONMENT.globals |= {"static": address, "package_version": __version__}
 
-PLACES: Final[tuple[tuple[str, str, str, Callable[[Access], bool]], ...]] = (
-    ("runs", "/runs", "Runs", lambda _: True),
-    ("library", "/library", "Library", lambda _: True),
-    ("statistics", "/statistics", "Statistics", lambda _: True),
-    ("tools", "/tools", "Tools", lambda _: True),
-    ("trust", "/trust", "Trust", lambda access: access.administers_all),
-    ("health", "/health", "Health", lambda access: access.may("admin")),
-)
-"""The main navigation: key, address, name, and for whom there is such a page."""
+PLACES: Final[Mapping[str, tuple[str, str]]] = {
+    "runs": ("/runs", "Runs"),
+    "library": ("/library", "Library"),
+    "statistics": ("/statistics", "Statistics"),
+    "tools": ("/tools", "Tools"),
+    "trust": ("/trust", "Trust"),
+    "health": ("/health", "Health"),
+}
+"""The main navigation, by key: address and name."""
+
+
+def _places_for(access: Access) -> Mapping[str, tuple[str, str]]:
+    """Those that there are for somebody; the pages at these addresses are not there for others."""
+    hidden = {"trust": not access.administers_all, "health": not access.may("admin")}
+    return {key: place for key, place in PLACES.items() if not hidden.get(key)}
 
 
 class Visit:
@@ -65,7 +72,7 @@ class Visit:
         self.name = self.access.name or client
         self.token = form_token(session, self.name)
         self.form: Mapping[str, str] = {}
-        self.places = [(key, path, name) for key, path, name, is_for in PLACES if is_for(self.access)]
+        self.places = _places_for(self.access)
 
     def asked(self, name: str, most: int = 200) -> str:
         """A word of the query, without what cannot be in one."""
@@ -82,7 +89,7 @@ class Visit:
 
     def need_place(self, place: str) -> None:
         """Raises `NotThere` where there is no such page for them."""
-        if all(place != key for key, _, _ in self.places):
+        if place not in self.places:
             raise NotThere
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:

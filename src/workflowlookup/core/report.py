@@ -137,8 +137,9 @@ def duration(milliseconds: int) -> str:
         return f"{seconds + rest / 1000:.1f} s" if milliseconds > 0 else "0 s"
     days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
     units = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds % 60, "s")]
-    first = next(index for index, (number, _) in enumerate(units) if number)
-    return " ".join(f"{number} {unit}" for number, unit in units[first : first + 2] if number)
+    while not units[0][0]:
+        del units[0]
+    return " ".join([f"{number} {unit}" for number, unit in units[:2] if number])
 
 
 # ── the head ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -276,29 +276,32 @@ def _mark(state: State | None) -> str:
 
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-_WIDTHS: Final = (
-    ("ijl|!.,:;'`I ", 0.33),
-    ('ftr()[]/\\-"', 0.43),
-    ("mwMW@%—…", 1.0),
-    ("ABCDEGHKNOPQRUVXYZTFL&#<>=+~_{}", 0.75),
+
+class _Widths(dict[str, float]):
+    """By character: its width, in sizes of the face. ASCII is in the table, the rest is asked of Unicode."""
+
+    def __missing__(self, character: str) -> float:
+        if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
+            return 0.0
+        return 1.1 if unicodedata.east_asian_width(character) in "WF" or ord(character) > 0x1F000 else 0.68
+
+
+_WIDTHS: Final = _Widths(
+    (character, width)
+    for characters, width in (
+        (map(chr, range(128)), 0.6),
+        ("ijl|!.,:;'`I ", 0.33),
+        ('ftr()[]/\\-"', 0.43),
+        ("mwMW@%—…", 1.0),
+        ("ABCDEGHKNOPQRUVXYZTFL&#<>=+~_{}", 0.75),
+    )
+    for character in characters
 )
-_TABLE: Final = {character: width for characters, width in _WIDTHS for character in characters}
 
 
 def measure(text: str, size: int, *, bold: bool = False) -> float:
     """About how wide a text is in a sans-serif face; rather too wide than too narrow."""
-    return sum(map(_width, text)) * size * (1.07 if bold else 1.02)
-
-
-def _width(character: str) -> float:
-    known = _TABLE.get(character)
-    if known is not None:
-        return known
-    if character.isascii():
-        return 0.6
-    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0.0
-    return 1.1 if unicodedata.east_asian_width(character) in "WF" or ord(character) > 0x1F000 else 0.68
+    return sum(map(_WIDTHS.__getitem__, text)) * size * (1.07 if bold else 1.02)
 
 
 def wrap(text: str, size: int, room: float, most: int | None = None, *, bold: bool = False) -> list[str]:
