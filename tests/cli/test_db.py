@@ -110,7 +110,7 @@ def test_it_is_said_in_words(place, cli):
     assert f"Upgraded from version 0 to {NOW}." in said
     said = cli("db", "check", "--journal", place).stdout
     assert "Up to date: there is nothing to do." in said
-    assert "engine    no tables yet" in said
+    assert ("needs no tables" if "://" not in place else "no tables yet") in said
 
 
 @pytest.mark.parametrize("table", ["runs", "events", "tokens", "documents"])

@@ -9,7 +9,7 @@ from workflowlookup.logs import start_log
 from workflowlookup.providers.config import Plan
 
 start_log("error", "text")  # that a call failed is our own warning
-upstream = McpUpstream(Path(sys.argv[1]).parent / "up")
+upstream = McpUpstream(Path(sys.argv[2]))
 working = Working(sys.argv[1], Plan(servers={"up": server_config(upstream)}))
 working.finished(flow(call("one", "say"), call("two", "fail")))
 working.start(flow(call("one", "sleep", {"seconds": 60})))

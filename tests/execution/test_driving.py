@@ -1,6 +1,10 @@
 """Runs that go by themselves: the server makes their calls, in order, and stores what comes of each."""
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import psycopg
 
@@ -234,6 +238,19 @@ def test_closing_in_the_middle_of_a_call_leaves_the_run_for_the_next(place, work
     assert {entry["key"] for entry in upstream.seen("call")} == {f"{run.id}:one", f"{run.id}:two"}
 
 
+def test_nothing_is_printed_and_nothing_is_left(place, tmp_path):
+    script = Path(__file__).with_name("quiet.py")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script), place, str(tmp_path / "up")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(script.parent.parent)},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_a_run_whose_driver_is_only_on_paper_is_driven_anew(work, database):
     """As after a restart of the database in the moment in which a driver was begun."""
     working = work(database)
@@ -251,11 +268,17 @@ def test_a_run_whose_driver_is_only_on_paper_is_driven_anew(work, database):
         same = ", ".join(columns)
         connection.execute(
             f"INSERT INTO dbos.workflow_status (workflow_uuid, status, {same}) "
-            f"SELECT 'forsaken:2', 'PENDING', {same} FROM dbos.workflow_status WHERE workflow_uuid LIKE %s",
+            f"SELECT 'orphaned:2', 'PENDING', {same} FROM dbos.workflow_status WHERE workflow_uuid LIKE %s",
             (f"{done.id}:%",),
+        )
+        connection.execute(
+            "INSERT INTO dbos.workflow_input (workflow_uuid, inputs, retention_timestamp) "
+            "SELECT 'orphaned:2', replace(inputs, %s, 'orphaned'), retention_timestamp FROM dbos.workflow_input "
+            "WHERE workflow_uuid LIKE %s",
+            (done.id, f"{done.id}:%"),
         )
     working.runs.listeners.clear()  # nobody starts another driver
 
-    working.start(flow(call("first", "echo", {"text": "b"})), run_id="forsaken")
+    working.start(flow(call("first", "echo", {"text": "b"})), run_id="orphaned")
 
-    assert working.over("forsaken", 60).state == "completed"
+    assert working.over("orphaned", 60).state == "completed"

@@ -8,12 +8,13 @@ from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, write, write_json
 from workflowlookup.core.text import plural
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.tables import engine_version
+from workflowlookup.execution.engines import engine_of
 from workflowlookup.journals import JournalUrl
 from workflowlookup.runs.levels import Level
 from workflowlookup.settings import Settings
 
-NO_ENGINE: Final = "no tables yet: a server makes them when it has calls to make"
+NEEDS_NO_TABLES: Final = "needs no tables"
+NO_TABLES_YET: Final = "no tables yet: a server makes them when it has calls to make"
 HOW: Final = "`workflowlookup db upgrade` does it now; a server does it when it starts."
 
 
@@ -40,19 +41,20 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         return _tell(options, {**about, "reachable": False, "state": "unreachable", "problem": str(problem)})
     finally:
         journal.close()
+    engine = engine_of(settings.journal)
     about |= {
         "reachable": True,
         "state": _state(level),
         "version": level.version,
         "known": level.known,
         "least": level.least,
-        "engine": engine_version(settings.journal),
+        "engine": engine.version(settings.journal) if engine.version else None,
     }
     if level.problem:
         about["problem"] = level.problem
     if options.action == "upgrade":
         about["from"] = before.version
-    return _tell(options, about)
+    return _tell(options, about, NO_TABLES_YET if engine.version else NEEDS_NO_TABLES)
 
 
 def _salvage(options: argparse.Namespace, settings: Settings) -> int:
@@ -83,7 +85,7 @@ def _state(level: Level) -> str:
     return "behind" if level.version else "empty"
 
 
-def _tell(options: argparse.Namespace, about: dict[str, Any]) -> int:
+def _tell(options: argparse.Namespace, about: dict[str, Any], without_engine_tables: str = "") -> int:
     is_well = about["state"] in ("up to date", "newer")
     if options.json:
         write_json(about)
@@ -94,7 +96,7 @@ def _tell(options: argparse.Namespace, about: dict[str, Any]) -> int:
     write(f"journal   {about['journal']}")
     write(f"tables    {_tables(about)}")
     engine = about["engine"]
-    write(f"engine    {f'version {engine}' if engine else NO_ENGINE}")
+    write(f"engine    {f'version {engine}' if engine else without_engine_tables}")
     write(_sentence(about))
     return 0 if is_well else 1
 

@@ -50,7 +50,7 @@ class Work:
 
     def _follow(self, run: Run) -> Run:
         runs = self._services.runs
-        self._services.execution.drive(run.id)
+        self._services.execution.follow(run)
         failed = 0
         while True:
             before, run = run, runs.after(run)  # each time it rested in turn: a call that was short is told as well

@@ -1,4 +1,4 @@
-"""The journal as the loop sees it: asked on a thread of its own, because it blocks and connections belong to one."""
+"""The journal for the worker's loop: used on a thread of its own, because it blocks and a connection is for one."""
 
 import asyncio
 import concurrent.futures
@@ -15,45 +15,46 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FIRST_PAUSE: Final = 0.25
-LONGEST_PAUSE: Final = 5.0
+MAX_PAUSE: Final = 5.0
 
 
 class AsyncRuns:
     """The runs of a journal, for the worker's loop."""
 
-    def __init__(self, make_runs: Callable[[], Runs], ring: Callable[[], None]) -> None:
+    def __init__(self, make_runs: Callable[[], Runs], on_change: Callable[[str, Run | None], None]) -> None:
+        """`on_change` is called on the journal's thread, after each change."""
         self._make_runs = make_runs
-        self._ring = ring
+        self._on_change = on_change
         self._runs: Runs | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "workflowlookup-journal")
 
-    async def ask(self, question: Callable[[Runs], T]) -> T:
-        """The answer to a question. Raises what it raises."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._answer, question)
+    async def do(self, work: Callable[[Runs], T]) -> T:
+        """What comes of some work on the runs. Raises what it raises."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
 
-    async def surely(self, question: Callable[[Runs], T]) -> T:
-        """The answer to a question, however long the journal cannot be used. Raises `RunDamaged`: that mends not."""
+    async def retry(self, work: Callable[[Runs], T]) -> T:
+        """As `do`, and again until the journal can be used. `RunDamaged` is raised at once: no retry can help."""
         pause = FIRST_PAUSE
         while True:
             try:
-                return await self.ask(question)
+                return await self.do(work)
             except RunDamaged:
                 raise
             except StorageError as problem:
                 if pause == FIRST_PAUSE:
                     log.warning("%s", problem.remedy)
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_PAUSE)
 
     async def get(self, run_id: str) -> Run:
-        return await self.surely(lambda runs: runs.get(run_id))
+        return await self.retry(lambda runs: runs.get(run_id))
 
     async def aclose(self) -> None:
-        await self.ask(lambda runs: runs.close())
+        await self.do(lambda runs: runs.close())
         self._thread.shutdown(wait=False, cancel_futures=True)  # what is asked now would open the journal again
 
-    def _answer(self, question: Callable[[Runs], T]) -> T:
+    def _do(self, work: Callable[[Runs], T]) -> T:
         if self._runs is None:
             self._runs = self._make_runs()
-            self._runs.listeners.append(lambda *_: self._ring())
-        return question(self._runs)
+            self._runs.listeners.append(self._on_change)
+        return work(self._runs)

@@ -22,7 +22,7 @@ from workflowlookup.core.run import Run
 from workflowlookup.core.text import shorten
 from workflowlookup.core.values import Json
 from workflowlookup.errors import NotSupported, ProviderAway, Untrusted
-from workflowlookup.execution.turns import Turns
+from workflowlookup.execution.slots import Slots
 from workflowlookup.providers.provider import OnProgress, Provider, ProviderError, RemoteStatus
 from workflowlookup.providers.states import RemoteState
 from workflowlookup.providers.upstream import Stopped, Upstreams
@@ -88,7 +88,7 @@ class Calls:
         self._consent = consent
         self._upstreams = upstreams
         self._provider_of = provider_of
-        self._limits: dict[str, Turns] = {}
+        self._limits: dict[str, Slots] = {}
 
     async def carry_out(
         self, run: Run, on_progress: OnProgress, acknowledge: Acknowledge, *, is_repeated: bool
@@ -108,13 +108,13 @@ class Calls:
             return await self._workflow(run, call, arguments, on_progress, acknowledge, is_repeated=is_repeated)
         raise Failure(f"step '{run.current}' has no call", is_final=True)
 
-    def limit_of(self, call: ToolCall | WorkflowCall | None) -> Turns | None:
-        """Who may be at work at the provider of a call; None when it has no limit of its own."""
+    def limit_of(self, call: ToolCall | WorkflowCall | None) -> Slots | None:
+        """The slots of the provider of a call; None when it has no limit of its own."""
         provider = self._provider_of(call.provider) if isinstance(call, WorkflowCall) else None
         if provider is None or not provider.max_concurrent:
             return None
-        limit = self._limits.setdefault(provider.name, Turns(provider.max_concurrent))
-        limit.limit_to(provider.max_concurrent)
+        limit = self._limits.setdefault(provider.name, Slots(provider.max_concurrent))
+        limit.set_limit(provider.max_concurrent)
         return limit
 
     def seconds_of(self, call: ToolCall | WorkflowCall | None) -> float | None:

@@ -15,22 +15,23 @@ from typing import Final
 
 from workflowlookup.core.advance import MAX_REMOTE_TEXT, CallFailure
 from workflowlookup.core.events import Failed
+from workflowlookup.core.model import ToolCall
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run, Waiting
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.calls import Calls, Failure, Outcome, OutcomeUnknown
+from workflowlookup.execution.engine import Slot
 from workflowlookup.execution.spans import span_of
-from workflowlookup.execution.turns import Ticket, Turns
 from workflowlookup.providers.upstream import Stopped
 from workflowlookup.runs.service import Runs
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.25
 """How often it is looked whether somebody else moved a run."""
 FIRST_RETRY: Final = 0.5
-LONGEST_RETRY: Final = 30.0
+MAX_RETRY: Final = 30.0
 CANCEL_SECONDS: Final = 5.0
 """How long a call that was cancelled may take to end here."""
 STORE_SECONDS: Final = 1.0
@@ -48,27 +49,23 @@ class _Driven:
         self.run_id = run_id
         self.at: tuple[str, int] | None = None
         """The step whose call is under way, and the sequence at which it became due."""
+        self.has_begun = False
+        """Whether the call that is due was begun when the one before it was finished."""
         self.moved = asyncio.Event()
         """Set when the run is no longer there."""
         self.deadline: int | None = None
         self.stored = 0.0
-        self.is_done = False
-        """Whether nothing of it is left to do but to say so to the engine."""
         self.remote_id = ""
-        self.ticket: Ticket | None = None
-        """Its turn among all runs, or its place in the line for it."""
 
 
 class Driver:
     """All that is driven in this process. For the worker's loop."""
 
-    def __init__(self, runs: AsyncRuns, calls: Calls, turns: Turns, ring: Callable[[], None]) -> None:
+    def __init__(self, runs: AsyncRuns, calls: Calls, ring: Callable[[], None]) -> None:
         self._runs = runs
         self._calls = calls
-        self._turns = turns
         self._ring = ring
         self._driven: dict[str, _Driven] = {}
-        self._tickets: dict[str, Ticket] = {}
         self._watch: asyncio.Task[None] | None = None
         self._stores: set[asyncio.Task[None]] = set()
         self.progress: dict[str, Progress] = {}
@@ -78,78 +75,40 @@ class Driver:
     def is_calling(self) -> bool:
         return any(driven.at is not None for driven in self._driven.values())
 
-    def is_driving(self, run_id: str) -> bool:
-        return run_id in self._driven and not self._driven[run_id].is_done
-
-    async def drive(self, run_id: str, step: str, do: Callable[[str], Awaitable[str]]) -> None:
-        """What the engine runs: `do` carries out one step durably, and tells the next."""
+    async def drive(self, run_id: str, slot: Slot) -> None:
+        """Make the calls of a run until it waits for somebody or is over; what the engine runs."""
         driven = self._driven[run_id] = _Driven(run_id)
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._watch_for_ever())
         try:
-            await self._take_turn(driven)
-            while step:
-                step = await do(step)
+            run = await self._runs.get(run_id)
+            while run.waiting_for is Waiting.CALL:
+                async with self._at_provider(slot, run):
+                    run = await self._attempt(driven, run)
+        except (RunNotFound, RunDamaged) as problem:
+            log.warning("run %s cannot be gone on with: %s", run_id, problem.remedy)
         finally:
-            self._end_turn(driven)
             if self._driven.get(run_id) is driven:
                 del self._driven[run_id]
                 self.progress.pop(run_id, None)
             self._ring()
 
-    async def _take_turn(self, driven: _Driven) -> None:
-        self.line_up(driven.run_id)
-        driven.ticket = self._tickets.pop(driven.run_id)
-        await asyncio.shield(driven.ticket)
-
-    def _end_turn(self, driven: _Driven) -> None:
-        if driven.ticket is not None:
-            self._turns.give_back(driven.ticket)
-            driven.ticket = None
-
     @contextlib.asynccontextmanager
-    async def _at_provider(self, driven: _Driven, run: Run) -> AsyncIterator[None]:
-        """A slot at the provider of the call, where it has a limit; while we wait for it, another run has our turn."""
+    async def _at_provider(self, slot: Slot, run: Run) -> AsyncIterator[None]:
+        """A slot at the provider of the call, where it has a limit; while we wait for it, another run has ours."""
         limit = self._calls.limit_of(run.step.call)
         if limit is None:
             yield
             return
-        place = limit.line_up()
+        if limit.is_full:
+            async with slot.lent():
+                await limit.acquire()
+        else:
+            await limit.acquire()
         try:
-            if not place.done():
-                self._end_turn(driven)
-                await asyncio.shield(place)
-                await self._take_turn(driven)
             yield
         finally:
-            limit.give_back(place)
-
-    def line_up(self, run_id: str) -> None:
-        """Keep a place in the line for a run whose driver is about to be started."""
-        if run_id not in self._tickets:
-            self._tickets[run_id] = self._turns.line_up()
-
-    def leave(self, run_id: str) -> None:
-        """The driver was not started here after all."""
-        if ticket := self._tickets.pop(run_id, None):
-            self._turns.give_back(ticket)
-
-    async def act(self, run_id: str, step_id: str) -> str:
-        """Carry out the call of a step, unless the journal is further; the step whose call is due then, or nothing."""
-        driven = self._driven.get(run_id) or _Driven(run_id)
-        try:
-            run = await self._runs.get(run_id)
-            while _is_at(run, step_id):
-                async with self._at_provider(driven, run):
-                    run = await self._attempt(driven, run)
-        except (RunNotFound, RunDamaged) as problem:
-            log.warning("run %s cannot be gone on with: %s", run_id, problem.remedy)
-            driven.is_done = True
-            return ""
-        finally:
-            driven.at = None
-        driven.is_done = run.waiting_for is not Waiting.CALL
-        return "" if driven.is_done else run.current
+            limit.release()
 
     def nudge(self, run_id: str) -> None:
         """A run may have been moved: look at it at once."""
@@ -168,7 +127,7 @@ class Driver:
     async def stop_orphan(self, run_id: str) -> None:
         """A run is over, and nobody sees to the call that it had begun: do that."""
         run = await self._runs.get(run_id)
-        if run.needs_stop and not self.is_driving(run_id):
+        if run.needs_stop and run_id not in self._driven:
             await self._store_stop(run, await self._calls.stop_orphan(run))
 
     # ── one attempt ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,21 +135,26 @@ class Driver:
     async def _attempt(self, driven: _Driven, run: Run) -> Run:
         """The run after one attempt at its call, and the pause before the next one."""
         step_id, before = run.current, run.calling
-        is_repeated = before is not None and (before.begun or before.may_run)
-        try:
-            run = await self._runs.surely(lambda runs: runs.begin_call(run.id, step_id, by=_BY))
-        except RunStateError:
-            return await self._runs.get(run.id)
+        is_repeated = before is not None and (before.begun or before.may_run) and not driven.has_begun
+        if not driven.has_begun:
+            try:
+                run = await self._runs.retry(lambda runs: runs.begin_call(run.id, step_id, by=_BY))
+            except RunStateError:
+                return await self._runs.get(run.id)
+        driven.has_begun = False
         driven.at = (step_id, run.calling.due if run.calling else 0)
         driven.remote_id = run.calling.remote_id if run.calling else ""
         driven.deadline = run.deadline
         driven.moved.clear()
-        run = await self._make_call(driven, run, is_repeated=is_repeated)
-        if _is_at(run, step_id) and run.calling is not None and not run.calling.begun:
-            pause = min(FIRST_RETRY * 2 ** (run.calling.attempt - 1), LONGEST_RETRY) * random.uniform(0.75, 1.25)  # noqa: S311
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(driven.moved.wait(), pause)
-            run = await self._runs.get(run.id)
+        try:
+            run = await self._make_call(driven, run, is_repeated=is_repeated)
+            if _is_at(run, step_id) and run.calling is not None and not run.calling.begun:
+                pause = min(FIRST_RETRY * 2 ** (run.calling.attempt - 1), MAX_RETRY) * random.uniform(0.75, 1.25)  # noqa: S311
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(driven.moved.wait(), pause)
+                run = await self._runs.get(run.id)
+        finally:
+            driven.at = None
         return run
 
     async def _make_call(self, driven: _Driven, run: Run, *, is_repeated: bool) -> Run:
@@ -199,7 +163,7 @@ class Driver:
         async def acknowledge(remote_id: str) -> None:
             driven.remote_id = remote_id
             with contextlib.suppress(RunStateError):  # the run is elsewhere: what was begun is stopped by its id
-                await self._runs.surely(lambda runs: runs.acknowledge_call(run.id, run.current, remote_id, by=_BY))
+                await self._runs.retry(lambda runs: runs.acknowledge_call(run.id, run.current, remote_id, by=_BY))
 
         def note(told: Progress) -> None:
             self._note(driven, run, told)
@@ -215,7 +179,7 @@ class Driver:
             await asyncio.wait({work, moved}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 self.progress.pop(run.id, None)  # before the run is at another step, which has not come so far
-                return await self._store_end(run, work)
+                return await self._store_end(driven, run, work)
             work.cancel()
             await asyncio.wait({work}, timeout=CANCEL_SECONDS)
             if not moved.done():
@@ -231,7 +195,7 @@ class Driver:
                 work.cancel()
                 await asyncio.wait({work}, timeout=CANCEL_SECONDS)
 
-    async def _store_end(self, run: Run, work: "asyncio.Task[Outcome]") -> Run:
+    async def _store_end(self, driven: _Driven, run: Run, work: "asyncio.Task[Outcome]") -> Run:
         step_id = run.current
         try:
             outcome = work.result()
@@ -250,9 +214,13 @@ class Driver:
             reason = "this is a fault of the server, whose log says more"
             fault = CallFailure(reason=reason, is_final=True, may_run=True)
             return await self._store(run, lambda runs: runs.fail_call(run.id, step_id, fault, by=_BY))
-        now = await self._store(
-            run, lambda runs: runs.finish_call(run.id, step_id, outcome.text, outcome.value, by=_BY), result=outcome
-        )
+
+        def finish(runs: Runs) -> Run:
+            now = runs.finish_call(run.id, step_id, outcome.text, outcome.value, by=_BY, begins_next=_is_begun_at_once)
+            driven.has_begun = now.waiting_for is Waiting.CALL and now.calling is not None and now.calling.begun
+            return now
+
+        now = await self._store(run, finish, result=outcome)
         if isinstance(now.end, Failed):
             log.warning("run %s: %s", run.id, now.end.reason)
         return now
@@ -275,7 +243,7 @@ class Driver:
     async def _store(self, run: Run, change: Callable[[Runs], Run], *, result: Outcome | None = None) -> Run:
         """The run after a change; as it is when somebody else moved it meanwhile, and its `result` is lost."""
         try:
-            return await self._runs.surely(change)
+            return await self._runs.retry(change)
         except RunStateError:
             now = await self._runs.get(run.id)
         if result is not None:
@@ -292,7 +260,7 @@ class Driver:
         if before is None or before.told != stopped.message:
             log.log(logging.INFO if stopped.stopped else logging.WARNING, "run %s: %s", run.id, stopped.message)
         try:
-            return await self._runs.surely(
+            return await self._runs.retry(
                 lambda runs: runs.stop_call(
                     run.id, run.current, stopped.stopped, stopped.message, is_pending=stopped.is_pending, by=_BY
                 )
@@ -319,7 +287,7 @@ class Driver:
             self._keep(self._store_progress(run, progress))
 
     async def _store_progress(self, run: Run, told: Progress) -> None:
-        await self._runs.ask(
+        await self._runs.do(
             lambda runs: runs.report_call(run.id, run.current, told.done, told.total, told.message, by=_BY)
         )
 
@@ -332,7 +300,7 @@ class Driver:
             try:
                 now = version
                 if len(self._driven) > _FEW:
-                    now = await self._runs.ask(lambda runs: runs.journal.version())
+                    now = await self._runs.do(lambda runs: runs.journal.version())
                 overdue = time.time() * 1000
                 for driven in [*self._driven.values()]:
                     is_late = driven.deadline is not None and driven.deadline < overdue
@@ -342,13 +310,13 @@ class Driver:
             except WorkflowLookupError as problem:  # the journal cannot be used; it is tried again
                 log.debug("%s", problem)
             soon = [d.deadline - time.time() * 1000 for d in self._driven.values() if d.deadline is not None]
-            await asyncio.sleep(min([LOOK_SECONDS, *(max(left / 1000, 0.02) for left in soon)]))
+            await asyncio.sleep(min([POLL_SECONDS, *(max(left / 1000, 0.02) for left in soon)]))
 
     async def _look(self, driven: _Driven) -> None:
         """See whether the run is where it is thought to be; one that is out of time is ended by this."""
         at = driven.at
         try:
-            run = await self._runs.ask(lambda runs: runs.get(driven.run_id))
+            run = await self._runs.do(lambda runs: runs.get(driven.run_id))
         except (RunNotFound, RunDamaged):
             driven.moved.set()
             return
@@ -368,6 +336,11 @@ class Driver:
         task = asyncio.create_task(quietly())
         self._stores.add(task)
         task.add_done_callback(self._stores.discard)
+
+
+def _is_begun_at_once(run: Run) -> bool:
+    """Whether the call that came due is begun in the commit that stores the result before it: a tool is."""
+    return isinstance(run.step.call, ToolCall)
 
 
 def _is_at(run: Run, step_id: str) -> bool:

@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from workflowlookup.core.progress import Progress
-from workflowlookup.core.run import Waiting
+from workflowlookup.core.run import Run, Waiting
 from workflowlookup.errors import RunNotFound, StorageError
 from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.calls import STOP_SECONDS, Calls
 from workflowlookup.execution.driver import Driver
-from workflowlookup.execution.engine import REAP_SECONDS, Engine
-from workflowlookup.execution.turns import Turns
+from workflowlookup.execution.engine import TAKE_OVER_SECONDS, Drive, Engine
 from workflowlookup.providers.config import Plan
 from workflowlookup.providers.discovery import Discovered, Discovery
 from workflowlookup.providers.kinds import make_provider
@@ -31,8 +30,6 @@ LAST_SECONDS: Final = 0.5
 """For drivers that have nothing left to do but to say so."""
 ORPHAN_MS: Final = 1_000
 """How long a run may be without a driver that anybody knows of: whoever moved it there is about to drive it."""
-FORSAKEN_LOOKS: Final = 4
-"""How often a driver must be missed before it is given up: one that is taken over begins a moment later."""
 FIRST_STOP_PAUSE: Final = 2.0
 MAX_STOP_PAUSE: Final = 300.0
 """Between two attempts to stop the same job at another system: the first, doubled each time, and the longest."""
@@ -47,27 +44,24 @@ class LoopServices:
         self,
         plan: Plan,
         make_runs: Callable[[], Runs],
-        place: str,
-        ring: Callable[[], None],
-        consent: Consent,
+        make_engine: Callable[[Drive, int], Engine],
         *,
+        ring: Callable[[], None],
+        on_change: Callable[[str, Run | None], None],
+        consent: Consent,
         is_guest: bool = False,
     ) -> None:
         self.plan = plan
         self._is_guest = is_guest
-        self._place = place
-        self._ring = ring
-        self._runs = AsyncRuns(make_runs, ring)
+        self._make_engine = make_engine
+        self._runs = AsyncRuns(make_runs, on_change)
         self.upstreams = Upstreams(plan.servers)
         self._providers: dict[str, Provider] = {}
-        self._turns = Turns(plan.max_concurrent)
-        self._driver = Driver(self._runs, Calls(self.upstreams, self.provider, consent), self._turns, ring)
+        self._driver = Driver(self._runs, Calls(self.upstreams, self.provider, consent), ring)
         self._discovery = Discovery(ring)
         self._engine: Engine | None = None
         self._opening = asyncio.Lock()
-        self._starting: set[str] = set()
-        self._forsaken: dict[str, int] = {}
-        """By run: how often in a row it was found without the driver that the engine believes it to have."""
+        self._chores: asyncio.Task[None] | None = None
         self._hopeless: set[str] = set()
         """The runs that could not be taken up, of which it was said."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -95,24 +89,11 @@ class LoopServices:
 
     # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def drive(self, run_id: str) -> None:
+    async def drive(self, run: Run, *, again: bool = False) -> None:
         """See to it that a run whose call is due is driven, here or elsewhere."""
-        if run_id in self._starting or self._driver.is_driving(run_id):
-            return
-        self._starting.add(run_id)
-        self._driver.line_up(run_id)
-        is_here = False
-        try:
-            engine = await self._opened()
-            run = await self._runs.get(run_id)
-            if run.waiting_for is Waiting.CALL and run.calling is not None:
-                is_here = await engine.start(run_id, run.calling.due, run.current)
-        except RunNotFound:
-            pass  # it was forgotten meanwhile
-        finally:
-            self._starting.discard(run_id)
-            if not is_here:
-                self._driver.leave(run_id)
+        if run.waiting_for is Waiting.CALL and run.calling is not None:
+            engine = self._engine or await self._opened()
+            await engine.start(run.id, run.calling.due, again=again)
 
     async def stop(self, run_id: str) -> None:
         """A run is over that had a call: whoever drives it here stops that now."""
@@ -125,10 +106,10 @@ class LoopServices:
         """
         while self._engine is None:
             with contextlib.suppress(StorageError):
-                if await self._runs.ask(lambda runs: bool(runs.at_work(1) or runs.left_running())):
+                if await self._runs.do(lambda runs: bool(runs.at_work(1) or runs.left_running())):
                     await self._opened()
                     return
-            await asyncio.sleep(REAP_SECONDS)
+            await asyncio.sleep(TAKE_OVER_SECONDS)
 
     async def warm(self, seconds: float) -> None:
         """Open the engine after a while, so that the first call need not wait for it."""
@@ -138,8 +119,7 @@ class LoopServices:
     async def _opened(self) -> Engine:
         async with self._opening:
             while self._engine is None:
-                look_after = None if self._is_guest else self._adopt
-                engine = Engine(self._place, self._driver.drive, self._driver.act, look_after)
+                engine = self._make_engine(self._driver.drive, self.plan.max_concurrent)
                 try:
                     await engine.open()
                 except StorageError as problem:
@@ -147,28 +127,40 @@ class LoopServices:
                     await asyncio.sleep(AGAIN_SECONDS)
                 else:
                     self._engine = engine
+                    if not self._is_guest:
+                        self._chores = asyncio.create_task(self._look_after_others(engine))
         return self._engine
 
+    async def _look_after_others(self, engine: Engine) -> None:
+        """Each chore is done even if another fails: the database may be away, and all of them are done again soon."""
+        while True:
+            for what, chore in (("taking over", engine.take_over), ("driving what nobody drives", self._adopt)):
+                try:
+                    await chore()
+                except Exception as problem:  # noqa: BLE001 - DBOS and drivers raise what they like
+                    log.debug("%s failed: %r", what, problem)
+            await asyncio.sleep(TAKE_OVER_SECONDS)
+
     async def _adopt(self) -> None:
-        """What the journal has that no engine knows of: whoever stored it ended before anything came of it."""
+        """What the journal has that nobody drives: whoever stored it, or drove it, ended before anything came of it."""
         engine = self._engine
-        if engine is None:
+        work = await self._runs.do(lambda runs: [*runs.at_work()])
+        left = await self._runs.do(lambda runs: runs.left_running())
+        if engine is None or not (work or left):
             return
-        work = await self._runs.ask(lambda runs: [*runs.at_work()])
-        left = await self._runs.ask(lambda runs: runs.left_running())
-        if not work and not left:
-            self._forsaken.clear()
-            return
-        await self._end_forsaken(engine, {summary.id for summary in work})
-        driven = await engine.driven()
         now = time.time() * 1000
-        for summary in work:
-            if summary.id not in driven and summary.updated < now - ORPHAN_MS:
-                await self._take_up(summary.id, self.drive)
+        old = [summary.id for summary in work if summary.updated < now - ORPHAN_MS]
+        driven = await engine.driven([*old, *left])
+        for run_id in old:
+            if run_id not in driven:
+                await self._take_up(run_id, self._drive_again)
         self._stop_again = {run_id: pause for run_id, pause in self._stop_again.items() if run_id in left}
         for run_id in left:
             if run_id not in driven and run_id not in self._stopping:
                 self._stop_beside(run_id)
+
+    async def _drive_again(self, run_id: str) -> None:
+        await self.drive(await self._runs.get(run_id), again=True)
 
     def _stop_beside(self, run_id: str) -> None:
         """Try once more to stop what was left running, beside everything else, unless that was tried a moment ago."""
@@ -199,15 +191,6 @@ class LoopServices:
         else:
             self._hopeless.discard(run_id)
 
-    async def _end_forsaken(self, engine: Engine, at_work: set[str]) -> None:
-        """Where the engine takes a run for driven here, time and again, and nobody drives it: it is driven anew."""
-        found = await engine.forsaken(lambda run_id: run_id in self._starting or self._driver.is_driving(run_id))
-        self._forsaken = {run: self._forsaken.get(run, 0) + 1 for run in found if run in at_work}
-        for run_id in [run_id for run_id, looks in self._forsaken.items() if looks >= FORSAKEN_LOOKS]:
-            log.warning("run %s was left by its driver, and is driven anew", run_id)
-            await engine.end_driver(found[run_id])
-            del self._forsaken[run_id]
-
     # ── providers ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def discover(self) -> None:
@@ -226,7 +209,8 @@ class LoopServices:
     async def apply(self, plan: Plan) -> None:
         """Other settings from now on: what changed is closed, and opened again when it is next needed."""
         before, self.plan = self.plan, plan
-        self._turns.limit_to(plan.max_concurrent)
+        if self._engine is not None and plan.max_concurrent != before.max_concurrent:
+            await self._engine.set_limit(plan.max_concurrent)
         self.upstreams.apply(plan.servers)
         for name in [name for name in self._providers if _said_of(name, plan) != _said_of(name, before)]:
             task = asyncio.create_task(self._providers.pop(name).aclose())
@@ -237,7 +221,7 @@ class LoopServices:
     async def aclose(self) -> None:
         """Lay everything down: what is being driven stays as it is, for whoever takes it up."""
         await self._driver.stop_what_is_over(STOP_SECONDS)
-        for task in self._stopping.values():
+        for task in (*self._stopping.values(), *filter(None, (self._chores,))):
             task.cancel()
         if self._engine is not None:
             await self._engine.close(0.0 if self._driver.is_calling else LAST_SECONDS)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from workflowlookup.core.progress import Progress
     from workflowlookup.core.run import Run
+    from workflowlookup.execution.engine import Drive, Engine
     from workflowlookup.execution.loop_services import LoopServices
     from workflowlookup.providers.discovery import Discovered
     from workflowlookup.runs.service import Runs
@@ -48,7 +49,7 @@ class Execution:
         self,
         plan: Plan,
         make_runs: "Callable[[], Runs]",
-        place: str,
+        journal: str,
         ring: Callable[[], None],
         make_consent: "Callable[[], Consent]" = no_consent,
         *,
@@ -61,7 +62,7 @@ class Execution:
         self._is_guest = is_guest
         self._plan = plan
         self._make_runs = make_runs
-        self._place = place
+        self._journal = journal
         self._ring = ring
         self._make_consent = make_consent
         self._progress: dict[str, Progress] = {}
@@ -73,11 +74,26 @@ class Execution:
     def _make_services(self) -> "LoopServices":
         from workflowlookup.execution.loop_services import LoopServices  # noqa: PLC0415 - on the worker's thread
 
-        consent = self._make_consent()
-        services = LoopServices(self._plan, self._make_runs, self._place, self._ring, consent, is_guest=self._is_guest)
+        services = LoopServices(
+            self._plan,
+            self._make_runs,
+            self._make_engine,
+            ring=self._ring,
+            on_change=self._note_change,
+            consent=self._make_consent(),
+            is_guest=self._is_guest,
+        )
         self._progress = services.progress
         self._services = services
         return services
+
+    def _make_engine(self, drive: "Drive", max_concurrent: int) -> "Engine":
+        from workflowlookup.execution.engines import engine_of  # noqa: PLC0415 - on the worker's thread
+
+        return engine_of(self._journal).make(self._journal, drive, max_concurrent, self._is_guest)
+
+    def _note_change(self, _: str, __: "Run | None") -> None:
+        self._ring()
 
     def discovered(self) -> "Mapping[str, Discovered]":
         """What the providers have, by name; the same object for as long as nothing of it changed."""
@@ -98,11 +114,7 @@ class Execution:
         if run.needs_stop:
             self.stop(run.id)
         elif run.needs_server:
-            self.drive(run.id)
-
-    def drive(self, run_id: str) -> None:
-        """A call of this run is due: see to it."""
-        self.worker.post(lambda services: services.drive(run_id))
+            self.worker.post(lambda services: services.drive(run))
 
     def stop(self, run_id: str) -> None:
         """This run is over, and a call runs beneath: stop that, and store what came of it."""
@@ -120,7 +132,7 @@ class Execution:
         """
         if self._looks_after:
             return
-        if self._plan.servers or self._plan.providers or JournalUrl(self._place).kind.has_replicas:
+        if self._plan.servers or self._plan.providers or JournalUrl(self._journal).kind.has_replicas:
             self._looks_after = True
             self.worker.post(lambda services: services.discover())
             self.worker.post(lambda services: services.look_after())
@@ -129,7 +141,8 @@ class Execution:
             self.worker.post(lambda services: services.look_after())
 
     def _has_work(self) -> bool:
-        if not os.path.exists(os.path.expanduser(self._place)):
+        url = JournalUrl(self._journal)
+        if url.kind.is_file and not os.path.exists(url.text):
             return False
         runs = self._make_runs()
         try:

@@ -272,9 +272,31 @@ class Runs:
 
         return self._call(run_id, step_id, by, decide)
 
-    def finish_call(self, run_id: str, step_id: str, output: str, value: Json, *, by: str = "") -> Run:
-        """The run after its call gave a result: the text that is judged, and the value that its variable takes."""
-        return self._call(run_id, step_id, by, lambda run, at: advance.finish_call(run, output, value, at))
+    def finish_call(  # noqa: PLR0913 - what came of it
+        self,
+        run_id: str,
+        step_id: str,
+        output: str,
+        value: Json,
+        *,
+        by: str = "",
+        begins_next: Callable[[Run], bool] = lambda _: False,
+    ) -> Run:
+        """The run after its call gave a result: the text that is judged, and the value that its variable takes.
+
+        `begins_next` says whether a call that came due by it is begun in the same append.
+        """
+
+        def decide(run: Run, at: Moment) -> Draft:
+            draft = advance.finish_call(run, output, value, at)
+            after = draft.run
+            is_new = after.waiting_for is Waiting.CALL and after.calling is not None and not after.calling.attempt
+            if is_new and begins_next(after):
+                begun = advance.begin_call(after, at)
+                draft.run, draft.records = begun.run, [*draft.records, *begun.records]
+            return draft
+
+        return self._call(run_id, step_id, by, decide)
 
     def fail_call(self, run_id: str, step_id: str, failure: CallFailure, *, by: str = "") -> Run:
         """The run after its call came to nothing: the call is due again, or the run has failed."""

@@ -1,0 +1,338 @@
+"""The engine for a journal in PostgreSQL: a durable queue of DBOS, from which every replica takes runs to drive.
+
+DBOS stores who drives what, spreads the runs over the replicas and limits how many each drives at once. It does not
+notice that a replica died: each holds a lease (`leases`), and what a dead one was driving is put back into the queue.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import datetime as dt
+import functools
+import gc
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
+
+from workflowlookup.errors import StorageError
+from workflowlookup.execution.engine import Drive
+from workflowlookup.execution.leases import PATIENCE, Lease
+from workflowlookup.providers.foreign_logs import join_log
+
+if TYPE_CHECKING:
+    import sqlalchemy
+    from dbos import DBOSConfig, WorkflowStatus
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
+
+APPLICATION: Final = "workflowlookup"
+VERSION: Final = "interp-2"
+"""Of how runs are driven, never of the package: replicas take only work of their own version from the queue."""
+NAME: Final = "drive"
+QUEUE: Final = "runs"
+POLL_SECONDS: Final = 0.05
+"""How often a replica looks into the queue."""
+HEARTBEAT_SECONDS: Final = 1.0
+"""How often a replica makes sure that it still has its lease."""
+KEEP_SECONDS: Final = 24 * 3600
+"""How long drivers that ended are kept."""
+ORPHANED_POLLS: Final = 4
+"""How often in a row a driver that is said to be here must be missing before its run is put back into the queue: one
+that was just taken from the queue begins a moment later."""
+CANCEL_SECONDS: Final = 2.0
+"""How long drivers that are cancelled may take to end."""
+SECONDS_TO_CONNECT: Final = 10
+_SWEEP_SECONDS: Final = 3600.0
+_SWEEP_BATCH: Final = 500
+_STALE_SECONDS: Final = 0.5
+_THREADS: Final = 32
+_POOL: Final = 8
+_QUEUED: Final = ["ENQUEUED", "DELAYED"]
+_ACTIVE: Final = ["PENDING", *_QUEUED]
+
+_workflows: list[Any] = []
+_current: "DbosEngine | None" = None
+
+
+class DbosEngine:
+    """Drives the runs of a journal in PostgreSQL. At most one is open in a process, because DBOS is one a process."""
+
+    def __init__(self, url: str, drive: Drive, max_concurrent: int, *, is_guest: bool = False) -> None:
+        """A guest drives the runs that it is given, at once, and takes nothing from the queue."""
+        self._url = url
+        self._drive = drive
+        self._max_concurrent = max_concurrent
+        self._is_guest = is_guest
+        self._lease = Lease(url)
+        self._threads = concurrent.futures.ThreadPoolExecutor(1, "workflowlookup-engine")
+        """For what blocks; one, because a lease is for one thread at a time."""
+        self._heartbeat: asyncio.Task[None] | None = None
+        self._database: sqlalchemy.Engine | None = None
+        self._drivers: dict[str, asyncio.Task[Any]] = {}
+        """By id of DBOS: what is driven here."""
+        self._orphaned: dict[str, int] = {}
+        """By id of DBOS: how often in a row a driver that is said to be here was missing."""
+        self._swept = 0.0
+
+    @property
+    def id(self) -> str:
+        return self._lease.id
+
+    async def open(self) -> None:
+        global _current  # noqa: PLW0603 - DBOS is one a process, and so is what it calls
+        _current = self
+        try:
+            await self._apart(self._lease.hold)
+            await self._apart(self._lease.lock)  # DBOS makes its tables as if nobody else did
+            await self._launch()
+            await self._apart(self._lease.unlock)
+            _freeze_loaded_objects()
+        except asyncio.CancelledError:  # the server ends
+            await self.close()
+            raise
+        except Exception as problem:  # broad on purpose: DBOS, SQLAlchemy and drivers raise what they like
+            await self.close()
+            reason = str(problem).strip().partition("\n")[0]
+            message = f"The engine that carries out calls, in the journal's database, cannot be used: {reason}."
+            raise StorageError(message, details=message) from problem
+        self._heartbeat = asyncio.create_task(self._keep_lease())
+
+    async def _launch(self) -> None:
+        join_log("dbos")
+        dbos = await self._apart(_import)
+        self._database = _connect(self._url)
+        config: DBOSConfig = {
+            "name": APPLICATION,
+            "application_version": VERSION,
+            "executor_id": self.id,
+            "serializer": dbos.DBOSPortableJSONSerializer(),
+            "max_executor_threads": _THREADS,
+            "log_level": "WARNING",
+            "enable_otlp": False,
+            "system_database_url": self._database.url.render_as_string(hide_password=False),
+            "system_database_engine": self._database,
+        }
+        dbos.DBOS(config=config)
+        if not _workflows:
+            _workflows.append(dbos.DBOS.workflow(name=NAME, max_recovery_attempts=None)(_drive))
+        if self._is_guest:
+            dbos.DBOS.listen_queues([])
+        dbos.DBOS.launch()  # here, so that DBOS takes this loop for its own
+        if not self._is_guest:
+            await self.set_limit(self._max_concurrent)
+
+    async def set_limit(self, max_concurrent: int) -> None:
+        """The limit of every replica: it is stored with the queue, and the last one that sets it is right."""
+        from dbos import DBOS  # noqa: PLC0415 - loaded with the engine
+
+        await DBOS.register_queue_async(
+            QUEUE, worker_concurrency=max_concurrent, polling_interval_sec=POLL_SECONDS, on_conflict="always_update"
+        )
+
+    # ── driving ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, run_id: str, sequence: int, *, again: bool = False) -> None:
+        from dbos import DBOS, SetWorkflowID  # noqa: PLC0415 - as above
+
+        driver = f"{run_id}:{sequence}"
+        if again or self._is_guest:
+            before = await self._list(workflow_id_prefix=driver)
+            before = [one for one in before if one.workflow_id == driver or one.workflow_id.startswith(f"{driver}:")]
+            if [one for one in before if one.status in _ACTIVE and not await self._end_stale(one)]:
+                return
+            driver = f"{driver}:{len(before)}" if before else driver  # the same for all who start it again
+        with SetWorkflowID(driver):
+            if self._is_guest:
+                await DBOS.start_workflow_async(_workflows[0], run_id)
+            else:
+                await DBOS.enqueue_workflow_async(QUEUE, _workflows[0], run_id)
+
+    async def _end_stale(self, status: "WorkflowStatus") -> bool:
+        """For a guest: whether nobody will drive this; it is then cancelled, so that nobody does beside us."""
+        from dbos import DBOS  # noqa: PLC0415 - as above
+
+        for _ in range(PATIENCE if self._is_guest else 0):
+            owner = str(status.executor_id)
+            if status.status == "PENDING" and await self._apart(self._lease.is_dead, owner):
+                break
+            await asyncio.sleep(_STALE_SECONDS)
+            (status,) = await self._list(workflow_ids=[status.workflow_id])
+        else:
+            if status.status not in _QUEUED or not self._is_guest:
+                return False
+        await DBOS.cancel_workflow_async(status.workflow_id)
+        return True
+
+    async def driven(self, run_ids: Collection[str]) -> set[str]:
+        active = {_run_of(status) for status in await self._list(status=_ACTIVE)}
+        return active.intersection(run_ids)
+
+    async def run(self, run_id: str, driver: str) -> None:
+        """What DBOS runs. What came of each call is in the journal, so one step has all of them."""
+        from dbos import DBOS  # noqa: PLC0415 - as above
+
+        task = asyncio.current_task()
+        assert task is not None
+        self._drivers[driver] = task
+        try:
+            await DBOS.run_step_async({"name": NAME}, self._drive, run_id, _SLOT)
+        finally:
+            if self._drivers.get(driver) is task:
+                del self._drivers[driver]
+
+    async def _list(self, **options: Any) -> "list[WorkflowStatus]":
+        from dbos import DBOS  # noqa: PLC0415 - as above
+
+        return await DBOS.list_workflows_async(name=NAME, load_input=False, load_output=False, **options)
+
+    # ── other replicas ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _keep_lease(self) -> None:
+        """Whatever else takes how long: without a lease others take over what is being done here."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                await self._apart(self._lease.hold)
+            except Exception as problem:  # noqa: BLE001 - the database may be away; it is tried again
+                log.debug("the lease could not be renewed: %r", problem)
+
+    async def take_over(self) -> None:
+        pending = await self._list(status=["PENDING"])
+        await self._put_back_orphaned([status for status in pending if status.executor_id == self.id])
+        for other in {str(status.executor_id) for status in pending} - {self.id}:
+            if await self._apart(self._lease.is_dead, other):
+                await self._take_over_from(other)
+        if time.monotonic() - self._swept > _SWEEP_SECONDS:
+            self._swept = time.monotonic()
+            await self.sweep()
+
+    async def _take_over_from(self, other: str) -> None:
+        """Under the lease of the dead one, so that no two replicas do it, and the second puts back what runs again."""
+        from dbos import DBOS  # noqa: PLC0415 - as above
+
+        if not await self._apart(self._lease.acquire, other):
+            return
+        try:
+            left = await self._list(status=["PENDING"], executor_id=other)
+            ours = [status.workflow_id for status in left if status.app_version == VERSION]
+            others = [status.workflow_id for status in left if status.app_version != VERSION]
+            if ours:
+                await DBOS.resume_workflows_async(ours, queue_name=QUEUE)
+            if others:  # which no replica of this version can drive; the journal says what is due
+                await DBOS.cancel_workflows_async(others)
+            log.info("took over %d runs from a process that ended", len(left))
+        finally:
+            await self._apart(self._lease.give_back, other)
+
+    async def _put_back_orphaned(self, ours: "list[WorkflowStatus]") -> None:
+        """Drivers that were taken from the queue here and never began: the database went away in that moment."""
+        from dbos import DBOS  # noqa: PLC0415 - as above
+
+        missing = [status.workflow_id for status in ours if status.workflow_id not in self._drivers]
+        self._orphaned = {driver: self._orphaned.get(driver, 0) + 1 for driver in missing}
+        lost = [driver for driver, polls in self._orphaned.items() if polls >= ORPHANED_POLLS]
+        if lost:
+            log.warning("%s: begun here and driven by nobody, put back into the queue", ", ".join(lost))
+            await DBOS.resume_workflows_async(lost, queue_name=QUEUE)
+            self._orphaned.clear()
+
+    async def sweep(self, keep_seconds: float = KEEP_SECONDS) -> int:
+        """Delete drivers that ended long ago; how many they were."""
+        from dbos import DBOS  # noqa: PLC0415 - as above
+
+        before = (dt.datetime.now(dt.UTC) - dt.timedelta(seconds=keep_seconds)).isoformat()
+        deleted = 0
+        while old := await self._list(status=["SUCCESS", "ERROR", "CANCELLED"], end_time=before, limit=_SWEEP_BATCH):
+            await DBOS.delete_workflows_async([status.workflow_id for status in old])
+            deleted += len(old)
+        return deleted
+
+    async def close(self, grace_seconds: float = 0.0) -> None:
+        global _current  # noqa: PLW0603 - as above
+        if _current is self:
+            _current = None  # what is still taken from the queue is left to others
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        drivers = [*self._drivers.values()]
+        if drivers and grace_seconds:
+            await asyncio.wait(drivers, timeout=grace_seconds)
+        for task in drivers:
+            task.cancel()
+        if drivers:
+            await asyncio.wait(drivers, timeout=CANCEL_SECONDS)
+        if self._database is not None:
+            from dbos import DBOS  # noqa: PLC0415 - as above
+
+            await self._apart(DBOS.destroy)
+            await self._apart(self._database.dispose)
+            self._database = None
+        await self._apart(self._lease.release)
+        self._threads.shutdown(wait=False)
+
+    async def _apart(self, work: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+        """What blocks, done on a thread of its own."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+
+class _QueueSlot:
+    """A slot of the queue: DBOS counts a run from when it is taken from the queue until its driver ends."""
+
+    @contextlib.asynccontextmanager
+    async def lent(self) -> AsyncIterator[None]:
+        yield
+
+
+_SLOT: Final = _QueueSlot()
+
+
+async def _drive(run_id: str) -> None:
+    """What is registered with DBOS: the engine that is open drives."""
+    from dbos import DBOS  # noqa: PLC0415 - as above
+
+    driver = DBOS.workflow_id
+    if _current is None or driver is None:
+        raise asyncio.CancelledError  # the process is ending
+    await _current.run(run_id, driver)
+
+
+def _run_of(status: "WorkflowStatus") -> str:
+    return str(status.workflow_id).partition(":")[0]
+
+
+@functools.cache
+def _freeze_loaded_objects() -> None:
+    """Have Python's collector pass over what is there now, once: by now everything is loaded, and it stays.
+
+    To go through a hundred thousand objects takes 60 ms in which no thread of the process does anything, and that now
+    and then for as long as it runs.
+    """
+    gc.freeze()
+
+
+def _import() -> Any:
+    import dbos  # noqa: PLC0415 - a quarter of a second, and only when there is something to drive
+
+    return dbos
+
+
+def _connect(url: str) -> "sqlalchemy.Engine":
+    """The connections of DBOS, which are ours to close: it leaves those that its threads have to the collector."""
+    import sqlalchemy  # noqa: PLC0415 - loaded with DBOS
+
+    address = sqlalchemy.make_url(f"postgresql{url[url.index('://') :]}").set(drivername="postgresql+psycopg")
+    return sqlalchemy.create_engine(address, pool_size=_POOL, max_overflow=0, pool_timeout=30, pool_pre_ping=True)
+
+
+def tables_version(url: str) -> int | None:
+    """The version of the tables of DBOS in a database; None where there are none, or they cannot be read."""
+    import psycopg  # noqa: PLC0415 - only where there is such a database
+
+    with contextlib.suppress(psycopg.Error), psycopg.connect(url, connect_timeout=SECONDS_TO_CONNECT) as connection:
+        if connection.execute("SELECT to_regclass('dbos.dbos_migrations')").fetchone() != (None,):
+            row = connection.execute("SELECT MAX(version) FROM dbos.dbos_migrations").fetchone()
+            return int(str(row[0])) if row is not None and row[0] is not None else None
+    return None

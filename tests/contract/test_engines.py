@@ -1,0 +1,257 @@
+"""The contract of engines, over every implementation, with processes that are killed, frozen and closed."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from warm import Popen
+from workflowlookup.errors import StorageError
+from workflowlookup.execution.engines import engine_of
+
+SCRIPT = Path(__file__).with_name("engine_process.py")
+PATIENCE = 60.0
+TAKEN_OVER = {"sqlite": 4.0, "postgres": 8.0}
+"""Within how many seconds a run goes on whose process died, as docs/operations.md has it."""
+
+
+class Engine:
+    """An engine in a process of its own."""
+
+    def __init__(self, url, directory, max_concurrent, *words):
+        command = [sys.executable, str(SCRIPT), url, str(directory), str(max_concurrent), *words]
+        self.process = Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._read()
+
+    def __getattr__(self, name):
+        def do(*arguments, **options):
+            self.process.stdin.write(json.dumps([name, arguments, options]) + "\n")
+            self.process.stdin.flush()
+            return self._read()
+
+        return do
+
+    def _read(self):
+        line = self.process.stdout.readline()
+        assert line, self.process.stderr.read()
+        return json.loads(line)
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def kill(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+
+
+class House:
+    """The engines at one journal, and what their drivers wrote."""
+
+    def __init__(self, url, directory):
+        self.url, self.directory = url, directory
+        self._engines = []
+
+    def engine(self, *words, max_concurrent=10):
+        self._engines.append(Engine(self.url, self.directory, max_concurrent, *words))
+        return self._engines[-1]
+
+    def log(self, what="begin"):
+        """The runs that drivers began, or ended, and in which process."""
+        path = self.directory / "log"
+        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [(run, int(pid)) for happened, run, pid in lines if happened == what]
+
+    def runs(self, what="begin"):
+        return [run for run, _ in self.log(what)]
+
+    def release(self, *runs):
+        for run in runs:
+            (self.directory / run).touch()
+
+    def wait(self, is_so, seconds=PATIENCE):
+        end = time.monotonic() + seconds
+        while not is_so():
+            assert time.monotonic() < end, self.log()
+            time.sleep(0.02)
+
+    def driven_again(self, engine, run, sequence):
+        """Do what a server does every two seconds, until somebody drives the run again."""
+        before = self.runs().count(run)
+
+        def is_driven():
+            engine.take_over()
+            if run not in engine.driven([run]):
+                engine.start(run, sequence, again=True)
+            time.sleep(0.5)
+            return self.runs().count(run) > before
+
+        self.wait(is_driven)
+
+    def close(self):
+        for engine in self._engines:
+            engine.kill()
+            for stream in (engine.process.stdin, engine.process.stdout, engine.process.stderr):
+                stream.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def house(request, tmp_path):
+    url = str(tmp_path / "runs.sqlite") if request.param == "sqlite" else request.getfixturevalue("database")
+    made = House(url, tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_run_is_driven_and_then_no_more(house):
+    engine = house.engine()
+    assert engine.driven(["run"]) == []
+
+    engine.start("run", 3)
+
+    house.wait(lambda: house.runs("end") == ["run"])
+    house.wait(lambda: engine.driven(["run"]) == [])
+
+
+def test_starting_a_run_twice_is_starting_it_once(house):
+    first, second = house.engine(), house.engine()
+    for engine in (first, second, first):
+        engine.start("hold-it", 3)
+    house.wait(lambda: house.runs() == ["hold-it"])
+
+    assert first.driven(["hold-it", "other"]) == second.driven(["hold-it", "other"]) == ["hold-it"]
+    time.sleep(0.5)
+    assert house.runs() == ["hold-it"]
+    house.release("hold-it")
+    house.wait(lambda: house.runs("end") == ["hold-it"])
+
+
+def test_a_run_that_comes_due_again_while_its_driver_ends_is_driven_again(house):
+    engine = house.engine()
+    engine.start("hold-it", 3)
+    house.wait(lambda: house.runs() == ["hold-it"])
+
+    engine.start("hold-it", 7)
+    house.release("hold-it")
+
+    house.wait(lambda: house.runs("end") == ["hold-it"] * 2)
+
+
+def test_no_more_runs_than_the_limit_are_driven_at_once_and_in_order(house):
+    engine = house.engine(max_concurrent=2)
+    runs = [f"hold-{number}" for number in range(5)]
+    for run in runs:
+        engine.start(run, 3)
+        time.sleep(0.01)
+    house.wait(lambda: len(house.runs()) == 2)
+    time.sleep(0.5)
+    assert sorted(house.runs()) == runs[:2]
+    assert engine.driven(runs) == runs  # also those that are queued
+
+    house.release(runs[0])
+    house.wait(lambda: len(house.runs()) == 3)
+    engine.set_limit(4)
+
+    house.wait(lambda: sorted(house.runs()) == runs)
+    house.release(*runs)
+    house.wait(lambda: sorted(house.runs("end")) == runs)
+
+
+def test_what_a_killed_process_was_driving_is_driven_by_another(house, request):
+    first = house.engine()
+    first.start("hold-it", 3)
+    house.wait(lambda: house.runs() == ["hold-it"])
+    second = house.engine()
+    first.kill()
+    killed = time.monotonic()
+
+    house.driven_again(second, "hold-it", 3)
+
+    assert time.monotonic() - killed < TAKEN_OVER[request.node.callspec.params["house"]]
+    assert house.log()[-1] == ("hold-it", second.pid)
+    house.release("hold-it")
+    house.wait(lambda: house.log("end") == [("hold-it", second.pid)])
+
+
+def test_what_a_frozen_process_drives_is_left_to_it(house):
+    first, second = house.engine(), None
+    first.start("hold-it", 3)
+    house.wait(lambda: house.runs() == ["hold-it"])
+    first.process.send_signal(signal.SIGSTOP)
+    second = house.engine()
+    for _ in range(5):
+        second.take_over()
+        assert second.driven(["hold-it"]) == ["hold-it"]
+        second.start("hold-it", 3)
+        time.sleep(0.5)
+
+    first.process.send_signal(signal.SIGCONT)
+    house.release("hold-it")
+
+    house.wait(lambda: house.log("end") == [("hold-it", first.pid)])
+    assert house.runs() == ["hold-it"]
+
+
+def test_an_engine_that_is_closed_leaves_its_runs_to_others(house):
+    first = house.engine()
+    first.start("hold-it", 3)
+    house.wait(lambda: house.runs() == ["hold-it"])
+    first.close()
+    assert first.process.wait(20) == 0
+    second = house.engine()
+
+    house.driven_again(second, "hold-it", 3)
+
+    assert house.log("end") == []
+    assert house.log()[-1] == ("hold-it", second.pid)
+
+
+def test_a_driver_that_ended_by_a_fault_can_be_started_again(house):
+    engine = house.engine()
+    engine.start("fail-once", 3)
+    house.wait(lambda: house.runs() == ["fail-once"])
+    house.wait(lambda: engine.driven(["fail-once"]) == [])
+
+    engine.start("fail-once", 3, again=True)
+
+    house.wait(lambda: house.runs("end") == ["fail-once"])
+
+
+def test_a_guest_drives_its_own_run_and_no_others(house):
+    guest = house.engine("guest")
+    guest.start("mine", 3)
+    house.wait(lambda: house.log("end") == [("mine", guest.pid)])
+    server = house.engine()
+
+    for number in range(5):
+        server.start(f"run-{number}", 3)
+
+    house.wait(lambda: len(house.runs("end")) == 6)
+    assert {pid for run, pid in house.log() if run != "mine"} == {server.pid}
+
+
+def test_a_guest_takes_its_run_from_a_process_that_died(house):
+    server = house.engine()
+    server.start("hold-it", 3)
+    house.wait(lambda: house.runs() == ["hold-it"])
+    server.kill()
+    guest = house.engine("guest")
+
+    guest.start("hold-it", 3)
+
+    house.wait(lambda: house.log()[-1] == ("hold-it", guest.pid))
+
+
+@pytest.mark.parametrize("url", ["{}/no-directory/runs.sqlite", "postgresql://nobody@127.0.0.1:1/nothing"])
+def test_an_engine_that_cannot_be_used_says_so(url, tmp_path):
+    (tmp_path / "no-directory").touch()
+    url = url.format(tmp_path)
+
+    with pytest.raises(StorageError, match=r"^The engine that carries out calls, .*, cannot be used: "):
+        asyncio.run(engine_of(url).make(url, None, 1, False).open())

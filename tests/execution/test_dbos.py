@@ -1,0 +1,231 @@
+"""What the engine counts on in DBOS, and what it does about the rest: each is a promise that an update may break."""
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+
+import dbos
+import psycopg
+import pytest
+
+from workflowlookup.execution.dbos import DbosEngine, tables_version
+from workflowlookup.execution.leases import PATIENCE, Lease
+
+
+class Ends:
+    """Drivers that say when they ended."""
+
+    def __init__(self):
+        self.through = {}
+
+    async def drive(self, run_id, slot):
+        self.through.setdefault(run_id, asyncio.Event()).set()
+
+    async def wait(self, run_id):
+        await asyncio.wait_for(self.through.setdefault(run_id, asyncio.Event()).wait(), 30)
+
+
+def with_engine(url, conversation):
+    async def held():
+        ends = Ends()
+        engine = DbosEngine(url, ends.drive, 4)
+        await engine.open()
+        try:
+            return await asyncio.wait_for(conversation(engine, ends), 60)
+        finally:
+            await engine.close()
+
+    return asyncio.run(held())
+
+
+async def drive_one(engine, ends):
+    await engine.start("run", 7)
+    await ends.wait("run")
+
+
+def test_the_collector_passes_over_what_was_loaded_for_the_engine(database):
+    async def conversation(engine, ends):
+        del engine, ends
+        return [one is dbos.DBOS for one in gc.get_objects()], gc.get_freeze_count()
+
+    looked_through, spared = with_engine(database, conversation)
+
+    assert not any(looked_through)
+    assert spared > 10_000
+
+
+MAKE_AND_DIE = """
+import asyncio, os, sys
+import sqlalchemy
+from workflowlookup.execution.dbos import DbosEngine
+
+left = int(sys.argv[2])
+
+@sqlalchemy.event.listens_for(sqlalchemy.Engine, "after_cursor_execute")
+def die(*_):
+    global left
+    left -= 1
+    if not left:
+        os._exit(9)
+
+asyncio.run(DbosEngine(sys.argv[1], None, 1).open())
+"""
+
+
+def test_a_process_that_is_killed_while_it_makes_the_tables_keeps_nobody_from_making_them(database):
+    for statements in (4, 6, 9, 14, 30):
+        died = subprocess.run([sys.executable, "-c", MAKE_AND_DIE, database, str(statements)], check=False, timeout=60)
+        assert died.returncode == 9
+
+    with_engine(database, drive_one)
+
+    assert tables_version(database)
+
+
+def test_nothing_in_the_database_is_pickled_and_the_version_is_fixed(database):
+    with_engine(database, drive_one)
+    with psycopg.connect(database) as connection:
+        rows = connection.execute(
+            "SELECT application_version, serialization, queue_name FROM dbos.workflow_status"
+        ).fetchall()
+        inputs = connection.execute("SELECT inputs FROM dbos.workflow_input").fetchall()
+
+    assert rows == [("interp-2", "portable_json", "runs")]
+    assert not any("gASV" in str(row) for row in inputs)  # how a pickle begins
+
+
+def test_what_is_done_is_swept_away(database):
+    async def conversation(engine, ends):
+        runs = [f"run{number}" for number in range(3)]
+        for run in runs:
+            await engine.start(run, 1)
+            await ends.wait(run)
+        while await engine.driven(runs):  # noqa: ASYNC110 - it says so a moment later
+            await asyncio.sleep(0.01)
+        return await engine.sweep(3600), await engine.sweep(-60)
+
+    assert with_engine(database, conversation) == (0, 3)
+
+
+def test_the_limit_of_all_replicas_is_the_last_that_was_set(database):
+    async def conversation(engine, _):
+        before = (await dbos.DBOS.retrieve_queue_async("runs")).name
+        await engine.set_limit(7)
+        return before, await (await dbos.DBOS.retrieve_queue_async("runs")).get_worker_concurrency_async()
+
+    assert with_engine(database, conversation) == ("runs", 7)
+
+
+def test_drivers_of_an_older_version_are_not_waited_for_when_their_process_is_dead(database):
+    """They are cancelled, so that the journal's word counts: the run is due, and nobody drives it."""
+
+    async def conversation(engine, ends):
+        await drive_one(engine, ends)
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(
+                "UPDATE dbos.workflow_status SET status = 'PENDING', application_version = 'interp-1', "
+                "executor_id = 'engine-00000001'"
+            )
+        assert await engine.driven(["run"]) == {"run"}
+        for _ in range(PATIENCE):
+            await engine.take_over()
+        return await engine.driven(["run"])
+
+    assert with_engine(database, conversation) == set()
+
+
+def test_no_private_part_of_dbos_is_used():
+    from workflowlookup.execution import dbos as module
+
+    with open(module.__file__, encoding="utf-8") as source:
+        text = source.read()
+    assert "SLF001" not in text
+    assert "__name__.endswith" not in text
+    assert "dbos._" not in text
+
+
+# ── leases ──
+
+
+@pytest.fixture
+def leases(database):
+    made = [Lease(database), Lease(database)]
+    for lease in made:
+        lease.hold()
+    yield made
+    for lease in made:
+        lease.release()
+
+
+def test_a_lease_is_believed_to_be_free_only_after_a_while(leases):
+    mine, other = leases
+    assert not mine.is_dead(other.id)
+    other.release()
+    polls = 1
+    while not mine.is_dead(other.id):
+        polls += 1
+        assert polls < 1_000
+    assert polls >= PATIENCE
+
+
+def test_a_lease_that_was_lost_with_the_database_is_taken_again(leases, postgres):
+    mine, other = leases
+    postgres.restart()
+    assert not mine.hold()  # it had been lost
+    assert not mine.is_dead(other.id)
+    other.hold()
+    assert not any(mine.is_dead(other.id) for _ in range(PATIENCE + 1))
+
+
+def test_the_lease_of_a_dead_one_is_taken_by_one_at_a_time(leases, database):
+    mine, other = leases
+    assert not mine.acquire(other.id)
+    third = Lease(database)
+    third.hold()
+    other.release()
+    while not mine.acquire(other.id):
+        pass
+
+    assert not third.acquire(other.id)
+    mine.give_back(other.id)
+    assert third.acquire(other.id)
+    third.release()
+
+
+def test_only_one_engine_at_a_time_is_opened(leases):
+    mine, other = leases
+    mine.lock()
+    waiting = threading.Thread(target=other.lock)
+    waiting.start()
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    mine.unlock()
+    waiting.join(20)
+    assert not waiting.is_alive()
+    other.unlock()
+
+
+def test_a_lease_is_renewed_however_long_something_else_takes(database):
+    """Else others would take over what is being done here, as soon as the database was away for a moment."""
+
+    async def conversation(*_):
+        async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
+            ended = await connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'workflowlookup-lease' AND datname = current_database()"
+            )
+            assert await ended.fetchall() == [(True,)]
+            async with asyncio.timeout(10):
+                while not await has_lease(connection):  # noqa: ASYNC110 - the database tells nobody
+                    await asyncio.sleep(0.05)
+
+    async def has_lease(connection):
+        found = await connection.execute(
+            "SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted "
+            "AND application_name = 'workflowlookup-lease' AND datname = current_database()"
+        )
+        return await found.fetchone() is not None
+
+    with_engine(database, conversation)

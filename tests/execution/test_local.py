@@ -1,0 +1,127 @@
+"""What is special about the engine for a journal in a file: locks that end with their process, and nothing to load."""
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from workflowlookup.errors import StorageError
+from workflowlookup.execution.local import LocalEngine, RunLocks
+
+DRIVE = """
+import asyncio, sys
+from workflowlookup.execution.engines import engine_of
+
+async def main():
+    is_driven = asyncio.Event()
+    async def drive(run_id, slot):
+        is_driven.set()
+    engine = engine_of(sys.argv[1]).make(sys.argv[1], drive, 1, False)
+    await engine.open()
+    await engine.start("run", 3)
+    await is_driven.wait()
+    await engine.close()
+
+asyncio.run(main())
+print(*sys.modules)
+"""
+
+
+def in_another_process(path, what):
+    """What comes of an expression over the locks of another process."""
+    script = (
+        f"from workflowlookup.execution.local import RunLocks\nlocks = RunLocks({str(path)!r})\nlocks.open()\n"
+        f"print({what})\n"
+    )
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def locks(tmp_path):
+    made = RunLocks(str(tmp_path / "runs.sqlite.drivers"))
+    made.open()
+    yield made
+    made.close()
+
+
+def test_no_database_and_no_library_for_one_is_needed(sqlite_place):
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVE, sqlite_place], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert not {"dbos", "sqlalchemy", "sqlite3", "psycopg"} & set(done.stdout.split())
+    assert os.listdir(os.path.dirname(sqlite_place)) == ["runs.sqlite.drivers"]
+
+
+def test_the_file_of_the_locks_is_private_and_empty(locks, tmp_path):
+    locks.acquire("run")
+
+    status = (tmp_path / "runs.sqlite.drivers").stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_size) == (0o600, 0)
+
+
+def test_the_lock_of_a_run_keeps_others_out_and_those_of_other_runs_do_not(locks, tmp_path):
+    path = tmp_path / "runs.sqlite.drivers"
+    assert locks.acquire("one")
+
+    assert in_another_process(path, "locks.acquire('one'), locks.acquire('two')") == "False True"
+    locks.release("one")
+    assert in_another_process(path, "locks.acquire('one')") == "True"
+
+
+def test_a_child_does_not_keep_the_locks_of_a_process_that_ended(locks, tmp_path):
+    """An MCP server that we started may outlive us."""
+    script = (
+        f"import subprocess, os\nfrom workflowlookup.execution.local import RunLocks\n"
+        f"locks = RunLocks({str(tmp_path / 'runs.sqlite.drivers')!r})\nlocks.open()\nassert locks.acquire('run')\n"
+        "print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL).pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False).stdout
+    try:
+        assert locks.acquire("run")
+    finally:
+        os.kill(int(child), 9)
+
+
+def test_a_process_drives_the_runs_of_a_journal_once(sqlite_place):
+    async def drive(run_id, slot):
+        """Nothing is driven."""
+
+    async def both():
+        first, second = LocalEngine(sqlite_place, drive, 1), LocalEngine(sqlite_place, drive, 1)
+        await first.open()
+        with pytest.raises(StorageError, match="this process drives its runs already"):
+            await second.open()
+        await first.close()
+        await second.open()
+        await second.close()
+
+    asyncio.run(both())
+
+
+def test_the_names_of_a_journal_have_the_same_locks(tmp_path):
+    """By whatever name, it is one journal."""
+    real, link = tmp_path / "runs.sqlite", tmp_path / "link.sqlite"
+    real.touch()
+    link.symlink_to(real)
+    is_driven = threading.Event()
+
+    async def drive(run_id, slot):
+        is_driven.set()
+        await asyncio.Event().wait()
+
+    async def hold():
+        engine = LocalEngine(str(link), drive, 1)
+        await engine.open()
+        await engine.start("run", 3)
+        taken = await asyncio.to_thread(in_another_process, f"{real}.drivers", "locks.acquire('run')")
+        await engine.close()
+        return taken
+
+    assert asyncio.run(hold()) == "False"
+    assert is_driven.is_set()
