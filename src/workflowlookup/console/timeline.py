@@ -34,7 +34,6 @@ from workflowlookup.core.events import (
     StepOffered,
     StepSkipped,
     describe_how,
-    kind_of,
 )
 from workflowlookup.core.graph import in_words
 from workflowlookup.core.model import Workflow
@@ -112,7 +111,7 @@ def _said(run: Run, event: Event, context: Context, offered: str, budget: Budget
         return _skipped(run, event, context, budget)
     if isinstance(event, StepOffered) and event.step_id == offered:
         return Words(title="Offered again", step=event.step_id, lines=event.warnings)
-    words = _WORDS.get(type(event), _unknown)(event)
+    words = _WORDS[type(event)](event)
     return msgspec.structs.replace(words, subject=title_of(run.workflow, words.step)) if words.step else words
 
 
@@ -215,13 +214,6 @@ def _end_unknown(event: EndUnknown) -> Words:
 def _stopped(event: CallStopped) -> Words:
     title, tone = ("The call was stopped", "minor") if event.stopped else ("The call may still run", "refused")
     return Words(title=title, tone=tone, step=event.step_id, lines=(event.told,))
-
-
-def _unknown(event: Any) -> Words:
-    """An event that this page has no words for: what it holds is shown as it is."""
-    held = {name: value for name, value in msgspec.to_builtins(event).items() if name != "event"}
-    step = held.pop("stepId", "")
-    return Words(title=kind_of(event).replace("-", " ").capitalize(), step=step, values=held)
 
 
 _WORDS: Final[Mapping[type[Event], Callable[[Any], Words]]] = {

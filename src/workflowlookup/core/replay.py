@@ -42,11 +42,14 @@ from workflowlookup.core.run import Run, Waiting, apply, fold, workflow_of
 from workflowlookup.core.values import Json, json_equal
 from workflowlookup.errors import InvalidParams, WorkflowLookupError
 
-_DECISIVE: Final = (
-    *("step_id", "loop_id", "output", "changes", "context", "input", "iteration", "total", "items", "condition"),
-    *("attempt", "remote_id", "stopped", "timed_out", "note", "answers", "captured", "timeout", "loop", "removed"),
+_MAY_DIFFER: Final = frozenset(
+    {
+        *("reason", "remedy", "why", "issues", "suggestions", "missing", "warnings", "message", "told", "error"),
+        *("hash", "document", "origin", "imported_from", "key", "nonce", "question", "how", "relayed"),
+        *("characters", "is_reference", "value", "is_json", "done", "may_run", "is_pending"),
+    }
 )
-"""The fields of events that are no words: they must be as a live run would have them."""
+"""Fields of events that are words, or that a run does not decide: all others must be as a live run would have them."""
 
 _OLD_EXPORT: Final = (
     "If an older version exported it, that may have allowed what is refused now, such as a loop that was skipped for "
@@ -97,7 +100,7 @@ def _is_same(first: Record, wanted: Record | None, found: Record | None) -> bool
         return False
     if isinstance(ours, ContextAsked) and _variables(ours) != _variables(theirs):
         return False
-    fields = [name for name in _DECISIVE if name in ours.__struct_fields__]
+    fields = [name for name in ours.__struct_fields__ if name not in _MAY_DIFFER]
     return all(json_equal(_plain(ours, name), _plain(theirs, name)) for name in fields)
 
 

@@ -1,0 +1,121 @@
+"""Everything that reads the events of runs says something about each of them.
+
+A new event fails here at every place that does not know it yet, and the message names the place.
+"""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import workflowlookup
+from workflowlookup.console import timeline
+from workflowlookup.core import events, replay, report, run
+from workflowlookup.core.events import Event, StepSkipped, kind_of
+from workflowlookup.core.run import TRANSITIONS
+
+SOURCE = Path(workflowlookup.__file__).parent
+EVENTS: tuple[type[Any], ...] = Event.__args__
+NAMES = {event.__name__ for event in EVENTS}
+
+
+def names(*kinds: type) -> set[str]:
+    return {kind.__name__ for kind in kinds}
+
+
+def mentioned(module: str) -> set[str]:
+    """The events that the code of a module has a case for."""
+    tree = ast.parse((SOURCE / module).read_text())
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & NAMES
+
+
+FIRST = {"Started"}
+FOLLOWING = {
+    *("StepOffered", "StepSkipped", "LoopEntered", "LoopIterated", "LoopLeft", "Completed"),
+    *("ContextAsked", "ContextRestored", "ConfirmationAsked", "CallDue"),
+}
+"""What no call begins with: it follows from another event."""
+CALLS = {"CallBegun", "CallAcknowledged", "CallProgressed", "CallStopped"}
+ENDS = {"Completed", "Failed", "EndUnknown", "Cancelled"}
+CONTEXT = {"ContextChanged", "ContextRestored", "ContextAsked"}
+LOOPS = {"LoopEntered", "LoopIterated", "LoopLeft"}
+
+CONSUMERS: dict[str, set[str]] = {
+    "TRANSITIONS in core/run.py": names(*{kind for allowed in TRANSITIONS.values() for kind in allowed}),
+    "_EFFECTS in core/run.py": names(*run._EFFECTS) | FIRST,
+    "_DECISIONS in core/replay.py (or FOLLOWING here)": names(*replay._DECISIONS) | FIRST | FOLLOWING,
+    "_WORDS in core/report.py": names(*report._Story._WORDS),
+    "_WORDS in console/timeline.py": names(*timeline._WORDS, StepSkipped),
+    "core/advance.py, which brings it about": mentioned("core/advance.py"),
+    # These take an interest in some events; the others are named here, so that nobody forgets to think of them.
+    "_from_journal in core/why.py": mentioned("core/why.py") | {"ConfirmationDismissed", "LoopIterated"} | CALLS | ENDS,
+    "_go_through in core/statistics.py": mentioned("core/statistics.py")
+    | {"ConfirmationDismissed"}
+    | FIRST
+    | CALLS
+    | CONTEXT
+    | LOOPS
+    | ENDS,
+    "durations in console/run_pages.py": mentioned("console/run_pages.py")
+    | {"StepSkipped", "CallFailed", "ConfirmationAsked", "ConfirmationDismissed"}
+    | {"ConfirmationGiven", "ConfirmationDenied"}
+    | FIRST
+    | CALLS
+    | CONTEXT
+    | LOOPS
+    | ENDS,
+}
+
+
+@pytest.mark.parametrize("place", CONSUMERS)
+def test_every_reader_of_events_knows_every_event(place: str) -> None:
+    unknown = sorted(NAMES - CONSUMERS[place])
+
+    assert not unknown, f"{place} says nothing about {', '.join(unknown)}"
+
+
+def test_every_event_is_one_that_a_journal_can_hold() -> None:
+    defined = {
+        name
+        for name, value in vars(events).items()
+        if isinstance(value, type) and issubclass(value, events._Event) and not name.startswith("_")
+    }
+
+    assert defined == NAMES, "Event in core/events.py lacks one"
+    assert len({kind_of(msgspec.convert(sample(kind), kind)) for kind in EVENTS}) == len(EVENTS)
+
+
+def sample(kind: type[Any]) -> dict[str, Any]:
+    fields = msgspec.structs.fields(kind)
+    needed = {field.encode_name: field.type for field in fields if field.required}
+    plain: dict[Any, Any] = {str: "", int: 1, float: 1.0, bool: True}
+    return {"event": kind.__struct_config__.tag} | {
+        name: plain.get(type_, [] if "tuple" in str(type_) else {}) for name, type_ in needed.items()
+    }
+
+
+def test_every_module_that_goes_through_journals_is_known_here() -> None:
+    """So that a new reader is asked about every new event as well."""
+    known = {word for place in CONSUMERS for word in place.replace(",", " ").split() if word.endswith(".py")}
+    readers = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if goes_through_journals(path)}
+
+    assert len(readers) > 5
+    assert readers <= known, "add it to CONSUMERS"
+
+
+def goes_through_journals(path: Path) -> bool:
+    """Whether a module matches the events of records, or has a table by kind of event."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    matched = [node.subject for node in nodes if isinstance(node, ast.Match)]
+    tables = [node.keys for node in nodes if isinstance(node, ast.Dict)]
+    return any(isinstance(subject, ast.Attribute) and subject.attr == "event" for subject in matched) or any(
+        len([key for key in keys if isinstance(key, ast.Name) and key.id in NAMES]) > 1 for keys in tables
+    )
+
+
+def test_no_word_that_may_differ_is_one_that_no_event_has() -> None:
+    fields = {field for kind in EVENTS for field in kind.__struct_fields__}
+
+    assert fields >= replay._MAY_DIFFER
