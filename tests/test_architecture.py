@@ -109,7 +109,7 @@ def test_the_reply_to_initialize_costs_neither_core_nor_library_nor_anything_hea
     loaded = loaded_after(INITIALIZE)
 
     heavy = {"asyncio", "jsonschema_rs", "regex", "yaml", "rich", "mcp", "ctypes", "tomllib"}
-    ours = {"workflowlookup.core.document", "workflowlookup.library.catalog", "workflowlookup.tools"}
+    ours = {"workflowlookup.core.document", "workflowlookup.library.catalog", "workflowlookup.tools.registry"}
     assert loaded & (heavy | ours) == set()
 
 

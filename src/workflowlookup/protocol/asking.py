@@ -8,7 +8,7 @@ with the same call sent again, and nothing is remembered. Either way the answer 
 import itertools
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -16,9 +16,7 @@ from workflowlookup.core.schemas import compile_schema, misfits
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
 from workflowlookup.protocol import jsonrpc
-
-if TYPE_CHECKING:
-    from workflowlookup.tools.contract import Elicitation
+from workflowlookup.tools.contract import Elicitation
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +38,7 @@ class Questions(Generic[Call]):
         self._open: dict[str, tuple[Call, Elicitation]] = {}
         self._numbers = itertools.count(1)
 
-    def put(self, call: Call, ask: "Elicitation") -> None:
+    def put(self, call: Call, ask: Elicitation) -> None:
         """Send a question; the call waits."""
         if len(self._open) >= MAX_QUESTIONS:
             raise InvalidParams(f"at most {MAX_QUESTIONS} questions are open at once; answer one first")
@@ -48,7 +46,7 @@ class Questions(Generic[Call]):
         self._open[name] = (call, ask)
         self._outbox.append(jsonrpc.request(name, **elicitation(ask)))
 
-    def take(self, response: jsonrpc.Response) -> tuple[Call, "Elicitation"] | None:
+    def take(self, response: jsonrpc.Response) -> tuple[Call, Elicitation] | None:
         """What a response is about; None when it answers nothing that is open."""
         name = msgspec.json.decode(response.id)
         return self._open.pop(name, None) if isinstance(name, str) else None
@@ -69,13 +67,13 @@ class Questions(Generic[Call]):
         self._open.clear()
 
 
-def elicitation(ask: "Elicitation") -> dict[str, Json]:
+def elicitation(ask: Elicitation) -> dict[str, Json]:
     """A question as a request for a form; every version reads one without a mode as just that."""
     about = {} if ask.meta is None else {"_meta": ask.meta}
     return {"method": "elicitation/create", "params": {"message": ask.message, "requestedSchema": ask.schema, **about}}
 
 
-def answer_in(response: jsonrpc.Response, ask: "Elicitation") -> Answer:
+def answer_in(response: jsonrpc.Response, ask: Elicitation) -> Answer:
     """The answer that a response holds; an error, or what is no answer to the question, counts as dismissed."""
     if response.error:
         log.info("the client could not ask: %s", response.error[:MOST_LOGGED].decode(errors="replace"))
@@ -87,7 +85,7 @@ def answer_in(response: jsonrpc.Response, ask: "Elicitation") -> Answer:
         return DISMISSED
 
 
-def given(input_responses: Json, ask: "Elicitation") -> Answer | None:
+def given(input_responses: Json, ask: Elicitation) -> Answer | None:
     """The answer among the `inputResponses` of a call; None when it is not there. What was not asked is passed over."""
     if input_responses is None:
         return None
@@ -97,7 +95,7 @@ def given(input_responses: Json, ask: "Elicitation") -> Answer | None:
     return None if answer is None else checked(answer, ask)
 
 
-def checked(answer: Json, ask: "Elicitation") -> Answer:
+def checked(answer: Json, ask: Elicitation) -> Answer:
     """What a person answered, if it is an answer to this question. Raises `InvalidParams` saying what is wrong."""
     if not isinstance(answer, dict):
         raise InvalidParams(f"the answer to '{ask.key}' must be an object")

@@ -53,12 +53,12 @@ from workflowlookup.protocol.versions import (
     Rules,
     capabilities_at,
 )
+from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.asking import Questions
     from workflowlookup.protocol.tasks import Tasks
     from workflowlookup.protocol.waiting import Waiting
-    from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending
 
 log = logging.getLogger(__name__)
 
@@ -342,13 +342,13 @@ class Connection:
             return self._create_task(call, result)
         return tool_result(result) if type(result) in _PLAIN else self._tell(call, result)  # type: ignore[arg-type]
 
-    def _tell(self, call: Call, result: "Outcome") -> Json:
+    def _tell(self, call: Call, result: Outcome) -> Json:
         """What a tool gave, as the answer to a call; or the call waits."""
-        if isinstance(result, self._surface.ask_type):
+        if isinstance(result, Elicitation):
             return self._ask(call, result)
-        if isinstance(result, self._surface.later_type):
+        if isinstance(result, Pending):
             return self._wait(call, result)
-        return tool_result(result) if call.method == "tools/call" else result  # type: ignore[arg-type]
+        return tool_result(result) if call.method == "tools/call" else result
 
     def _call_directly(self, call: Call) -> Json:
         """A tool called by its own name as the method: the same handler, the same answer, the spec's own errors."""
@@ -364,32 +364,30 @@ class Connection:
         result = registry.call(tool, params, self._caller_of(call), call.size)
         return result if type(result) in _PLAIN else self._tell(call, result)
 
-    def _caller_of(self, call: Call) -> "Caller":
+    def _caller_of(self, call: Call) -> Caller:
         """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""
         if call.meta is not None:
             capabilities, name = call.meta[META_CAPABILITIES], name_of(call.meta.get(META_CLIENT_INFO))
             if call.method != "tools/call":
                 capabilities = without_questions(capabilities)  # no other method may be answered with a question
-            return self._surface.make_caller(
-                capabilities=capabilities, name=name, answers=call.answers, timeout_seconds=call.timeout
-            )
+            return Caller(capabilities=capabilities, name=name, answers=call.answers, timeout_seconds=call.timeout)
         caller = self._caller or self._handshake_caller()
         if not call.answers and call.timeout is None:
             return caller
         return msgspec.structs.replace(caller, answers=call.answers, timeout_seconds=call.timeout)
 
-    def _handshake_caller(self) -> "Caller":
+    def _handshake_caller(self) -> Caller:
         """Who shook hands."""
         if self._caller is None:
             capabilities, name = self._client
             if self._rules is None or not self._rules.asks:
                 capabilities = without_questions(capabilities)
-            self._caller = self._surface.make_caller(capabilities=capabilities, name=name)
+            self._caller = Caller(capabilities=capabilities, name=name)
         return self._caller
 
     # ── answers that are not there yet ──────────────────────────────────────────────────────────────────────────
 
-    def _wait(self, call: Call, later: "Pending") -> Json:
+    def _wait(self, call: Call, later: Pending) -> Json:
         """Keep a call until its answer is there, for which `look` asks; where the client knows tasks it becomes one."""
         if later.run_id and call.rules.envelope and call.method == "tools/call":
             from workflowlookup.protocol.tasks import knows_tasks  # noqa: PLC0415 - with the first run
@@ -403,7 +401,7 @@ class Connection:
         self._waiting.put(call, later)
         return PENDING
 
-    def _answer_waiting(self, call: Call, later: "Pending") -> bytes | None:
+    def _answer_waiting(self, call: Call, later: Pending) -> bytes | None:
         """The reply to a call that waits; None while there is none, or when it waits for a person from now on."""
         try:
             result = later.look()
@@ -424,7 +422,7 @@ class Connection:
 
     # ── questions to a person ───────────────────────────────────────────────────────────────────────────────────
 
-    def _ask(self, call: Call, ask: "Elicitation") -> Json:
+    def _ask(self, call: Call, ask: Elicitation) -> Json:
         """Put a tool's question to the person at the client; the call is done again when the answer is there."""
         from workflowlookup.protocol.asking import Questions, elicitation, given  # noqa: PLC0415 - seldom needed
 
@@ -481,10 +479,10 @@ class Connection:
             self._tasks = Tasks(self._surface, self.outbox)
         return self._tasks
 
-    def _create_task(self, call: Call, result: "Outcome") -> Json:
-        if isinstance(result, self._surface.ask_type):
+    def _create_task(self, call: Call, result: Outcome) -> Json:
+        if isinstance(result, Elicitation):
             return self._ask(call, result)
-        return self._open_tasks().create(call, result, self._caller_of(call))  # type: ignore[arg-type]
+        return self._open_tasks().create(call, result, self._caller_of(call))
 
     def _task(self, call: Call) -> Json:
         """The methods of tasks at 2025-11-25."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.subscriptions import Listener, Watch
-    from workflowlookup.tools.contract import Caller, Elicitation, Pending, Services
+    from workflowlookup.tools.contract import Services
     from workflowlookup.tools.registry import Registry
 
 
@@ -31,24 +31,6 @@ class Surface:
         from workflowlookup.tools.registry import Registry  # noqa: PLC0415
 
         return Registry(BUILTIN_TOOLS, self.services)
-
-    @functools.cached_property
-    def make_caller(self) -> "type[Caller]":
-        from workflowlookup.tools.contract import Caller  # noqa: PLC0415
-
-        return Caller
-
-    @functools.cached_property
-    def ask_type(self) -> "type[Elicitation]":
-        from workflowlookup.tools.contract import Elicitation  # noqa: PLC0415
-
-        return Elicitation
-
-    @functools.cached_property
-    def later_type(self) -> "type[Pending]":
-        from workflowlookup.tools.contract import Pending  # noqa: PLC0415
-
-        return Pending
 
     def watch(self, listener: "Listener") -> "Watch":
         """Follow the runs, until closed."""

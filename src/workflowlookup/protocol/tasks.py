@@ -235,7 +235,7 @@ class Tasks:
             needed: Json = {"extensions": {TASKS_EXTENSION: {}}}
             raise MissingClientCapability("Tasks need a client that declares them.", requiredCapabilities=needed)
         meta: Any = call.meta
-        return self._surface.make_caller(capabilities=meta[META_CAPABILITIES], name=name_of(meta.get(META_CLIENT_INFO)))
+        return Caller(capabilities=meta[META_CAPABILITIES], name=name_of(meta.get(META_CLIENT_INFO)))
 
     # ── both ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -5,7 +5,7 @@ A call waits here by the id of its request. Nothing else waits with it: other me
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -14,9 +14,7 @@ from workflowlookup.errors import ExecutionFailed, InvalidParams, RunStateError,
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.calls import Call
 from workflowlookup.protocol.progress import Told, token_of
-
-if TYPE_CHECKING:
-    from workflowlookup.tools.contract import Pending
+from workflowlookup.tools.contract import Pending
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +25,7 @@ class _Waiter(msgspec.Struct):
     """A call, what it waits for, and how far its client knows it to be."""
 
     call: Call
-    later: "Pending"
+    later: Pending
     told: Told
 
 
@@ -41,7 +39,7 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._waiters)
 
-    def put(self, call: Call, later: "Pending") -> None:
+    def put(self, call: Call, later: Pending) -> None:
         """The call waits. Raises `InvalidParams`, and gives the work up, when it cannot."""
         problem = ""
         if call.id in self._waiters:
@@ -53,7 +51,7 @@ class Waiting:
             raise InvalidParams(problem)
         self._waiters[call.id] = _Waiter(call, later, Told(token_of(call)))
 
-    def look(self, answer: "Callable[[Call, Pending], bytes | None]") -> None:
+    def look(self, answer: Callable[[Call, Pending], bytes | None]) -> None:
         """Put the answers that are there now, and news of how far the others are, into the outbox.
 
         `answer` gives the reply to a call; None while there is none. It calls `take` when the wait is over.
@@ -89,7 +87,7 @@ class Waiting:
                 self._give_up(waiter.later, "the client went away")
                 yield waiter.call, ExecutionFailed("The server stopped before the run was over.", runId=run_id)
 
-    def _give_up(self, later: "Pending", reason: str) -> None:
+    def _give_up(self, later: Pending, reason: str) -> None:
         try:
             later.abandon(reason)
         except Exception:  # broad on purpose: nobody waits for it any more
