@@ -4,11 +4,12 @@ import pytest
 
 from make import document, loop, step
 from workflowlookup.core.building import build
-from workflowlookup.core.contract import example_of, unmet
+from workflowlookup.core.contract import unmet
 from workflowlookup.core.document import check
 from workflowlookup.core.navigation import next_step
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.schemas import compile_schema
+from workflowlookup.core.value_schemas import example_of
 from workflowlookup.tools.workflow_next import answer
 
 SCHEMA = {

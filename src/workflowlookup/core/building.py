@@ -7,6 +7,7 @@ import msgspec
 
 from workflowlookup.core.captures import describe_capture
 from workflowlookup.core.conditions import CompiledCondition, compile_conditions, compiled
+from workflowlookup.core.contract import variables_of
 from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.document import answered_in, capture_schema, is_confirmation_object, schema_text, walk_steps
 from workflowlookup.core.guidance import requirements_of
@@ -28,6 +29,7 @@ from workflowlookup.core.model import (
     WorkflowCall,
 )
 from workflowlookup.core.validation import compile_criteria
+from workflowlookup.core.value_schemas import ValueSchema
 from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 
 
@@ -37,7 +39,7 @@ def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
     referenced = {step["body"] for _, step in walk_steps(document["steps"]) if isinstance(step.get("body"), str)}
     steps: dict[str, Step] = {}
     flow = tuple(_step(step, top_level, steps) for step in document["steps"] if step["id"] not in referenced)
-    return Workflow(
+    workflow = Workflow(
         id=document["id"],
         name=document["name"],
         description=document["description"],
@@ -66,6 +68,7 @@ def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
         has_contract="contextSchema" in document
         or any(step.keys() & {"requires", "produces"} for _, step in walk_steps(document["steps"])),
     )
+    return msgspec.structs.replace(workflow, variables=variables_of(workflow)) if workflow.has_contract else workflow
 
 
 def _producers(document: Mapping[str, Any]) -> dict[str, str]:
@@ -174,7 +177,7 @@ def captures_of(produces: Any) -> tuple[Capture, ...]:
     return tuple(
         Capture(
             name=name,
-            schema=msgspec.Raw(msgspec.json.encode(capture_schema(entry))),
+            value=ValueSchema(capture_schema(entry)),
             pattern=entry.get("pattern", ""),
             flags=entry.get("flags", ""),
             pointer=entry.get("pointer"),

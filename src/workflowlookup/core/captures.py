@@ -12,12 +12,11 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.contract import example_of
 from workflowlookup.core.guidance import as_words
 from workflowlookup.core.model import Capture
 from workflowlookup.core.patterns import Budget, TooSlow, extract
 from workflowlookup.core.rules import MAX_JSON, Issue, unfenced
-from workflowlookup.core.schemas import compile_schema_text, expected_by, show
+from workflowlookup.core.schemas import show
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
 from workflowlookup.core.values import Json, as_boolean, as_number, json_equal, loosely_equal
 
@@ -137,7 +136,7 @@ def _closing(opened: str) -> str:
 
 def _fit(found: Json, wanted: Capture) -> Json:
     """The value that was meant and fits the schema; `MISSING` when there is none."""
-    fits = compile_schema_text(bytes(wanted.schema)).is_valid
+    fits = wanted.value.validator.is_valid
     return next((value for value in _readings(found, _schema(wanted)) if _can_be_kept(value) and fits(value)), MISSING)
 
 
@@ -168,7 +167,7 @@ def _can_be_kept(value: Json) -> bool:
 
 
 def _schema(wanted: Capture) -> Mapping[str, Json]:
-    schema = msgspec.json.decode(wanted.schema)
+    schema = wanted.value.schema
     return schema if isinstance(schema, Mapping) else {}
 
 
@@ -186,7 +185,7 @@ def _may_be_null(wanted: Capture) -> bool:
 
 def describe_capture(wanted: Capture) -> str:
     """What the output must say, as one sentence for the agent."""
-    expected = expected_by(_schema(wanted))
+    expected = wanted.value.expected
     if wanted.is_optional:
         return f"If it is known, the output says {wanted.name} ({expected}): {how_to_say(wanted)}"
     return f"The output says {wanted.name} ({expected}): {how_to_say(wanted)}"
@@ -194,7 +193,7 @@ def describe_capture(wanted: Capture) -> str:
 
 def how_to_say(wanted: Capture, *, is_json: bool = False) -> str:
     """What to add to the output."""
-    example = example_of(_schema(wanted))
+    example = wanted.value.example
     as_json = msgspec.json.encode(example).decode()
     if wanted.pattern:
         return f"a passage that matches /{wanted.pattern}/{wanted.flags}"
@@ -207,7 +206,7 @@ def _issue(wanted: Capture, found: Json, *, is_json: bool) -> Issue:
     problem = "is not in the output" if found is MISSING else f"is {show(found)} in the output"
     how = how_to_say(wanted, is_json=is_json)
     return Issue(
-        message=f"{wanted.name} {problem}: expected {expected_by(_schema(wanted))}. Add {how}.",
+        message=f"{wanted.name} {problem}: expected {wanted.value.expected}. Add {how}.",
         suggestion=f"Add {how} to the output.",
     )
 

@@ -5,7 +5,6 @@ variables. `workflow_next` tells the caller what is unmet beside the step; a run
 """
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -14,18 +13,15 @@ import msgspec
 from workflowlookup.core.model import LoopStep, PromptStep, Step, Workflow
 from workflowlookup.core.navigation import EXTENT_SCHEMAS, LoopNeed, find_step
 from workflowlookup.core.schemas import (
-    EXAMPLES_BY_FORMAT,
-    BadSchema,
     Misfit,
-    compile_schema,
     compile_schema_text,
     dotted,
-    expected_by,
     misfits,
     show,
     with_description,
 )
-from workflowlookup.core.values import Context, Json, is_number, lookup
+from workflowlookup.core.value_schemas import ValueSchema
+from workflowlookup.core.values import Context, Json, lookup
 from workflowlookup.core.verdicts import Declared, declaration
 from workflowlookup.errors import InvalidParams
 
@@ -71,7 +67,7 @@ def forgotten(workflow: Workflow, completed: Iterable[str], context: Context) ->
     }
     return {
         name: f"Step '{step_id}' is completed, but '{name}', which it produces, is not set: "
-        f"expected {_need(workflow, name, None).expected}"
+        f"expected {value_schema(workflow, name).expected}"
         for name, step_id in itertools.islice(unset.items(), MOST_FORGOTTEN)
     }
 
@@ -89,8 +85,9 @@ def misfitting(workflow: Workflow, variables: Context) -> tuple[Need, ...]:
 
 def need_of_loop(workflow: Workflow, need: LoopNeed) -> Need:
     """The list or the count without which a loop cannot be entered."""
-    examples = (example_of(_declared(workflow, need.variable)), example_of(need.schema))
-    fits = compile_schema(need.schema).is_valid
+    extent = ValueSchema(need.schema)
+    examples = (value_schema(workflow, need.variable).example, extent.example)
+    fits = extent.validator.is_valid
     found = {} if need.found is None else {"found": show(need.found)}
     return Need(
         variable=need.variable,
@@ -179,18 +176,29 @@ def input_misfits(workflow: Workflow, given: Context, changes: Context) -> Itera
 
 
 def _need(workflow: Workflow, name: str, misfit: Misfit | None) -> Need:
-    schema = _declared(workflow, name)
+    value = value_schema(workflow, name)
     return Need(
         variable=name,
-        expected=expected_by(schema) if misfit is None else _expected(misfit, schema),
-        example={"context": {name: example_of(schema)}},
+        expected=value.expected if misfit is None else _expected(misfit, value.schema),
+        example={"context": {name: value.example}},
         produced_by=workflow.producers.get(name, msgspec.UNSET),
         found=msgspec.UNSET if misfit is None else _found(misfit),
     )
 
 
-def _declared(workflow: Workflow, name: str) -> Json:
+def value_schema(workflow: Workflow, name: str) -> ValueSchema:
     """The JSON Schema of a variable: by the contract, else by the loop that goes by it."""
+    return workflow.variables.get(name) or ValueSchema(_declared(workflow, name))
+
+
+def variables_of(workflow: Workflow) -> dict[str, ValueSchema]:
+    """The variables that the contract of a workflow names, for `Workflow.variables`."""
+    steps = workflow.steps.values()
+    names = [name for step in steps for name in (*step.requires, *produced_by(step))]
+    return {name: ValueSchema(_declared(workflow, name)) for name in (*names, *_schema(workflow).get("required", ()))}
+
+
+def _declared(workflow: Workflow, name: str) -> Json:
     known = {key: Declared(schema) for key, schema in _schema(workflow).get("properties", {}).items()}
     schema = declaration(name, known).schema
     if isinstance(schema, Mapping):
@@ -198,7 +206,7 @@ def _declared(workflow: Workflow, name: str) -> Json:
     producer = workflow.steps.get(workflow.producers.get(name, ""))
     for capture in producer.captures if isinstance(producer, PromptStep) else ():
         if capture.name == name:
-            return msgspec.json.decode(capture.schema)
+            return capture.value.schema
     loops = [step.loop for step in workflow.steps.values() if isinstance(step, LoopStep)]
     used = (EXTENT_SCHEMAS[loop.type] for loop in loops if name in (loop.items, loop.count))
     return next(used, schema)
@@ -218,66 +226,3 @@ def _found(misfit: Misfit) -> str:
 def _schema(workflow: Workflow) -> Mapping[str, Any]:
     schema: Json = workflow.document.get("contextSchema", {})
     return schema if isinstance(schema, Mapping) else {}
-
-
-# ── examples ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-MOST_REPEATED: Final = 100
-MOST_BRANCHES: Final = 2
-DEEPEST: Final = 4
-"""Branches multiply with every level, and schemas are written by strangers."""
-
-
-def example_of(schema: Json, depth: int = 0) -> Json:
-    """A value that fits a JSON Schema, if its plain keywords lead to one; null only when nothing else is left."""
-    candidates = [*_candidates(schema, depth)] if isinstance(schema, Mapping) and depth <= DEEPEST else []
-    if not candidates:
-        return "…"
-    try:
-        fits = compile_schema(schema).is_valid
-    except BadSchema:  # a part that refers to the whole
-        return candidates[0]
-    return next((value for value in candidates if value is not None and fits(value)), candidates[0])
-
-
-def _candidates(schema: Mapping[str, Json], depth: int) -> Iterator[Json]:
-    yield from (schema[keyword] for keyword in ("const", "default") if keyword in schema)
-    for keyword in ("examples", "enum"):
-        yield from schema.get(keyword, ())
-    for keyword in ("anyOf", "oneOf", "allOf"):
-        rest = {name: value for name, value in schema.items() if name != keyword}
-        for part in schema.get(keyword, ())[:MOST_BRANCHES]:
-            yield example_of({**rest, **part} if isinstance(part, Mapping) else rest, depth + 2)
-    kinds = schema.get("type")
-    for kind in kinds if isinstance(kinds, list) else [kinds]:
-        match kind:
-            case "string":
-                yield from (
-                    EXAMPLES_BY_FORMAT.get(schema.get("format", ""), "…"),
-                    "…" * _at_least(schema, "minLength"),
-                    "",
-                )
-            case "integer" | "number":
-                yield from _numbers(schema)
-            case "boolean":
-                yield from (True, False)
-            case "array":
-                item = example_of(schema.get("items", {}), depth + 1)
-                yield from ([item] * max(1, _at_least(schema, "minItems")), [])
-            case "object":
-                known = schema.get("properties", {})
-                yield {name: example_of(known.get(name, {}), depth + 1) for name in schema.get("required", known)}
-            case "null":
-                yield None
-
-
-def _at_least(schema: Mapping[str, Json], keyword: str) -> int:
-    return int(min(schema.get(keyword, 0), MOST_REPEATED))
-
-
-def _numbers(schema: Mapping[str, Json]) -> Iterator[Json]:
-    least, most = schema.get("minimum", 1), schema.get("maximum", 1)
-    yield from (least, 1, 0, math.ceil(least), math.floor(most), schema.get("multipleOf", 1))
-    for keyword, step in (("exclusiveMinimum", 1), ("exclusiveMaximum", -1)):
-        if is_number(schema.get(keyword)):
-            yield math.floor(schema[keyword]) + step

@@ -6,12 +6,13 @@ dataclasses: they are made ten times as fast and cost nothing at import.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from workflowlookup.core.conditions import CompiledCondition
 from workflowlookup.core.rules import Check, Issue, Rule
+from workflowlookup.core.value_schemas import ValueSchema
 from workflowlookup.core.values import Json
 
 
@@ -121,8 +122,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """A variable whose value comes out of the output: by a pattern, a JSON pointer, or its name."""
 
     name: str
-    schema: msgspec.Raw = msgspec.Raw(b"{}")
-    """The JSON Schema of the value, as text."""
+    value: ValueSchema = ValueSchema({})
     pattern: str = ""
     flags: str = ""
     pointer: str | None = None
@@ -255,8 +255,8 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     has_contract: bool = False
     origin: str = ""
     """The real path of the document when a repository brought it; empty for the user's own, and for other systems'."""
-    memo: dict[Any, Any] = msgspec.field(default_factory=dict)
-    """What others have worked out about this workflow and keep for as long as it lives."""
+    variables: Mapping[str, ValueSchema] = msgspec.field(default_factory=dict)
+    """Those that the contract names."""
 
     @property
     def every_step(self) -> list[Step]:

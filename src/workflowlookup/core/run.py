@@ -580,11 +580,8 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
 
 def kept_document(workflow: Workflow) -> tuple[msgspec.Raw, str]:
     """The document of a workflow as a run keeps it, and its hash."""
-    kept: tuple[msgspec.Raw, str] | None = workflow.memo.get(kept_document)
-    if kept is None:
-        text = msgspec.json.encode(workflow.document)
-        kept = workflow.memo[kept_document] = msgspec.Raw(text), hash_of(text)
-    return kept
+    text = msgspec.json.encode(workflow.document)
+    return msgspec.Raw(text), hash_of(text)
 
 
 def hash_of(document: bytes) -> str:

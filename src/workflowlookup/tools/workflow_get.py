@@ -29,19 +29,12 @@ class GetArguments(msgspec.Struct):
     ] = "preview"
 
 
-def handle(services: Services, arguments: GetArguments, _: Caller) -> msgspec.Raw:
+def handle(services: Services, arguments: GetArguments, _: Caller) -> Mapping[str, Json]:
     return view(find_workflow(services, arguments.id), arguments.mode or "preview")
 
 
-def view(workflow: Workflow, mode: str) -> msgspec.Raw:
-    """The workflow in one of the three modes; made and encoded once for each version of a document."""
-    ready: msgspec.Raw | None = workflow.memo.get((mode,))
-    if ready is None:
-        ready = workflow.memo[(mode,)] = msgspec.Raw(msgspec.json.encode(_view(workflow, mode)))
-    return ready
-
-
-def _view(workflow: Workflow, mode: str) -> Mapping[str, Json]:
+def view(workflow: Workflow, mode: str) -> Mapping[str, Json]:
+    """The workflow in one of the three modes."""
     if mode == "full":
         return {**workflow.document, "version": workflow.version, "category": workflow.category}
     return metadata(workflow) if mode == "metadata" else {**metadata(workflow), "firstStep": first_step(workflow)}

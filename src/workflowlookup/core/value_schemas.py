@@ -1,0 +1,96 @@
+"""The JSON Schema of a variable: what its value must be, in words and by an example."""
+
+import functools
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from workflowlookup.core.schemas import EXAMPLES_BY_FORMAT, BadSchema, compile_schema, expected_by
+from workflowlookup.core.values import Json, is_number
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+
+class ValueSchema(msgspec.Struct, frozen=True, dict=True):
+    """A JSON Schema that an author wrote for a variable; what follows from it is worked out once, when needed."""
+
+    schema: Json = True
+
+    @functools.cached_property
+    def expected(self) -> str:
+        """What the value must be, in words."""
+        return expected_by(self.schema)
+
+    @functools.cached_property
+    def example(self) -> Json:
+        """A value that fits."""
+        return example_of(self.schema)
+
+    @functools.cached_property
+    def validator(self) -> "jsonschema_rs.Validator":
+        """Raises `BadSchema`."""
+        return compile_schema(self.schema)
+
+
+MOST_REPEATED: Final = 100
+MOST_BRANCHES: Final = 2
+DEEPEST: Final = 4
+"""Branches multiply with every level, and schemas are written by strangers."""
+
+
+def example_of(schema: Json, depth: int = 0) -> Json:
+    """A value that fits a JSON Schema, if its plain keywords lead to one; null only when nothing else is left."""
+    candidates = [*_candidates(schema, depth)] if isinstance(schema, Mapping) and depth <= DEEPEST else []
+    if not candidates:
+        return "…"
+    try:
+        fits = compile_schema(schema).is_valid
+    except BadSchema:  # a part that refers to the whole
+        return candidates[0]
+    return next((value for value in candidates if value is not None and fits(value)), candidates[0])
+
+
+def _candidates(schema: Mapping[str, Json], depth: int) -> Iterator[Json]:
+    yield from (schema[keyword] for keyword in ("const", "default") if keyword in schema)
+    for keyword in ("examples", "enum"):
+        yield from schema.get(keyword, ())
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        rest = {name: value for name, value in schema.items() if name != keyword}
+        for part in schema.get(keyword, ())[:MOST_BRANCHES]:
+            yield example_of({**rest, **part} if isinstance(part, Mapping) else rest, depth + 2)
+    kinds = schema.get("type")
+    for kind in kinds if isinstance(kinds, list) else [kinds]:
+        match kind:
+            case "string":
+                yield from (
+                    EXAMPLES_BY_FORMAT.get(schema.get("format", ""), "…"),
+                    "…" * _at_least(schema, "minLength"),
+                    "",
+                )
+            case "integer" | "number":
+                yield from _numbers(schema)
+            case "boolean":
+                yield from (True, False)
+            case "array":
+                item = example_of(schema.get("items", {}), depth + 1)
+                yield from ([item] * max(1, _at_least(schema, "minItems")), [])
+            case "object":
+                known = schema.get("properties", {})
+                yield {name: example_of(known.get(name, {}), depth + 1) for name in schema.get("required", known)}
+            case "null":
+                yield None
+
+
+def _at_least(schema: Mapping[str, Json], keyword: str) -> int:
+    return int(min(schema.get(keyword, 0), MOST_REPEATED))
+
+
+def _numbers(schema: Mapping[str, Json]) -> Iterator[Json]:
+    least, most = schema.get("minimum", 1), schema.get("maximum", 1)
+    yield from (least, 1, 0, math.ceil(least), math.floor(most), schema.get("multipleOf", 1))
+    for keyword, step in (("exclusiveMinimum", 1), ("exclusiveMaximum", -1)):
+        if is_number(schema.get(keyword)):
+            yield math.floor(schema[keyword]) + step
