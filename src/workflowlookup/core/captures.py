@@ -25,6 +25,8 @@ _CLOSING: Final[Mapping[str, str]] = {"\u201c": "\u201d", "\u2018": "\u2019"}
 """Quotes that close otherwise than they open."""
 _MARKS: Final = "".join(["*_`~\"'", *_CLOSING, *_CLOSING.values()])
 MAX_MARKS: Final = 64
+_JSON_STARTS: Final = ("{", "[", '"', "-", "t", "f", "n", *"0123456789")
+"""How JSON may begin; most prose begins otherwise, and a parser takes long to say what is wrong with it."""
 _LINE_START: Final = re.compile(r"[\s>#]*(?:(?:[-*+•]|\d{1,3}[.)])\s+)*")
 
 
@@ -78,7 +80,7 @@ def _find(wanted: Capture, output: str, document: Json, budget: Budget) -> Json:
 def _as_json(output: str) -> Json:
     """The output as JSON, alone or in one Markdown code fence; `MISSING` when it is something else."""
     text = unfenced(output).strip()
-    if not text or len(text) > MAX_JSON:
+    if not text.startswith(_JSON_STARTS) or len(text) > MAX_JSON:
         return MISSING
     try:
         return parse_json(text.encode("utf-8", "replace"))
