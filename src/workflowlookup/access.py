@@ -55,11 +55,6 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         """Whether they look after every workflow, and so after what belongs to none."""
         return self.may("admin") and self.sees_all
 
-    def need_everything(self) -> None:
-        """Raises `Forbidden` unless they do."""
-        if not self.administers_all:
-            raise missing("admin")
-
     @property
     def is_unbound(self) -> bool:
         """Whether they see and do everything, in no name of their own."""

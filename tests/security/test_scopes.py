@@ -1,10 +1,11 @@
 """What a caller sees but may not do is refused, says which scope it takes, and changes nothing."""
 
+import msgspec
 import pytest
 from secretive import ASKING, World, caller
 
-from workflowlookup.access import LOCAL
-from workflowlookup.errors import Forbidden
+from workflowlookup.access import LOCAL, LOOPBACK
+from workflowlookup.errors import Forbidden, SecurityError
 from workflowlookup.tools.scoped import ScopedRuns, scoped
 
 START = ("workflow_start", {"workflowId": "docs-guide", "context": {}})
@@ -132,3 +133,25 @@ def test_one_who_may_not_confirm_is_not_asked(world):
 
     assert "Your token may not answer this" in reply["next"]
     assert client.refusal(*CONFIRM)["code"] == -32011
+
+
+# ── what a repository brought ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("access", "refusal"),
+    [
+        (caller("admin", workflows=("*",)), Forbidden),
+        (caller("run", kind="person", workflows=("*",)), Forbidden),
+        (caller("admin", kind="person"), Forbidden),
+        (LOOPBACK, Forbidden),
+        (LOCAL, SecurityError),  # that there is no file to keep it in
+        (caller("admin", kind="person", workflows=("*",)), SecurityError),
+    ],
+    ids=["agent", "not-admin", "admin-of-some", "loopback", "local", "person"],
+)
+def test_only_a_person_who_administers_everything_trusts(world, access, refusal):
+    services = msgspec.structs.replace(scoped(world.services, access), access=access)
+
+    with pytest.raises(refusal):
+        services.trust([], by="somebody")

@@ -7,7 +7,7 @@ when `look` is called, which the transport does every now and then while `is_wat
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -15,6 +15,7 @@ from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.versions import META_SUBSCRIPTION
+from workflowlookup.runs.view import Watch
 
 log = logging.getLogger(__name__)
 
@@ -23,18 +24,6 @@ MAX_ADDRESSES: Final = 1_000
 MOST_ECHOED: Final = 100
 
 Listener = Callable[[str], None]
-
-
-class Watch(Protocol):
-    """What follows the journal for us, from when it was begun until it is closed; it tells its listener of each change
-    that this process makes.
-    """
-
-    def changed(self) -> Collection[str]:
-        """The ids of the runs that other processes changed since the last time."""
-
-    def close(self) -> None:
-        """Nobody follows any run now."""
 
 
 class _Stream(msgspec.Struct, frozen=True):

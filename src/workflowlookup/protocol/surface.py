@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workflowlookup.protocol.subscriptions import Listener, Watch
+    from workflowlookup.protocol.subscriptions import Listener
+    from workflowlookup.runs.view import Watch
     from workflowlookup.tools.contract import Services
     from workflowlookup.tools.registry import Registry
 

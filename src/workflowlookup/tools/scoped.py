@@ -121,7 +121,8 @@ class ScopedCatalog:
 
     def listing(self, source: Source) -> Listing:
         """What one source holds, for administrators of everything."""
-        self._access.need_everything()
+        if not self._access.administers_all:
+            raise missing("admin")
         return self._catalog.listing(source)
 
     def get(self, workflow_id: str) -> Workflow:

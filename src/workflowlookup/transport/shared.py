@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from workflowlookup.protocol.surface import Surface
 
 if TYPE_CHECKING:
-    from workflowlookup.protocol.subscriptions import Listener, Watch
+    from workflowlookup.protocol.subscriptions import Listener
+    from workflowlookup.runs.view import Watch
     from workflowlookup.tools.contract import ServerServices
 
 
