@@ -91,7 +91,7 @@ def rules_in(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, Json]]:
     waiting = [] if isinstance(parse_criteria(criteria), Malformed | None) else [(path, criteria)]
     while waiting:
         at, part = waiting.pop()  # from the end: a list of rules may be as long as a document
-        group = next((key for key in ("and", "or", "not") if key in part), "") if isinstance(part, Mapping) else ""
+        group = next((key for key in ("and", "or", "not") if key in part), "") if isinstance(part, dict) else ""
         if isinstance(part, list):
             waiting += reversed([((*at, index), item) for index, item in enumerate(part)])
         elif group:

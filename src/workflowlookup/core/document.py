@@ -70,8 +70,10 @@ def check(document: Json) -> list[Finding]:
     Its patterns share the time of one request: those that it does not suffice for are not checked.
     """
     budget = Budget()
-    found = misfits(workflow_validator(), document, workflow_schema())
-    findings = [_from_misfit(misfit, document) for misfit in itertools.islice(found, MOST_FINDINGS)]
+    findings: list[Finding] = []
+    if not workflow_validator().is_valid(document):
+        found = misfits(workflow_validator(), document, workflow_schema())
+        findings = [_from_misfit(misfit, document) for misfit in itertools.islice(found, MOST_FINDINGS)]
     if not any(finding.severity is Severity.ERROR for finding in findings):
         for found_by in (
             _structure(document, budget),
@@ -405,13 +407,19 @@ def _functions_referred_to(document: Mapping[str, Json]) -> Iterator[Finding]:
 
 def _conditions(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding]:
     """Conditions that can never hold, because of a type or a contradiction, and conditions that always do."""
+    outcomes: dict[bytes, bool | None] = {}
     for path, condition in _all_conditions(document):
         told = False
         for finding in _impossible_parts(document, path, condition, budget):
             told = True
             yield finding
-        is_small = sum(1 for _ in itertools.islice(walk(condition), MOST_PARTS + 1)) <= MOST_PARTS
-        outcome = verdict(condition, {}, budget) if condition and is_small and not told else None
+        if told or not condition:
+            continue
+        key = msgspec.json.encode(condition)  # most documents repeat their conditions
+        if key not in outcomes:
+            is_small = sum(1 for _ in itertools.islice(walk(condition), MOST_PARTS + 1)) <= MOST_PARTS
+            outcomes[key] = verdict(condition, {}, budget) if is_small else None
+        outcome = outcomes[key]
         if outcome is False:
             yield _never(path, "its parts contradict each other", document)
         elif outcome is True:

@@ -155,18 +155,17 @@ def is_set(context: Context, name: str) -> bool:
 
 def deeper_than(value: Json, limit: int) -> bool:
     """Whether lists and objects nest deeper than `limit`; safe for values of any depth."""
-    level = [value]
+    level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(limit):
-        level = [child for node in level for child in _children(node)]
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, (dict, list))
+        ]
         if not level:
             return False
-    return any(isinstance(node, (dict, list)) for node in level)
-
-
-def _children(value: Json) -> Sequence[Json]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else ()
+    return True
 
 
 def _fold(text: str) -> str:

@@ -22,6 +22,8 @@ from workflowlookup.core.values import Json, as_number, is_number, is_truthy, lo
 
 MOST_COMBINATIONS: Final = 20_000
 MOST_CONSTANTS: Final = 40
+_ROUNDS: Final = (2, 6, None)
+"""How many more values are tried in each round: most conditions come out both ways for the first two already."""
 LARGEST_NUMBER: Final = 10**15
 """Beyond it there are whole numbers that a float cannot tell from their neighbours."""
 
@@ -47,16 +49,21 @@ def verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
     """True for a condition that always holds, False for one that never does, None for any other."""
     comparisons: dict[str, list[Condition]] = {}
     holds = _compile(condition, comparisons)
-    rows: list[set[tuple[Truth, ...]]] = []
-    for name, asked in comparisons.items():
-        values = possible_values(declaration(name, scope), [*_constants(asked)])
-        if values is None:
+    values = [possible_values(declaration(name, scope), [*_constants(asked)]) for name, asked in comparisons.items()]
+    rows: list[set[tuple[Truth, ...]]] = [set() for _ in comparisons]
+    outcomes: set[Truth] = set()
+    for number in _ROUNDS:
+        for row, asked, tried in zip(rows, comparisons.values(), values, strict=True):
+            if tried is None:
+                return None
+            for value, exact in itertools.islice(tried, number):
+                row.add(tuple([_ask(part, value, budget, exact=exact) for part in asked]))
+        if math.prod(map(len, rows)) > MOST_COMBINATIONS:
             return None
-        rows.append({tuple(_ask(part, value, budget, exact=exact) for part in asked) for value, exact in values})
-    if math.prod(map(len, rows)) > MOST_COMBINATIONS:
-        return None
-    outcomes = {holds(dict(zip(comparisons, choice, strict=True))) for choice in itertools.product(*rows)}
-    return outcomes.pop() if len(outcomes) == 1 else None
+        outcomes |= {holds(dict(zip(comparisons, choice, strict=True))) for choice in itertools.product(*rows)}
+        if len(outcomes) > 1:
+            return None
+    return outcomes.pop() if outcomes else None
 
 
 def declaration(name: str, scope: Scope) -> Declared:
@@ -130,19 +137,23 @@ def _all(truths: Sequence[Truth]) -> Truth:
 # ── representatives ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def possible_values(declared: Declared, constants: Sequence[Json]) -> list[tuple[Json, bool]] | None:
-    """Values to try, each with whether it stands for itself alone; None when there would be too many."""
+def possible_values(declared: Declared, constants: Sequence[Json]) -> Iterator[tuple[Json, bool]] | None:
+    """Values to try, each with whether it stands for itself alone; None when there would be too many.
+
+    The first few are those by which most conditions can be told to come out both ways.
+    """
     schema = understood(declared.schema)
     missing = [] if declared.always_set else [(None, True)]
     for listed in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
         if isinstance(listed, list):
-            return [(value, True) for value in listed if _fits(value, schema)] + missing
+            return iter([(value, True) for value in listed if _fits(value, schema)] + missing)
     numbers = [as_number(value) for value in (*constants, *(schema.get(bound) for bound in _BOUNDS))]
     named = {0, 1, *(number for number in numbers if number is not None)}
     if len(constants) > MOST_CONSTANTS or any(abs(number) > LARGEST_NUMBER for number in named):
         return None
-    tried = _representatives(sorted(named), constants)
-    return [(value, isinstance(value, bool)) for value in tried if _fits(value, schema)] + missing
+    tried = _representatives(named, constants)
+    fitting = ((value, isinstance(value, bool)) for value in tried if not schema or _fits(value, schema))
+    return itertools.chain(missing, fitting)
 
 
 def understood(schema: Json) -> Mapping[str, Json]:
@@ -163,16 +174,17 @@ def constants_of(part: Condition, compares: Collection[Compares]) -> Iterator[Js
             yield from expected if isinstance(expected, list) else ()
 
 
-def _representatives(named: Sequence[float], constants: Sequence[Json]) -> Iterator[Json]:
+def _representatives(named: set[float], constants: Sequence[Json]) -> Iterator[Json]:
     """One value at least of every class that comparing with the constants can tell apart."""
     texts = [value for value in constants if isinstance(value, str)]
 
     def is_new(text: str) -> bool:
         return not any(loosely_equal(text, other) for other in texts)
 
-    yield from (None, True, False, "", *_BOOLEAN_WORDS, *constants)
-    for number in {*_numbers(named)}:
-        yield number
+    yield from constants
+    numbers = sorted({*_numbers(sorted(named))}, reverse=True)
+    yield from (True, *numbers, None, False, "", *_BOOLEAN_WORDS)
+    for number in numbers:
         yield str(number)
         sign = "-" if number < 0 else ""
         yield next(text for zeros in itertools.count(1) if is_new(text := f"{sign}{'0' * zeros}{abs(number)}"))

@@ -11,7 +11,7 @@ import msgspec
 
 from workflowlookup.core.schemas import BadSchema, compile_schema, show
 from workflowlookup.core.text import HIDDEN, one_line
-from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_TIMEOUT_SECONDS, Json
+from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_TIMEOUT_SECONDS, Json, deeper_than
 
 GENERIC_SCHEMA: Final[Mapping[str, Json]] = {"type": "object", "properties": {}, "additionalProperties": True}
 """For a workflow that says nothing usable of its input: any object will do."""
@@ -124,7 +124,7 @@ def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str
     if remark:
         remarks.append(f"inputSchema {remark}; any object is taken")
     metadata = item.get("metadata")
-    if is_deeper_than(MAX_DEPTH, metadata):
+    if deeper_than(metadata, MAX_DEPTH):
         remarks.append("metadata is nested too deeply, and is left out")
         metadata = None
     definition = Definition(
@@ -141,21 +141,6 @@ def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str
     return definition, remarks
 
 
-def is_deeper_than(most: int, value: Json) -> bool:
-    """Whether lists and objects are nested in each other more often than so."""
-    level = [value]
-    for _ in range(most):
-        level = [
-            inner
-            for item in level
-            if isinstance(item, Mapping | list)
-            for inner in (item.values() if isinstance(item, Mapping) else item)
-        ]
-        if not level:
-            return False
-    return any(isinstance(item, Mapping | list) for item in level)
-
-
 def usable_schema(schema: Json) -> tuple[Mapping[str, Json], str]:
     """The schema of a tool's arguments: this one when it can be one, else the generic one and why."""
     if schema is None:
@@ -164,7 +149,7 @@ def usable_schema(schema: Json) -> tuple[Mapping[str, Json], str]:
         return GENERIC_SCHEMA, f"must be a JSON Schema; found {show(schema)}"
     if schema.get("type", "object") != "object":
         return GENERIC_SCHEMA, f"must be of type object; found {show(schema['type'])}"
-    if is_deeper_than(MAX_DEPTH, schema):
+    if deeper_than(schema, MAX_DEPTH):
         return GENERIC_SCHEMA, "is nested too deeply"
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping | None) or not isinstance(required, list | None):
