@@ -36,6 +36,7 @@ def tools() -> str:
         "| -32010 | Not supported | the system that the workflow belongs to cannot do this |\n"
         "| -32011 | Not allowed | the caller may see it but not do this; `data.scope` is what it would take |\n"
         "| -32012 | Server busy | over HTTP: too many requests or sessions, or the server is stopping |\n"
+        "| -32800 | Request cancelled | over HTTP: the client took the request back |\n"
         "| -32000 | Server not initialized, Unsupported protocol version | the handshake comes first |\n"
         "| -32600, -32601, -32700 | Invalid Request, Method not found, Parse error | the message is not well-formed |\n"
         "| -32602 | Invalid params | `data.details` names each parameter and what was expected |\n"

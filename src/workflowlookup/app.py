@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from workflowlookup.tools.contract import ServerServices
     from workflowlookup.tools.dynamic import DynamicTools
     from workflowlookup.transport.bell import Bell
+    from workflowlookup.transport.endpoint import Endpoint
     from workflowlookup.transport.guard import Guard
-    from workflowlookup.transport.http import Door
+    from workflowlookup.transport.replicas import ReplicaSessions
     from workflowlookup.transport.shared import SharedSurface
-    from workflowlookup.transport.sharing import Sharing
     from workflowlookup.transport.views import Views
     from workflowlookup.trust import Consent
 
@@ -366,7 +366,7 @@ class Web(msgspec.Struct, frozen=True):
     """A server over HTTP: the application, where MCP comes in, and what all its clients share."""
 
     site: "Starlette"
-    door: "Door"
+    mcp: "Endpoint"
     surface: "SharedSurface"
 
 
@@ -375,7 +375,7 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", *, is_t
     from workflowlookup.access import LOOPBACK  # noqa: PLC0415
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
     from workflowlookup.transport import figures  # noqa: PLC0415
-    from workflowlookup.transport.http import Door  # noqa: PLC0415
+    from workflowlookup.transport.endpoint import Endpoint  # noqa: PLC0415
     from workflowlookup.transport.limits import Limits, names_of  # noqa: PLC0415
     from workflowlookup.transport.metrics import Metrics  # noqa: PLC0415
     from workflowlookup.transport.shared import SharedSurface  # noqa: PLC0415
@@ -398,31 +398,32 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", *, is_t
         allowed_origins=settings.allowed_origins,
     )
     views = Views(surface)
-    door = Door(
+    mcp = Endpoint(
         lambda access: Connection(views.of(access)),
         limits,
         bell,
         Metrics([functools.partial(figures.families, surface)]),
         input_schema_of=lambda name: figures.input_schema_of(views.current, name),
-        sharing=_make_sharing(settings, neighbours),
+        replicas=_make_replica_sessions(settings, neighbours),
         is_traced=is_traced,
     )
     guard = make_guard(settings, host)
-    pages, end_streams = _make_pages(settings, views, guard, lambda: door.metrics.refuse("access"))
-    door.endings.append(end_streams)
+    pages, end_streams = _make_pages(settings, views, guard, lambda: mcp.metrics.refuse("access"))
+    mcp.on_drain.append(end_streams)
     find_fault = functools.partial(figures.find_fault, surface)
-    site = make_site(door, limits, guard=guard, find_fault=find_fault, routes=pages)
-    return Web(site, door, surface)
+    site = make_site(mcp, limits, guard=guard, find_fault=find_fault, routes=pages)
+    return Web(site, mcp, surface)
 
 
-def _make_sharing(settings: Settings, neighbours: "Neighbours | None") -> "Sharing | None":
+def _make_replica_sessions(settings: Settings, neighbours: "Neighbours | None") -> "ReplicaSessions | None":
     """Sessions that other servers can go on with; None where there are no others."""
     if neighbours is None:
         return None
     from workflowlookup.runs.sessions import Sessions  # noqa: PLC0415
-    from workflowlookup.transport.sharing import Sharing  # noqa: PLC0415
+    from workflowlookup.transport.replicas import ReplicaSessions  # noqa: PLC0415
 
-    return Sharing(Sessions(make_journal(settings), settings.idle_seconds), neighbours)
+    store = Sessions(make_journal(settings), settings.idle_seconds)
+    return ReplicaSessions(store, neighbours, settings.idle_seconds)
 
 
 def _make_pages(
@@ -499,7 +500,7 @@ def serve_http(settings: Settings) -> int:
     try:
         return run(
             web.site,
-            web.door,
+            web.mcp,
             listener,
             max_sessions=settings.max_sessions,
             drain_seconds=settings.drain_seconds,

@@ -92,6 +92,12 @@ class HeaderMismatch(WorkflowLookupError):
     code, message = -32020, "Header mismatch"
 
 
+class RequestCancelled(WorkflowLookupError):
+    """The client cancelled its request; over HTTP the stream of the request still ends with an answer."""
+
+    code, message = -32800, "Request cancelled"
+
+
 class MissingClientCapability(WorkflowLookupError):
     """The tool needs something that the client did not say it can do."""
 

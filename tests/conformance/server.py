@@ -27,8 +27,8 @@ from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.replies import PENDING, cacheable_in
 from workflowlookup.settings import read_settings
 from workflowlookup.transport.bell import Bell
+from workflowlookup.transport.endpoint import Endpoint
 from workflowlookup.transport.guard import Guard
-from workflowlookup.transport.http import Door
 from workflowlookup.transport.limits import Limits, names_of
 from workflowlookup.transport.listening import listen, run
 from workflowlookup.transport.shared import SharedSurface
@@ -266,11 +266,11 @@ def main() -> int:
         allowed_hosts=names_of(host),
         allowed_origins=(),
     )
-    door = Door(lambda _: Fixtures(surface), limits, bell, input_schema_of=schema_of)
-    site = make_site(door, limits, guard=Guard(NoTokens(), None, is_loopback=True), find_fault=lambda: "")
+    mcp = Endpoint(lambda _: Fixtures(surface), limits, bell, input_schema_of=schema_of)
+    site = make_site(mcp, limits, guard=Guard(NoTokens(), None, is_loopback=True), find_fault=lambda: "")
     surface.settle()
     try:
-        return run(site, door, listen(host, port), max_sessions=100, drain_seconds=1, reload=lambda: None)
+        return run(site, mcp, listen(host, port), max_sessions=100, drain_seconds=1, reload=lambda: None)
     finally:
         surface.end()
 

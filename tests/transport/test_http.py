@@ -330,7 +330,7 @@ def test_a_session_ends_when_its_client_says_so(plain, connect):
         if goodbye == "delete":
             assert client.http.delete(plain.url, headers=client.session).status_code == 200
         else:
-            assert client.request("shutdown") == {"result": {}}  # null, but for the SDK
+            assert client.request("shutdown") == {"result": None}
         assert client.post(LIST).status_code == 404
 
 

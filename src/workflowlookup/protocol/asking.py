@@ -33,7 +33,9 @@ DISMISSED: Final[Answer] = {"action": "cancel"}
 class Questions(Generic[Call]):
     """The questions that a client of the handshake era has not answered yet, each with the call that waits for it."""
 
-    def __init__(self, outbox: list[bytes]) -> None:
+    def __init__(self, outbox: list[bytes], prefix: str) -> None:
+        """`prefix`: of the ids of questions."""
+        self._prefix = prefix
         self._outbox = outbox
         self._open: dict[str, tuple[Call, Elicitation]] = {}
         self._numbers = itertools.count(1)
@@ -42,7 +44,7 @@ class Questions(Generic[Call]):
         """Send a question; the call waits."""
         if len(self._open) >= MAX_QUESTIONS:
             raise InvalidParams(f"at most {MAX_QUESTIONS} questions are open at once; answer one first")
-        name = f"wl-{next(self._numbers)}"
+        name = f"{self._prefix}-{next(self._numbers)}"
         self._open[name] = (call, ask)
         self._outbox.append(jsonrpc.request(name, **elicitation(ask)))
 

@@ -85,6 +85,8 @@ class Connection:
     def __init__(self, surface: Surface) -> None:
         self.outbox: list[bytes] = []
         self.is_finished = False
+        self.question_prefix = "wl"
+        """Of the ids of our questions."""
         self._surface = surface
         self._rules: Rules | None = None
         self._client: tuple[Mapping[str, Json], str] = ({}, "")
@@ -435,7 +437,7 @@ class Connection:
             )
         if not call.rules.envelope:
             if self._questions is None:
-                self._questions = Questions(self.outbox)
+                self._questions = Questions(self.outbox, self.question_prefix)
             self._questions.put(call, ask)
             return PENDING
         answer = given(call.object_params().get("inputResponses"), ask)

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from workflowlookup.transport.bodies import BODY_SECONDS
-from workflowlookup.transport.http import Door
+from workflowlookup.transport.endpoint import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def run(  # noqa: PLR0913 - what a server is told when it begins
     site: ASGIApp,
-    door: Door,
+    mcp: Endpoint,
     listener: socket.socket,
     *,
     max_sessions: int,
@@ -153,20 +153,20 @@ def run(  # noqa: PLR0913 - what a server is told when it begins
     )
     server = _Listener(config)
     patience = _Patience(drain_seconds, forsake)
-    asyncio.run(_serve(server, door, listener, patience, reload))
+    asyncio.run(_serve(server, mcp, listener, patience, reload))
     patience.hear()
     return 0 if server.started else 1
 
 
 async def _serve(
-    server: _Listener, door: Door, listener: socket.socket, patience: _Patience, reload: Callable[[], None]
+    server: _Listener, mcp: Endpoint, listener: socket.socket, patience: _Patience, reload: Callable[[], None]
 ) -> None:
     loop = asyncio.get_running_loop()
     endings: list[asyncio.Task[None]] = []
 
     async def end() -> None:
         try:
-            await door.drain(patience.drain_seconds)
+            await mcp.drain(patience.drain_seconds)
         finally:
             server.should_exit = True
 

@@ -5,15 +5,14 @@ asked then: by the functions in `ask`.
 """
 
 import bisect
-import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from mcp.shared.exceptions import MCPError
 
+from workflowlookup.errors import RequestCancelled
 from workflowlookup.protocol.connection import METHODS
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -27,13 +26,6 @@ class Family:
     def __init__(self, name: str, kind: str, about: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> None:
         self.name, self.kind, self.about = name, kind, about
         self.samples = list(samples)
-
-
-class Outcome:
-    """What became of one request."""
-
-    is_refusal = False
-    """Whether it was answered with a tool's refusal."""
 
 
 class _Result(msgspec.Struct, rename="camel"):
@@ -52,6 +44,29 @@ class _Reply(msgspec.Struct):
 
 
 _decode_reply: Final = msgspec.json.Decoder(_Reply).decode
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of one request."""
+
+    code: int | None = None
+    """Of the error that it was answered with."""
+    is_refusal: bool = False
+    """Whether it was answered with a tool's refusal."""
+
+    @property
+    def word(self) -> str:
+        if self.code is not None:
+            return "cancelled" if self.code == RequestCancelled.code else str(self.code)
+        return "refused" if self.is_refusal else "ok"
+
+
+def outcome_of(reply: bytes) -> Outcome:
+    """What a reply says."""
+    parts = _decode_reply(reply)
+    if parts.error is not None:
+        return Outcome(code=parts.error.code)
+    return Outcome(is_refusal=parts.result is not None and bool(parts.result.is_error))
 
 
 class _Latency:
@@ -75,34 +90,10 @@ class Metrics:
         self._latencies: defaultdict[str, _Latency] = defaultdict(_Latency)
         self._refusals: defaultdict[str, int] = defaultdict(int)
 
-    @contextlib.contextmanager
-    def request(self, method: str, begun: float) -> Iterator[Outcome]:
-        """Count a request, by what becomes of it; `begun`: when it came, by `time.perf_counter`."""
-        outcome, word = Outcome(), "cancelled"
-        try:
-            yield outcome
-            word = "refused" if outcome.is_refusal else "ok"
-        except MCPError as error:
-            word = str(error.code)
-            raise
-        except Exception:
-            word = "failed"
-            raise
-        finally:
-            self._count(method, word, begun)
-
-    def replied(self, method: str, reply: bytes, begun: float) -> int | None:
-        """Count a request that has this reply; the code of the error that it tells, if it does."""
-        told = _decode_reply(reply)
-        if told.error is not None:
-            self._count(method, str(told.error.code), begun)
-            return told.error.code
-        self._count(method, "refused" if told.result is not None and told.result.is_error else "ok", begun)
-        return None
-
-    def _count(self, method: str, word: str, begun: float) -> None:
+    def count(self, method: str, outcome: Outcome, begun: float) -> None:
+        """Count a request, by what became of it; `begun`: when it came, by `time.perf_counter`."""
         named = method if method in METHODS else "other"  # a client cannot make up more
-        self._requests[named, word] += 1
+        self._requests[named, outcome.word] += 1
         if named != "subscriptions/listen":  # which takes as long as the client likes
             self._latencies[named].add(time.perf_counter() - begun)
 

@@ -14,8 +14,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workflowlookup.access import Access
+from workflowlookup.transport.endpoint import Endpoint
 from workflowlookup.transport.guard import Guard, Guarded, needs_everything
-from workflowlookup.transport.http import Door
 from workflowlookup.transport.limits import Limits
 from workflowlookup.transport.metrics import CONTENT_TYPE, Metrics
 from workflowlookup.web import is_allowed_host, is_allowed_origin
@@ -54,7 +54,7 @@ class _Names:
 
 
 def make_site(
-    door: Door,
+    mcp: Endpoint,
     limits: Limits,
     *,
     guard: Guard,
@@ -67,32 +67,32 @@ def make_site(
         return PlainTextResponse("ok\n")
 
     async def readiness(_: Request) -> Response:
-        fault = "the server is stopping" if door.is_draining else find_fault()
+        fault = "the server is stopping" if mcp.is_draining else find_fault()
         if not fault:
             return PlainTextResponse("ready\n")
         log.warning("not ready: %s", fault)
         return JSONResponse({"ready": False}, status_code=503)
 
     async def figures(_: Request) -> Response:
-        return Response(door.metrics.text(), media_type=CONTENT_TYPE)
+        return Response(mcp.metrics.text(), media_type=CONTENT_TYPE)
 
     def guarded(app: ASGIApp, needs: Callable[[Access], str] = lambda _: "") -> ASGIApp:
-        return Guarded(app, guard, needs=needs, refused=lambda: door.metrics.refuse("access"))
+        return Guarded(app, guard, needs=needs, refused=lambda: mcp.metrics.refuse("access"))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with door.run():
+        async with mcp.run():
             yield
 
     return Starlette(
         routes=[
-            Route("/mcp", endpoint=guarded(door)),
+            Route("/mcp", endpoint=guarded(mcp)),
             Route("/healthz", health),
             Route("/readyz", readiness),
             Route("/metrics", endpoint=guarded(Route("/metrics", figures).app, needs_everything)),
             *guard.routes(),
             *routes,
         ],
-        middleware=[Middleware(_Names, limits=limits, metrics=door.metrics)],
+        middleware=[Middleware(_Names, limits=limits, metrics=mcp.metrics)],
         lifespan=lifespan,
     )

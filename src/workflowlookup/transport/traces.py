@@ -1,19 +1,24 @@
 """Traces for OpenTelemetry, when somebody collects them: a span for each message, and beneath it what came of it.
 
-The SDK makes the spans of messages, in and out; `execution.driver` those of the calls that runs make. Here is where
-they go, whose trace a message belongs to, and what of a span is told to nobody.
+Here are the spans of messages, where all spans go, and what of a span is told to nobody. `execution.driver` makes those
+of the calls that runs make, the MCP SDK those of requests to other servers.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from workflowlookup import __version__
 
 if TYPE_CHECKING:
-    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+    from contextlib import AbstractContextManager
+
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Span
+
+    from workflowlookup.protocol.jsonrpc import Request
+    from workflowlookup.transport.metrics import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -46,19 +51,51 @@ def start_traces(environment: Mapping[str, str]) -> bool:
     return True
 
 
-async def under_caller(ctx: "ServerRequestContext[Any, Any]", call_next: "CallNext") -> "HandlerResult":
-    """Middleware: a message belongs to the trace that the header `traceparent` names. What `_meta` says goes first."""
-    from opentelemetry import context, propagate  # noqa: PLC0415 - only where somebody wants it
+class RequestSpan:
+    """The span of one message, from its arrival to its answer."""
 
-    headers = ctx.request.headers if ctx.request is not None else {}
-    before = context.attach(propagate.extract({name: headers[name] for name in _CARRIED if name in headers}))
-    try:
-        return await call_next(ctx)
-    finally:
-        context.detach(before)
+    def __init__(self, request: "Request", headers: Mapping[bytes, bytes], version: str) -> None:
+        """It belongs to the trace that `_meta` names, else to that of the headers."""
+        from opentelemetry import propagate, trace  # noqa: PLC0415 - only where somebody wants it
+
+        params = request.params if isinstance(request.params, dict) else {}
+        meta, name = params.get("_meta"), params.get("name")
+        carrier = {field: headers[field.encode()].decode("latin-1") for field in _CARRIED if field.encode() in headers}
+        if isinstance(meta, dict) and isinstance(meta.get("traceparent"), str):
+            carrier = {field: meta[field] for field in _CARRIED if isinstance(meta.get(field), str)}
+        attributes = {"mcp.method.name": request.method, "jsonrpc.request.id": request.id.decode().strip('"')}
+        if version:
+            attributes["mcp.protocol.version"] = version
+        if isinstance(name, str) and request.method in _NAMED:
+            attributes[_NAMED[request.method]] = name
+        if request.method == "tools/call":
+            attributes["gen_ai.operation.name"] = "execute_tool"
+        self._span = trace.get_tracer("workflowlookup").start_span(
+            f"{request.method} {name}" if isinstance(name, str) else request.method,
+            context=propagate.extract(carrier),
+            kind=trace.SpanKind.SERVER,
+            attributes=attributes,
+        )
+
+    def active(self) -> "AbstractContextManager[Span]":
+        """What happens meanwhile is beneath it."""
+        from opentelemetry import trace  # noqa: PLC0415
+
+        return trace.use_span(self._span)
+
+    def end(self, outcome: "Outcome") -> None:
+        """The request was answered."""
+        from opentelemetry.trace import StatusCode  # noqa: PLC0415
+
+        if outcome.word != "ok":
+            self._span.set_attribute("error.type", "tool_error" if outcome.is_refusal else str(outcome.code))
+            self._span.set_status(StatusCode.ERROR)
+        self._span.end()
 
 
 _CARRIED: Final = ("traceparent", "tracestate")
+_NAMED: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
+"""What the name in a request is called in its span."""
 
 
 def _discreet(exporter: "SpanExporter") -> "SpanExporter":

@@ -1,4 +1,4 @@
-"""What is answered at once over HTTP is answered without the SDK, and looks as if it were not."""
+"""The endpoint itself, without sockets: the form of its answers, what it refuses before anything is done, what it counts."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from web import HEADERS, events, routing
 from workflowlookup.app import make_connection
 from workflowlookup.settings import read_settings
 from workflowlookup.transport.bell import Bell
-from workflowlookup.transport.http import Door
+from workflowlookup.transport.endpoint import Endpoint
 from workflowlookup.transport.limits import Limits
 
 LIMITS = Limits(
@@ -47,17 +47,12 @@ class Answer:
     def iter_lines(self):
         return self.lines
 
-    @property
-    def form(self):
-        """All but the numbers of events, and the messages themselves."""
-        return ["id: " if line.startswith("id: ") else line for line in self.lines if '"jsonrpc"' not in line]
-
 
 class Caller:
-    """A client of a door, in one process with it."""
+    """A client of an endpoint, in one process with it."""
 
-    def __init__(self, door):
-        self._door = door
+    def __init__(self, endpoint):
+        self._endpoint = endpoint
         self._version = ""
         self._headers = dict(HEADERS)
 
@@ -72,10 +67,14 @@ class Caller:
 
     async def post(self, method, params, **headers):
         envelope = {"_meta": ENVELOPE} if self._version == MODERN else {}
-        message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params | envelope}
-        body = [{"type": "http.request", "body": json.dumps(message).encode(), "more_body": False}]
-        raw = [(name.encode(), value.encode()) for name, value in (self._headers | routing(message) | headers).items()]
-        scope = {"type": "http", "method": "POST", "path": "/mcp", "query_string": b"", "headers": raw}
+        message = {"id": 7, "method": method, "params": params | envelope}
+        return await self.ask("POST", message, **routing(message) | headers)
+
+    async def ask(self, http_method, message=None, **headers):
+        content = json.dumps({"jsonrpc": "2.0", **message}).encode() if message else b""
+        body = [{"type": "http.request", "body": content, "more_body": False}]
+        raw = [(name.encode(), value.encode()) for name, value in (self._headers | headers).items()]
+        scope = {"type": "http", "method": http_method, "path": "/mcp", "query_string": b"", "headers": raw}
         sent, ended = [], asyncio.Event()
 
         async def receive():
@@ -96,7 +95,7 @@ class Caller:
 
         loop.set_task_factory(make)
         try:
-            await self._door(scope, receive, send)
+            await self._endpoint(scope, receive, send)
         finally:
             loop.set_task_factory(None)
         return Answer(sent, len(tasks))
@@ -104,7 +103,7 @@ class Caller:
 
 @pytest.fixture
 def talk(tmp_path):
-    """Has a conversation with a door."""
+    """Has a conversation with an endpoint."""
     write(tmp_path / "library", document(step(), identifier="by-hand"))
     environment = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "WORKFLOWLOOKUP_BUNDLED": "false"}
     environment |= {"WORKFLOW_STORAGE_PATH": str(tmp_path / "library"), "WORKFLOWLOOKUP_USER": "false"}
@@ -113,47 +112,61 @@ def talk(tmp_path):
     def hold(conversation, **options):
         async def run():
             bell = Bell()
-            door = Door(lambda _: make_connection(settings), LIMITS, bell, **options)
-            async with door.run():
-                said = await conversation(Caller(door))
+            endpoint = Endpoint(lambda _: make_connection(settings), LIMITS, bell, **options)
+            async with endpoint.run():
+                said = await conversation(Caller(endpoint))
             bell.close()
-            return said, door
+            return said, endpoint
 
         return asyncio.run(run())
 
     return hold
 
 
-@pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", LATEST, MODERN])
-@pytest.mark.parametrize("asked", [GET, MISFIT, ("no/such", {})], ids=["answered", "refused", "unknown"])
-def test_it_takes_no_task_and_looks_as_if_the_sdk_had_written_it(talk, version, asked):
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", LATEST])
+@pytest.mark.parametrize(("asked", "key"), [(GET, "result"), (("no/such", {}), "error")], ids=["result", "error"])
+def test_a_reply_in_a_session_is_a_stream_in_one_piece_and_takes_no_task(talk, version, asked, key):
     async def conversation(caller):
         await caller.open(version)
         return await caller.post(*asked)
 
-    at_once, _ = talk(conversation)
-    traced, _ = talk(conversation, is_traced=True)  # spans are the SDK's, and so is what they are about
+    answer, _ = talk(conversation)
 
-    assert (at_once.tasks, traced.tasks > 0) == (0, True)
-    assert (at_once.status, at_once.messages, at_once.form) == (traced.status, traced.messages, traced.form)
-    for name in ("content-type", "cache-control"):
-        assert at_once.headers.get(name) == traced.headers.get(name)
-    assert ("mcp-session-id" in at_once.headers) == (version != MODERN)
+    assert (answer.status, answer.tasks, answer.headers["content-type"]) == (200, 0, "text/event-stream")
+    assert int(answer.headers["content-length"]) == sum(len(line.encode()) + 2 for line in answer.lines)
+    assert [key in message for message in answer.messages] == [True]
+    begun = ["id", "data", "retry", ""] if version == LATEST else []  # older clients take it for a broken message
+    assert [line.partition(":")[0] for line in answer.lines] == [*begun, "id", "event", "data", ""]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [(GET, 200), (MISFIT, 200), (("no/such", {}), 404), (("prompts/get", {"name": "no-such-prompt"}), 400)],
+)
+def test_a_reply_to_a_request_alone_is_json_with_a_status_and_takes_no_task(talk, asked, status):
+    async def conversation(caller):
+        await caller.open(MODERN)
+        return await caller.post(*asked)
+
+    answer, _ = talk(conversation)
+
+    assert (answer.status, answer.tasks, answer.headers["content-type"]) == (status, 0, "application/json")
+    assert "mcp-session-id" not in answer.headers
 
 
 @pytest.mark.parametrize(
     ("version", "headers", "status"),
     [
         (LATEST, {"accept": "application/json"}, 406),
-        (LATEST, {"content-type": "text/plain"}, 400),
+        (LATEST, {"content-type": "text/plain"}, 415),
         (MODERN, {"accept": "application/json"}, 406),
-        (MODERN, {"content-type": "text/plain"}, 400),
+        (MODERN, {"content-type": "text/plain"}, 415),
         (MODERN, {"mcp-method": "tools/list"}, 400),
         (MODERN, {"mcp-name": "workflow_list"}, 400),
         (MODERN, {"mcp-param-workflow": "another"}, 400),
     ],
 )
-def test_what_the_sdk_refuses_is_not_done(talk, version, headers, status):
+def test_what_is_refused_for_its_headers_is_not_done(talk, version, headers, status):
     async def conversation(caller):
         await caller.open(version)
         refused = await caller.post(*START, **headers)
@@ -163,24 +176,59 @@ def test_what_the_sdk_refuses_is_not_done(talk, version, headers, status):
     assert talk(conversation, input_schema_of={"workflow_start": MIRRORED}.get)[0] == (status, [])
 
 
-def test_what_headers_repeat_is_answered_at_once(talk):
+def test_what_headers_repeat_rightly_is_done(talk):
     async def conversation(caller):
         await caller.open(MODERN)
-        answer = await caller.post(*START, **{"mcp-param-workflow": "by-hand"})
-        return answer.status, answer.tasks
+        return (await caller.post(*START, **{"mcp-param-workflow": "by-hand"})).status
 
-    assert talk(conversation, input_schema_of={"workflow_start": MIRRORED}.get)[0] == (200, 0)
+    assert talk(conversation, input_schema_of={"workflow_start": MIRRORED}.get)[0] == 200
 
 
-def test_a_tool_whose_schema_cannot_be_had_is_served(talk):
-    def fail(_):
-        raise RuntimeError("a fault of ours")
-
+@pytest.mark.parametrize(
+    ("method", "version", "status", "allow"),
+    [("PUT", "", 405, "GET, POST, DELETE"), ("GET", MODERN, 405, "POST"), ("DELETE", MODERN, 405, "POST")]
+    + [(method, "", 400, None) for method in ("GET", "DELETE")],
+)
+def test_other_methods_are_refused(talk, method, version, status, allow):
     async def conversation(caller):
-        await caller.open(MODERN)
-        return (await caller.post(*GET)).status
+        return await caller.ask(method, **({"mcp-protocol-version": version} if version else {}))
 
-    assert talk(conversation, input_schema_of=fail)[0] == 200
+    answer, _ = talk(conversation)
+
+    assert (answer.status, answer.headers.get("allow")) == (status, allow)
+
+
+@pytest.mark.parametrize(
+    ("version", "message", "status"),
+    [
+        (MODERN, {"method": "notifications/cancelled", "params": {"requestId": 1}}, 202),
+        (MODERN, {"id": 1, "result": {}}, 400),
+        ("2031-01-01", {"method": "notifications/initialized"}, 400),
+        ("", {"method": "notifications/initialized"}, 400),
+        ("", {"id": 1, "result": {}}, 400),
+    ],
+)
+def test_messages_that_belong_to_no_session_and_want_no_answer(talk, version, message, status):
+    async def conversation(caller):
+        return await caller.ask("POST", message, **({"mcp-protocol-version": version} if version else {}))
+
+    assert talk(conversation)[0].status == status
+
+
+def test_a_session_has_one_stream_for_what_belongs_to_no_request(talk):
+    async def conversation(caller):
+        await caller.open(LATEST)
+        first = asyncio.create_task(caller.ask("GET"))
+        await asyncio.sleep(0)
+        second = await caller.ask("GET")
+        first.cancel()
+        await asyncio.wait([first])
+        third = asyncio.create_task(caller.ask("GET"))  # the first is gone
+        await asyncio.sleep(0)
+        await caller.ask("DELETE")  # which ends the stream
+        return second.status, (await third).status
+
+    assert talk(conversation)[0] == (409, 200)
 
 
 @pytest.mark.parametrize("version", [LATEST, MODERN])
@@ -190,9 +238,11 @@ def test_it_is_counted_by_what_became_of_it(talk, version):
         for asked in (GET, ("no/such", {}), MISFIT):
             await caller.post(*asked)
 
-    _, door = talk(conversation)
+    _, endpoint = talk(conversation)
 
-    figures = [line for line in door.metrics.text().splitlines() if line.startswith("workflowlookup_requests_total")]
+    figures = [
+        line for line in endpoint.metrics.text().splitlines() if line.startswith("workflowlookup_requests_total")
+    ]
     assert figures[-3:] == [
         'workflowlookup_requests_total{method="tools/call",outcome="ok"} 1',
         'workflowlookup_requests_total{method="other",outcome="-32601"} 1',

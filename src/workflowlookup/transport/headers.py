@@ -1,0 +1,207 @@
+"""The HTTP headers of MCP: what a request must say about itself, and where that must agree with its body.
+
+Since 2026-07-28 requests repeat themselves in headers, for those who route them: the version, the method, what the
+method is about, and the arguments that a tool's schema marks with `x-mcp-header`. Headers are used as ASGI has them:
+pairs of bytes, names in lower case.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.core.values import Json
+from workflowlookup.errors import HeaderMismatch, InvalidParams
+from workflowlookup.protocol.jsonrpc import Request
+from workflowlookup.protocol.versions import META_CAPABILITIES, META_VERSION
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+InputSchemaOf = Callable[[str], Mapping[str, Any] | None]
+"""The input schema of a tool by its name."""
+Path = tuple[str, ...]
+"""The names of properties that lead to an argument."""
+
+SESSION: Final = b"mcp-session-id"
+VERSION: Final = b"mcp-protocol-version"
+METHOD: Final = b"mcp-method"
+NAME: Final = b"mcp-name"
+LAST_EVENT: Final = b"last-event-id"
+ARGUMENT: Final = "mcp-param-"
+ANNOTATION: Final = "x-mcp-header"
+
+_NAMED: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""The parameter that `Mcp-Name` repeats, by method."""
+
+
+def accepts(headers: Mapping[bytes, bytes], *types: bytes) -> bool:
+    """Whether a client takes each of these media types."""
+    offered = {part.partition(b";")[0].strip().lower() for part in headers.get(b"accept", b"").split(b",")}
+    return b"*/*" in offered or all(
+        wanted in offered or wanted.partition(b"/")[0] + b"/*" in offered for wanted in types
+    )
+
+
+def is_json(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a body is said to be JSON."""
+    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == b"application/json"
+
+
+def has_envelope(request: Request) -> bool:
+    """Whether a request says of which version it is, as all do since 2026-07-28."""
+    meta = request.params.get("_meta") if isinstance(request.params, dict) else None
+    return isinstance(meta, dict) and META_VERSION in meta
+
+
+def check_routing(request: Request, headers: RawHeaders, input_schema_of: InputSchemaOf) -> None:
+    """Compare a request of the envelope era with its headers.
+
+    Raises `InvalidParams` when it has no envelope, `HeaderMismatch` when the headers say something else.
+    """
+    fields = dict(headers)
+    repeated = len(fields) != len(headers)
+    params = request.params if isinstance(request.params, dict) else {}
+    meta = params.get("_meta")
+    if not isinstance(meta, dict) or META_VERSION not in meta or META_CAPABILITIES not in meta:
+        raise InvalidParams(f"_meta must be an object with '{META_VERSION}' and '{META_CAPABILITIES}'")
+    if repeated:
+        _refuse_repeated(headers, (VERSION, METHOD, NAME))
+    if fields.get(VERSION, b"").decode("latin-1") != meta[META_VERSION]:
+        raise _mismatch("MCP-Protocol-Version is not the version in the envelope of the request")
+    if fields.get(METHOD, b"").decode("latin-1") != request.method:
+        raise _mismatch("Mcp-Method is not the method of the request")
+    key = _NAMED.get(request.method)
+    if key is None:
+        return
+    named = params.get(key)
+    if isinstance(named, str) and _decoded(fields.get(NAME)) != named:
+        raise _mismatch(f"Mcp-Name is not the {key} of the request")
+    arguments = params.get("arguments")
+    if request.method == "tools/call" and isinstance(named, str) and isinstance(arguments, dict | None):
+        schema = input_schema_of(named)
+        if schema is not None and ANNOTATION.encode() in msgspec.json.encode(schema):
+            _check_arguments(schema, arguments or {}, headers)
+
+
+def _check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Json], headers: RawHeaders) -> None:
+    """Compare the arguments that a schema marks with their headers: both are there and equal, or neither is."""
+    fields = dict(headers)
+    marked = marked_arguments(schema)
+    _refuse_repeated(headers, [name.encode() for name, _ in marked.values()])
+    for path, (name, kind) in marked.items():
+        value, sent = _value_at(arguments, path), fields.get(name.encode())
+        argument = ".".join(path)
+        rendered = _rendered(value)
+        if rendered is None:
+            if sent is not None:
+                raise _mismatch(f"{name} is sent, but the argument {argument} has no value that it could repeat")
+        elif sent is None:
+            raise _mismatch(f"{name} is missing: it repeats the argument {argument}")
+        elif not _agrees(kind, value, rendered, _decoded(sent)):
+            raise _mismatch(f"{name} is not the argument {argument} of the request")
+
+
+def marked_arguments(schema: Mapping[str, Any]) -> dict[Path, tuple[str, str]]:
+    """The header and the type of each argument that is repeated in a header, by its path.
+
+    Clients ignore a tool whose schema marks what cannot be marked, so nothing is marked there.
+    """
+    marked: dict[Path, tuple[str, str]] = {}
+    names: set[str] = set()
+    for path, part in _subschemas(schema, ()):
+        if ANNOTATION not in part:
+            continue
+        token, kind = part[ANNOTATION], part.get("type")
+        is_valid = path and isinstance(token, str) and _TOKEN.fullmatch(token) and kind in _PRIMITIVE
+        if not is_valid or token.lower() in names:
+            return {}
+        names.add(token.lower())
+        marked[path or ()] = (ARGUMENT + token.lower(), str(kind))
+    return marked
+
+
+def _subschemas(
+    schema: object, path: tuple[str, ...] | None
+) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
+    """A schema and those within it. The path is the names of properties, None where anything else is in between."""
+    if not isinstance(schema, dict):
+        return
+    yield path, schema
+    for keyword, value in schema.items():
+        if keyword == "properties" and isinstance(value, dict):
+            for name, part in value.items():
+                yield from _subschemas(part, None if path is None else (*path, name))
+        elif keyword in _OF_MANY and isinstance(value, dict | list):
+            for part in value.values() if isinstance(value, dict) else value:
+                yield from _subschemas(part, None)
+        elif keyword in _OF_ONE:
+            yield from _subschemas(value, None)
+
+
+_PRIMITIVE: Final = ("string", "integer", "boolean")
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+"""What may be the name of an HTTP header (RFC 9110, 5.6.2)."""
+_OF_ONE: Final = frozenset(
+    {"items", "contains", "unevaluatedItems", "additionalProperties", "propertyNames", "unevaluatedProperties"}
+    | {"not", "if", "then", "else", "contentSchema"}
+)
+_OF_MANY: Final = frozenset(
+    {"allOf", "anyOf", "oneOf", "prefixItems", "patternProperties", "dependentSchemas", "$defs", "definitions"}
+)
+"""The keywords of JSON Schema that hold a schema, or several."""
+_WHOLE: Final = re.compile(r"(-?[0-9]{1,400})(\.0+)?")
+_BASE64: Final = re.compile(rb"=\?base64\?(.*)\?=")
+
+
+def _value_at(arguments: Json, path: Path) -> Json:
+    for name in path:
+        arguments = arguments.get(name) if isinstance(arguments, dict) else None
+    return arguments
+
+
+def _rendered(value: Json) -> str | None:
+    """A value as a header has it; None when no header can have it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str | int | float) else None
+
+
+def _agrees(kind: str, value: Json, rendered: str, sent: str | None) -> bool:
+    """Whether a header says what an argument says; 42 and 42.0 are the same whole number."""
+    whole = _WHOLE.fullmatch(sent or "") if kind == "integer" and not isinstance(value, str | bool) else None
+    return int(whole[1]) == value if whole else sent == rendered
+
+
+def _decoded(value: bytes | None) -> str | None:
+    """The text in a header, which is in base64 when a header could not have it as it is; None when it is no text."""
+    if value is None:
+        return None
+    found = _BASE64.fullmatch(value)
+    if found is None:
+        return value.decode("latin-1")
+    try:
+        decoded = base64.b64decode(found[1], validate=True)
+        return decoded.decode() if base64.b64encode(decoded) == found[1] else None
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+def _refuse_repeated(headers: RawHeaders, names: Sequence[bytes]) -> None:
+    """One reader would take the first of two, another the last."""
+    sent = [name for name, _ in headers]
+    for name in names:
+        if sent.count(name) > 1:
+            raise _mismatch(f"{name.decode('latin-1')} is sent more than once")
+
+
+def _mismatch(problem: str) -> HeaderMismatch:
+    return HeaderMismatch(f"The header {problem}.", details=f"the header {problem}")

@@ -1,0 +1,208 @@
+"""The responses that carry messages to clients, and the memory by which a client resumes one that broke.
+
+A `Stream` has the messages of one response, in order, and writes them: in one piece when all of them are there, else as
+server-sent events as they come. `Replay` belongs to a session and has the latest events of all its streams.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from starlette.types import Receive, Send
+
+from workflowlookup.transport.refusals import RETRY_SECONDS
+
+if TYPE_CHECKING:
+    from workflowlookup.protocol.jsonrpc import Request
+    from workflowlookup.transport.traces import RequestSpan
+
+log = logging.getLogger(__name__)
+
+PING_SECONDS: Final = 15.0
+"""How long a stream may be silent: proxies take longer silence for a dead connection."""
+MAX_UNREAD: Final = 256
+"""Notifications kept for a client that does not read."""
+MAX_EVENTS: Final = 200
+MAX_BYTES: Final = 1 << 20
+"""Of what was sent in a session, for clients that resume."""
+STATUS_OF_CODE: Final = {-32700: 400, -32600: 400, -32602: 400, -32020: 400, -32021: 400, -32022: 400, -32601: 404}
+"""HTTP status of a JSON-RPC error that answers a request of the envelope era; 200 for all others."""
+
+Header = tuple[bytes, bytes]
+StreamId = int | str | None
+"""The id of the request that a stream answers; None for the stream that a client opens with GET."""
+
+_JSON: Final = ((b"content-type", b"application/json"),)
+_PING: Final = b": ping\r\n\r\n"
+_SSE: Final = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class Replay:
+    """The latest events of one session, with which a client goes on whose connection broke."""
+
+    def __init__(self) -> None:
+        self._events: deque[tuple[int, StreamId, bytes]] = deque()
+        self._bytes = 0
+        self._numbers = itertools.count(secrets.randbits(40) << 12)  # other replicas find nothing by them
+
+    def begin(self, stream_id: StreamId) -> bytes:
+        """An event without a message, so that a client can resume a stream from its very beginning."""
+        return self._add(stream_id, b"data: \r\nretry: %d\r\n\r\n" % (RETRY_SECONDS * 1000))
+
+    def add(self, stream_id: StreamId, message: bytes) -> bytes:
+        """A message as an event."""
+        return self._add(stream_id, _event(message))
+
+    def _add(self, stream_id: StreamId, text: bytes) -> bytes:
+        number = next(self._numbers)
+        event = b"id: %d\r\n%b" % (number, text)
+        self._events.append((number, stream_id, event))
+        self._bytes += len(event)
+        while len(self._events) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self._events) > 1):
+            self._bytes -= len(self._events.popleft()[2])
+        return event
+
+    def after(self, last_event_id: bytes) -> tuple[StreamId, list[bytes]] | None:
+        """The stream of an event, and the events that followed it there; None when it is not known (any more)."""
+        found = next(((number, stream) for number, stream, _ in self._events if b"%d" % number == last_event_id), None)
+        if found is None:
+            return None
+        last, wanted = found
+        return wanted, [event for number, stream, event in self._events if number > last and stream == wanted]
+
+
+class Stream:
+    """The messages of one response, in order, until it is ended.
+
+    With `replay` a client can resume it. Without, a reply that is all there is to say is written as plain JSON.
+    """
+
+    def __init__(self, request: "Request | None", stream_id: StreamId, replay: Replay | None) -> None:
+        self.request = request
+        self.id = stream_id
+        self.begun_at = time.perf_counter()
+        self.is_ended = False
+        self.reply: bytes | None = None
+        self.code: int | None = None
+        """Of the error that the reply is."""
+        self.span: RequestSpan | None = None
+        self._replay = replay
+        self._events: list[bytes] = []
+        """Those that are not written yet."""
+        self._is_written = self._is_left = False
+        self._response: object = None
+        """The one that writes it; another one takes its place when the client resumes."""
+        self._changed = asyncio.Event()
+
+    def begin(self) -> None:
+        """Start with an event that a client can resume after."""
+        if self._replay is not None:
+            self._events.append(self._replay.begin(self.id))
+
+    def put(self, message: bytes, *, is_optional: bool = False) -> None:
+        """Add a message; one that is optional is dropped when the client does not read."""
+        event = self._replay.add(self.id, message) if self._replay is not None else _event(message)
+        if self._is_left:
+            return  # it may resume, and then gets it from the replay
+        if is_optional and len(self._events) >= MAX_UNREAD:
+            log.debug("a client does not read: a notification was dropped")
+            return
+        self._events.append(event)
+        self._changed.set()
+
+    def finish(self, reply: bytes, code: int | None) -> None:
+        """Add the reply, which is the last message."""
+        self.reply, self.code = reply, code
+        if self._replay is not None or self._events or self._is_written:
+            self.put(reply)
+        self.end()
+
+    def end(self) -> None:
+        """No message follows."""
+        self.is_ended = True
+        self._changed.set()
+
+    def resume(self, events: list[bytes]) -> None:
+        """Have the next response begin with these, which are all that its client has not got."""
+        self._events, self._is_left = events, False
+
+    # ── the response ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def write(self, receive: Receive, send: Send, headers: Iterable[Header] = ()) -> None:
+        """Write a response with these headers, until the stream is ended or the client leaves."""
+        response = self._response = object()
+        self._changed.set()  # another response, if there is one, ends here
+        watch = None if self.is_ended else asyncio.create_task(self._notice_departure(receive, response))
+        try:
+            if self._replay is None and not self._events and not self.is_ended:
+                await self._wait()
+            if self.reply is not None and not self._events and self._replay is None:
+                await _write_whole(send, STATUS_OF_CODE.get(self.code or 0, 200), _JSON, self.reply)
+            elif not self._is_left:
+                self._is_written = True
+                await self._write_events(response, send, (*_SSE, *headers))
+        finally:
+            if watch is not None:
+                watch.cancel()
+            self._leave(response)
+
+    async def _write_events(self, response: object, send: Send, headers: Sequence[Header]) -> None:
+        body = self._take()
+        if self.is_ended:
+            await _write_whole(send, 200, headers, body)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        while True:
+            if body:
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+            if self._response is response and not self._events and not self.is_ended:
+                await self._wait()
+            if self._response is not response:
+                break
+            body = self._take()
+            if not body and self.is_ended:
+                break
+            body = body or _PING
+        await send({"type": "http.response.body", "body": b""})
+
+    def _take(self) -> bytes:
+        events, self._events = self._events, []
+        return b"".join(events)
+
+    async def _wait(self) -> None:
+        """Wait until something changes, or it is time for a sign of life."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PING_SECONDS):
+                await self._changed.wait()
+
+    async def _notice_departure(self, receive: Receive, response: object) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._leave(response)
+
+    def _leave(self, response: object) -> None:
+        """The client does not read this response any more."""
+        if self._response is response:
+            self._response, self._is_left, self._events = None, True, []
+            self._changed.set()
+
+
+def _event(message: bytes) -> bytes:
+    return b"event: message\r\ndata: %b\r\n\r\n" % message
+
+
+async def _write_whole(send: Send, status: int, headers: Sequence[Header], body: bytes) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,182 @@
+"""The streams of responses, without HTTP: what is stored for clients that resume, and what has room for those that wait."""
+
+import asyncio
+import re
+
+import pytest
+
+from workflowlookup.transport import streams
+from workflowlookup.transport.streams import MAX_BYTES, MAX_EVENTS, MAX_UNREAD, Replay, Stream
+
+
+class Response:
+    """One response that a stream is written to; the client leaves when `leave` is set."""
+
+    def __init__(self):
+        self.leave = asyncio.Event()
+        self.sent = []
+
+    async def receive(self):
+        await self.leave.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, event):
+        self.sent.append(event)
+
+    @property
+    def text(self):
+        return b"".join(event.get("body", b"") for event in self.sent)
+
+    @property
+    def is_over(self):
+        return bool(self.sent) and not self.sent[-1].get("more_body", self.sent[-1]["type"] == "http.response.start")
+
+    def write(self, stream):
+        return asyncio.create_task(stream.write(self.receive, self.send))
+
+
+def data(text):
+    """The messages in events."""
+    return re.findall(rb"^data: (.+)\r$", text, re.MULTILINE)
+
+
+def number(event):
+    return re.match(rb"id: (\d+)\r\n", event)[1]
+
+
+# ── what is stored ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def replay():
+    return Replay()
+
+
+def test_a_stream_goes_on_after_the_last_event_that_came(replay):
+    first, _, third = (replay.add(stream, text) for stream, text in ((1, b"a"), (2, b"b"), (1, b"c")))
+
+    assert replay.after(number(first)) == (1, [third])
+
+
+def test_a_stream_goes_on_from_its_very_beginning(replay):
+    begun, reply = replay.begin("a"), replay.add("a", b"{}")
+
+    assert data(begun) == []
+    assert replay.after(number(begun)) == ("a", [reply])
+
+
+def test_two_sessions_have_no_event_in_common():
+    assert Replay().after(number(Replay().add(None, b"{}"))) is None
+
+
+@pytest.mark.parametrize("last", [b"", b"0", b"x", b"-1", b"9" * 5_000, "\u0665".encode()])
+def test_what_was_never_sent_is_not_gone_on_with(replay, last):
+    replay.add(1, b"{}")
+
+    assert replay.after(last) is None
+
+
+@pytest.mark.parametrize(("text", "kept"), [(b"x", MAX_EVENTS), (b"x" * (MAX_BYTES // 4), 3)], ids=["many", "long"])
+def test_the_oldest_are_forgotten(replay, text, kept):
+    events = [replay.add(1, text) for _ in range(MAX_EVENTS + 5)]
+
+    assert replay.after(number(events[-kept - 1])) is None
+    assert replay.after(number(events[-kept])) == (1, events[-kept + 1 :])
+
+
+# ── what is written ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_reply_has_room_though_nobody_reads():
+    async def fill():
+        stream, response = Stream(None, 1, None), Response()
+        for _ in range(10 * MAX_UNREAD):
+            stream.put(b"{}", is_optional=True)
+        stream.finish(b"[]", None)
+        await response.write(stream)
+        return data(response.text)
+
+    assert asyncio.run(fill()) == [b"{}"] * MAX_UNREAD + [b"[]"]
+
+
+def test_a_reply_that_comes_later_is_plain_json_when_there_was_nothing_before_it():
+    async def talk():
+        stream, response = Stream(None, 1, None), Response()
+        writing = response.write(stream)
+        await asyncio.sleep(0)
+        stream.finish(b"{}", -32601)
+        await writing
+        return response.sent[0]["status"], response.text
+
+    assert asyncio.run(talk()) == (404, b"{}")
+
+
+def test_a_stream_that_is_silent_gives_a_sign_of_life(monkeypatch):
+    monkeypatch.setattr(streams, "PING_SECONDS", 0.01)
+
+    async def talk():
+        stream, response = Stream(None, 1, None), Response()
+        writing = response.write(stream)
+        await asyncio.sleep(0.2)
+        stream.finish(b"{}", None)
+        await writing
+        return response.is_over, response.text.count(b": ping\r\n\r\n") >= 2, data(response.text)
+
+    assert asyncio.run(talk()) == (True, True, [b"{}"])
+
+
+def test_what_is_put_while_another_message_is_being_written_is_written_next():
+    async def talk():
+        stream, response = Stream(None, 1, None), Response()
+        stream.put(b"1")
+        send = response.send
+
+        async def busy(event):
+            await send(event)
+            if len(response.sent) == 2:
+                stream.put(b"2")
+                stream.finish(b"3", None)
+
+        response.send = busy
+        await asyncio.wait_for(response.write(stream), 5)
+        return data(response.text)
+
+    assert asyncio.run(talk()) == [b"1", b"2", b"3"]
+
+
+def test_a_client_that_left_goes_on_with_the_same_stream():
+    async def talk():
+        replay, first, second = Replay(), Response(), Response()
+        stream = Stream(None, 1, replay)
+        stream.begin()
+        writing = first.write(stream)
+        await asyncio.sleep(0)
+        first.leave.set()
+        await writing
+        stream.put(b"1")
+        _, events = replay.after(number(first.text))
+        stream.resume(events)
+        resumed = second.write(stream)
+        await asyncio.sleep(0)
+        stream.finish(b"2", None)
+        await resumed
+        return data(first.text), data(second.text)
+
+    assert asyncio.run(talk()) == ([], [b"1", b"2"])
+
+
+def test_one_response_writes_a_stream_the_one_that_came_last():
+    async def talk():
+        replay, first, second = Replay(), Response(), Response()
+        stream = Stream(None, 1, replay)
+        stream.begin()
+        writing = first.write(stream)
+        await asyncio.sleep(0)
+        stream.resume([])
+        resumed = second.write(stream)
+        await asyncio.wait_for(writing, 5)  # the client came back before we noticed that it had left
+        stream.finish(b"1", None)
+        await resumed
+        return first.is_over, data(first.text), data(second.text)
+
+    assert asyncio.run(talk()) == (True, [], [b"1"])
