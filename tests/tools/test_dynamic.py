@@ -108,6 +108,12 @@ def test_a_workflow_of_a_provider_becomes_a_tool_by_itself_and_can_be_called(ser
     assert [run["input"] for run in service.runs()] == [{"service": "web"}]
 
 
+def test_one_is_started_by_its_id_though_nobody_has_listed_the_tools(serve, service):
+    started = call(serve(service.toml()), "workflow_start", workflowId="svc.deploy", input={"service": "web"})
+
+    assert started["structuredContent"]["state"] == "completed", started
+
+
 def test_arguments_are_checked_by_the_whole_schema_and_nothing_is_started(serve, service):
     server = serve(service.toml())
     wait_for_tools(server, "deploy_a_service")

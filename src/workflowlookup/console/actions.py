@@ -6,7 +6,6 @@ from typing import Final
 from starlette.responses import RedirectResponse, Response
 
 from workflowlookup.console.guard import Refused
-from workflowlookup.console.looking import resolve
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Started
 from workflowlookup.core.patterns import Budget
@@ -14,6 +13,7 @@ from workflowlookup.core.questions import fields_of
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Json
 from workflowlookup.errors import RunStateError
+from workflowlookup.tools.workflow_start import find_startable
 
 MOST_NOTE: Final = 10_000
 _NEW_ID: Final = re.compile("[0-9a-f]{12}")
@@ -60,7 +60,7 @@ async def again(visit: Visit) -> Response:
     started = runs.history(run.id, limit=1)[0].event
     if not run.is_over or not isinstance(started, Started):
         raise RunStateError("The run is not over. Go on with it, or cancel it first.")
-    workflow, timeout = resolve(visit, run.workflow.id), started.timeout
+    workflow, timeout = find_startable(visit.services, run.workflow.id), started.timeout
     new = runs.start(workflow, started.input, started.context, run_id=new_id, by=visit.client, timeout=timeout)
     return _back(new.id, "again")
 

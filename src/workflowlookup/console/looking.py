@@ -11,6 +11,7 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.core.run import kept_document
 from workflowlookup.errors import RunStateError, WorkflowLookupError, WorkflowNotFound
 from workflowlookup.runs.journal import Query, Summary
+from workflowlookup.tools.workflow_start import find_startable
 
 MOST_SCANNED: Final = 5_000
 """How many runs are looked at to find those that are wanted."""
@@ -45,26 +46,13 @@ def page_of(
     return found, False
 
 
-def resolve(visit: Visit, workflow_id: str) -> Workflow:
-    """The workflow that a new run of this id is led by. Raises what the library or its provider says."""
-    try:
-        return visit.services.catalog.get(workflow_id)
-    except WorkflowNotFound:
-        visit.surface.registry.refresh()  # so that what makes tools of workflows knows them all
-        workflows = visit.services.workflows
-        found = workflows.resolve(workflow_id) if workflows is not None else None
-        if found is None:
-            raise
-        return found
-
-
 def find_workflow(visit: Visit, workflow_id: str) -> tuple[Workflow, bool]:
     """The workflow of the library; else the one that the last run of it had, and False.
 
     Raises `NotThere`, or what is wrong with its document.
     """
     try:
-        return resolve(visit, workflow_id), True
+        return find_startable(visit.services, workflow_id), True
     except WorkflowNotFound:
         for line in visit.services.runs.summaries(Query(workflow_id=workflow_id, limit=1)):
             return visit.services.runs.get(line.id).workflow, False
@@ -74,7 +62,7 @@ def find_workflow(visit: Visit, workflow_id: str) -> tuple[Workflow, bool]:
 def current(visit: Visit, workflow_id: str) -> Workflow | None:
     """The workflow as it would be run now; None when there is none that is sound and within reach."""
     try:
-        return resolve(visit, workflow_id)
+        return find_startable(visit.services, workflow_id)
     except WorkflowLookupError:
         return None
 
@@ -108,7 +96,7 @@ def versions_of(visit: Visit, workflow_id: str) -> list[Version]:
 
 def document_of_version(visit: Visit, workflow_id: str, version: Version) -> Workflow:
     if version.is_current:
-        return resolve(visit, workflow_id)
+        return find_startable(visit.services, workflow_id)
     run = visit.services.runs.get(version.run_id)
     if run.hash != version.hash:
         raise RunStateError("The run of this version was replaced meanwhile. Load the page again.")

@@ -18,7 +18,7 @@ from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import LIBRARY, Plan
 from workflowlookup.providers.definition import Definition, as_document, document_id, usable_schema
 from workflowlookup.providers.filters import Sieve
-from workflowlookup.tools import workflow_refresh, workflow_search
+from workflowlookup.tools import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.contract import (
     Caller,
@@ -95,6 +95,7 @@ class DynamicTools:
         self._discovered = discovered
         self._services = services
         self._registry: Registry | None = None
+        self._built_in: Mapping[str, Tool] = BUILTIN_TOOLS
         self._seen: tuple[object, ...] = ()
         """What the tools were last made from."""
         self._has_waited = False
@@ -110,7 +111,7 @@ class DynamicTools:
 
     def attach(self, registry: Registry) -> None:
         """Keep this registry up to date from now on."""
-        self._registry = registry
+        self._registry, self._built_in = registry, registry.built_in
         self._seen = ()
 
     def apply(self, plan: Plan) -> None:
@@ -160,8 +161,6 @@ class DynamicTools:
 
     def refresh_if_changed(self) -> bool:
         """Bring the registry up to date; whether what `tools/list` says has changed."""
-        if self._registry is None:
-            return False
         self._look_at_settings()
         if not self._has_waited and self.plan.providers:
             self._await_first()
@@ -171,7 +170,8 @@ class DynamicTools:
         if len(seen) == len(self._seen) and all(a is b for a, b in zip(seen, self._seen, strict=True)):
             return False
         self._seen = seen
-        return self._registry.replace(self._make(library, discovered))
+        tools = self._make(library, discovered)
+        return self._registry is not None and self._registry.replace(tools)
 
     def resolve(self, wanted: str) -> Workflow | None:
         """The workflow with this tool name or id, ready to be run; None when there is none. Raises `ProviderAway`."""
@@ -261,8 +261,7 @@ class DynamicTools:
 
     def _within_budget(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         """The tools, or what stands for them when the list would be too long."""
-        built_in = self._registry.built_in.values() if self._registry else ()
-        size = len(msgspec.json.encode([tool.describe() for tool in (*built_in, *tools)]))
+        size = len(msgspec.json.encode([tool.describe() for tool in (*self._built_in.values(), *tools)]))
         was_folded, self.is_folded = self.is_folded, size > self.plan.budget_bytes
         if self.is_folded and not was_folded:
             log.warning(
@@ -277,8 +276,7 @@ class DynamicTools:
     def _named(
         self, admitted: Sequence[Definition], everything: Sequence[Definition], discovered: Mapping[str, "Discovered"]
     ) -> Mapping[Key, str]:
-        reserved = {workflow_refresh.TOOL.name, workflow_search.TOOL.name}
-        reserved |= self._registry.built_in.keys() if self._registry else set()
+        reserved = {workflow_refresh.TOOL.name, workflow_search.TOOL.name, *self._built_in}
         known = {(definition.provider, definition.id) for definition in everything}
         certain = {name for name, found in discovered.items() if found.is_listed and not found.is_away}
         return self._names.assign(admitted, reserved, known=known, certain=certain)

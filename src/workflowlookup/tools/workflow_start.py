@@ -55,7 +55,7 @@ def handle(services: Services, arguments: StartArguments, caller: Caller) -> Out
     def tell(run: "Run") -> Result:
         return {**answer(services, run, caller), "workflow": _view(run.workflow)}
 
-    workflow = _find(services, arguments.workflow_id)
+    workflow = find_startable(services, arguments.workflow_id)
     given, known = arguments.input or {}, arguments.context or {}
     timeout = arguments.timeout_seconds or caller.timeout_seconds
     if timeout is None and services.workflows is not None:
@@ -72,7 +72,7 @@ def handle(services: Services, arguments: StartArguments, caller: Caller) -> Out
     return tell(run)
 
 
-def _find(services: Services, wanted: str) -> Workflow:
+def find_startable(services: Services, wanted: str) -> Workflow:
     """A workflow of the library by its id; or one of any provider, by its id or the name of its tool."""
     try:
         return find_workflow(services, wanted)
