@@ -9,7 +9,7 @@ from workflowlookup.core.captures import describe_capture
 from workflowlookup.core.conditions import CompiledCondition, compile_conditions, compiled
 from workflowlookup.core.contract import variables_of
 from workflowlookup.core.criteria import parse_criteria
-from workflowlookup.core.document import answered_in, capture_schema, is_confirmation_object, schema_text, walk_steps
+from workflowlookup.core.document import answered_in, capture_schema, is_confirmation_object, walk_steps
 from workflowlookup.core.guidance import requirements_of
 from workflowlookup.core.model import (
     Call,
@@ -60,8 +60,8 @@ def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
         model_tier=document.get("modelTier", ""),
         model_hint=document.get("modelHint", ""),
         function_definitions=_functions(document),
-        context_schema=schema_text(document, "contextSchema"),
-        input_schema=schema_text(document, "inputSchema"),
+        context_schema=_value_schema(document, "contextSchema"),
+        input_schema=_value_schema(document, "inputSchema"),
         deadline_seconds=document.get("deadlineSeconds"),
         execution_type=document.get("executionType", "async"),
         producers=_producers(document),
@@ -69,6 +69,10 @@ def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
         or any(step.keys() & {"requires", "produces"} for _, step in walk_steps(document["steps"])),
     )
     return msgspec.structs.replace(workflow, variables=variables_of(workflow)) if workflow.has_contract else workflow
+
+
+def _value_schema(document: Mapping[str, Json], field: str) -> ValueSchema | None:
+    return ValueSchema(document[field]) if field in document else None
 
 
 def _producers(document: Mapping[str, Any]) -> dict[str, str]:

@@ -14,7 +14,6 @@ from workflowlookup.core.model import LoopStep, PromptStep, Step, Workflow
 from workflowlookup.core.navigation import EXTENT_SCHEMAS, LoopNeed, find_step
 from workflowlookup.core.schemas import (
     Misfit,
-    compile_schema_text,
     dotted,
     misfits,
     show,
@@ -138,25 +137,19 @@ def _wanted(workflow: Workflow, step: PromptStep) -> Iterator[str]:
 
 def _wrong(workflow: Workflow, context: Context) -> Iterator[Misfit]:
     """Where the value of a variable does not fit the schema."""
-    if not workflow.context_schema:
-        return
-    validator = compile_schema_text(bytes(workflow.context_schema))
-    if validator.is_valid(context):
-        return
-    yield from (misfit for misfit in misfits(validator, context, _schema(workflow)) if misfit.path)
+    schema = workflow.context_schema
+    if schema is not None and not schema.validator.is_valid(context):
+        yield from (misfit for misfit in misfits(schema.validator, context, schema.schema) if misfit.path)
 
 
 def refuse_misfits(workflow: Workflow, context: Context, changes: Context) -> None:
     """Raises `InvalidParams` when changes of the context do not fit `contextSchema`."""
-    if not changes or not workflow.context_schema:
-        return
-    validator = compile_schema_text(bytes(workflow.context_schema))
-    merged = {**context, **changes}
-    if validator.is_valid(merged):
+    schema, merged = workflow.context_schema, {**context, **changes}
+    if not changes or schema is None or schema.validator.is_valid(merged):
         return
     found = [
         msgspec.structs.replace(misfit, path=("context", *misfit.path)).sentence()
-        for misfit in misfits(validator, merged, _schema(workflow))
+        for misfit in misfits(schema.validator, merged, schema.schema)
         if not changes.keys().isdisjoint((misfit.path[0],) if misfit.path else misfit.unknown)
     ]
     if found:
@@ -165,12 +158,12 @@ def refuse_misfits(workflow: Workflow, context: Context, changes: Context) -> No
 
 def input_misfits(workflow: Workflow, given: Context, changes: Context) -> Iterator[str]:
     """Which variables of the input would take a value that the input schema forbids."""
-    schema = workflow.document.get("inputSchema", {}) if workflow.input_schema else {}
-    declared = schema.get("properties", {}) if isinstance(schema, Mapping) else {}
+    schema = workflow.input_schema or ValueSchema()
+    declared = schema.schema.get("properties", {}) if isinstance(schema.schema, Mapping) else {}
     inputs = {name: value for name, value in changes.items() if name in given or name in declared}
     if not inputs:
         return
-    for misfit in misfits(compile_schema_text(bytes(workflow.input_schema or b"{}")), {**given, **inputs}, schema):
+    for misfit in misfits(schema.validator, {**given, **inputs}, schema.schema):
         if not misfit.path or misfit.path[0] in inputs:  # without a path it is about several, such as those of `not`
             yield msgspec.structs.replace(misfit, path=("context", *misfit.path)).sentence()
 
@@ -224,5 +217,5 @@ def _found(misfit: Misfit) -> str:
 
 
 def _schema(workflow: Workflow) -> Mapping[str, Any]:
-    schema: Json = workflow.document.get("contextSchema", {})
+    schema = workflow.context_schema.schema if workflow.context_schema is not None else {}
     return schema if isinstance(schema, Mapping) else {}

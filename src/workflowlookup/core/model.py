@@ -246,8 +246,8 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     model_tier: str = ""
     model_hint: str = ""
     function_definitions: tuple[Function, ...] = ()
-    context_schema: msgspec.Raw = msgspec.Raw()
-    input_schema: msgspec.Raw = msgspec.Raw()
+    context_schema: ValueSchema | None = None
+    input_schema: ValueSchema | None = None
     deadline_seconds: float | None = None
     execution_type: str = "async"
     producers: Mapping[str, str] = msgspec.field(default_factory=dict)
