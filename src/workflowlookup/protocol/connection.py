@@ -342,15 +342,15 @@ class Connection:
             raise
         if is_task:
             return self._create_task(call, result)
-        return tool_result(result) if type(result) in _PLAIN else self._tell(call, result)  # type: ignore[arg-type]
+        return self._result_of(call, result)
 
-    def _tell(self, call: Call, result: Outcome) -> Json:
-        """What a tool gave, as the answer to a call; or the call waits."""
-        if isinstance(result, Elicitation):
-            return self._ask(call, result)
-        if isinstance(result, Pending):
-            return self._wait(call, result)
-        return tool_result(result) if call.method == "tools/call" else result
+    def _result_of(self, call: Call, outcome: Outcome) -> Json:
+        """The result of a call whose tool gave this; `PENDING` while there is none."""
+        if isinstance(outcome, Elicitation):
+            return self._ask(call, outcome)
+        if isinstance(outcome, Pending):
+            return self._wait(call, outcome)
+        return tool_result(outcome) if call.method == "tools/call" else outcome
 
     def _call_directly(self, call: Call) -> Json:
         """A tool called by its own name as the method: the same handler, the same answer, the spec's own errors."""
@@ -363,8 +363,7 @@ class Connection:
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
-        result = registry.call(tool, params, self._caller_of(call), call.size)
-        return result if type(result) in _PLAIN else self._tell(call, result)
+        return self._result_of(call, registry.call(tool, params, self._caller_of(call), call.size))
 
     def _caller_of(self, call: Call) -> Caller:
         """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""
@@ -373,7 +372,7 @@ class Connection:
             if call.method != "tools/call":
                 capabilities = without_questions(capabilities)  # no other method may be answered with a question
             return Caller(capabilities=capabilities, name=name, answers=call.answers, timeout_seconds=call.timeout)
-        caller = self._caller or self._handshake_caller()
+        caller = self._handshake_caller()
         if not call.answers and call.timeout is None:
             return caller
         return msgspec.structs.replace(caller, answers=call.answers, timeout_seconds=call.timeout)
@@ -410,7 +409,7 @@ class Connection:
             if result is None:
                 return None
             self._stop_waiting(call)
-            told = self._tell(call, result)
+            told = self._result_of(call, result)
         except Exception as problem:  # noqa: BLE001 - broad on purpose: as for every call
             self._stop_waiting(call)
             return refuse(call, problem)
@@ -495,7 +494,7 @@ class Connection:
             case "tasks/get":
                 return tasks.get(call, caller)
             case "tasks/result":
-                return self._tell(call, tasks.result(call, caller))
+                return self._result_of(call, tasks.result(call, caller))
             case "tasks/cancel":
                 return tasks.cancel(call, caller)
         return tasks.list(call, caller)
@@ -549,8 +548,6 @@ def _not_initialized() -> NotInitialized:
     return NotInitialized(f"{details}.", details=details, supportedVersions=list(HANDSHAKE_VERSIONS))
 
 
-_PLAIN: Final = (dict, msgspec.Raw)
-"""What most tools give: a result."""
 _ALWAYS_ANSWERED: Final = frozenset({"initialize", "ping", "shutdown", "server/discover"})
 
 METHODS: Final = frozenset({*Connection._HANDSHAKE, *Connection._ENVELOPE})  # noqa: SLF001 - our own

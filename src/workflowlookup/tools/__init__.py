@@ -11,29 +11,26 @@ if TYPE_CHECKING:
     from workflowlookup.tools.contract import Tool
 
 
-class _Shelf(Mapping[str, "Tool"]):
-    """Tools by name, each imported when it is first asked for: who wants one need not wait for all."""
+class _LazyTools(Mapping[str, "Tool"]):
+    """Tools by name; the module of each is imported when the tool is first needed."""
 
     def __init__(self, *names: str) -> None:
-        self._names = names
-        self._taken: dict[str, Tool] = {}
+        self._tools: dict[str, Tool | None] = dict.fromkeys(names)
 
     def __getitem__(self, name: str) -> "Tool":
-        tool = self._taken.get(name)
+        tool = self._tools[name]
         if tool is None:
-            if name not in self._names:
-                raise KeyError(name)
-            tool = self._taken[name] = importlib.import_module(f"{__name__}.{name}").TOOL
+            tool = self._tools[name] = importlib.import_module(f"{__name__}.{name}").TOOL
         return tool
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._tools)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._tools)
 
 
-BUILTIN_TOOLS: Final[Mapping[str, "Tool"]] = _Shelf(
+BUILTIN_TOOLS: Final[Mapping[str, "Tool"]] = _LazyTools(
     "workflow_list",
     "workflow_get",
     "workflow_next",
