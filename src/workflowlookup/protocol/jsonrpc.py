@@ -222,8 +222,8 @@ def without_surrogates(text: bytes) -> bytes:
 
     JavaScript sends them, escaped, when it cuts a text in the middle of an emoji. UTF-8 has no way to write them.
     """
-    if b"\\ud" not in text and b"\\uD" not in text and b"\xed" not in text:
-        return text
+    if b"\xed" not in text and (b"\\" not in text or (b"\\ud" not in text and b"\\uD" not in text)):
+        return text  # a single byte is found ten times as fast as two
     replaced = re.sub(_LONE, lambda found: found[1] or found[2] or b"\\ufffd", text, flags=re.DOTALL)
     return text if replaced == text else replaced
 
