@@ -320,11 +320,11 @@ class _Parts:
 def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Connection":
     """A server for one client; the library is opened with the first request that needs it."""
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
-    from workflowlookup.protocol.surface import Surface  # noqa: PLC0415
+    from workflowlookup.protocol.surface import ServerSurface  # noqa: PLC0415
 
     live = Live(settings)
     return Connection(
-        Surface(
+        ServerSurface(
             lambda: make_services(settings, ring, live, make_neighbours(settings, ring)),
             tells_changes=lambda: live.settings.workflow_tools,
         )

@@ -8,10 +8,10 @@ from client import ENVELOPE
 from workflowlookup.core.progress import Progress
 from workflowlookup.errors import ExecutionFailed
 from workflowlookup.protocol.connection import Connection
-from workflowlookup.protocol.surface import Surface
+from workflowlookup.protocol.surface import ServerSurface
 from workflowlookup.protocol.waiting import MAX_WAITING
 from workflowlookup.tools.arguments import SchemaArguments
-from workflowlookup.tools.contract import Elicitation, Pending, Services, Tool
+from workflowlookup.tools.contract import Elicitation, Pending, ServerServices, Tool
 from workflowlookup.tools.registry import Registry
 
 FORM = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
@@ -61,8 +61,8 @@ class Client:
                 handler=self.work.handle,
             )
         ]
-        services = Services(catalog=None, close=self.closed)
-        surface = Surface(lambda: services)
+        services = ServerServices(catalog=None, close=self.closed)
+        surface = ServerSurface(lambda: services)
         surface.registry = Registry({tool.name: tool for tool in tools}, surface.services)
         self.connection = Connection(surface)
         if version:

@@ -11,7 +11,7 @@ from workflowlookup.protocol.connection import Connection
 from workflowlookup.providers.config import Plan
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.sqlite import SqliteJournal
-from workflowlookup.tools.contract import Services
+from workflowlookup.tools.contract import ServerServices
 from workflowlookup.tools.dynamic import DynamicTools
 from workflowlookup.transport.shared import SharedSurface
 from workflowlookup.transport.views import Views
@@ -50,7 +50,7 @@ class World:
             clock=lambda: self.now,
             new_id=lambda: next(self.ids),
         )
-        self.services = Services(
+        self.services = ServerServices(
             catalog=Catalog([DirectorySource("library", os.fspath(self.library))]),
             open_runs=lambda: self.runs,
             open_workflows=lambda: self.workflows,

@@ -6,7 +6,7 @@ from make import document, step
 from workflowlookup.core.building import build
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.sqlite import SqliteJournal
-from workflowlookup.tools.contract import Services
+from workflowlookup.tools.contract import ServerServices
 from workflowlookup.transport.shared import SharedSurface
 
 FLOW = build(document(step("one"), step("two")))
@@ -40,7 +40,7 @@ def other(tmp_path):
 @pytest.fixture
 def surface(journal):
     runs = Runs(journal)
-    return SharedSurface(lambda: Services(catalog=None, open_runs=lambda: runs), lambda: None)
+    return SharedSurface(lambda: ServerServices(catalog=None, open_runs=lambda: runs), lambda: None)
 
 
 def test_one_question_serves_all_who_follow(surface, journal, other):

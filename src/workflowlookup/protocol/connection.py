@@ -223,7 +223,7 @@ class Connection:
     def refresh(self) -> None:
         """Read the settings again and have every provider asked: somebody sent SIGHUP."""
         try:
-            self._surface.services.refresh()
+            self._surface.refresh()
         except Exception:  # broad on purpose: everything stays as it is
             log.exception("the settings could not be read again")
 

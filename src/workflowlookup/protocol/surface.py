@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from workflowlookup.protocol.subscriptions import Listener
     from workflowlookup.runs.view import Watch
-    from workflowlookup.tools.contract import Services
+    from workflowlookup.tools.contract import ServerServices, Services
     from workflowlookup.tools.registry import Registry
 
 
 class Surface:
-    """The tools and the library behind them."""
+    """The tools and the library behind them, as one caller sees them."""
 
     def __init__(
         self, make_services: "Callable[[], Services]", *, tells_changes: Callable[[], bool] = lambda: False
@@ -20,7 +20,6 @@ class Surface:
         """`tells_changes`: whether clients are promised now to hear of changes of the tools."""
         self._make_services = make_services
         self.tells_changes = tells_changes
-        self._is_closed = False
 
     @functools.cached_property
     def services(self) -> "Services":
@@ -38,11 +37,32 @@ class Surface:
         return self.services.runs.watch(listener)
 
     def settle(self) -> None:
-        """Start what goes on behind the replies: the first one has been sent."""
-        self.services.settle()
+        """The first reply has been sent. What goes on behind is the server's to start, see `ServerSurface`."""
+
+    def refresh(self) -> None:
+        """Somebody sent SIGHUP."""
 
     def close(self) -> None:
-        """End what goes on behind, if anything was ever asked for. Safe to repeat."""
+        """The client has left. Safe to repeat."""
+
+
+class ServerSurface(Surface):
+    """All of a server for its only client: what goes on behind begins and ends with that client."""
+
+    _make_services: "Callable[[], ServerServices]"
+    _is_closed = False
+
+    @functools.cached_property
+    def services(self) -> "ServerServices":
+        return self._make_services()
+
+    def settle(self) -> None:
+        self.services.settle()
+
+    def refresh(self) -> None:
+        self.services.refresh()
+
+    def close(self) -> None:
         if "services" in self.__dict__ and not self._is_closed:
             self._is_closed = True
             self.services.close()

@@ -123,12 +123,6 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """None when this server makes no tools of workflows."""
     reload: Callable[[], None] = _nothing
     """Read the settings again, now."""
-    refresh: Callable[[], None] = _nothing
-    """Read the settings again and have every provider asked, now: somebody sent SIGHUP."""
-    settle: Callable[[], None] = _nothing
-    """Called once, after the first reply: starts what goes on behind. Must not take long itself."""
-    close: Callable[[], None] = _nothing
-    """Ends what goes on behind; called once, last."""
 
     @property
     def runs(self) -> "RunsView":
@@ -159,6 +153,12 @@ class ServerServices(Services, frozen=True, kw_only=True):
 
     open_runs: Callable[[], "Runs"] = _without_journal
     open_execution: Callable[[], "Execution"] = _without_execution
+    refresh: Callable[[], None] = _nothing
+    """Read the settings again and have every provider asked, now: somebody sent SIGHUP."""
+    settle: Callable[[], None] = _nothing
+    """Called once, after the first reply: starts what goes on behind. Must not take long itself."""
+    close: Callable[[], None] = _nothing
+    """Ends what goes on behind; called once, last."""
 
     @property
     def runs(self) -> "Runs":

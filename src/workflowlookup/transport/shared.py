@@ -1,10 +1,9 @@
 """The tools and what is behind them, shared by all clients of one server."""
 
-import functools
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from workflowlookup.protocol.surface import Surface
+from workflowlookup.protocol.surface import ServerSurface
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.subscriptions import Listener
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from workflowlookup.tools.contract import ServerServices
 
 
-class SharedSurface(Surface):
+class SharedSurface(ServerSurface):
     """One client's leaving is not the end of it, and the journal is looked at once for all who follow it."""
 
     def __init__(
@@ -25,12 +24,7 @@ class SharedSurface(Surface):
         """`ring` is called when a change here is news for other clients."""
         super().__init__(make_services, tells_changes=tells_changes)
         self.ring = ring
-        self._make_server_services = make_services
         self._following = _Following(self)
-
-    @functools.cached_property
-    def services(self) -> "ServerServices":
-        return self._make_server_services()
 
     def close(self) -> None:
         """A client has left: nothing to do."""

@@ -1,6 +1,7 @@
 """What each caller of one server sees of it: a surface for each of them, on the same ground."""
 
 import contextvars
+import functools
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.access import Access
@@ -35,28 +36,16 @@ class Views:
             return self._whole
         surface = self._surfaces.get(access)
         if surface is None:
-            surface = self._surfaces[access] = View(self._whole, access)
+            see = functools.partial(self._see, access)
+            surface = self._surfaces[access] = Surface(see, tells_changes=self._whole.tells_changes)
         return surface
+
+    def _see(self, access: Access) -> "Services":
+        from workflowlookup.tools.scoped import scoped  # noqa: PLC0415 - with the tools, when first asked for
+
+        return scoped(self._whole.services, access, self._whole.registry.refresh, self._whole.watch)
 
     @property
     def current(self) -> Surface:
         """That of whoever sent the request that is being served."""
         return self.of(CURRENT.get())
-
-
-class View(Surface):
-    """What one caller sees. Their leaving ends nothing, and the journal is looked at once for all."""
-
-    def __init__(self, whole: SharedSurface, access: Access) -> None:
-        def see() -> "Services":
-            from workflowlookup.tools.scoped import scoped  # noqa: PLC0415 - with the tools, when first asked for
-
-            return scoped(whole.services, access, whole.registry.refresh, whole.watch)
-
-        super().__init__(see, tells_changes=whole.tells_changes)
-
-    def settle(self) -> None:
-        """Nothing: the server sees to it."""
-
-    def close(self) -> None:
-        """Nothing: the others go on."""
