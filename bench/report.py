@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+import validation
 from client import Pace
 from growth import LONG, SMALL
 from runs import BARE_COMMITS, EMPTY, EVENTS, FILLED, IDLE_SECONDS, RunFigures
@@ -47,6 +48,7 @@ IDLE_CPU_MS: Final = 10.0  # the least that the kernel counts
 MORE_THAN_JOB: Final = 0.5  # what a workflow tool may add to a job, of the job's own time
 COLD_WITH_PROVIDERS: Final = 1.1
 WEB_OF_SDK: Final = 0.8
+VALIDATION_OF_BARE: Final = 0.053  # three times the pace that it had before it became a target
 GROWTH: Final = 1.1  # the exponent of cost by completed steps; 1 is linear, and clocks are not perfect
 
 
@@ -59,6 +61,7 @@ class Figures:
     lists_ms: Mapping[str, Series]  # library; "first", "second" and, where there are files to read, "loop"
     memory_mb: Mapping[str, Series]  # library, contestant
     growth_us: Mapping[str, Mapping[int, Sequence[float]]]  # document, completed steps
+    validations_us: Series
     runs: RunFigures
     tools: ToolFigures
     web: WebFigures
@@ -91,6 +94,7 @@ class Report:
         self._lists(figures.lists_ms)
         self._memory(figures.memory_mb)
         self._growth(figures.growth_us)
+        self._validations(figures.validations_us)
         self._runs(figures.runs)
         self._waiting(figures.runs)
         self._jobs(figures.tools)
@@ -223,6 +227,17 @@ class Report:
                     exponent = self._at_most(f"growth of {label}", slope, GROWTH)
                 table.add_row(label, f"{completed:,}", f"{cost:,.1f}", ratio, exponent)
             table.add_section()
+        self._console.print(table)
+
+    def _validations(self, validations: Series) -> None:
+        table = _table(
+            f"A document of {validation.BYTES // 1_000} kB: one call, best of the rounds",
+            ("", "µs", f"pace of {validation.BARE}\n≥ {VALIDATION_OF_BARE}"),
+        )
+        ours, bare = (min(validations[name]) for name in (validation.OURS, validation.BARE))
+        pace = self._at_least(f"{validation.OURS} / {validation.BARE}", bare / ours, VALIDATION_OF_BARE)
+        table.add_row(validation.OURS, f"{ours:,.1f}", pace)
+        table.add_row(validation.BARE, f"{bare:,.1f}", "")
         self._console.print(table)
 
     def _runs(self, runs: RunFigures) -> None:

@@ -25,6 +25,7 @@ from rich.console import Console
 import documents
 import growth
 import runs
+import validation
 import web
 import workflow_tools
 from client import BrokenServer, Pace, Peer, Request, direct_calls, tool_calls
@@ -208,6 +209,11 @@ class Bench:
                         used[name].append(peer.resident_mb())
         return paces, memory
 
+    def validations(self, effort: Effort) -> dict[str, list[float]]:
+        """Microseconds to check a document of 20 kB, and for the bare schema."""
+        with self._libraries[0].server.start() as peer:
+            return validation.measure(peer, effort.growth_rounds, effort.calls // 10, effort.seconds)
+
     def growth(self, effort: Effort) -> dict[str, dict[int, list[float]]]:
         """Microseconds of one `workflow_next` in documents of several sizes, and as more of them is completed."""
         directory = self._scratch / "growth"
@@ -377,6 +383,8 @@ def main() -> int:
             with _one_core():
                 _tell("calls")
                 calls, memory = bench.calls(effort)
+                _tell("validation")
+                validations = bench.validations(effort)
                 _tell("growth")
                 grown = bench.growth(effort)
                 _tell("runs")
@@ -394,6 +402,7 @@ def main() -> int:
         lists_ms=lists,
         memory_mb=memory,
         growth_us=grown,
+        validations_us=validations,
         runs=kept,
         tools=tools,
         web=over_http,
