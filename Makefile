@@ -8,7 +8,7 @@ CASES ?= ../shared/oracle/cases.json
 unexport PYTHONDONTWRITEBYTECODE  # what is started a thousand times is compiled once
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench compat oracle conformance soak docs pictures chromium clean
+.PHONY: help demo test check bench journeys compat oracle conformance soak docs pictures chromium clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -28,6 +28,9 @@ check: $(VENV)/.dev  ## ruff, ruff format, mypy --strict, import direction
 
 bench: $(VENV)/.dev  ## ratios, measured side by side
 	@$(BIN)/python bench/run.py
+
+journeys: $(VENV)/.dev  ## how many of our calls and modules five journeys pass
+	@$(BIN)/python bench/journeys.py
 
 compat: $(VENV)/.installed  ## load and walk every document in CORPUS
 	@$(BIN)/python tests/compat.py $(CORPUS)
