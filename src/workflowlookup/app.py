@@ -403,7 +403,6 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", *, is_t
         limits,
         bell,
         Metrics([functools.partial(figures.families, surface)]),
-        input_schema_of=lambda name: figures.input_schema_of(views.current, name),
         replicas=_make_replica_sessions(settings, neighbours),
         is_traced=is_traced,
     )

@@ -52,10 +52,6 @@ CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 
-def schema_of(name: str) -> dict[str, Any]:
-    return SCHEMAS.get(name, {"type": "object", "properties": {}})
-
-
 def seal(state: str) -> str:
     return f"{state}.{hmac.new(SECRET, state.encode(), hashlib.sha256).hexdigest()}"
 
@@ -72,9 +68,12 @@ class Fixtures(Connection):
 
     # ── tools ──
 
+    def input_schema_of(self, name: str) -> dict[str, Any]:
+        return SCHEMAS.get(name, {"type": "object", "properties": {}})
+
     def list_tools(self, call: Call) -> Any:
         tools = [
-            {"name": name, "description": f"The fixture {name}.", "inputSchema": schema_of(name)}
+            {"name": name, "description": f"The fixture {name}.", "inputSchema": self.input_schema_of(name)}
             for name in (*TOOLS, *tasks.TOOLS)
         ]
         return cacheable_in(call, {"tools": tools})
@@ -266,7 +265,7 @@ def main() -> int:
         allowed_hosts=names_of(host),
         allowed_origins=(),
     )
-    mcp = Endpoint(lambda _: Fixtures(surface), limits, bell, input_schema_of=schema_of)
+    mcp = Endpoint(lambda _: Fixtures(surface), limits, bell)
     site = make_site(mcp, limits, guard=Guard(NoTokens(), None, is_loopback=True), find_fault=lambda: "")
     surface.settle()
     try:

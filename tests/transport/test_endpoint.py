@@ -109,10 +109,15 @@ def talk(tmp_path):
     environment |= {"WORKFLOW_STORAGE_PATH": str(tmp_path / "library"), "WORKFLOWLOOKUP_USER": "false"}
     settings = read_settings({}, environment, directory=str(tmp_path))
 
-    def hold(conversation, **options):
+    def hold(conversation, schemas=None, **options):
+        def connect(_):
+            connection = make_connection(settings)
+            connection.input_schema_of = (schemas or {}).get
+            return connection
+
         async def run():
             bell = Bell()
-            endpoint = Endpoint(lambda _: make_connection(settings), LIMITS, bell, **options)
+            endpoint = Endpoint(connect, LIMITS, bell, **options)
             async with endpoint.run():
                 said = await conversation(Caller(endpoint))
             bell.close()
@@ -173,7 +178,7 @@ def test_what_is_refused_for_its_headers_is_not_done(talk, version, headers, sta
         runs = await caller.post("tools/call", {"name": "workflow_runs", "arguments": {}})
         return refused.status, runs.messages[-1]["result"]["structuredContent"]["runs"]
 
-    assert talk(conversation, input_schema_of={"workflow_start": MIRRORED}.get)[0] == (status, [])
+    assert talk(conversation, schemas={"workflow_start": MIRRORED})[0] == (status, [])
 
 
 def test_what_headers_repeat_rightly_is_done(talk):
@@ -181,7 +186,7 @@ def test_what_headers_repeat_rightly_is_done(talk):
         await caller.open(MODERN)
         return (await caller.post(*START, **{"mcp-param-workflow": "by-hand"})).status
 
-    assert talk(conversation, input_schema_of={"workflow_start": MIRRORED}.get)[0] == 200
+    assert talk(conversation, schemas={"workflow_start": MIRRORED})[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,11 @@ class Connection:
             return message
         return message if report is None else msgspec.structs.replace(message, report=report)
 
+    def input_schema_of(self, name: str) -> Mapping[str, Json] | None:
+        """Of a tool by its name; None when there is none."""
+        tool = self._surface.registry.tools.get(name)
+        return tool.arguments.schema if tool is not None else None
+
     def settle(self) -> None:
         """Start what goes on behind; called once, after the first reply was sent."""
         self._surface.settle()

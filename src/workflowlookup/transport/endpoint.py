@@ -30,7 +30,6 @@ from workflowlookup.transport.headers import (
     LAST_EVENT,
     SESSION,
     VERSION,
-    InputSchemaOf,
     accepts,
     check_routing,
     has_envelope,
@@ -78,11 +77,9 @@ class Endpoint:
         bell: Bell,
         metrics: Metrics | None = None,
         *,
-        input_schema_of: InputSchemaOf = lambda _: None,
         replicas: ReplicaSessions | None = None,
         is_traced: bool = False,
     ) -> None:
-        """`input_schema_of`: of a tool by its name, for arguments that clients repeat in headers."""
         self.is_draining = False
         self.on_drain: list[Callable[[], None]] = []
         """Called when the server begins to stop."""
@@ -95,7 +92,6 @@ class Endpoint:
         self._table = SessionTable(limits)
         self._alone: set[Session] = set()
         """Those of the envelope era: one for each request that is under way."""
-        self._input_schema_of = input_schema_of
         self._replicas = replicas
         self._is_traced = is_traced
         self._polled = asyncio.Event()
@@ -206,12 +202,13 @@ class Endpoint:
         if not isinstance(message, Request):
             await exchange.respond(_acknowledge(message, version))
             return
+        connection = self._connect(exchange.access)
         try:
-            check_routing(message, exchange.scope["headers"], self._input_schema_of)
+            check_routing(message, exchange.scope["headers"], connection.input_schema_of)
         except (InvalidParams, HeaderMismatch) as problem:
             await exchange.respond(refuse(400, problem, request_id=message.id))
             return
-        session = Session(self._connect(exchange.access), exchange.access, self.metrics, version.decode())
+        session = Session(connection, exchange.access, self.metrics, version.decode())
         self._alone.add(session)
         try:
             request = await _prepare(session.connection, message)

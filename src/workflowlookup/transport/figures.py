@@ -1,7 +1,7 @@
 """What a server can say of its runs and its tools when it is asked how it is."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.transport.metrics import Family
@@ -43,9 +43,3 @@ def find_fault(surface: "Surface") -> str:
     except WorkflowLookupError as problem:
         return str(problem)
     return ""
-
-
-def input_schema_of(surface: "Surface", name: str) -> Mapping[str, Any] | None:
-    """Of a tool by its name; None when there is none."""
-    tool = surface.registry.tools.get(name)
-    return tool.arguments.schema if tool is not None else None

@@ -29,7 +29,7 @@ from workflowlookup.runs.journal import Token
 from workflowlookup.runs.tokens import PREFIX, Store
 from workflowlookup.transport.guesses import Guesses
 from workflowlookup.transport.oauth import KeysAway, Oauth
-from workflowlookup.transport.views import ACCESS, CURRENT
+from workflowlookup.transport.views import ACCESS
 
 log = logging.getLogger(__name__)
 
@@ -236,7 +236,6 @@ class Guarded:
             await self._answer_unknown(request, found)(scope, receive, send)
             return
         scope[ACCESS] = found
-        CURRENT.set(found)
         await self._serve(found, request, receive, send)
 
     async def _ask(self, request: Request, *, is_again: bool = False) -> Access | Response:

@@ -1,6 +1,5 @@
 """What each caller of one server sees of it: a surface for each of them, on the same ground."""
 
-import contextvars
 import functools
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +16,6 @@ MAX_SURFACES: Final = 256
 
 ACCESS: Final = "access"
 """Where in the scope of an HTTP request it says who sent it."""
-CURRENT: Final[contextvars.ContextVar[Access]] = contextvars.ContextVar("access")
-"""The same for those who are not given the scope."""
 
 
 class Views:
@@ -44,8 +41,3 @@ class Views:
         from workflowlookup.tools.scoped import scoped  # noqa: PLC0415 - with the tools, when first asked for
 
         return scoped(self._whole.services, access, self._whole.registry.refresh, self._whole.watch)
-
-    @property
-    def current(self) -> Surface:
-        """That of whoever sent the request that is being served."""
-        return self.of(CURRENT.get())
