@@ -1,6 +1,7 @@
 """The journal for the worker's loop: used on a thread of its own, because it blocks and a connection is for one."""
 
 import asyncio
+import collections
 import concurrent.futures
 import logging
 from collections.abc import Callable
@@ -26,7 +27,12 @@ class AsyncRuns:
         self._make_runs = make_runs
         self._on_change = on_change
         self._runs: Runs | None = None
+        self._offered: collections.deque[Run] = collections.deque()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "workflowlookup-journal")
+
+    def offer(self, run: Run) -> None:
+        """As `Runs.offer`."""
+        self._offered.append(run)
 
     async def do(self, work: Callable[[Runs], T]) -> T:
         """What comes of some work on the runs. Raises what it raises."""
@@ -57,4 +63,6 @@ class AsyncRuns:
         if self._runs is None:
             self._runs = self._make_runs()
             self._runs.listeners.append(self._on_change)
+        while self._offered:
+            self._runs.offer(self._offered.popleft())
         return work(self._runs)

@@ -34,7 +34,7 @@ VERSION: Final = "interp-2"
 """Of how runs are driven, never of the package: replicas take only work of their own version from the queue."""
 NAME: Final = "drive"
 QUEUE: Final = "runs"
-POLL_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.1
 """How often a replica looks into the queue."""
 HEARTBEAT_SECONDS: Final = 1.0
 """How often a replica makes sure that it still has its lease."""
@@ -324,7 +324,7 @@ def _connect(url: str) -> "sqlalchemy.Engine":
     import sqlalchemy  # noqa: PLC0415 - loaded with DBOS
 
     address = sqlalchemy.make_url(f"postgresql{url[url.index('://') :]}").set(drivername="postgresql+psycopg")
-    return sqlalchemy.create_engine(address, pool_size=_POOL, max_overflow=0, pool_timeout=30, pool_pre_ping=True)
+    return sqlalchemy.create_engine(address, pool_size=_POOL, max_overflow=0, pool_timeout=30)
 
 
 def tables_version(url: str) -> int | None:

@@ -81,7 +81,7 @@ class Driver:
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._watch_for_ever())
         try:
-            run = await self._runs.get(run_id)
+            run = await self._runs.retry(lambda runs: self._begin_first(runs, driven))
             while run.waiting_for is Waiting.CALL:
                 async with self._at_provider(slot, run):
                     run = await self._attempt(driven, run)
@@ -91,7 +91,16 @@ class Driver:
             if self._driven.get(run_id) is driven:
                 del self._driven[run_id]
                 self.progress.pop(run_id, None)
-            self._ring()
+
+    def _begin_first(self, runs: Runs, driven: _Driven) -> Run:
+        """The run to be driven; a call that nobody has begun yet is begun with the same visit to the journal."""
+        run = runs.get(driven.run_id)
+        is_new = run.waiting_for is Waiting.CALL and run.calling is not None and not run.calling.attempt
+        if is_new and _is_begun_at_once(run):
+            with contextlib.suppress(RunStateError):  # somebody moved it
+                run = runs.begin_call(run.id, run.current, by=_BY)
+                driven.has_begun = True
+        return run
 
     @contextlib.asynccontextmanager
     async def _at_provider(self, slot: Slot, run: Run) -> AsyncIterator[None]:

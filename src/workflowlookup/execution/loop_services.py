@@ -19,7 +19,7 @@ from workflowlookup.providers.discovery import Discovered, Discovery
 from workflowlookup.providers.kinds import make_provider
 from workflowlookup.providers.provider import Provider
 from workflowlookup.providers.upstream import Upstreams
-from workflowlookup.runs.service import Runs
+from workflowlookup.runs.service import PAGE, Runs
 from workflowlookup.trust import Consent
 
 log = logging.getLogger(__name__)
@@ -92,12 +92,21 @@ class LoopServices:
     async def drive(self, run: Run, *, again: bool = False) -> None:
         """See to it that a run whose call is due is driven, here or elsewhere."""
         if run.waiting_for is Waiting.CALL and run.calling is not None:
+            self._runs.offer(run)
             engine = self._engine or await self._opened()
             await engine.start(run.id, run.calling.due, again=again)
 
     async def stop(self, run_id: str) -> None:
         """A run is over that had a call: whoever drives it here stops that now."""
         self._driver.nudge(run_id)
+
+    async def at_work(self) -> frozenset[str] | None:
+        """The runs that servers have to do something for, wherever they are driven; None when that is not known."""
+        try:
+            work = await self._runs.do(lambda runs: runs.at_work())
+        except StorageError:
+            return None
+        return frozenset(summary.id for summary in work) if len(work) < PAGE else None
 
     async def look_after(self) -> None:
         """Drive what has no driver, and stop what was left running, as long as the server runs.
@@ -149,6 +158,9 @@ class LoopServices:
         if engine is None or not (work or left):
             return
         now = time.time() * 1000
+        for summary in work:
+            if summary.deadline is not None and summary.deadline < now:
+                await self._take_up(summary.id, self._runs.get)  # which ends a run whose time is over
         old = [summary.id for summary in work if summary.updated < now - ORPHAN_MS]
         driven = await engine.driven([*old, *left])
         for run_id in old:

@@ -31,6 +31,14 @@ log = logging.getLogger(__name__)
 WARM_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 10.0
 """How long laying work down may take; as a rule it takes a tenth of a second."""
+MAX_SETTLED: Final = 256
+"""How many runs that the worker is done with are remembered for those who wait for them."""
+RING_SECONDS: Final = 0.1
+"""Between two rings for changes of runs that are still worked on."""
+POLL_SECONDS: Final = 0.1
+"""Between two polls for runs that others drive and somebody here waits for."""
+WAIT_SECONDS: Final = 1.0
+"""How long it is polled after somebody last waited."""
 _SHORT_WHILE: Final = 0.01
 NOTHING_YET: "Final[Mapping[str, Discovered]]" = {}
 
@@ -68,6 +76,12 @@ class Execution:
         self._progress: dict[str, Progress] = {}
         self._services: LoopServices | None = None
         """Once it is there; only what is said to be for any thread may be asked of it here."""
+        self._settled: dict[str, Run] = {}
+        """Written on the journal's thread alone."""
+        self._rung = self._waited = 0.0
+        self._is_polling = False
+        self._at_work: frozenset[str] | None = None
+        """The runs at work when they were last polled; only ever replaced. None while nobody polls."""
         self._looks_after = False
         self.worker: Worker[LoopServices] = Worker(self._make_services)
 
@@ -92,8 +106,45 @@ class Execution:
 
         return engine_of(self._journal).make(self._journal, drive, max_concurrent, self._is_guest)
 
-    def _note_change(self, _: str, __: "Run | None") -> None:
-        self._ring()
+    def _note_change(self, run_id: str, run: "Run | None") -> None:
+        """On the journal's thread: a run was stored there. Those who wait for it are woken when it is their turn."""
+        if is_settled := run is not None and not run.needs_server:
+            self._settled[run_id] = run
+            if len(self._settled) > MAX_SETTLED:
+                del self._settled[next(iter(self._settled))]
+        else:
+            self._settled.pop(run_id, None)
+        now = time.monotonic()
+        if is_settled or now - self._rung > RING_SECONDS:
+            self._rung = now
+            self._ring()
+
+    def settled(self, run_id: str) -> "Run | None":
+        """A run for which the worker has nothing left to do, as it stored it a moment ago; else None."""
+        return self._settled.get(run_id)
+
+    def is_at_work(self, run_id: str) -> bool:
+        """Whether a server, wherever it is, has something to do for a run; False also when that is not known.
+
+        The worker polls for it, for all runs together and only while somebody waits for one.
+        """
+        self._waited = time.monotonic()
+        if not self._is_polling and self.worker.is_started:
+            self._is_polling = True
+            self.worker.post(self._poll)
+        return self._at_work is not None and run_id in self._at_work
+
+    async def _poll(self, services: "LoopServices") -> None:
+        from asyncio import sleep  # noqa: PLC0415 - loaded with the worker
+
+        try:
+            while time.monotonic() - self._waited < POLL_SECONDS + WAIT_SECONDS:
+                before, self._at_work = self._at_work, await services.at_work()
+                if before is None or self._at_work is None or before - self._at_work:
+                    self._ring()
+                await sleep(POLL_SECONDS)
+        finally:
+            self._at_work, self._is_polling = None, False
 
     def discovered(self) -> "Mapping[str, Discovered]":
         """What the providers have, by name; the same object for as long as nothing of it changed."""

@@ -357,10 +357,20 @@ class Runs:
 
     def get(self, run_id: str) -> Run:
         """The run as it is now. Raises `RunNotFound`."""
+        cached = self._folded.get(run_id)
+        run = cached if cached and self.journal.mark(run_id) == _mark(cached) else self._load(run_id)
+        if advance.expire(run, Moment(time=max(self._clock(), run.updated))) is None:
+            return run
         try:
             return self._move(run_id, "", lambda run, _: run)
         except (ReadOnly, NoRoom):  # that its time is over cannot be stored
             return self._load(run_id)
+
+    def offer(self, run: Run) -> None:
+        """A run as another thread of this process has it: it need not be read again unless it has gone on since."""
+        cached = self._folded.get(run.id)
+        if cached is None or cached.sequence < run.sequence:
+            self._folded[run.id] = run
 
     def load(self, run_id: str) -> bool:
         """Fold a slice of a long run; True when `get` will be quick, because little is left to fold.

@@ -14,6 +14,7 @@ import os
 import re
 import sqlite3
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,8 @@ much room as the log has new pages: SQLite lets it grow to 1,000.
 RESERVE_FACTOR: Final = 4
 """How many times the reserve must be free before it is made: it is not to take the last room of a disk."""
 
+_writers: Final[dict[str, threading.Lock]] = {}
+"""By path: the lock of the threads of this process that write."""
 _LOCK_PAUSE: Final = 0.01
 _PROBE_BYTES: Final = 64 * 1024
 
@@ -96,7 +99,7 @@ class SqliteJournal(SqlJournal):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        with self._translated():
+        with self._translated(), self._first_among_threads():
             connection = self._begin()
             try:
                 yield connection
@@ -105,6 +108,17 @@ class SqliteJournal(SqlJournal):
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    @contextlib.contextmanager
+    def _first_among_threads(self) -> Iterator[None]:
+        """While no other thread of this process writes: SQLite has a writer that must wait sleep for milliseconds."""
+        lock = _writers.setdefault(self.path, threading.Lock())
+        if not lock.acquire(timeout=BUSY_SECONDS):
+            raise self._storage_error("another thread writes to it", sqlite3.SQLITE_BUSY)
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _begin(self) -> sqlite3.Connection:
         """A connection in a transaction, to the file that has the path now: it may be set aside while this waits."""

@@ -27,6 +27,9 @@ STOP_SECONDS: Final = 5.0
 AWAY_SECONDS: Final = 60.0
 """How long it is waited for a journal that cannot be read."""
 
+READ_SECONDS: Final = 1.0
+"""How often a run is read that is known to be at work: it may be out of time, which reading it finds out."""
+
 Tell = Callable[[Run], Result | Elicitation]
 """The answer to the one who waited, from the run as it is then."""
 
@@ -64,17 +67,36 @@ class _Waiter:
         self._fails = fails
         self._give_up_at: float | None = None
         self._away_since = 0.0
+        self._next_read = 0.0
 
     def look(self) -> Result | Elicitation | None:
         try:
-            run = self._services.runs.get(self._run_id)
+            run = self._settled() or self._polled()
         except StorageError:  # a database that is started anew; the work beneath waits for it, too
             self._away_since = self._away_since or time.monotonic()
             if time.monotonic() - self._away_since > AWAY_SECONDS:
                 raise
             return None
         self._away_since = 0.0
-        return self.answer(run)
+        return self.answer(run) if run is not None else None
+
+    def _settled(self) -> Run | None:
+        """The run, when the worker of this process has done its part."""
+        try:
+            return self._services.execution.settled(self._run_id)
+        except WorkflowLookupError:  # this server carries out nothing: another does
+            return None
+
+    def _polled(self) -> Run | None:
+        """The run as the journal has it, which another process may have moved; None while it is known to be at work."""
+        now = time.monotonic()
+        try:
+            if self._services.execution.is_at_work(self._run_id) and now < self._next_read:
+                return None
+        except WorkflowLookupError:  # as above
+            pass
+        self._next_read = now + READ_SECONDS
+        return self._services.runs.get(self._run_id)
 
     def answer(self, run: Run) -> Result | Elicitation | None:
         is_stopping = run.needs_stop and run.calling is not None and run.calling.stopped is None

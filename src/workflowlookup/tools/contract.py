@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from workflowlookup.core.model import Workflow
     from workflowlookup.core.progress import Progress
+    from workflowlookup.core.run import Run
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import CatalogView
     from workflowlookup.providers.config import Plan
@@ -61,6 +62,8 @@ class ExecutionView(Protocol):
     """What handlers may ask of the server's own work."""
 
     def progress(self, run_id: str, /) -> "Progress | None": ...
+    def settled(self, run_id: str, /) -> "Run | None": ...
+    def is_at_work(self, run_id: str, /) -> bool: ...
     def refresh(self) -> "Future[None]": ...
 
 

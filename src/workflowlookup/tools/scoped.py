@@ -421,6 +421,13 @@ class ScopedExecution:
     def progress(self, run_id: str) -> Progress | None:
         return self._whole.progress(run_id) if self._runs.workflow_of(run_id) is not None else None
 
+    def settled(self, run_id: str) -> Run | None:
+        run = self._whole.settled(run_id)
+        return run if run is not None and self._runs.workflow_of(run_id) is not None else None
+
+    def is_at_work(self, run_id: str) -> bool:
+        return self._whole.is_at_work(run_id) and self._runs.workflow_of(run_id) is not None
+
     def refresh(self) -> "Future[None]":
         """For those who may have providers asked again."""
         self._access.need("admin")
