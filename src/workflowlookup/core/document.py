@@ -199,6 +199,7 @@ def _structure(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding
     seen: set[str] = set()
     loops: list[tuple[PathTo, Mapping[str, Json]]] = []
     calls: list[tuple[PathTo, Mapping[str, Json]]] = []
+    captures: list[tuple[PathTo, Mapping[str, Json]]] = []
     for path, step in walk_steps(document["steps"]):
         identifier = step["id"]
         if identifier in seen:
@@ -208,15 +209,16 @@ def _structure(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding
             loops.append((path, step))
         if "functionCalls" in step:
             calls.append((path, step))
-        if isinstance(step.get("requireConfirmation"), Mapping):
+        if isinstance(step.get("produces"), dict):
+            captures.append((path, step))
+        if isinstance(step.get("requireConfirmation"), dict):
             yield from _answers(document, path, step["requireConfirmation"])
     if loops:
         yield from _bodies(document, loops)
     if calls:
         yield from _calls(document, calls)
-    for path, step in walk_steps(document["steps"]):
-        if isinstance(step.get("produces"), Mapping):
-            yield from _captures(document, (*path, "produces"), step, budget)
+    for path, step in captures:
+        yield from _captures(document, (*path, "produces"), step, budget)
     for field in [field for field in ("contextSchema", "inputSchema") if field in document]:
         try:
             compile_schema_text(bytes(schema_text(document, field)))

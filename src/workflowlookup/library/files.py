@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.shape import Document, quick_yes
 from workflowlookup.core.syntax import MAX_NESTING, SyntaxProblem, TooDeep, parse_json, parse_yaml
 from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 from workflowlookup.errors import InvalidWorkflow, SecurityError, StorageError, WorkflowLookupError
@@ -108,7 +107,7 @@ def parse_document(data: bytes, path: str) -> Json:
 
 def summarise(document: Json, path: str) -> Summary:
     """What a list shows of a sound document. Raises `InvalidWorkflow` with every error for one that is not."""
-    from workflowlookup.core.document import Severity, check, is_sound  # noqa: PLC0415 - most get a quick yes
+    from workflowlookup.core.document import Severity, check, is_sound  # noqa: PLC0415 - with the first document
 
     if is_sound(document):
         return Summary(
@@ -142,6 +141,7 @@ class Details(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 NO_DETAILS: Final = Details()
+_DETAILS: Final = frozenset(Details.__struct_encode_fields__)
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,25 +162,15 @@ def load(path: str, root: str) -> Loaded:
     signature: Signature | None = None
     try:
         data, signature = read_bytes(path, root)
-        found = quick_yes(data) if path.endswith(".json") else None
-        if found is not None:
-            return _loaded_quickly(path, signature, found, data)
         document = parse_document(data, path)
         summary = summarise(document, path)
-        details = msgspec.json.decode(msgspec.json.encode(document), type=Details)
-        return Loaded(path=path, id=summary.id, signature=signature, summary=summary, details=details)
+        return Loaded(path=path, id=summary.id, signature=signature, summary=summary, details=_details(document))
     except WorkflowLookupError as refusal:
         return Loaded(path=path, id=claimed_id(document, data, path), signature=signature, refusal=refusal)
 
 
-def _loaded_quickly(path: str, signature: Signature, found: Document, data: bytes) -> Loaded:
-    """A JSON document that is sound beyond doubt; most say nothing of themselves as a tool.
-
-    Those with an `inputSchema` get no quick yes, so that two fields tell whether there is anything to read.
-    """
-    summary = Summary(
-        id=found.id, name=found.name, description=found.description, category=found.category, version=found.version
-    )
-    is_told = found.execution_type is not msgspec.UNSET or found.metadata is not msgspec.UNSET
-    details = msgspec.json.decode(data, type=Details) if is_told else NO_DETAILS
-    return Loaded(path=path, id=summary.id, signature=signature, summary=summary, details=details)
+def _details(document: Json) -> Details:
+    """Most documents say nothing of themselves as a tool, and share one value."""
+    if document.keys().isdisjoint(_DETAILS):
+        return NO_DETAILS
+    return msgspec.json.decode(msgspec.json.encode(document), type=Details)
