@@ -1,21 +1,40 @@
 """Runs and workflows that several pages look for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
-from workflowlookup.console.guard import NotThere
+from workflowlookup.console.guard import NotThere, Refused
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.run import kept_document
 from workflowlookup.errors import RunStateError, WorkflowLookupError, WorkflowNotFound
+from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Query, Summary
 from workflowlookup.tools.workflow_start import find_startable
 
 MOST_SCANNED: Final = 5_000
 """How many runs are looked at to find those that are wanted."""
 AT_ONCE: Final = 200
+DAY: Final = 86_400_000
+TIMES: Final[Mapping[str, tuple[str, int]]] = {
+    "": ("Any time", 0),
+    "1h": ("Last hour", DAY // 24),
+    "24h": ("Last day", DAY),
+    "7d": ("Last week", 7 * DAY),
+    "30d": ("Last month", 30 * DAY),
+}
+"""What runs are chosen by that were started not long ago: a name, and how many milliseconds ago at most."""
+NO_SUCH_FILTER: Final = "There is no such filter. Choose one from the page."
+
+
+def since_of(visit: Visit) -> tuple[str, int | None]:
+    """Which of `TIMES` is asked for, and when it began."""
+    chosen = visit.asked("since")
+    if chosen not in TIMES:
+        raise Refused(400, NO_SUCH_FILTER)
+    return chosen, now() - TIMES[chosen][1] if chosen else None
 
 
 def scan(visit: Visit, query: Query, most: int = MOST_SCANNED) -> Iterator[Summary]:

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from workflowlookup.console import timeline
 from workflowlookup.console.guard import NotThere, Refused
-from workflowlookup.console.looking import current, page_of
+from workflowlookup.console.looking import NO_SUCH_FILTER, TIMES, current, page_of, since_of
 from workflowlookup.console.text import number_in
 from workflowlookup.console.visit import Visit
 from workflowlookup.core import report as reports
@@ -27,7 +27,6 @@ from workflowlookup.core.run import Run, Waiting
 from workflowlookup.core.svg import as_fragment
 from workflowlookup.core.text import how_often
 from workflowlookup.core.why import Explanation, Fate, Reason, explain_run
-from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Query, Summary
 from workflowlookup.runs.loading import read_in_slices
 
@@ -35,7 +34,6 @@ PAGE: Final = 50
 MOST_ENTRIES: Final = 300
 """How many of the last events a page shows, unless all are asked for."""
 MOST_REASONS: Final = 300
-HOUR: Final = 3_600_000
 MOST_COUNTED: Final = 1_000
 """How many waiting runs are looked at to count those that wait for a person."""
 
@@ -49,14 +47,6 @@ STATES: Final = (
     ("cancelled", "Cancelled"),
     ("unknown", "End unknown"),
 )
-TIMES: Final = {"1h": HOUR, "24h": 24 * HOUR, "7d": 168 * HOUR, "30d": 720 * HOUR}
-TIME_NAMES: Final = (
-    ("", "Any time"),
-    ("1h", "Last hour"),
-    ("24h", "Last day"),
-    ("7d", "Last week"),
-    ("30d", "Last month"),
-)
 SAID: Final = {
     "confirmed": "You confirmed the step.",
     "denied": "You did not confirm the step.",
@@ -69,14 +59,15 @@ SAID: Final = {
 
 
 async def runs(visit: Visit) -> Response:
-    state, workflow_id, since = visit.asked("state"), visit.asked("workflow"), visit.asked("since")
-    if state not in dict(STATES) or since not in dict(TIME_NAMES):
-        raise Refused(400, "There is no such filter. Choose one from the page.")
+    state, workflow_id = visit.asked("state"), visit.asked("workflow")
+    since, time = since_of(visit)
+    if state not in dict(STATES):
+        raise Refused(400, NO_SUCH_FILTER)
     fits = FITS.get(state, lambda _: True)
     query = Query(
         state={"person": "waiting", "work": None}.get(state, state or None),
         workflow_id=workflow_id or None,
-        since=now() - TIMES[since] if since else None,
+        since=time,
         after=_place(visit.asked("after")),
     )
     shown, are_more = page_of(visit, query, PAGE, fits)
@@ -89,7 +80,7 @@ async def runs(visit: Visit) -> Response:
         names=_names(visit, shown),
         next=_address(chosen, after=f"{shown[-1].started}.{shown[-1].id}") if are_more else "",
         filters=[(key, name, _address(chosen, state=key), key == state) for key, name in STATES],
-        times=TIME_NAMES,
+        times=TIMES,
         is_filtered=any(chosen.values()),
         is_first=query.after is None,
         waiting=len(waiting),
@@ -143,7 +134,7 @@ async def run(visit: Visit) -> Response:
 async def live(visit: Visit) -> Response:
     """What is new since a sequence: entries for the timeline, and the parts that tell how the run stands."""
     found = visit.services.runs.get(visit.named("run"))
-    after = visit.number("after", 0)
+    after = number_in(visit.asked("after")) or 0
     if found.sequence <= after:
         return Response(status_code=204)
     return await _page(visit, "run_live.html", found, after)

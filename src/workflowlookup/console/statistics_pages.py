@@ -15,9 +15,8 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from workflowlookup.console import plots
-from workflowlookup.console.guard import NotThere, Refused
-from workflowlookup.console.looking import current, scan
-from workflowlookup.console.run_pages import HOUR, TIME_NAMES, TIMES
+from workflowlookup.console.guard import NotThere
+from workflowlookup.console.looking import DAY, TIMES, current, scan, since_of
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.report import duration
 from workflowlookup.core.statistics import Figures, StepFigures, Tally
@@ -40,7 +39,6 @@ ORDER: Final = {
     "unknown": "unknown",
 }
 """How runs are told apart here: the class that draws them, and the word for it."""
-DAY: Final = 24 * HOUR
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +52,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def overview(visit: Visit) -> Response:
-    since, name = _since(visit)
+    name, since = since_of(visit)
     lines = list(scan(visit, Query(since=since)))
     by_workflow: dict[str, list[Summary]] = {}
     for line in lines:
@@ -64,7 +62,7 @@ async def overview(visit: Visit) -> Response:
     return visit.page(
         "statistics.html",
         place="statistics",
-        times=TIME_NAMES,
+        times=TIMES,
         since=name,
         total=len(lines),
         states=_states(lines),
@@ -72,13 +70,6 @@ async def overview(visit: Visit) -> Response:
         lines=[_line(workflow_id, found, most) for workflow_id, found in ordered],
         days=_days(lines),
     )
-
-
-def _since(visit: Visit) -> tuple[int | None, str]:
-    name = visit.asked("since")
-    if name not in dict(TIME_NAMES):
-        raise Refused(400, "There is no such filter. Choose one from the page.")
-    return (now() - TIMES[name] if name else None), name
 
 
 def _states(lines: Sequence[Summary]) -> list[tuple[str, int]]:
@@ -142,7 +133,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 async def workflow(visit: Visit) -> Response:
     workflow_id = visit.named("workflow")
-    since, name = _since(visit)
+    name, since = since_of(visit)
     tallies, read = await _tallied(visit, Query(workflow_id=workflow_id, since=since))
     known = {figures.version: figures for tally in tallies.values() if (figures := tally.figures()) is not None}
     if not known and current(visit, workflow_id) is None:
@@ -154,7 +145,7 @@ async def workflow(visit: Visit) -> Response:
         "figures.html",
         place="statistics",
         workflow_id=workflow_id,
-        times=TIME_NAMES,
+        times=TIMES,
         since=name,
         versions=list(known),
         chosen=chosen,

@@ -14,7 +14,7 @@ from workflowlookup.access import Access
 from workflowlookup.console.guard import NotThere, form_token
 from workflowlookup.console.static import address
 from workflowlookup.console.streams import Streams
-from workflowlookup.console.text import FILTERS, number_in
+from workflowlookup.console.text import FILTERS
 from workflowlookup.protocol.surface import Surface
 
 _ENVIRONMENT: Final = jinja2.Environment(
@@ -27,6 +27,7 @@ _ENVIRONMENT: Final = jinja2.Environment(
 _ENVIRONMENT.filters |= {**FILTERS, "quoted": functools.partial(quote, safe="")}
 _ENVIRONMENT.globals |= {"static": address, "package_version": __version__}
 
+MAX_WORD: Final = 200
 PLACES: Final[Mapping[str, tuple[str, str]]] = {
     "runs": ("/runs", "Runs"),
     "library": ("/library", "Library"),
@@ -74,27 +75,22 @@ class Visit:
         self.form: Mapping[str, str] = {}
         self.places = _places_for(self.access)
 
-    def asked(self, name: str, most: int = 200) -> str:
+    def asked(self, name: str) -> str:
         """A word of the query, without what cannot be in one."""
-        return self.request.query_params.get(name, "").replace("\0", "").strip()[:most]
+        return self.request.query_params.get(name, "").replace("\0", "").strip()[:MAX_WORD]
 
     def named(self, name: str) -> str:
         """A part of the address."""
         return str(self.request.path_params[name])
-
-    def number(self, name: str, default: int) -> int:
-        """A number of the query."""
-        number = number_in(self.asked(name))
-        return default if number is None else number
 
     def need_place(self, place: str) -> None:
         """Raises `NotThere` where there is no such page for them."""
         if place not in self.places:
             raise NotThere
 
-    def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    def page(self, template: str, **values: Any) -> HTMLResponse:
         """A template, filled."""
-        return HTMLResponse(render(template, self, **values), status)
+        return HTMLResponse(render(template, self, **values))
 
 
 def render(template: str, visit: Visit | None, **values: Any) -> str:
