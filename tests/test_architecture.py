@@ -14,6 +14,7 @@ LAYERS = {
     "core": 1,
     "access": 1,
     "web": 1,
+    "atomic": 1,
     "repository": 1,
     "trust": 2,
     "library": 3,
@@ -31,7 +32,7 @@ LAYERS = {
     "cli": 10,
     "__main__": 11,
 }
-"""errors <- core, access, web, repository <- trust <- library, runs <- journals, providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
+"""errors <- core, access, web, atomic, repository <- trust <- library, runs <- journals, providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
 
 
 def imports_of(path: Path):

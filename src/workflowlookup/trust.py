@@ -5,20 +5,19 @@ user's own configuration directory with the SHA-256 of each entry that a person 
 `settings.SETTINGS`; what of a workflow's steps does is in `STEP_KINDS`. Whose file one is, `repository` says.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import re
 import secrets
 import stat
-import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from workflowlookup.atomic import locked, replace_file
 from workflowlookup.errors import SecurityError, StorageError, Untrusted
 
 if TYPE_CHECKING:
@@ -277,12 +276,13 @@ class Store:
         if not self.path:
             raise SecurityError(self.problem)
         try:
-            with _locked(self.path):
+            with locked(self.path):
                 before = self.records()
                 if self.problem:
                     raise SecurityError(f"{self.problem}. Look at the file, and remove it to begin again.")
-                _write(
-                    self.path, msgspec.json.format(msgspec.json.encode(_Stored(trusted=(*change(before).values(),))))
+                replace_file(
+                    os.path.realpath(self.path),
+                    msgspec.json.format(msgspec.json.encode(_Stored(trusted=(*change(before).values(),)))),
                 )
         except (OSError, UnicodeEncodeError) as problem:
             raise StorageError(f"{self.path} cannot be written: {problem}.") from problem
@@ -295,31 +295,6 @@ def _read(data: bytes, status: os.stat_result) -> dict[Key, Trusted]:
         raise ValueError("others can write to it")
     stored = msgspec.json.decode(data, type=_Stored)
     return {(record.file, record.kind, record.name): record for record in stored.trusted}
-
-
-@contextlib.contextmanager
-def _locked(path: str) -> Iterator[None]:
-    import fcntl  # noqa: PLC0415 - only to write
-
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    with open(os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _write(path: str, data: bytes) -> None:
-    """Replace a file whole, readable and writable by its owner alone."""
-    descriptor, beside = tempfile.mkstemp(prefix=".trust.", dir=os.path.dirname(os.path.realpath(path)))
-    try:
-        with open(descriptor, "wb") as stream:  # made with 0600
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(beside, os.path.realpath(path))
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)
-        raise
 
 
 # ── workflows ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,6 @@ checked by reading the result, and a file that cannot be changed safely is not c
 import json
 import os
 import re
-import secrets
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from workflowlookup.atomic import replace_file
 from workflowlookup.cli.positions import Node, scan
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StorageError
@@ -247,30 +247,13 @@ def replace_text(path: str, before: str | None, after: str, *, keep_copy: bool =
             raise StorageError(f"{path} was changed by another program meanwhile. Run the command again.", file=path)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if before is None:
-            _replace(target, after, None)
+            replace_file(target, after.encode(), None)
             return None
         mode = stat.S_IMODE(os.stat(target).st_mode)
         if keep_copy and not os.path.exists(target + ".bak"):  # the oldest is the user's own: it stays
-            _replace(target + ".bak", before, mode)
-        _replace(target, after, mode)
+            replace_file(target + ".bak", before.encode(), mode)
+        replace_file(target, after.encode(), mode)
     except (OSError, NotReadable) as problem:
         reason = getattr(problem, "strerror", None) or problem
         raise StorageError(f"{path} cannot be written: {reason}.", file=path) from problem
     return target + ".bak" if keep_copy else None
-
-
-def _replace(path: str, text: str, mode: int | None) -> None:
-    """Put a file at a path in one move; a link that lies there is replaced, not followed."""
-    temporary = f"{path}.{secrets.token_hex(4)}.tmp"
-    stream = open(temporary, "xb")  # noqa: SIM115 - closed below, and removed if anything fails
-    try:
-        with stream:
-            if mode is not None:
-                os.chmod(temporary, mode)  # before there is anything in it to read
-            stream.write(text.encode())
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

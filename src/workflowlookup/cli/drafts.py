@@ -8,12 +8,12 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
+from workflowlookup.atomic import replace_file
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StorageError
 from workflowlookup.journals import JournalUrl
@@ -52,17 +52,9 @@ class Drafts:
     def save(self, step_id: str, draft: Draft, notes: Iterable[str] = ()) -> str:
         """Keep a draft, readable by its user only; the path of its file. Raises `StorageError`."""
         path = self.path(step_id)
-        temporary = f"{path}.{secrets.token_hex(4)}.tmp"
         try:
             os.makedirs(self._directory, mode=0o700, exist_ok=True)
-            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            try:
-                with open(descriptor, "w", encoding="utf-8", errors="replace", newline="") as file:
-                    file.write("\n".join([*_lines(draft), *notes, ""]))
-                os.replace(temporary, path)
-            except BaseException:
-                os.unlink(temporary)
-                raise
+            replace_file(path, "\n".join([*_lines(draft), *notes, ""]).encode(errors="replace"))
         except OSError as problem:
             reason = f"What you have written cannot be kept in {path}: {problem.strerror}"
             raise StorageError(f"{reason}. Send it, or copy it elsewhere.", file=path) from problem

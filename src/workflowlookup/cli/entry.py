@@ -31,7 +31,7 @@ from workflowlookup.core.navigation import scope_of
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run
 from workflowlookup.core.text import printable
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, json_or_text
 from workflowlookup.errors import StorageError
 
 END: Final = "."
@@ -210,7 +210,7 @@ def _ask_for_value(need: Need, fits: Callable[[Json], bool]) -> Json:
         text = typed.strip()
         if not text:
             return None
-        for value in (_value(text), text):
+        for value in (json_or_text(text), text):
             if fits(value):
                 return value
         complain(f"{need.variable} must be {need.expected}{such_as}. An empty line leaves it unset.")
@@ -275,13 +275,6 @@ def end_of_terminal() -> Iterator[None]:
 def needs_of(run: Run, changes: dict[str, Json]) -> tuple[Need, ...]:
     scope = scope_of(run.workflow, run.current, {**run.context, **changes}, run.extents)
     return unmet(run.workflow, run.step, scope, is_done=True)
-
-
-def _value(text: str) -> Json:
-    try:
-        return msgspec.json.decode(text.encode(errors="replace"))
-    except (msgspec.DecodeError, RecursionError):
-        return text
 
 
 # ── the editor ──────────────────────────────────────────────────────────────────────────────────────────────────

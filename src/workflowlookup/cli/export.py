@@ -1,9 +1,9 @@
 """`workflowlookup export RUN`: the journal of a run as JSON lines, or its report as Markdown."""
 
 import argparse
-import os
 from collections.abc import Iterator
 
+from workflowlookup.atomic import replacing
 from workflowlookup.cli.journal import find_run, open_services
 from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, is_terminal, shown_path, write, write_bytes
@@ -49,19 +49,12 @@ def _lines(runs: Runs, ids: list[str]) -> Iterator[str]:
 
 def _save(parts: Iterator[str], path: str, count: int) -> int:
     """Whole or not at all; outputs may be private, so only the owner can read a new file."""
-    temporary = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(
-            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", newline="\n"
-        ) as file:
-            file.writelines(parts)
-        os.replace(temporary, path)
+        with replacing(path) as file:
+            file.writelines(part.encode() for part in parts)
     except OSError as problem:
         complain(f"{shown_path(path)} cannot be written: {problem.strerror}")
         return 1
-    finally:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
     write(f"Wrote {plural(count, 'run')} to {shown_path(path)}")
     return 0
 

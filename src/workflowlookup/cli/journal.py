@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.app import make_services
+from workflowlookup.core.text import ago as time_ago
 from workflowlookup.core.text import first_few
 from workflowlookup.errors import RunNotFound
 from workflowlookup.journals import JournalUrl
@@ -123,9 +124,6 @@ def milliseconds(time: str) -> int:
 
 
 def ago(then: int) -> str:
-    """`5 min ago`: the largest unit that counts."""
+    """`5 min ago`, `12 s ago`."""
     seconds = max(0, now() - then) // 1000
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {unit} ago"
-    return f"{seconds} s ago"
+    return time_ago(seconds) if seconds >= 60 else f"{seconds} s ago"

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 from workflowlookup.core.report import clock, duration
 from workflowlookup.core.text import HIDDEN, joined, plural, shorten
+from workflowlookup.core.text import ago as time_ago
 from workflowlookup.runs.clock import now
 
 _NAMES: Final = {
@@ -62,11 +63,7 @@ def iso(milliseconds: int) -> str:
 
 def ago(milliseconds: int) -> str:
     """`5 min ago`: the largest unit that counts. The script says it anew while the page is open."""
-    seconds = max(0, now() - milliseconds) // 1000
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {unit} ago"
-    return "just now"
+    return time_ago((now() - milliseconds) // 1000)
 
 
 def number_in(text: str) -> int | None:

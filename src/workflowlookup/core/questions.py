@@ -21,7 +21,7 @@ from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run
 from workflowlookup.core.schemas import compile_schema, expected_by, misfits
 from workflowlookup.core.text import INVISIBLE, joined, visible
-from workflowlookup.core.values import Context, Json, as_boolean, assign, brief, json_equal, lookup
+from workflowlookup.core.values import Context, Json, as_boolean, assign, brief, json_equal, json_or_text, lookup
 from workflowlookup.errors import InvalidParams
 
 MAX_QUOTED: Final = 1_000
@@ -70,10 +70,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind == "boolean":
             value = as_boolean(text)
             return text if value is None else value
-        try:
-            return msgspec.json.decode(text.encode(errors="replace"))
-        except (msgspec.DecodeError, RecursionError):
-            return text
+        return json_or_text(text)
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):

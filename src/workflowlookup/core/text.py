@@ -33,6 +33,14 @@ def how_often(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
+def ago(seconds: int) -> str:
+    """`5 min ago`: the largest unit that counts, of a minute at least; `just now` for less."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return "just now"
+
+
 def first_few(words: Sequence[str], limit: int) -> str:
     """A list in words, of which the first so many are named."""
     return ", ".join([*words[:limit], *(["…"] if len(words) > limit else [])])

@@ -172,6 +172,14 @@ def _fold(text: str) -> str:
     return text.strip().casefold()
 
 
+def json_or_text(text: str) -> Json:
+    """What a person typed: as JSON if it reads as such, else as it stands."""
+    try:
+        return msgspec.json.decode(text.encode(errors="replace"))
+    except (msgspec.DecodeError, RecursionError):
+        return text
+
+
 def brief(value: Json, most: int = 100) -> str:
     """A value as JSON; of a long one the beginning."""
     return shorten(msgspec.json.encode(value).decode(), most)

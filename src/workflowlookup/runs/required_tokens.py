@@ -5,15 +5,14 @@ was deleted, a disk that is not mounted, a database that was dropped. Where ther
 written, the record beside the journal counts alone.
 """
 
-import contextlib
-import fcntl
 import hashlib
 import logging
 import os
 import re
-import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Final
+
+from workflowlookup.atomic import locked, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ class RequiredTokens:
         if not self.path:
             return
         try:
-            with self._locked():
+            with locked(self.path):
                 known = self._digests()
                 lines = [f"{_digest(name)} {name!a}\n" for name in sorted(names) if _digest(name) not in known]
                 if lines:
@@ -84,25 +83,7 @@ class RequiredTokens:
     def _append(self, lines: str) -> None:
         """Replace the file by a longer one, whole or not at all, for its owner alone."""
         content = self._read() if self._may_exist() else _HEADER
-        path = os.path.realpath(self.path)
-        descriptor, beside = tempfile.mkstemp(prefix=f".{FILE_NAME}.", dir=os.path.dirname(path))
-        try:
-            with open(descriptor, "wb") as file:  # made with 0600
-                file.write(f"{content.rstrip()}\n{lines}".encode())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(beside)
-            raise
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        with open(os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        replace_file(os.path.realpath(self.path), f"{content.rstrip()}\n{lines}".encode())
 
 
 def _digest(name: str) -> str:
