@@ -17,6 +17,13 @@ CALLING = build(
 )
 
 
+URLS = {
+    "sqlite": lambda _, directory: str(directory / "data" / "runs.sqlite"),
+    "postgres": lambda request, _: request.getfixturevalue("database"),
+}
+"""By kind of journal: the URL of a new one, for a test with this `request` and this directory."""
+
+
 class Store:
     """A place for a journal, which as many as like can open."""
 

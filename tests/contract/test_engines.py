@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from journaling import URLS
 
 from warm import Popen
 from workflowlookup.errors import StorageError
@@ -101,10 +102,9 @@ class House:
                 stream.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=URLS)
 def house(request, tmp_path):
-    url = str(tmp_path / "runs.sqlite") if request.param == "sqlite" else request.getfixturevalue("database")
-    made = House(url, tmp_path)
+    made = House(URLS[request.param](request, tmp_path), tmp_path)
     yield made
     made.close()
 

@@ -5,7 +5,7 @@ import threading
 
 import msgspec
 import pytest
-from journaling import WORKFLOW, Store, at_once, begin, call, submit
+from journaling import URLS, WORKFLOW, Store, at_once, begin, call, submit
 
 from make import document, step
 from workflowlookup.core import advance
@@ -18,14 +18,10 @@ from workflowlookup.runs.postgres import PostgresJournal
 from workflowlookup.runs.sqlite import SqliteJournal
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=URLS)
 def store(request, tmp_path):
-    if request.param == "sqlite":
-        path = str(tmp_path / "data" / "runs.sqlite")
-        store = Store(lambda: SqliteJournal(path))
-    else:
-        url = request.getfixturevalue("database")
-        store = Store(lambda: PostgresJournal(url))
+    url = URLS[request.param](request, tmp_path)
+    store = Store(lambda: JournalUrl(url).open())
     yield store
     store.close()
 

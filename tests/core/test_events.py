@@ -37,10 +37,14 @@ FOLLOWING = {
     *("ContextAsked", "ContextRestored", "ConfirmationAsked", "CallDue"),
 }
 """What no call begins with: it follows from another event."""
-CALLS = {"CallBegun", "CallAcknowledged", "CallProgressed", "CallStopped"}
-ENDS = {"Completed", "Failed", "EndUnknown", "Cancelled"}
+ONLY_TOLD = {
+    *("CallBegun", "CallAcknowledged", "CallProgressed", "CallStopped", "ConfirmationDismissed"),
+    *("Completed", "Failed", "EndUnknown", "Cancelled"),
+}
+"""What decides nothing about a step: `why`, the statistics and the durations leave it out."""
 CONTEXT = {"ContextChanged", "ContextRestored", "ContextAsked"}
 LOOPS = {"LoopEntered", "LoopIterated", "LoopLeft"}
+ASKING = {"ConfirmationAsked", "ConfirmationGiven", "ConfirmationDenied"}
 
 CONSUMERS: dict[str, set[str]] = {
     "TRANSITIONS in core/run.py": names(*{kind for allowed in TRANSITIONS.values() for kind in allowed}),
@@ -50,22 +54,19 @@ CONSUMERS: dict[str, set[str]] = {
     "_WORDS in console/timeline.py": names(*timeline._WORDS, StepSkipped),
     "core/advance.py, which brings it about": mentioned("core/advance.py"),
     # These take an interest in some events; the others are named here, so that nobody forgets to think of them.
-    "_from_journal in core/why.py": mentioned("core/why.py") | {"ConfirmationDismissed", "LoopIterated"} | CALLS | ENDS,
-    "_go_through in core/statistics.py": mentioned("core/statistics.py")
-    | {"ConfirmationDismissed"}
+    "_from_journal in core/why.py (or ONLY_TOLD here)": mentioned("core/why.py") | ONLY_TOLD | {"LoopIterated"},
+    "_go_through in core/statistics.py (or ONLY_TOLD here)": mentioned("core/statistics.py")
+    | ONLY_TOLD
     | FIRST
-    | CALLS
+    | CONTEXT
+    | LOOPS,
+    "durations in console/run_pages.py (or ONLY_TOLD here)": mentioned("console/run_pages.py")
+    | {"StepSkipped", "CallFailed"}
+    | ONLY_TOLD
+    | FIRST
     | CONTEXT
     | LOOPS
-    | ENDS,
-    "durations in console/run_pages.py": mentioned("console/run_pages.py")
-    | {"StepSkipped", "CallFailed", "ConfirmationAsked", "ConfirmationDismissed"}
-    | {"ConfirmationGiven", "ConfirmationDenied"}
-    | FIRST
-    | CALLS
-    | CONTEXT
-    | LOOPS
-    | ENDS,
+    | ASKING,
 }
 
 

@@ -109,8 +109,7 @@ MISTAKES = [
         "an operator of another language",
         step(runCondition={"var": "n", "more_than": 3}),
         "Unknown field 'more_than' in step 1 ('first-step'), field 'runCondition'",
-        "Rename or remove unknown fields; known here: var, equals, not_equals, gt, gte, lt, lte, in, contains, "
-        "startsWith, endsWith, matches, exists, and, or, not",
+        f"Rename or remove unknown fields; known here: {', '.join(SCHEMA['$defs']['condition']['properties'])}",
     ),
     (
         "criteria that are a number",

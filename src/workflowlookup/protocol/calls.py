@@ -9,11 +9,11 @@ from workflowlookup.core.values import MAX_TIMEOUT_SECONDS, Json
 from workflowlookup.errors import InvalidParams, UnsupportedEnvelopeVersion
 from workflowlookup.protocol.jsonrpc import Request
 from workflowlookup.protocol.versions import (
-    ENVELOPE,
     ENVELOPE_VERSIONS,
     META_CAPABILITIES,
     META_TIMEOUT,
     META_VERSION,
+    RULES,
     Rules,
 )
 
@@ -102,7 +102,9 @@ def enter(request: Request, rules: Rules) -> Call:
     if META_VERSION not in meta:
         return Call(request.id, request.method, params, request.size, rules, None, {}, timeout, request.report)
     _check_envelope(meta)
-    return Call(request.id, request.method, params, request.size, ENVELOPE, meta, {}, timeout, request.report)
+    return Call(
+        request.id, request.method, params, request.size, RULES[meta[META_VERSION]], meta, {}, timeout, request.report
+    )
 
 
 def _check_envelope(meta: Mapping[str, Json]) -> None:

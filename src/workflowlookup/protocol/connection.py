@@ -42,9 +42,9 @@ from workflowlookup.protocol.replies import (
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import (
     EARLIEST,
-    ENVELOPE,
     ENVELOPE_VERSIONS,
     HANDSHAKE_VERSIONS,
+    LATEST,
     META_CAPABILITIES,
     META_CLIENT_INFO,
     META_SERVER_INFO,
@@ -173,7 +173,7 @@ class Connection:
         }
 
     def _discover(self, _: Call) -> Json:
-        capabilities = capabilities_at(ENVELOPE, tells_changes=self._surface.tells_changes())
+        capabilities = capabilities_at(LATEST, tells_changes=self._surface.tells_changes())
         return cacheable(
             {"supportedVersions": list(ENVELOPE_VERSIONS), "capabilities": capabilities, "instructions": INSTRUCTIONS}
         )

@@ -59,7 +59,7 @@ def _rules(version: str) -> Rules:
 
 
 RULES: Final = {version: _rules(version) for version in _ORDER}
-ENVELOPE: Final = RULES[ENVELOPE_VERSIONS[0]]
+LATEST: Final = RULES[ENVELOPE_VERSIONS[-1]]
 EARLIEST: Final = RULES[HANDSHAKE_VERSIONS[0]]
 
 
