@@ -137,3 +137,10 @@ def test_the_lookup_tools_load_nothing_of_runs():
     ours = {name for name in loaded if name.startswith(("workflowlookup.runs", "workflowlookup.core.run"))}
     assert ours | loaded & {"sqlite3", "psycopg", "secrets", "hashlib"} == set()
     assert not {name for name in loaded if name.startswith("workflowlookup.tools.run_answers")}
+
+
+def test_every_test_file_has_a_name_of_its_own():
+    """Else pytest collects only one of them, and stops."""
+    files = [path for path in Path(__file__).parent.rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
+
+    assert sorted(names := [path.name for path in files]) == sorted(set(names))
