@@ -137,29 +137,6 @@ def test_codes_that_the_envelope_era_forbids_do_not_leave_there(connection):
     assert (called["isError"], called["structuredContent"]["code"]) == (True, -32002)
 
 
-def test_a_tool_that_needs_what_the_client_cannot_do_is_refused_with_what_is_needed(connection):
-    tool = Tool(
-        name="ask_user",
-        title="Ask",
-        description="Asks the user.",
-        arguments=SchemaArguments({"type": "object"}),
-        output_schema={"type": "object", "properties": {}, "required": []},
-        example=({}, {}),
-        handler=lambda services, arguments, caller: {"asked": True},
-        client_capabilities=frozenset({"elicitation"}),
-    )
-    surface = Surface(lambda: None)
-    surface.registry = Registry({tool.name: tool}, Services(catalog=None))
-    able = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
-
-    refused = modern(Connection(surface), "tools/call", {"name": "ask_user"})
-    answered = modern(Connection(surface), "tools/call", {"name": "ask_user"}, **able)
-
-    assert refused["error"]["code"] == -32021
-    assert refused["error"]["data"] == {"requiredCapabilities": {"elicitation": {}}}
-    assert answered["result"]["structuredContent"] == {"asked": True}
-
-
 def test_a_handler_is_told_who_calls_in_both_eras():
     seen = []
     tool = Tool(

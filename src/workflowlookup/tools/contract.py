@@ -263,8 +263,6 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = True
     idempotent: bool = True
     destructive: bool = False
-    client_capabilities: frozenset[str] = frozenset()
-    """What the client must be able to do for this tool to work, such as `elicitation`."""
     open_world: bool = False
     """Whether it reaches systems other than this server."""
     can_be_task: bool = False

@@ -11,7 +11,7 @@ import msgspec
 
 from workflowlookup.core.schemas import suggest
 from workflowlookup.core.values import MAX_CONTEXT_BYTES, Json
-from workflowlookup.errors import InvalidParams, MissingClientCapability, WorkflowNotFound
+from workflowlookup.errors import InvalidParams, WorkflowNotFound
 from workflowlookup.tools.contract import Caller, Outcome, Services, Tool
 
 if TYPE_CHECKING:
@@ -86,11 +86,6 @@ class Registry:
         arguments = tool.arguments.decode(given)
         if size > LONG_MESSAGE:
             _check_sizes(given)
-        if tool.client_capabilities and (missing := tool.client_capabilities - caller.capabilities.keys()):
-            raise MissingClientCapability(
-                f"The tool '{tool.name}' needs a client that offers {', '.join(sorted(missing))}.",
-                requiredCapabilities={name: {} for name in sorted(missing)},
-            )
         return tool.handler(self.services, arguments, caller)
 
 
