@@ -34,7 +34,7 @@ MAX_SKIPPED: Final = 100
 MOST_WORDS: Final = 500
 MOST_NAMED: Final = 20
 
-_INSTANCE: Final = re.compile(r"(?P<step>[^@]+)(?:@(?P<iterations>\d{1,9}(?:\.\d{1,9})*))?")
+_ITERATIONS: Final = re.compile(r"\d{1,9}(?:\.\d{1,9})*")
 
 Iterations = tuple[int, ...]
 Instance = tuple[str, Iterations]
@@ -104,10 +104,10 @@ class Next(msgspec.Struct, frozen=True):
 @functools.lru_cache(maxsize=1 << 15)  # a caller sends the ids of all completed steps with every step
 def split_instance(instance_id: str) -> Instance:
     """`review@2.3` is step `review`, iterations (2, 3); an id without `@` has none."""
-    found = _INSTANCE.fullmatch(instance_id)
-    if found is None or not found["iterations"]:
+    step_id, _, iterations = instance_id.partition("@")
+    if not step_id or not iterations or not _ITERATIONS.fullmatch(iterations):
         return instance_id, ()
-    return found["step"], tuple(map(int, found["iterations"].split(".")))
+    return step_id, tuple(map(int, iterations.split(".")))
 
 
 def join_instance(step_id: str, iterations: Iterations) -> str:
