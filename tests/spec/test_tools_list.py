@@ -168,7 +168,7 @@ LONG = "x" * 257
         ("workflow_get", {**GET, "id": 5}, "id must be text ('string'); found 5"),
         ("workflow_get", {**GET, "id": None}, "id must be text ('string'); found null"),
         ("workflow_get", {**GET, "id": "ab"}, "id must be at least 3 characters long; found 'ab'"),
-        ("workflow_get", {**GET, "id": "x" * 65}, f"id must be at most 64 characters long; found '{'x' * 57}…'"),
+        ("workflow_get", {**GET, "id": "x" * 65}, f"id must be at most 64 characters long; found '{'x' * 60}…'"),
         ("workflow_get", {**GET, "id": "../etc"}, f"id must be text that matches {ID}; found '../etc'"),
         ("workflow_get", {**GET, "id": "Upper"}, f"id must be text that matches {ID}; found 'Upper'"),
         ("workflow_get", {**GET, "extra": 1}, "unknown field 'extra'"),
@@ -177,7 +177,7 @@ LONG = "x" * 257
         (
             "workflow_next",
             {**NEXT, "currentStep": LONG},
-            f"currentStep must be at most 256 characters long; found '{'x' * 57}…'",
+            f"currentStep must be at most 256 characters long; found '{'x' * 60}…'",
         ),
         ("workflow_next", {**NEXT, "completedSteps": None}, "completedSteps must be a list ('array'); found null"),
         ("workflow_next", {**NEXT, "completedSteps": [5]}, "completedSteps[0] must be text ('string'); found 5"),
