@@ -11,6 +11,7 @@ import workflowlookup
 SOURCE = Path(workflowlookup.__file__).parent
 LAYERS = {
     "errors": 0,
+    "cache": 0,
     "core": 1,
     "access": 1,
     "web": 1,
@@ -32,7 +33,7 @@ LAYERS = {
     "cli": 10,
     "__main__": 11,
 }
-"""errors <- core, access, web, atomic, repository <- trust <- library, runs <- journals, providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
+"""errors, cache <- core, access, web, atomic, repository <- trust <- library, runs <- journals, providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
 
 
 def imports_of(path: Path):

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final, TypeVar
 
-from workflowlookup.core.cache import BoundedCache
+from workflowlookup.cache import BoundedCache
 
 MAX_PATTERN_LENGTH: Final = 4096
 MAX_NODES: Final = 8192

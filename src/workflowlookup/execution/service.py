@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
+from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.worker import Worker
 from workflowlookup.journals import JournalUrl
@@ -76,7 +77,7 @@ class Execution:
         self._progress: dict[str, Progress] = {}
         self._services: LoopServices | None = None
         """Once it is there; only what is said to be for any thread may be asked of it here."""
-        self._settled: dict[str, Run] = {}
+        self._settled: BoundedCache[str, Run] = BoundedCache(MAX_SETTLED)
         """Written on the journal's thread alone."""
         self._rung = self._waited = 0.0
         self._is_polling = False
@@ -110,10 +111,8 @@ class Execution:
         """On the journal's thread: a run was stored there. Those who wait for it are woken when it is their turn."""
         if is_settled := run is not None and not run.needs_server:
             self._settled[run_id] = run
-            if len(self._settled) > MAX_SETTLED:
-                del self._settled[next(iter(self._settled))]
         else:
-            self._settled.pop(run_id, None)
+            self._settled.pop(run_id)
         now = time.monotonic()
         if is_settled or now - self._rung > RING_SECONDS:
             self._rung = now

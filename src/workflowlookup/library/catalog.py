@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from workflowlookup.core.cache import BoundedCache
+from workflowlookup.cache import BoundedCache
 from workflowlookup.core.schemas import nearest
 from workflowlookup.errors import WorkflowLookupError, WorkflowNotFound
 from workflowlookup.library.changes import Changes, best_changes

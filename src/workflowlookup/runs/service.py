@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup.cache import BoundedCache
 from workflowlookup.core import advance
 from workflowlookup.core.advance import CallFailure, Draft, Moment
-from workflowlookup.core.cache import BoundedCache
 from workflowlookup.core.events import (
     ConfirmationDenied,
     ConfirmationGiven,

@@ -7,8 +7,8 @@ theirs.
 import re
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
@@ -17,8 +17,7 @@ import msgspec
 from workflowlookup.core.events import NO_DOCUMENT, Event, Record, Started, kind_of
 from workflowlookup.core.run import OVER, hash_of
 from workflowlookup.errors import RunDamaged
-from workflowlookup.runs.journal import STOP, Announcement, Conflict, Mark, Query, SetAside, Summary, Token
-from workflowlookup.runs.levels import Level
+from workflowlookup.runs.journal import STOP, Announcement, Conflict, Journal, Mark, Query, SetAside, Summary, Token
 
 MIGRATIONS: Final[tuple[str, ...]] = (
     """
@@ -159,8 +158,8 @@ class Transaction(Protocol):
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object: ...
 
 
-class SqlJournal(ABC):
-    """A `Journal` over a connection that those who inherit it open and mind."""
+class SqlJournal(Journal):
+    """A journal over a connection that those who inherit it open and mind."""
 
     _last_awaited = -1
 
@@ -172,50 +171,16 @@ class SqlJournal(ABC):
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """The rows of a question."""
 
-    @abstractmethod
-    def version(self) -> int:
-        """As `Journal` has it."""
-
-    @abstractmethod
-    def level(self) -> Level:
-        """As `Journal` has it."""
-
     def upgrade(self) -> None:
         self.query("SELECT least FROM levels")
 
-    @abstractmethod
-    def close(self) -> None:
-        """As `Journal` has it."""
-
     def set_aside(self) -> Sequence[SetAside]:
-        """As `Journal` has it; a database server minds its own files."""
-        return ()
-
-    @abstractmethod
-    def salvage(self) -> SetAside | None:
-        """As `Journal` has it."""
-
-    @abstractmethod
-    def faults(self, known: Sequence[SetAside] | None = None) -> Iterator[tuple[str, str]]:
-        """As `Journal` has it."""
+        return ()  # a database server minds its own files
 
     def read_tables(self) -> None:
         """Ask every table for a row, to find out whether all of them are there. Raises `StorageError`."""
         for table in TABLES:
             self.query(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608 - our own names
-
-    @property
-    @abstractmethod
-    def names(self) -> frozenset[str]:
-        """As `Journal` has it."""
-
-    @abstractmethod
-    def require_tokens(self) -> None:
-        """As `Journal` has it."""
-
-    @abstractmethod
-    def requires_tokens(self) -> bool:
-        """As `Journal` has it."""
 
     def write(self, *statements: Statement) -> None:
         """Carry these out in one transaction; they must do no harm when they are carried out twice."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 import msgspec
 
 from workflowlookup.access import Access, missing
-from workflowlookup.core.cache import BoundedCache
+from workflowlookup.cache import BoundedCache
 from workflowlookup.core.events import OutputAccepted, OutputRefused, Record
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.progress import Progress

@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workflowlookup.access import LOOPBACK, SCOPES, Access
-from workflowlookup.core.cache import BoundedCache
+from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import StorageError
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Token

@@ -13,7 +13,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from workflowlookup.core.cache import BoundedCache
+from workflowlookup.cache import BoundedCache
 from workflowlookup.transport.limits import Rate
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.cache import BoundedCache
+from workflowlookup.cache import BoundedCache
 from workflowlookup.web import LOOPBACK
 
 MAX_CLIENTS: Final = 10_000

@@ -16,7 +16,7 @@ import jwt
 import msgspec
 
 from workflowlookup.access import EVERYTHING, MOST_PATTERN, MOST_PATTERNS, SCOPES, Access
-from workflowlookup.core.cache import BoundedCache
+from workflowlookup.cache import BoundedCache
 from workflowlookup.core.text import visible
 
 log = logging.getLogger(__name__)

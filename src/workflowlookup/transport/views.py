@@ -4,7 +4,7 @@ import functools
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.access import Access
-from workflowlookup.core.cache import BoundedCache
+from workflowlookup.cache import BoundedCache
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.transport.shared import SharedSurface
 

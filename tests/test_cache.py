@@ -1,6 +1,8 @@
 """The bounded cache."""
 
-from workflowlookup.core.cache import BoundedCache
+import threading
+
+from workflowlookup.cache import BoundedCache
 
 
 def test_the_least_recently_used_goes_first():
@@ -49,3 +51,30 @@ def test_what_is_taken_out_weighs_nothing():
     assert list(cache) == []
     cache["d"] = "x" * 5
     assert list(cache) == ["d"]
+
+
+def test_threads_do_not_spoil_it_for_each_other():
+    cache = BoundedCache(50, max_weight=100, weigh=lambda value: 2)
+    problems = []
+
+    def use(start):
+        try:
+            for number in range(20_000):
+                key = (start + number * 7) % 80
+                if cache.get(key) is None:
+                    cache[key] = number
+                if number % 11 == 0:
+                    cache.pop(key)
+        except (KeyError, RuntimeError, StopIteration) as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert problems == []
+    for number in range(50):
+        cache[f"new {number}"] = number
+    assert len(cache) == 50

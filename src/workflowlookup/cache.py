@@ -1,5 +1,6 @@
 """A bounded cache: what was least recently used makes room for what is new."""
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
@@ -15,6 +16,7 @@ class BoundedCache(Generic[Key, Value]):
     """A mapping of at most `max_entries`, and of at most `max_weight` in all unless a single entry is heavier.
 
     `weigh` gives the weight of a value, such as its bytes, when it is stored. Only `get` and storing count as a use.
+    Any thread may use it.
     """
 
     def __init__(self, max_entries: int, *, max_weight: int = 0, weigh: Callable[[Value], int] = _weightless) -> None:
@@ -24,32 +26,38 @@ class BoundedCache(Generic[Key, Value]):
         self._entries: dict[Key, tuple[Value, int]] = {}
         """The least recently used first."""
         self._weight = 0
+        self._lock = threading.Lock()
 
     def get(self, key: Key) -> Value | None:
-        entry = self._entries.pop(key, None)
-        if entry is None:
-            return None
-        self._entries[key] = entry
-        return entry[0]
+        with self._lock:
+            entry = self._entries.pop(key, None)
+            if entry is None:
+                return None
+            self._entries[key] = entry
+            return entry[0]
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        self.pop(key)
         weight = self._weigh(value)
-        self._entries[key] = (value, weight)
-        self._weight += weight
-        while len(self._entries) > self._max_entries or (self._weight > self._max_weight and len(self._entries) > 1):
-            self.pop(next(iter(self._entries)))
+        with self._lock:
+            self._pop(key)
+            self._entries[key] = (value, weight)
+            self._weight += weight
+            while len(self) > self._max_entries or (self._weight > self._max_weight and len(self) > 1):
+                self._pop(next(iter(self._entries)))
 
     def pop(self, key: Key) -> Value | None:
-        entry = self._entries.pop(key, None)
-        if entry is None:
-            return None
-        self._weight -= entry[1]
-        return entry[0]
+        with self._lock:
+            return self._pop(key)
+
+    def _pop(self, key: Key) -> Value | None:
+        value, weight = self._entries.pop(key, (None, 0))
+        self._weight -= weight
+        return value
 
     def clear(self) -> None:
-        self._entries.clear()
-        self._weight = 0
+        with self._lock:
+            self._entries.clear()
+            self._weight = 0
 
     def __contains__(self, key: Key) -> bool:
         return key in self._entries
