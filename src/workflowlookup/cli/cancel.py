@@ -4,7 +4,6 @@ import argparse
 
 from workflowlookup.cli.answers import plain
 from workflowlookup.cli.journal import add_run_argument, find_run, open_services, person
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import write, write_json
 from workflowlookup.cli.run_view import ending
 from workflowlookup.cli.work import until_stopped, write_stopped
@@ -31,10 +30,6 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup cancel 9f2c
-  workflowlookup cancel 9f2c --reason "The bug is fixed upstream.\"""",
-)
+  workflowlookup cancel 9f2c --reason "The bug is fixed upstream.\""""

@@ -5,7 +5,6 @@ import sys
 from typing import Final
 
 from workflowlookup.cli.context import add_context_argument
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, is_terminal, shown_path, write, write_json, write_list
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.model import PromptStep
@@ -64,11 +63,7 @@ def _read(path: str) -> str:
         raise StorageError(f"{shown_path(path)} is not UTF-8 text.", file=path) from problem
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup check bug-investigation reproduce output.md      what a file would be told
   echo "It crashes." | workflowlookup check bug-investigation reproduce
-  workflowlookup check my-workflow.yaml plan draft.md --context taskSize=large""",
-)
+  workflowlookup check my-workflow.yaml plan draft.md --context taskSize=large"""

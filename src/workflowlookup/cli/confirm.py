@@ -5,7 +5,6 @@ import argparse
 from workflowlookup.cli.answers import plain
 from workflowlookup.cli.decision import ask_for_decision
 from workflowlookup.cli.journal import add_run_argument, find_run, open_services, person
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import write, write_hint, write_json
 from workflowlookup.cli.run_view import standing
 from workflowlookup.core.advance import refuse_unless_asked
@@ -47,11 +46,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup confirm 9f2c                                     shows what it is about, then asks
   workflowlookup confirm 9f2c --deny --note "Too risky today."    the step is done again
-  workflowlookup run show 9f2c                                    the run so far""",
-)
+  workflowlookup run show 9f2c                                    the run so far"""

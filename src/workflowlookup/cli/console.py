@@ -11,7 +11,6 @@ from typing import Final
 
 from workflowlookup.app import make_console
 from workflowlookup.cli.journal import person
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, write, write_hint
 from workflowlookup.cli.person import agent_environment
 from workflowlookup.settings import Settings
@@ -70,10 +69,6 @@ def _has_browser() -> bool:
     return has_screen and sys.stdout.isatty()
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup console                        opens the browser
-  workflowlookup console --no-open --port 9000  prints the address to open""",
-)
+  workflowlookup console --no-open --port 9000  prints the address to open"""

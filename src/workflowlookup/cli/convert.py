@@ -8,7 +8,6 @@ from typing import Final
 from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.fmt import formatted_yaml
 from workflowlookup.cli.layout import CannotLayOut, encoded, json_text, refuse_repeats
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, shown_path, write, write_bytes
 from workflowlookup.cli.yaml_layout import comments_of, tree_of, yaml_text
 from workflowlookup.core.text import plural
@@ -99,12 +98,8 @@ def _tell_dropped(count: int) -> None:
         complain(f"{plural(count, 'comment')} dropped: JSON has none.")
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup convert my-workflow.json                       writes my-workflow.yaml
   workflowlookup convert my-workflow.json --replace             and puts my-workflow.json aside
   workflowlookup convert my-workflow.yaml --output -            JSON on standard output
-  workflowlookup convert old.yml --to yaml --output new.yaml    the same form, laid out anew; comments stay""",
-)
+  workflowlookup convert old.yml --to yaml --output new.yaml    the same form, laid out anew; comments stay"""

@@ -4,7 +4,6 @@ import argparse
 from typing import Any, Final
 
 from workflowlookup.app import make_journal
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, write, write_json
 from workflowlookup.core.text import plural
 from workflowlookup.errors import StorageError
@@ -122,12 +121,8 @@ def _sentence(about: dict[str, Any]) -> str:
     }[about["state"]]
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup db check                     whether the tables are up to date; changes nothing
   workflowlookup db check --json              the same for programs; exit code 1 when something is to be done
   workflowlookup db upgrade                   bring them up to date, while servers run
-  workflowlookup db salvage                   begin a new SQLite journal with what can be read of the old one""",
-)
+  workflowlookup db salvage                   begin a new SQLite journal with what can be read of the old one"""

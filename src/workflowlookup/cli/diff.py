@@ -5,7 +5,6 @@ import collections
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import DIFF_STYLES, Piece, refuse, write, write_json
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.compare import Change, Kind, Section, compare
@@ -87,12 +86,8 @@ def _summary(sections: Sequence[Section]) -> str:
     return "the steps are the same" if sections else "no difference"
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup diff old.json new.json                       two documents
   workflowlookup diff bug-investigation my-bugs.yaml          the library's and your own
   workflowlookup diff my-bugs.yaml                            what is not committed yet
-  workflowlookup diff my-bugs@main my-bugs                    the same id in a git revision, and now""",
-)
+  workflowlookup diff my-bugs@main my-bugs                    the same id in a git revision, and now"""

@@ -6,13 +6,16 @@ from typing import Final
 
 from workflowlookup.cli.checkup import ClientState, Report, SettingState, SourceState, command, examine
 from workflowlookup.cli.checkup_tools import ToolsReport
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import write, write_heading, write_hint, write_json, write_table
 from workflowlookup.cli.records import Problem
 from workflowlookup.core.text import plural
 from workflowlookup.settings import SETTINGS, Settings
 
 _SEPARATORS: Final = {setting.name: setting.separator for setting in SETTINGS}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
@@ -101,11 +104,7 @@ def _write_problems(problems: Sequence[Problem]) -> None:
         write((f"  {problem.remedy}", "dim"), hang=2)
 
 
-COMMAND = Command(
-    run=run,
-    arguments=lambda parser: parser.add_argument("--json", action="store_true", help="print the report as JSON"),
-    examples="""\
+EXAMPLES = """\
   workflowlookup doctor                                   is everything in order here?
   workflowlookup doctor --directories ~/team/workflows    would it be, with these?
-  workflowlookup doctor --json | jq '.problems'           for a script""",
-)
+  workflowlookup doctor --json | jq '.problems'           for a script"""

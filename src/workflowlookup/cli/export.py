@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from workflowlookup.atomic import replacing
 from workflowlookup.cli.journal import find_run, open_services
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, is_terminal, shown_path, write, write_bytes
 from workflowlookup.core.exchange import as_line
 from workflowlookup.core.report import report
@@ -59,11 +58,7 @@ def _save(parts: Iterator[str], path: str, count: int) -> int:
     return 0
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup export 9f2c -o run.jsonl         every event, to keep or to import elsewhere
   workflowlookup export 9f2c --markdown           a report for people
-  workflowlookup export 9f2c | jq -r '.event.event'""",
-)
+  workflowlookup export 9f2c | jq -r '.event.event'"""

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from workflowlookup.cli.configuration import replace_text
 from workflowlookup.cli.layout import CannotLayOut, encoded, json_text, ordered, refuse_repeats
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, refuse, shown_path, write, write_diff
 from workflowlookup.cli.places import PATHS_HELP, hint_at, paths_or_project, places_in
 from workflowlookup.cli.yaml_layout import comments_of, follow, has_anchors, read_tree, yaml_text
@@ -94,11 +93,7 @@ def formatted_yaml(text: str, document: Json) -> str:
     return wanted
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup fmt                             every document of the project
   workflowlookup fmt --check                     for CI: exit code 1 if something would change
-  workflowlookup fmt --diff my-workflow.yaml     what would change""",
-)
+  workflowlookup fmt --diff my-workflow.yaml     what would change"""

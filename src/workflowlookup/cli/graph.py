@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.cli.context import add_context_argument
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import (
     Branch,
     Piece,
@@ -131,12 +130,8 @@ def _pieces(node: Node) -> Iterator[Piece]:
         yield f"  passed over at times, {node.because}", "dim"
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup graph bug-investigation                            a tree in the terminal
   workflowlookup graph bug-investigation --output flow.svg          a picture
   workflowlookup graph my-workflow.json --format mermaid            for a README
-  workflowlookup graph bug-investigation --context bugKind=hidden   the path taken""",
-)
+  workflowlookup graph bug-investigation --context bugKind=hidden   the path taken"""

@@ -6,7 +6,6 @@ import sys
 import msgspec
 
 from workflowlookup.app import make_services
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, refuse, write, write_json
 from workflowlookup.core.events import Event, Record, Started
 from workflowlookup.core.exchange import Line
@@ -85,10 +84,6 @@ def _compact(event: Event) -> Event:
     return msgspec.structs.replace(event, document=msgspec.Raw(document))
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup import run.jsonl                           take in what was exported
-  ssh server workflowlookup export 9f2c | workflowlookup import -""",
-)
+  ssh server workflowlookup export 9f2c | workflowlookup import -"""

@@ -11,7 +11,6 @@ from typing import Final
 
 from workflowlookup.cli.configuration import NotEditable, NotReadable, json_section, read_text, replace_text, with_added
 from workflowlookup.cli.convert import written
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.new import PROJECT_DIRECTORY, SCHEMA_NAME, branching, make_document
 from workflowlookup.cli.output import complain, shown_path, write, write_hint
 from workflowlookup.core.schemas import workflow_schema_text
@@ -157,11 +156,7 @@ def _map_schema() -> bool:
     return True
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup init             .workflowlookup/ with an example, and the schema for VS Code
   workflowlookup init --yaml      the example as YAML
-  workflowlookup init --force     after an upgrade: the schema and the example anew""",
-)
+  workflowlookup init --force     after an upgrade: the schema and the example anew"""

@@ -15,7 +15,6 @@ from workflowlookup.cli.configuration import (
     replace_text,
     with_server,
 )
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, is_terminal, shown_path, write, write_diff
 from workflowlookup.settings import Settings
 
@@ -88,12 +87,8 @@ def _objection() -> str | None:
     return None if agreed else "nothing was written."
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup install claude-code                             for you, in every project
   workflowlookup install vscode --scope project --yes            for this directory, without asking
   workflowlookup install codex --print                           only the entry, to paste
-  workflowlookup install cursor --directories ~/team/workflows   settings are passed on to the server""",
-)
+  workflowlookup install cursor --directories ~/team/workflows   settings are passed on to the server"""

@@ -14,7 +14,6 @@ import msgspec
 
 from workflowlookup import __version__
 from workflowlookup.cli import validate
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import write_json
 from workflowlookup.cli.places import PATHS_HELP, paths_or_project
 from workflowlookup.cli.validate import Checked, Remark, check_all
@@ -127,18 +126,13 @@ REPORTERS: Final[Mapping[str, Callable[[Sequence[Checked]], None]]] = {
     "sarif": _as_sarif,
 }
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+_CODES = "\n".join(f"  {code}  {check.name:20} {check.description}" for code, check in CHECKS.items())
+EXAMPLES = f"""\
   workflowlookup lint my-workflow.json                   one document
   workflowlookup lint                                    the workflows of the project
   workflowlookup lint --format sarif .workflowlookup     a directory, for code scanning
   workflowlookup lint --all downloaded.yaml              a stranger's, with what it switches off
 
-"""
-    + "\n".join(f"  {code}  {check.name:20} {check.description}" for code, check in CHECKS.items())
-    + f"""
+{_CODES}
 
-switch a code off for a step, a loop or a whole workflow: "{SWITCH}": {{"off": ["WL003"]}}""",
-)
+switch a code off for a step, a loop or a whole workflow: "{SWITCH}": {{"off": ["WL003"]}}"""

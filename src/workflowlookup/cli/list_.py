@@ -4,7 +4,6 @@ import argparse
 from typing import Final
 
 from workflowlookup.cli.answers import ask
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, width, write_hint, write_json, write_table
 from workflowlookup.settings import Settings
 from workflowlookup.tools import workflow_list
@@ -40,11 +39,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup list                              every workflow
   workflowlookup list --query "bug cause"          those about bugs and causes
-  workflowlookup list --category development --json | jq '.workflows[].id'""",
-)
+  workflowlookup list --category development --json | jq '.workflows[].id'"""

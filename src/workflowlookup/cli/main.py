@@ -1,6 +1,6 @@
 """The command `workflowlookup`: finds the subcommand, and imports no other.
 
-A new command is a module with a `COMMAND` and one line in `COMMANDS`.
+A new command is a module with `add_arguments`, `run` and `EXAMPLES`, and one line in `COMMANDS`.
 """
 
 import argparse
@@ -8,23 +8,13 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
-
-import msgspec
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Final
 
 from workflowlookup import __version__
 from workflowlookup.errors import WorkflowLookupError
-from workflowlookup.settings import SETTINGS, Settings, SettingsError, read_settings, warn_ignored
-
-
-class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command module offers."""
-
-    run: Callable[[argparse.Namespace, Settings], int]
-    arguments: Callable[[argparse.ArgumentParser], Any]
-    examples: str
-
+from workflowlookup.settings import SETTINGS, SettingsError, read_settings, warn_ignored
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("serve", "serve MCP on standard input and output, or over HTTP"),
@@ -101,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a character gets its number
     try:
-        code = _load(options.command).run(options, settings)
+        code: int = _load(options.command).run(options, settings)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where it is known what to do when the reader has left
         return code
@@ -127,10 +117,8 @@ def _working_directory() -> str:
         return os.curdir
 
 
-def _load(name: str) -> Command:
-    module = importlib.import_module(f"workflowlookup.cli.{COMMANDS[name][0]}")
-    command: Command = module.COMMAND
-    return command
+def _load(name: str) -> ModuleType:
+    return importlib.import_module(f"workflowlookup.cli.{COMMANDS[name][0]}")
 
 
 def _parser(words: Sequence[str], chosen: str | None) -> argparse.ArgumentParser:
@@ -149,11 +137,11 @@ def _parser(words: Sequence[str], chosen: str | None) -> argparse.ArgumentParser
             name,
             help=help_line,
             description=help_line[0].upper() + help_line[1:] + ".",
-            epilog=f"examples:\n{command.examples}" if command else None,
+            epilog=f"examples:\n{command.EXAMPLES}" if command else None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if command:
-            command.arguments(subparser)
+            command.add_arguments(subparser)
             _add_settings(subparser, are_listed=name == "serve")
     return parser
 

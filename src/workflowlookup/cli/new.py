@@ -14,7 +14,6 @@ from typing import Final
 from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.convert import written
 from workflowlookup.cli.layout import CannotLayOut
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, is_terminal, shown_path, write
 from workflowlookup.core.document import Severity, check
 from workflowlookup.core.schemas import workflow_schema
@@ -254,12 +253,8 @@ def _ids(titles: Sequence[str]) -> Iterator[str]:
         yield identifier
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup new                                asks for everything
   workflowlookup new release-notes                  asks for the rest
   workflowlookup new release-notes --yaml --steps 4
-  workflowlookup new release-notes --name "Release notes" --step "Collect the changes" --step "Write them up\"""",
-)
+  workflowlookup new release-notes --name "Release notes" --step "Collect the changes" --step "Write them up\""""

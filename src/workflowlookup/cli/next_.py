@@ -7,7 +7,6 @@ from typing import Any
 
 from workflowlookup.cli.answers import ask
 from workflowlookup.cli.context import add_context_argument
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import write_hint, write_json, write_list, write_markdown
 from workflowlookup.core.text import plural
 from workflowlookup.core.values import text_or_json
@@ -81,11 +80,7 @@ def as_markdown(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"Suits: {guidance['modelHint']}"
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup next bug-investigation                          the first step
   workflowlookup next bug-investigation --done reproduce         the one after it
-  workflowlookup next bug-investigation --done reproduce,triage --context bugKind=intermittent --context goal=fix""",
-)
+  workflowlookup next bug-investigation --done reproduce,triage --context bugKind=intermittent --context goal=fix"""

@@ -7,7 +7,6 @@ from workflowlookup.app import make_services
 from workflowlookup.cli.drafts import forget_drafts
 from workflowlookup.cli.entry import ask_yes_or_no, is_typed
 from workflowlookup.cli.journal import age, ago, has_journal
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, write, write_json, write_table
 from workflowlookup.core.run import OVER
 from workflowlookup.core.text import plural
@@ -70,11 +69,7 @@ def _show(old: list[Summary]) -> None:
     write(f"{plural(len(old), 'finished run')} in all.")
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup purge --older-than 30d --dry-run     what would go
   workflowlookup purge --older-than 30d               show it, ask, forget it
-  workflowlookup purge --older-than 4w --yes          from a timer""",
-)
+  workflowlookup purge --older-than 4w --yes          from a timer"""

@@ -15,7 +15,6 @@ from workflowlookup.cli.entry import Editor, Given, Source, is_typed, read_file,
 from workflowlookup.cli.journal import find_run, open_services, person
 from workflowlookup.cli.keyboard import Keyboard
 from workflowlookup.cli.leading import Leading, exit_code
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, write_hint, write_json, write_markdown
 from workflowlookup.cli.run_view import write_start, write_state
 from workflowlookup.cli.work import Work
@@ -133,15 +132,11 @@ def _show(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup run bug-investigation                      step by step, in the terminal
   workflowlookup run my-workflow --input ticket=BUG-7       with what it asks for
   workflowlookup run nightly-report                         one made of calls goes by itself; Ctrl-C cancels it
   workflowlookup run bug-investigation --editor             outputs from your editor
   workflowlookup run --resume 9f2c                          go on where you left
   workflowlookup run --resume 9f2c < output.md              submit an output; a line with a single dot ends one
-  workflowlookup run show 9f2c                              status and report""",
-)
+  workflowlookup run show 9f2c                              status and report"""

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from workflowlookup.app import make_journal
 from workflowlookup.cli.journal import ago, has_journal, milliseconds, moment
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, width, write_hint, write_json, write_table
 from workflowlookup.settings import Settings, command_line
 from workflowlookup.tools.result_schemas import STATES
@@ -82,12 +81,8 @@ def _row(line: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup runs                                   the latest
   workflowlookup runs --state waiting                   those that can be taken up
   workflowlookup runs --workflow bug-investigation --since 7d
-  workflowlookup runs --state failed --json | jq -r '.runs[].runId'""",
-)
+  workflowlookup runs --state failed --json | jq -r '.runs[].runId'"""

@@ -4,9 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from workflowlookup.cli.main import Command
 from workflowlookup.core.schemas import WORKFLOW_SCHEMA_FILE
 from workflowlookup.settings import Settings
+
+
+def add_arguments(_: argparse.ArgumentParser) -> None:
+    """None of its own."""
 
 
 def run(_: argparse.Namespace, __: Settings) -> int:
@@ -15,10 +18,6 @@ def run(_: argparse.Namespace, __: Settings) -> int:
     return 0
 
 
-COMMAND = Command(
-    run=run,
-    arguments=lambda _: None,
-    examples="""\
+EXAMPLES = """\
   workflowlookup schema > workflow.schema.json     for "$schema" in an editor
-  workflowlookup schema | jq '.required'           what a document must have""",
-)
+  workflowlookup schema | jq '.required'           what a document must have"""

@@ -7,7 +7,6 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.cli.answers import ask
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import write_hint, write_json, write_markdown
 from workflowlookup.settings import Settings
 from workflowlookup.tools import workflow_get
@@ -87,11 +86,7 @@ def _bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup show bug-investigation                  what it is about, and its first step
   workflowlookup show bug-investigation --mode full      every step, for authors
-  workflowlookup show bug-investigation --mode full --json > my-workflow.json""",
-)
+  workflowlookup show bug-investigation --mode full --json > my-workflow.json"""

@@ -6,7 +6,6 @@ from typing import Final
 
 from workflowlookup.app import make_services
 from workflowlookup.cli.journal import has_journal, milliseconds, moment
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, progress, width, write, write_json, write_table
 from workflowlookup.core.report import duration
 from workflowlookup.core.schemas import suggest
@@ -102,11 +101,7 @@ def _time(span: int | None) -> str:
     return "-" if span is None else duration(span)
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup stats                              every workflow that was run
   workflowlookup stats bug-investigation            where its runs stop, and what is refused
-  workflowlookup stats --since 30d --json | jq '.workflows[].steps[] | select(.refused > 3)'""",
-)
+  workflowlookup stats --since 30d --json | jq '.workflows[].steps[] | select(.refused > 3)'"""

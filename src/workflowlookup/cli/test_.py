@@ -12,7 +12,6 @@ from workflowlookup.app import PROJECT_DIRECTORY
 from workflowlookup.cli.configuration import NotReadable, read_text, replace_text
 from workflowlookup.cli.fixture_text import with_edits
 from workflowlookup.cli.junit import junit
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import (
     Piece,
     complain,
@@ -360,13 +359,9 @@ def _example(workflow: Workflow) -> str:
     )
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup test                                            the fixtures of this project
   workflowlookup test flows --min-coverage 100 --junit out.xml   in CI: every step, and a report
   workflowlookup test my-flow.test.yaml --update                 expect what comes out now
   workflowlookup test --example my-flow > .workflowlookup/workflows/my-flow.test.yaml
-                                                                 a fixture to start from""",
-)
+                                                                 a fixture to start from"""

@@ -8,7 +8,6 @@ from typing import Final
 from workflowlookup.access import EVERYTHING, SCOPES
 from workflowlookup.app import make_tokens
 from workflowlookup.cli.journal import age, ago, has_journal, person
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, write, write_json, write_table
 from workflowlookup.cli.person import refuse_agents
 from workflowlookup.core.text import plural
@@ -148,12 +147,8 @@ def _words(values: Iterable[str]) -> list[str]:
     return [word for value in values for word in re.split(r"[,\s]+", value) if word]
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup token create --name ci-bot --scope run --workflows 'docs-*' --expires 30d
   workflowlookup token create --name ada --scope run --scope confirm --person    for a person
   workflowlookup token list                                                       never shows a secret
-  workflowlookup token revoke ci-bot                                              refused from now on""",
-)
+  workflowlookup token revoke ci-bot                                              refused from now on"""

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from workflowlookup.app import make_services
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, write_hint, write_json, write_table
 from workflowlookup.cli.systems import ask_systems, reconnect_advice, unreachable, workflow_tools
 from workflowlookup.core.text import plural
@@ -13,6 +12,10 @@ from workflowlookup.providers.config import LIBRARY
 from workflowlookup.providers.discovery import Discovered
 from workflowlookup.settings import Settings, plan_of
 from workflowlookup.tools.dynamic import Offer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the tools as JSON")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
@@ -66,11 +69,7 @@ def _row(name: str, offer: Offer, providers: Mapping[str, Discovered]) -> dict[s
     }
 
 
-COMMAND = Command(
-    run=run,
-    arguments=lambda parser: parser.add_argument("--json", action="store_true", help="print the tools as JSON"),
-    examples="""\
+EXAMPLES = """\
   workflowlookup tools                                what clients see, beside the built-in tools
   workflowlookup tools --include 'category:ops'       what they would see with this filter
-  workflowlookup tools --json | jq '.tools[].name'    for a script""",
-)
+  workflowlookup tools --json | jq '.tools[].name'    for a script"""

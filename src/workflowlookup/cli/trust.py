@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from workflowlookup.app import make_catalog
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, shown_path, write, write_json, write_table
 from workflowlookup.cli.person import Terminal, person_terminal
 from workflowlookup.errors import StorageError
@@ -179,12 +178,8 @@ def _ask_about(terminal: Terminal, store: Store, entries: Sequence[Entry]) -> li
     return [entry for entry, _ in digests]
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup trust                                look at what this project would run, and allow it or not
   workflowlookup trust ~/clone/workflowlookup.toml    the same for one file
   workflowlookup trust --list                         what is trusted, and what is not
-  workflowlookup trust --revoke                       nothing of this project may run any more""",
-)
+  workflowlookup trust --revoke                       nothing of this project may run any more"""

@@ -15,7 +15,6 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import shown_path, write, write_json
 from workflowlookup.cli.places import PATHS_HELP, hint_at, paths_or_project, places_in
 from workflowlookup.cli.positions import FINDERS, Place
@@ -291,12 +290,8 @@ REPORTERS: Final[Mapping[str, Callable[[Sequence[Checked]], None]]] = {
     "github": _as_annotations,
 }
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup validate my-workflow.json                         one document
   workflowlookup validate                                          the workflows of the project
   workflowlookup validate flows                                    every document in a directory
-  workflowlookup show bug-investigation --mode full --json | workflowlookup validate -""",
-)
+  workflowlookup show bug-investigation --mode full --json | workflowlookup validate -"""

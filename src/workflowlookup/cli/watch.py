@@ -11,7 +11,6 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.new import PROJECT_DIRECTORY
 from workflowlookup.cli.output import complain, is_terminal, shown_path, write
 from workflowlookup.cli.rehearsals import Suite, Workbench
@@ -172,11 +171,7 @@ def _write_lines(checked: Sequence[Checked]) -> None:
     print(end="", flush=True)
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup watch                       the workflows of the project
   workflowlookup watch my-workflow.yaml      one document, as you write it
-  workflowlookup watch --once flows          one look, for scripts""",
-)
+  workflowlookup watch --once flows          one look, for scripts"""

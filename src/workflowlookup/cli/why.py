@@ -7,7 +7,6 @@ from typing import Any, Final
 from workflowlookup.app import make_services
 from workflowlookup.cli.context import add_context_argument
 from workflowlookup.cli.journal import find_run, has_journal
-from workflowlookup.cli.main import Command
 from workflowlookup.cli.output import complain, is_terminal, write, write_bytes, write_json, write_list
 from workflowlookup.cli.refusals import without_patterns
 from workflowlookup.cli.workflows import open_workflow
@@ -143,11 +142,7 @@ def _lines(workflow: Workflow, reason: Reason) -> Iterator[str]:
         yield joined(reason.confirmation)
 
 
-COMMAND = Command(
-    run=run,
-    arguments=add_arguments,
-    examples="""\
+EXAMPLES = """\
   workflowlookup why 9f2c                                         what decided over each step of a run
   workflowlookup why bug-investigation --context bugKind=hidden   what would happen to a new one
-  workflowlookup why 9f2c --mermaid > run.mmd                     a picture with the way marked""",
-)
+  workflowlookup why 9f2c --mermaid > run.mmd                     a picture with the way marked"""
