@@ -1,7 +1,5 @@
 """What is special about a journal in PostgreSQL: connections that are lost, and appends whose fate is unknown."""
 
-import contextlib
-
 import psycopg
 import pytest
 from journaling import Store, begin, submit
@@ -42,21 +40,17 @@ def test_a_connection_that_was_lost_is_made_anew(shared, database):
 def test_an_append_whose_fate_is_unknown_is_stored_once(shared, database, is_stored):
     journal = shared()
     run = begin(journal).run
-    whole = journal.writing
+    whole = journal._stored
 
-    @contextlib.contextmanager
-    def broken():
-        """Loses the connection just after the commit, or just before it."""
-        journal.writing = whole
-        with whole() as transaction:
-            yield transaction
-            if not is_stored:
-                cut(database)
+    def broken(statement, values):
+        """Loses the connection just after the statement, or just before it."""
+        journal._stored = whole
+        if is_stored:
+            whole(statement, values)
         cut(database)
-        with journal._connected() as connection:
-            connection.execute("SELECT 1")
+        return whole("SELECT 1", ())
 
-    journal.writing = broken
+    journal._stored = broken
 
     draft = submit(journal, run)
 

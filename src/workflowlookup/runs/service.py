@@ -37,7 +37,7 @@ from workflowlookup.trust import IMPORTED, NO_CONSENT, Consent
 
 log = logging.getLogger(__name__)
 
-MAX_FOLDED: Final = 64
+MAX_FOLDED: Final = 256
 """How many folded runs are cached; the others are folded when they are asked for."""
 MAX_WEIGHT: Final = 64 << 20
 """How many characters their long results may have, all together."""

@@ -92,12 +92,12 @@ TABLES: Final = tuple(re.findall(r"CREATE TABLE (\w+)", " ".join(MIGRATIONS)))
 
 _COLUMNS: Final = ", ".join(Summary.__struct_fields__)
 _VALUES: Final = ", ".join("?" for _ in Summary.__struct_fields__)
-_MOVING: Final = ("updated", "waiting_for", "step", "done", "total", "deadline", "sequence")
+MOVING: Final = ("updated", "waiting_for", "step", "done", "total", "deadline", "sequence")
 
-_THIS: Final = "sequence = ? AND started = ? AND hash = ?"
+THIS_RUN: Final = "sequence = ? AND started = ? AND hash = ?"
 
 _BEGIN_RUN: Final = f"INSERT INTO runs ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
-_MOVE_RUN: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _MOVING)} WHERE id = ? AND {_THIS}"  # noqa: S608
+_MOVE_RUN: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in MOVING)} WHERE id = ? AND {THIS_RUN}"  # noqa: S608
 _CHANGE_STATE: Final = "UPDATE runs SET state = ? WHERE id = ? AND state <> ?"
 _ADD_DOCUMENT: Final = "INSERT INTO documents (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _COPY_DOCUMENT: Final = "INSERT INTO document_copies (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
@@ -190,21 +190,26 @@ class SqlJournal(Journal):
 
     def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
         rows = [(run_id, r.sequence, r.time, r.by, kind_of(r.event), _body(r.event)) for r in records]
+        if expected:
+            self._go_on(expected, rows, summary)
+            return
+        started: Started = records[0].event  # type: ignore[assignment]
+        document = (started.hash, bytes(started.document).decode())
         with self.writing() as transaction:
-            if expected:
-                moved = [getattr(summary, name) for name in _MOVING]
-                begun = transaction.execute(_MOVE_RUN, (*moved, run_id, expected, summary.started, summary.hash))
-            else:
-                begun = transaction.execute(_BEGIN_RUN, msgspec.structs.astuple(summary))
-            if begun.rowcount != 1:
+            if transaction.execute(_BEGIN_RUN, msgspec.structs.astuple(summary)).rowcount != 1:
                 raise Conflict(run_id)
-            if expected:
-                transaction.execute(_CHANGE_STATE, (summary.state, run_id, summary.state))
-            else:
-                started: Started = records[0].event  # type: ignore[assignment]
-                document = (started.hash, bytes(started.document).decode())
-                if transaction.execute(_ADD_DOCUMENT, document).rowcount:
-                    transaction.execute(_COPY_DOCUMENT, document)
+            if transaction.execute(_ADD_DOCUMENT, document).rowcount:
+                transaction.execute(_COPY_DOCUMENT, document)
+            transaction.executemany(_ADD_EVENT, rows)
+
+    def _go_on(self, expected: int, rows: Sequence[Sequence[Any]], summary: Summary) -> None:
+        """Append events to a run that has been begun."""
+        moved = [getattr(summary, name) for name in MOVING]
+        with self.writing() as transaction:
+            values = (*moved, summary.id, expected, summary.started, summary.hash)
+            if transaction.execute(_MOVE_RUN, values).rowcount != 1:
+                raise Conflict(summary.id)
+            transaction.execute(_CHANGE_STATE, (summary.state, summary.id, summary.state))
             transaction.executemany(_ADD_EVENT, rows)
 
     def head(self, run_id: str) -> int | None:
