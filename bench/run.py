@@ -240,8 +240,10 @@ class Bench:
         """What it costs that workflows are tools, and that the server does what they say."""
         directory = self._scratch / "tools"
         directory.mkdir()
-        with _databases(1) as (place,):
-            return workflow_tools.measure(self._server, self._environment, directory, place, rounds=effort.tool_rounds)
+        with _databases(2) as databases:
+            return workflow_tools.measure(
+                self._server, self._environment, directory, databases, rounds=effort.tool_rounds
+            )
 
     def web(self, effort: Effort) -> web.WebFigures:
         """What it costs to be asked over HTTP, and what replicas bring."""

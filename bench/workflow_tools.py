@@ -23,6 +23,9 @@ SECONDS: Final = 0.1
 LISTED: Final = (10, 200, 2_000)
 WORKERS: Final = (1, 2, 3)
 BARE_CLIENT: Final = "bare client"
+BARE_DBOS: Final = "bare DBOS"
+SQLITE: Final = "SQLite"
+POSTGRES: Final = "PostgreSQL"
 OURS: Final = "workflow tool"
 CAT: Final = "cat"
 NO_PROVIDERS: Final = "no provider"
@@ -50,31 +53,20 @@ class ToolFigures:
     """What was measured of workflow tools."""
 
     job_ms: Mapping[str, Sequence[float]]  # contestant; of a job that takes SECONDS
-    runs_per_second: Mapping[str, Mapping[int, float]]  # journal, workers
-    calls_per_second: float  # the same calls by a bare client, one at a time
+    runs_per_second: Mapping[str, Mapping[int, Sequence[float]]]  # journal or contestant, servers; one a round
     list_us: Mapping[int, Mapping[str, Sequence[float]]]  # workflow tools, contestant
     list_bytes: Mapping[int, int]
     cold_ms: Mapping[str, Sequence[float]]
 
 
 def measure(
-    command: Sequence[str], environment: Mapping[str, str], scratch: Path, postgres: str | None, *, rounds: int
+    command: Sequence[str], environment: Mapping[str, str], scratch: Path, databases: Sequence[str], *, rounds: int
 ) -> ToolFigures:
-    """All of it; `rounds` says how often each thing is done."""
-    per_second = {"SQLite": str(scratch / "three.sqlite"), **({"PostgreSQL": postgres} if postgres else {})}
+    """All of it; `rounds` says how often each thing is done. Of the two databases the second is for bare DBOS."""
     listed = {count: _list(command, environment, scratch, count, rounds) for count in LISTED}
     return ToolFigures(
         job_ms=_jobs(command, environment, scratch, rounds * 10),
-        runs_per_second={
-            name: {
-                workers: _throughput(
-                    command, {**environment, "WORKFLOWLOOKUP_JOURNAL": journal}, scratch, workers, rounds * 20
-                )
-                for workers in WORKERS
-            }
-            for name, journal in per_second.items()
-        },
-        calls_per_second=_bare_calls(environment, rounds * 60),
+        runs_per_second=_paces(command, environment, scratch, databases, rounds),
         list_us={count: times for count, (times, _) in listed.items()},
         list_bytes={count: size for count, (_, size) in listed.items()},
         cold_ms=_cold(command, environment, scratch, rounds * 3),
@@ -111,6 +103,25 @@ def _bare_job(port: int) -> float:
 
 
 # ── by the second ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _paces(
+    command: Sequence[str], environment: Mapping[str, str], scratch: Path, databases: Sequence[str], rounds: int
+) -> dict[str, dict[int, list[float]]]:
+    """Runs of three calls a second: of all contestants in turn, so that whatever else happens hits all alike."""
+    journals = {SQLITE: str(scratch / "three.sqlite"), POSTGRES: databases[0]}
+    bare_dbos = [sys.executable, str(Path(__file__).with_name("bare_dbos.py")), databases[1], str(rounds * 20), "10"]
+    paces: dict[str, dict[int, list[float]]] = {name: {number: [] for number in WORKERS} for name in journals}
+    paces |= {BARE_CLIENT: {1: []}, BARE_DBOS: {1: []}}
+    for _ in range(max(1, rounds // 2)):
+        paces[BARE_CLIENT][1].append(_bare_calls(environment, rounds * 60) / 3)
+        for name, journal in journals.items():
+            for number in WORKERS:
+                place = {**environment, "WORKFLOWLOOKUP_JOURNAL": journal}
+                paces[name][number].append(_throughput(command, place, scratch, number, rounds * 20))
+        done = subprocess.run(bare_dbos, capture_output=True, check=True, text=True)
+        paces[BARE_DBOS][1].append(float(done.stdout.split()[-1]))
+    return paces
 
 
 def _throughput(
