@@ -15,7 +15,6 @@ from workflowlookup.journals import JournalUrl
 from workflowlookup.settings import Live, Settings, command_line, issuer_of, plan_of
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from workflowlookup.transport.guard import Guard
     from workflowlookup.transport.replicas import ReplicaSessions
     from workflowlookup.transport.shared import SharedSurface
+    from workflowlookup.transport.site import Site
     from workflowlookup.transport.views import Views
     from workflowlookup.trust import Consent
 
@@ -365,7 +365,7 @@ def serve_stdio(settings: Settings) -> int:
 class Web(msgspec.Struct, frozen=True):
     """A server over HTTP: the application, where MCP comes in, and what all its clients share."""
 
-    site: "Starlette"
+    site: "Site"
     mcp: "Endpoint"
     surface: "SharedSurface"
 

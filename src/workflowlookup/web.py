@@ -3,6 +3,7 @@
 So a page from elsewhere cannot use the browser of somebody who may come in. Who that is, is for others to say.
 """
 
+import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
@@ -18,10 +19,11 @@ MOST_BYTES: Final = 64 << 10
 MOST_FIELDS: Final = 20
 
 
-def is_allowed_host(host: str, allowed: Iterable[str]) -> bool:
+@functools.lru_cache(64)
+def is_allowed_host(host: str, allowed: tuple[str, ...]) -> bool:
     """Whether a `Host` header names this server; a name without a port stands for every port."""
     host = host.lower()
-    return any(name in ("*", host) or _without_port(host) == name for name in allowed)
+    return "*" in allowed or host in allowed or _without_port(host) in allowed
 
 
 def is_allowed_origin(origin: str, host: str, allowed: Iterable[str]) -> bool:

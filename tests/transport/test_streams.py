@@ -59,7 +59,7 @@ def test_a_stream_goes_on_after_the_last_event_that_came(replay):
 
 
 def test_a_stream_goes_on_from_its_very_beginning(replay):
-    begun, reply = replay.begin("a"), replay.add("a", b"{}")
+    begun, reply = replay.add("a", b""), replay.add("a", b"{}")
 
     assert data(begun) == []
     assert replay.after(number(begun)) == ("a", [reply])
@@ -148,7 +148,7 @@ def test_a_client_that_left_goes_on_with_the_same_stream():
     async def talk():
         replay, first, second = Replay(), Response(), Response()
         stream = Stream(None, 1, replay)
-        stream.begin()
+        stream.put(b"")
         writing = first.write(stream)
         await asyncio.sleep(0)
         first.leave.set()
@@ -169,7 +169,7 @@ def test_one_response_writes_a_stream_the_one_that_came_last():
     async def talk():
         replay, first, second = Replay(), Response(), Response()
         stream = Stream(None, 1, replay)
-        stream.begin()
+        stream.put(b"")
         writing = first.write(stream)
         await asyncio.sleep(0)
         stream.resume([])

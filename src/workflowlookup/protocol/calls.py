@@ -142,9 +142,9 @@ def run_named_in(request: Request) -> str:
     """The id of the run that a request is about, whatever its method; empty when it names none."""
     params = request.params if isinstance(request.params, dict) else {}
     arguments = params.get("arguments") if request.method == "tools/call" else params
-    named = [arguments.get("runId") if isinstance(arguments, dict) else None, params.get("taskId")]
-    if isinstance(uri := params.get("uri"), str):
+    named = (arguments.get("runId") if isinstance(arguments, dict) else None) or params.get("taskId")
+    if not named and isinstance(uri := params.get("uri"), str):
         from workflowlookup.tools.resources import RUN_SCHEME  # noqa: PLC0415 - with the core, when first asked for
 
-        named += [uri.removeprefix(RUN_SCHEME)] if uri.startswith(RUN_SCHEME) else []
-    return next((name for name in named if isinstance(name, str) and name), "")
+        named = uri.removeprefix(RUN_SCHEME) if uri.startswith(RUN_SCHEME) else ""
+    return named if isinstance(named, str) else ""

@@ -193,32 +193,28 @@ class Connection:
         self.close()
         return None
 
-    def load(self, message: Message) -> bool:
-        """Fold a slice of the run that a message names; True when nothing is left to fold, or it names none."""
-        run_id = run_named_in(message) if isinstance(message, Request) else ""
-        try:
-            return not run_id or self._surface.services.runs.load(run_id)
-        except WorkflowLookupError:  # there is no journal, as the answer will say
-            return True
+    async def prepare(self, request: Request) -> Request:
+        """Have what a request needs of a long run made ready without holding up other clients: the run, its report."""
+        run_id = run_named_in(request)
+        if not run_id:
+            return request
+        from workflowlookup.runs.loading import load_in_slices  # noqa: PLC0415 - with the first run
+        from workflowlookup.tools.resources import prepare_report  # noqa: PLC0415
 
-    async def prepare(self, message: Message) -> Message:
-        """The message with the report of a run, if it asks for one; made without holding up other clients."""
-        if not isinstance(message, Request) or message.method != "resources/read":
-            return message
-        uri = message.params.get("uri") if isinstance(message.params, dict) else None
-        if not isinstance(uri, str):
-            return message
-        from workflowlookup.tools.resources import prepare_report  # noqa: PLC0415 - with the core, when first asked for
-
+        services = self._surface.services
         try:
-            report = await prepare_report(self._surface.services, uri)
+            await load_in_slices(lambda: services.runs.load(run_id))
+            if request.method == "resources/read" and isinstance(request.params, dict):
+                report = await prepare_report(services, str(request.params.get("uri")))
+                return request if report is None else msgspec.structs.replace(request, report=report)
         except WorkflowLookupError:  # as the answer will say
-            return message
-        return message if report is None else msgspec.structs.replace(message, report=report)
+            pass
+        return request
 
     def input_schema_of(self, name: str) -> Mapping[str, Json] | None:
-        """Of a tool by its name; None when there is none."""
-        tool = self._surface.registry.tools.get(name)
+        """Of a tool that is not built in, by its name: it may mark arguments that are repeated in headers."""
+        registry = self._surface.registry
+        tool = None if name in registry.built_in else registry.tools.get(name)
         return tool.arguments.schema if tool is not None else None
 
     def settle(self) -> None:

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
@@ -26,6 +27,8 @@ ID_LENGTH: Final = 8
 """How much of a token says which it is: the 35 characters after it are the secret, more than 200 bits."""
 MOST_NAME: Final = 64
 
+CHECK_SECONDS: Final = 0.25
+"""How often it is checked whether it is recorded that tokens are required. Tokens themselves count at once."""
 _TOKEN: Final = re.compile(r"wl_[A-Za-z0-9_-]{43}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
 
@@ -55,6 +58,8 @@ class Tokens:
         self._required = required
         self._clock = clock
         self._is_recorded = False
+        self._has_record = False
+        self._checked_at = float("-inf")
 
     def create(  # noqa: PLR0913 - all that a token is
         self,
@@ -118,8 +123,10 @@ class Tokens:
         made, revoked = self._journal.count_tokens()
         if made:
             self._record()
-        is_required = self._journal.requires_tokens() or self._required.lists(self._journal.names)
-        return int(made or is_required), revoked
+        elif self._checked_at < time.monotonic() - CHECK_SECONDS:  # the journal may have lost all of them
+            self._has_record = self._journal.requires_tokens() or self._required.lists(self._journal.names)
+            self._checked_at = time.monotonic()
+        return int(made or self._has_record), revoked
 
     def _record(self) -> None:
         """Have it recorded that tokens are required; a journal of an older version has tokens and no record."""

@@ -7,7 +7,6 @@ Everything happens on the thread of the event loop.
 
 import asyncio
 import contextlib
-import functools
 import logging
 import secrets
 import time
@@ -23,7 +22,6 @@ from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import LOOK_SECONDS, Connection
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
 from workflowlookup.protocol.versions import ENVELOPE_VERSIONS, HANDSHAKE_VERSIONS
-from workflowlookup.runs.loading import load_in_slices
 from workflowlookup.transport.bell import Bell
 from workflowlookup.transport.bodies import read_body
 from workflowlookup.transport.headers import (
@@ -156,9 +154,9 @@ class Endpoint:
         request_id = message.id if isinstance(message, Request) else jsonrpc.NULL_ID
         if isinstance(message, Request) and type(msgspec.json.decode(request_id)) not in (int, str):
             return invalid(400, "id must be a whole number or a string")
-        if not is_json(exchange.headers):
+        if not is_json(exchange.headers.get(b"content-type", b"")):
             return invalid(415, "Content-Type must be application/json", request_id)
-        if not accepts(exchange.headers, _JSON, _SSE):
+        if not accepts(exchange.headers.get(b"accept", b""), _JSON, _SSE):
             return invalid(406, "Accept must name both application/json and text/event-stream", request_id)
         if self.is_draining and isinstance(message, Request):
             return self._refuse_last(request_id)
@@ -176,7 +174,10 @@ class Endpoint:
             problem = "a request with this id is waiting for its answer; ids must differ"
             await exchange.respond(invalid(400, problem, request.id))
             return
-        reply = self._call(session, stream, request, exchange)
+        if self._is_traced:
+            reply = self._call(session, stream, request, exchange)
+        else:
+            reply = session.connection.answer(request)
         if self._replicas is not None and session.key:
             try:
                 self._replicas.share(session, request)
@@ -211,13 +212,14 @@ class Endpoint:
         session = Session(connection, exchange.access, self.metrics, version.decode())
         self._alone.add(session)
         try:
-            request = await _prepare(session.connection, message)
+            request = await connection.prepare(message)
             if request.method == "subscriptions/listen":
-                session.connection.continues()  # others may have given the client lists
+                connection.continues()  # others may have given the client lists
             await self._answer(session, request, exchange)
         finally:
             self._alone.discard(session)
-            session.abandon()
+            if session.streams:  # the client left before its answer was there
+                session.abandon()
             session.close(hands_over=self.is_draining)
 
     # ── up to 2025-11-25: sessions ──────────────────────────────────────────────────────────────────────────────
@@ -248,8 +250,8 @@ class Endpoint:
         session = self._session_of(exchange)
         if isinstance(session, Session) and isinstance(message, Request):
             with session:
-                prepared = await _prepare(session.connection, message)
-                if self._table.get(session.id) is session:  # it may have ended meanwhile
+                prepared = await session.connection.prepare(message)
+                if self._table.by_id.get(session.id) is session:  # it may have ended meanwhile
                     await self._answer(session, prepared, exchange)
                     return
             session = _not_found()
@@ -276,7 +278,7 @@ class Endpoint:
     async def _get(self, exchange: Exchange) -> None:
         """The stream of what belongs to no request, or one that broke and is resumed."""
         session = self._session_of(exchange)
-        if not accepts(exchange.headers, _SSE):
+        if not accepts(exchange.headers.get(b"accept", b""), _SSE):
             session = invalid(406, "Accept must name text/event-stream")
         if isinstance(session, HttpResponse):
             await exchange.respond(session)
@@ -313,7 +315,7 @@ class Endpoint:
         if named is None:
             return invalid(400, "Mcp-Session-Id is required: begin a session with initialize")
         session_id = named.decode("latin-1")
-        session: Session | HttpResponse | None = self._table.get(session_id)
+        session: Session | HttpResponse | None = self._table.by_id.get(session_id)
         if session is None and self._replicas is not None:
             try:
                 session = self._adopt(self._replicas, session_id, exchange.access)
@@ -420,13 +422,6 @@ class Endpoint:
             Family("sessions", "gauge", "Open sessions of the handshake era.", [({}, len(self._table))]),
             Family("clients_waiting", "gauge", "Clients with a call that waits for a run.", [({}, waiting)]),
         ]
-
-
-async def _prepare(connection: Connection, request: Request) -> Request:
-    """Have what a request asks for made ready without holding up other clients: long runs and their reports."""
-    await load_in_slices(functools.partial(connection.load, request))
-    prepared = await connection.prepare(request)
-    return prepared if isinstance(prepared, Request) else request
 
 
 def _acknowledge(message: Message, version: bytes) -> HttpResponse:

@@ -12,10 +12,9 @@ import ipaddress
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
-import anyio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -40,7 +39,9 @@ LOOK_SECONDS: Final = 0.5
 AGAIN_SECONDS: Final = 0.25
 """How often it is asked, for all of these together, whether anything about tokens has changed."""
 MAX_TOKENS: Final = 10_000
-FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+FORWARDED: Final = frozenset(
+    {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"}
+)
 """Headers of what came through a proxy: it is not from this machine, whatever its address says."""
 
 _BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
@@ -109,10 +110,10 @@ class Guard:
             self._valid.clear()
 
     async def _authenticate(self, request: Request, *, by_cookie: bool, is_again: bool) -> Access | Response:
-        headers = request.headers.getlist("authorization")
-        if len(headers) > 1:
-            return self._refuse(request, 400, "invalid_request", "Send one Authorization header.")
-        if headers:
+        if b"authorization" in dict(request.scope["headers"]):
+            headers = request.headers.getlist("authorization")
+            if len(headers) > 1:
+                return self._refuse(request, 400, "invalid_request", "Send one Authorization header.")
             said = _BEARER.fullmatch(headers[0])
             if said is None:
                 return self._refuse(request, 401, "invalid_request", "Send Authorization: Bearer TOKEN.")
@@ -162,9 +163,10 @@ class Guard:
         if not self._is_closed:
             made, _ = self._version if is_again else self._tokens.version()
             self._is_closed = made > 0
-        if self._is_closed or any(name in request.headers for name in FORWARDED):
+        scope = request.scope
+        if self._is_closed or not FORWARDED.isdisjoint(dict(scope["headers"])):
             return False
-        return request.client is not None and is_loopback(request.client.host)
+        return bool(scope.get("client")) and is_loopback(scope["client"][0])
 
     # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -211,7 +213,7 @@ class Guarded:
         guard: Guard,
         *,
         by_cookie: bool = False,
-        needs: Callable[[Access], str] = lambda _: "",
+        needs: Callable[[Access], str] | None = None,
         refused: Callable[[], None] = lambda: None,
         answer_unknown: Callable[[Request, Response], Response] = lambda _, response: response,
     ) -> None:
@@ -223,6 +225,8 @@ class Guarded:
         self._guard = guard
         self._by_cookie = by_cookie
         self._needs = needs
+        self._ask = functools.partial(guard.authenticate, by_cookie=by_cookie) if needs is None else self._ask_and_check
+        self._watches: dict[asyncio.Timeout, asyncio.Task[None]] = {}
         self._refused = refused
         self._answer_unknown = answer_unknown
 
@@ -236,16 +240,6 @@ class Guarded:
             await self._answer_unknown(request, found)(scope, receive, send)
             return
         scope[ACCESS] = found
-        await self._serve(found, request, receive, send)
-
-    async def _ask(self, request: Request, *, is_again: bool = False) -> Access | Response:
-        found = await self._guard.authenticate(request, by_cookie=self._by_cookie, is_again=is_again)
-        if isinstance(found, Response):
-            return found
-        told = self._needs(found)
-        return self._guard.forbid(request, told) if told else found
-
-    async def _serve(self, access: Access, request: Request, receive: Receive, send: Send) -> None:
         begun, ended = False, False
 
         async def note(message: Message) -> None:
@@ -254,55 +248,48 @@ class Guarded:
             ended = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
-        with anyio.CancelScope() as life:
-            watch = _Watch(lambda: self._ask(request, is_again=True), access, life)
-            try:
-                await self._app(request.scope, receive, note)
-            finally:
-                watch.end()
-        if life.cancelled_caught and not ended:
+        life = asyncio.timeout(None)
+        timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._start_watch, request, found, life)
+        try:
+            async with life:
+                await self._app(scope, receive, note)
+        except TimeoutError:
+            if not life.expired():
+                raise
+        finally:
+            timer.cancel()
+            if life in self._watches:
+                self._watches.pop(life).cancel()
+        if life.expired() and not ended:
             self._refused()
             if begun:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             else:
                 refusal = await self._ask(request)
                 response = refusal if isinstance(refusal, Response) else Response(status_code=401)
-                await response(request.scope, receive, send)
+                await response(scope, receive, send)
 
+    async def _ask_and_check(self, request: Request, *, is_again: bool = False) -> Access | Response:
+        found = await self._guard.authenticate(request, by_cookie=self._by_cookie, is_again=is_again)
+        problem = self._needs(found) if self._needs is not None and isinstance(found, Access) else ""
+        return self._guard.forbid(request, problem) if problem else found
 
-class _Watch:
-    """Asks now and then whether a request that takes long is still from whom it was."""
+    def _start_watch(self, request: Request, access: Access, life: asyncio.Timeout) -> None:
+        self._watches[life] = asyncio.create_task(self._watch(request, access, life))
 
-    def __init__(
-        self, ask: Callable[[], Awaitable[Access | Response]], access: Access, life: anyio.CancelScope
-    ) -> None:
-        self._ask = ask
-        self._access = access
-        self._life = life
-        self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[None] | None = None
-        self._timer = self._loop.call_later(LOOK_SECONDS, self._begin)
-
-    def _begin(self) -> None:
-        self._task = self._loop.create_task(self._look())
-
-    async def _look(self) -> None:
-        try:
-            found = await self._ask()
-        except Exception:  # broad on purpose: whom nobody can ask any more is not let on
-            log.exception("who sent a request could not be asked again")
-            self._life.cancel()
-            return
-        nobody_knows = isinstance(found, Response) and found.status_code >= 500
-        if found == self._access or nobody_knows:
-            self._timer = self._loop.call_later(LOOK_SECONDS, self._begin)
-        else:
-            self._life.cancel()
-
-    def end(self) -> None:
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
+    async def _watch(self, request: Request, access: Access, life: asyncio.Timeout) -> None:
+        """Authenticate a request that takes long again and again, and end its life when it is not from whom it was."""
+        while True:
+            try:
+                found = await self._ask(request, is_again=True)
+            except Exception:  # broad on purpose: whom nobody can ask any more is not let on
+                log.exception("who sent a request could not be asked again")
+                break
+            nobody_knows = isinstance(found, Response) and found.status_code >= 500
+            if found != access and not nobody_knows:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        life.reschedule(asyncio.get_running_loop().time())
 
 
 @functools.lru_cache(1024)

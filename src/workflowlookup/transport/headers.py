@@ -7,6 +7,7 @@ pairs of bytes, names in lower case.
 
 import base64
 import binascii
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -20,7 +21,7 @@ from workflowlookup.protocol.versions import META_CAPABILITIES, META_VERSION
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 InputSchemaOf = Callable[[str], Mapping[str, Any] | None]
-"""The input schema of a tool by its name."""
+"""The input schema of a tool by its name, if it may mark arguments."""
 Path = tuple[str, ...]
 """The names of properties that lead to an argument."""
 
@@ -43,17 +44,19 @@ _NAMED: Final = {
 """The parameter that `Mcp-Name` repeats, by method."""
 
 
-def accepts(headers: Mapping[bytes, bytes], *types: bytes) -> bool:
-    """Whether a client takes each of these media types."""
-    offered = {part.partition(b";")[0].strip().lower() for part in headers.get(b"accept", b"").split(b",")}
+@functools.lru_cache(32)
+def accepts(header: bytes, *types: bytes) -> bool:
+    """Whether a client whose `Accept` this is takes each of these media types."""
+    offered = {part.partition(b";")[0].strip().lower() for part in header.split(b",")}
     return b"*/*" in offered or all(
         wanted in offered or wanted.partition(b"/")[0] + b"/*" in offered for wanted in types
     )
 
 
-def is_json(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a body is said to be JSON."""
-    return headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == b"application/json"
+@functools.lru_cache(32)
+def is_json(header: bytes) -> bool:
+    """Whether a body whose `Content-Type` this is is JSON."""
+    return header.partition(b";")[0].strip().lower() == b"application/json"
 
 
 def has_envelope(request: Request) -> bool:

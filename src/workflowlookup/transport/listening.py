@@ -37,6 +37,32 @@ BACKLOG: Final = 1024
 """How many clients may wait to be let in."""
 
 
+class _Joined:
+    """A transport that writes what is given to it in one go at once: the head of a response and its body."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._parts: list[bytes] = []
+        self.is_closing, self.get_extra_info = transport.is_closing, transport.get_extra_info
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
+        self.set_protocol = transport.set_protocol
+
+    def write(self, data: bytes) -> None:
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._parts:
+            data, self._parts = b"".join(self._parts), []
+            self._transport.write(data)
+
+
 class Impatient(H11Protocol):
     """HTTP/1.1, for clients that say what they want within reasonable time: whoever reads it, and if nobody does."""
 
@@ -44,14 +70,15 @@ class Impatient(H11Protocol):
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(_Joined(transport))  # type: ignore[arg-type]  # all of it that is used
         self._expect(h11.IDLE)
 
     def handle_events(self) -> None:
         super().handle_events()
         state = self.conn.their_state
         is_kept = state is h11.IDLE and not self.conn.trailing_data[0]  # until it asks again
-        self._expect(None if is_kept else state)
+        if self._late is not None or (state in (h11.IDLE, h11.SEND_BODY) and not is_kept):
+            self._expect(None if is_kept else state)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -49,24 +49,23 @@ _decode_reply: Final = msgspec.json.Decoder(_Reply).decode
 class Outcome(msgspec.Struct, frozen=True):
     """What became of one request."""
 
+    word: str
+    """`ok`, `refused` (by a tool), `cancelled`, or the code of the error."""
     code: int | None = None
     """Of the error that it was answered with."""
-    is_refusal: bool = False
-    """Whether it was answered with a tool's refusal."""
 
-    @property
-    def word(self) -> str:
-        if self.code is not None:
-            return "cancelled" if self.code == RequestCancelled.code else str(self.code)
-        return "refused" if self.is_refusal else "ok"
+
+_OK: Final = Outcome("ok")
+_REFUSED: Final = Outcome("refused")
 
 
 def outcome_of(reply: bytes) -> Outcome:
     """What a reply says."""
     parts = _decode_reply(reply)
     if parts.error is not None:
-        return Outcome(code=parts.error.code)
-    return Outcome(is_refusal=parts.result is not None and bool(parts.result.is_error))
+        code = parts.error.code
+        return Outcome("cancelled" if code == RequestCancelled.code else str(code), code)
+    return _REFUSED if parts.result is not None and parts.result.is_error else _OK
 
 
 class _Latency:
@@ -75,10 +74,6 @@ class _Latency:
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
         self.sum = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.counts[bisect.bisect_left(BOUNDS, seconds)] += 1
-        self.sum += seconds
 
 
 class Metrics:
@@ -95,7 +90,10 @@ class Metrics:
         named = method if method in METHODS else "other"  # a client cannot make up more
         self._requests[named, outcome.word] += 1
         if named != "subscriptions/listen":  # which takes as long as the client likes
-            self._latencies[named].add(time.perf_counter() - begun)
+            seconds = time.perf_counter() - begun
+            latency = self._latencies[named]
+            latency.counts[bisect.bisect_left(BOUNDS, seconds)] += 1
+            latency.sum += seconds
 
     def refuse(self, reason: str) -> None:
         """Count what was turned away before it was a request: `reason` is one of few words."""

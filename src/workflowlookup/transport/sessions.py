@@ -83,7 +83,8 @@ class Session:
         self.used_at = time.monotonic()
         self._metrics = metrics
         self._replay = Replay() if session_id else None
-        self._streams: dict[StreamId, Stream] = {}
+        self.streams: dict[StreamId, Stream] = {}
+        """Those of the requests that wait for their answers."""
         self._notifications: Stream | None = None
         """The stream that the client opened with GET."""
         self._next_poll = 0.0
@@ -106,15 +107,15 @@ class Session:
     def open_stream(self, request: Request) -> Stream | None:
         """The stream that answers a request; None when one with its id is open."""
         request_id = msgspec.json.decode(request.id)
-        if request_id in self._streams:
+        if request_id in self.streams:
             return None
-        stream = self._streams[request_id] = Stream(request, request_id, self._replay)
+        stream = self.streams[request_id] = Stream(request, request_id, self._replay)
         return stream
 
     def answer(self, stream: Stream, reply: bytes | None) -> None:
         """Put what the connection has to say on its streams, and the reply to a request, if it is there, on its own."""
-        if self.version >= RESUMABLE_SINCE:
-            stream.begin()
+        if self._replay is not None and self.version >= RESUMABLE_SINCE:
+            stream.put(b"")
         if self.connection.outbox:
             self.deliver(stream)
         if reply is not None:
@@ -125,9 +126,9 @@ class Session:
         cancelled = cancelled_in(message)
         if isinstance(message, Response):
             asker = self.connection.asker_of(msgspec.json.decode(message.id))
-            stream = self._streams.get(msgspec.json.decode(asker)) if asker is not None else None
+            stream = self.streams.get(msgspec.json.decode(asker)) if asker is not None else None
         else:
-            stream = self._streams.get(cancelled) if cancelled is not None else None
+            stream = self.streams.get(cancelled) if cancelled is not None else None
         reply = self.connection.answer(message)
         self.deliver(stream)
         if stream is not None and reply is not None:
@@ -138,7 +139,7 @@ class Session:
 
     def abandon(self) -> None:
         """The client closed its streams: since 2026-07-28 that cancels requests."""
-        for stream in [*self._streams.values()]:
+        for stream in [*self.streams.values()]:
             params = {"requestId": stream.id, "reason": "the client closed the stream of its request"}
             self.connection.answer(Notification("notifications/cancelled", params))
             self._finish(stream, jsonrpc.failure(jsonrpc.NULL_ID, RequestCancelled()))
@@ -148,7 +149,7 @@ class Session:
         if isinstance(message, Response):
             return self.connection.asker_of(msgspec.json.decode(message.id)) is not None
         cancelled = cancelled_in(message)
-        return cancelled is None or cancelled in self._streams
+        return cancelled is None or cancelled in self.streams
 
     # ── messages of the server ──────────────────────────────────────────────────────────────────────────────────
 
@@ -168,7 +169,7 @@ class Session:
         """A stream with what followed an event, and all that is still to come there."""
         found = self._replay.after(last_event_id) if self._replay is not None else None
         stream_id, events = found or ("", [])
-        stream = self._streams.get(stream_id) if stream_id is not None else self.open_notifications()
+        stream = self.streams.get(stream_id) if stream_id is not None else self.open_notifications()
         if found is None or stream is None:
             stream = Stream(None, None, self._replay)
             stream.end()
@@ -204,21 +205,21 @@ class Session:
     def _stream_of(self, outgoing: _Outgoing, current: Stream | None) -> Stream | None:
         """The stream of the request that a message is about, if there is one."""
         if not outgoing.method:
-            return self._streams.get(outgoing.id)
+            return self.streams.get(outgoing.id)
         if outgoing.id is not None:
             asker = self.connection.asker_of(outgoing.id)
-            return self._streams.get(msgspec.json.decode(asker)) if asker is not None else current
+            return self.streams.get(msgspec.json.decode(asker)) if asker is not None else current
         params = outgoing.params or _Params()
         if params.meta is not None and params.meta.subscription is not None:
-            return self._streams.get(params.meta.subscription)
+            return self.streams.get(params.meta.subscription)
         if params.progress_token is not None:
             token = params.progress_token
-            return next((stream for stream in self._streams.values() if _token(stream) == token), current)
+            return next((stream for stream in self.streams.values() if _token(stream) == token), current)
         return None if outgoing.method in _FOR_SESSION else current
 
     def _finish(self, stream: Stream, reply: bytes) -> None:
         """Answer a request with the last message of its stream."""
-        if self._streams.pop(stream.id, None) is None or stream.request is None:
+        if self.streams.pop(stream.id, None) is None or stream.request is None:
             return
         outcome = outcome_of(reply)
         self._metrics.count(stream.request.method, outcome, stream.begun_at)
@@ -229,12 +230,13 @@ class Session:
     def close(self, *, hands_over: bool) -> None:
         """End what is open; `hands_over`: runs that are waited for go on without it."""
         self.connection.close(hands_over=hands_over)
-        self.deliver(None)
-        streams = [*self._streams.values(), *([self._notifications] if self._notifications is not None else [])]
-        self._streams.clear()
-        self._notifications = None
-        for stream in streams:
+        if self.connection.outbox:
+            self.deliver(None)
+        for stream in self.streams.values():
             stream.end()
+        self.streams.clear()
+        if self._notifications is not None:
+            self._notifications.end()
 
 
 def cancelled_in(message: Message) -> int | str | None:
@@ -255,32 +257,29 @@ class SessionTable:
     """The sessions of the handshake era that are open at this server, by their ids."""
 
     def __init__(self, limits: Limits) -> None:
+        self.by_id: dict[str, Session] = {}
         self._limits = limits
-        self._sessions: dict[str, Session] = {}
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self.by_id)
 
     def __iter__(self) -> Iterator[Session]:
-        return iter(list(self._sessions.values()))
-
-    def get(self, session_id: str) -> Session | None:
-        return self._sessions.get(session_id)
+        return iter(list(self.by_id.values()))
 
     def of_key(self, key: str) -> list[Session]:
         """The session that replicas call by this key, if it is open here."""
-        return [session for session in self._sessions.values() if session.key == key]
+        return [session for session in self.by_id.values() if session.key == key]
 
     def add(self, session: Session) -> bool:
         """Open a session; False when there are too many."""
-        if len(self._sessions) >= self._limits.max_sessions and not self._make_room():
+        if len(self.by_id) >= self._limits.max_sessions and not self._make_room():
             return False
-        self._sessions[session.id] = session
+        self.by_id[session.id] = session
         return True
 
     def _make_room(self) -> bool:
         """End the session that was not used for longest, if that is long enough: many clients never say goodbye."""
-        idle = [session for session in self._sessions.values() if not session.in_flight]
+        idle = [session for session in self.by_id.values() if not session.in_flight]
         oldest = min(idle, key=lambda session: session.used_at, default=None)
         if oldest is None or oldest.used_at > time.monotonic() - self._limits.idle_seconds * SPARE_PART:
             return False
@@ -289,7 +288,7 @@ class SessionTable:
 
     def end(self, session: Session) -> None:
         """End a session at this server."""
-        self._sessions.pop(session.id, None)
+        self.by_id.pop(session.id, None)
         session.close(hands_over=False)
 
     def end_idle(self) -> None:

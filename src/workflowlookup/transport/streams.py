@@ -40,6 +40,8 @@ StreamId = int | str | None
 
 _JSON: Final = ((b"content-type", b"application/json"),)
 _PING: Final = b": ping\r\n\r\n"
+_EVENT: Final = b"id: %d\r\nevent: message\r\ndata: %b\r\n\r\n"
+_BEGINNING: Final = b"id: %%d\r\ndata: %%b\r\nretry: %d\r\n\r\n" % (RETRY_SECONDS * 1000)
 _SSE: Final = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -55,17 +57,10 @@ class Replay:
         self._bytes = 0
         self._numbers = itertools.count(secrets.randbits(40) << 12)  # other replicas find nothing by them
 
-    def begin(self, stream_id: StreamId) -> bytes:
-        """An event without a message, so that a client can resume a stream from its very beginning."""
-        return self._add(stream_id, b"data: \r\nretry: %d\r\n\r\n" % (RETRY_SECONDS * 1000))
-
     def add(self, stream_id: StreamId, message: bytes) -> bytes:
-        """A message as an event."""
-        return self._add(stream_id, _event(message))
-
-    def _add(self, stream_id: StreamId, text: bytes) -> bytes:
+        """A message as an event. One without a message lets clients resume a stream from its very beginning."""
         number = next(self._numbers)
-        event = b"id: %d\r\n%b" % (number, text)
+        event = (_EVENT if message else _BEGINNING) % (number, message)
         self._events.append((number, stream_id, event))
         self._bytes += len(event)
         while len(self._events) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self._events) > 1):
@@ -104,14 +99,10 @@ class Stream:
         """The one that writes it; another one takes its place when the client resumes."""
         self._changed = asyncio.Event()
 
-    def begin(self) -> None:
-        """Start with an event that a client can resume after."""
-        if self._replay is not None:
-            self._events.append(self._replay.begin(self.id))
-
     def put(self, message: bytes, *, is_optional: bool = False) -> None:
         """Add a message; one that is optional is dropped when the client does not read."""
-        event = self._replay.add(self.id, message) if self._replay is not None else _event(message)
+        replay = self._replay
+        event = b"event: message\r\ndata: %b\r\n\r\n" % message if replay is None else replay.add(self.id, message)
         if self._is_left:
             return  # it may resume, and then gets it from the replay
         if is_optional and len(self._events) >= MAX_UNREAD:
@@ -125,7 +116,8 @@ class Stream:
         self.reply, self.code = reply, code
         if self._replay is not None or self._events or self._is_written:
             self.put(reply)
-        self.end()
+        self.is_ended = True
+        self._changed.set()
 
     def end(self) -> None:
         """No message follows."""
@@ -148,6 +140,8 @@ class Stream:
                 await self._wait()
             if self.reply is not None and not self._events and self._replay is None:
                 await _write_whole(send, STATUS_OF_CODE.get(self.code or 0, 200), _JSON, self.reply)
+            elif self.is_ended:
+                await _write_whole(send, 200, (*_SSE, *headers), self._take())
             elif not self._is_left:
                 self._is_written = True
                 await self._write_events(response, send, (*_SSE, *headers))
@@ -158,9 +152,6 @@ class Stream:
 
     async def _write_events(self, response: object, send: Send, headers: Sequence[Header]) -> None:
         body = self._take()
-        if self.is_ended:
-            await _write_whole(send, 200, headers, body)
-            return
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         while True:
             if body:
@@ -196,10 +187,6 @@ class Stream:
         if self._response is response:
             self._response, self._is_left, self._events = None, True, []
             self._changed.set()
-
-
-def _event(message: bytes) -> bytes:
-    return b"event: message\r\ndata: %b\r\n\r\n" % message
 
 
 async def _write_whole(send: Send, status: int, headers: Sequence[Header], body: bytes) -> None:

@@ -88,7 +88,7 @@ class RequestSpan:
         from opentelemetry.trace import StatusCode  # noqa: PLC0415
 
         if outcome.word != "ok":
-            self._span.set_attribute("error.type", "tool_error" if outcome.is_refusal else str(outcome.code))
+            self._span.set_attribute("error.type", "tool_error" if outcome.code is None else str(outcome.code))
             self._span.set_status(StatusCode.ERROR)
         self._span.end()
 

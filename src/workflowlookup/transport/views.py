@@ -29,12 +29,11 @@ class Views:
         """What this caller sees. Nobody is taken for the local person because they were not asked."""
         if not isinstance(access, Access):
             raise TypeError("nobody asked who sent this request")
-        if access.is_unbound:
-            return self._whole
         surface = self._surfaces.get(access)
         if surface is None:
             see = functools.partial(self._see, access)
-            surface = self._surfaces[access] = Surface(see, tells_changes=self._whole.tells_changes)
+            own = None if access.is_unbound else Surface(see, tells_changes=self._whole.tells_changes)
+            surface = self._surfaces[access] = own or self._whole
         return surface
 
     def _see(self, access: Access) -> "Services":
