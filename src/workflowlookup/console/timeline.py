@@ -39,10 +39,10 @@ from workflowlookup.core.graph import in_words
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import find_step, scope_of
 from workflowlookup.core.patterns import Budget
-from workflowlookup.core.run import Run, context_after
+from workflowlookup.core.run import Run
 from workflowlookup.core.text import plural
 from workflowlookup.core.values import Context, Json
-from workflowlookup.core.why import asked_because, decided_by, is_handed_out, taken_back
+from workflowlookup.core.why import asked_because, decided_by, taken_back, with_context
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,17 +78,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 def entries(run: Run, records: Sequence[Record], budget: Budget, after: int = 0) -> Iterator[Entry]:
     """The events after a sequence, in order; the records are all that the run has."""
-    context: Context = {}
-    handed_out: Context = {}
     before, offered, by = run.started, "", ""
-    for record in records:
+    for record, context, handed_out in with_context(records):
         event = record.event
-        if isinstance(event, Started):
-            context = event.context
-        elif isinstance(event, ContextChanged | ContextRestored):
-            context = context_after(context, event)
-        elif isinstance(event, StepOffered | ConfirmationAsked) and is_handed_out(event):
-            handed_out = context
         if record.sequence > after:
             words = _said(run, event, context, offered, budget)
             if isinstance(event, ConfirmationAsked) and (why := asked_because(run, event, handed_out, context)):

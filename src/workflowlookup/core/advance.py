@@ -125,10 +125,11 @@ class Draft:
     def budget(self) -> Budget:
         return self._at.budget
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event) -> "Draft":
         record = Record(sequence=self.run.sequence + 1, time=self._at.time, by=self._at.by, event=event)
         self.run = apply(self.run, record)
         self.records.append(record)
+        return self
 
 
 # ── what can be asked of a run ──────────────────────────────────────────────────────────────────────────────────
@@ -285,18 +286,14 @@ def refuse_unless_asked(run: Run) -> None:
 def dismiss(run: Run, step_id: str, at: Moment, *, question: str = "") -> Draft:
     """The run after a person closed the form without an answer: the question stays open."""
     _refuse_confirmation(run, step_id, "form", question)
-    draft = Draft(run, at)
-    draft.add(ConfirmationDismissed(step_id=run.current))
-    return draft
+    return Draft(run, at).add(ConfirmationDismissed(step_id=run.current))
 
 
 def cancel(run: Run, at: Moment, reason: str = "") -> Draft:
     """The run, ended. Raises `RunStateError` when it is over already."""
     if run.is_over:
         raise _is_over(run)
-    draft = Draft(run, at)
-    draft.add(Cancelled(reason=reason))
-    return draft
+    return Draft(run, at).add(Cancelled(reason=reason))
 
 
 def expire(run: Run, at: Moment) -> Draft | None:
@@ -337,9 +334,7 @@ def begin_call(run: Run, at: Moment) -> Draft:
     attempt = call.attempt + 1
     has_ended = bool(call.remote_id) and not call.may_run
     key = f"{run.id}:{run.current}:{attempt}" if has_ended else call.key
-    draft = Draft(run, at)
-    draft.add(CallBegun(step_id=run.current, attempt=attempt, key=key))
-    return draft
+    return Draft(run, at).add(CallBegun(step_id=run.current, attempt=attempt, key=key))
 
 
 def acknowledge_call(run: Run, remote_id: str, at: Moment) -> Draft:
@@ -349,9 +344,7 @@ def acknowledge_call(run: Run, remote_id: str, at: Moment) -> Draft:
     """
     if not (run.needs_stop and run.calling is not None and not run.calling.remote_id):
         _refuse_unless_calling(run)
-    draft = Draft(run, at)
-    draft.add(CallAcknowledged(step_id=run.current, remote_id=_storable(remote_id)))
-    return draft
+    return Draft(run, at).add(CallAcknowledged(step_id=run.current, remote_id=_storable(remote_id)))
 
 
 def report_call(run: Run, done: float, total: float | None, message: str, at: Moment) -> Draft:
@@ -361,10 +354,10 @@ def report_call(run: Run, done: float, total: float | None, message: str, at: Mo
         done = 0.0
     if total is not None and not math.isfinite(total):
         total = None
-    draft = Draft(run, at)
     message = _storable(message)[:MAX_REMOTE_TEXT]
-    draft.add(CallProgressed(step_id=run.current, done=float(done), total=total and float(total), message=message))
-    return draft
+    return Draft(run, at).add(
+        CallProgressed(step_id=run.current, done=float(done), total=total and float(total), message=message)
+    )
 
 
 def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
@@ -498,20 +491,16 @@ def lose_call(run: Run, reason: str, at: Moment) -> Draft:
     call = _refuse_unless_calling(run)
     there = f" there as run {call.remote_id}" if call.remote_id else ""
     message = f"Step '{run.current}', the call of {_called(run)}, was started{there}, and its end cannot be known"
-    draft = Draft(run, at)
     why = _storable(reason)[:MAX_REMOTE_TEXT].rstrip(".")
-    draft.add(EndUnknown(step_id=run.current, reason=f"{message}: {why}.", remedy=LOOK_THERE))
-    return draft
+    return Draft(run, at).add(EndUnknown(step_id=run.current, reason=f"{message}: {why}.", remedy=LOOK_THERE))
 
 
 def stop_call(run: Run, stopped: bool, message: str, at: Moment, *, is_pending: bool = False) -> Draft:  # noqa: FBT001
     """The run, which is over, with what became of its call. Raises `RunStateError` when none was running."""
     if not run.needs_stop:
         raise RunStateError("No call of this run is running.", **_position(run, ""))
-    draft = Draft(run, at)
     text = _storable(message)[:MAX_REMOTE_TEXT]
-    draft.add(CallStopped(step_id=run.current, stopped=stopped, told=text, is_pending=is_pending))
-    return draft
+    return Draft(run, at).add(CallStopped(step_id=run.current, stopped=stopped, told=text, is_pending=is_pending))
 
 
 def remedy_of(run: Run) -> str:

@@ -7,7 +7,7 @@ range. A new operator is a line in `OPERATORS` and a property in `workflow.schem
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -16,7 +16,9 @@ from workflowlookup.core.values import Context, Json, as_number, as_text, is_tru
 
 Condition = Mapping[str, Json]
 Predicate = Callable[[Context, Budget], bool]
-
+Truth = bool | None
+Comparison = Callable[[Mapping[str, Any], Budget], Truth]
+"""Whether a comparison holds, given what is known of the variables; None where that cannot be said."""
 
 COMPARE_OTHERWISE: Final = "Compare with a value of the type that the variable has"
 
@@ -174,25 +176,16 @@ def evaluate(condition: Condition | None, context: Context, budget: Budget) -> b
 
 
 def _compile(condition: Condition) -> Predicate:
-    parts = [*_about_variable(condition)]
-    if "and" in condition:
-        parts += map(_compile, condition["and"])
-    if "or" in condition:
-        parts.append(_either([*map(_compile, condition["or"])]))
-    if "not" in condition:
-        parts.append(_opposite(_compile(condition["not"])))
-    return parts[0] if len(parts) == 1 else _every(parts)
+    return cast("Predicate", combine(condition, _compare))
 
 
-def _about_variable(condition: Condition) -> Iterator[Predicate]:
-    name = condition.get("var")
-    if name is None:
-        return
-    asked = [_asks(name, operator.holds, expected) for _, operator, expected in operators_in(condition)]
-    yield from asked or [lambda context, _: is_truthy(lookup(context, name))]
+def _compare(condition: Condition) -> Comparison:
+    name = condition["var"]
+    asked = [_ask(name, operator.holds, expected) for _, operator, expected in operators_in(condition)]
+    return _every(asked) if asked else lambda context, _: is_truthy(lookup(context, name))
 
 
-def _asks(name: str, holds: Callable[[Json, Json, Budget], bool], expected: Json) -> Predicate:
+def _ask(name: str, holds: Callable[[Json, Json, Budget], bool], expected: Json) -> Comparison:
     def ask(context: Context, budget: Budget) -> bool:
         try:
             return holds(lookup(context, name), expected, budget)
@@ -202,22 +195,36 @@ def _asks(name: str, holds: Callable[[Json, Json, Budget], bool], expected: Json
     return ask
 
 
-def _opposite(part: Predicate) -> Predicate:
-    return lambda context, budget: not part(context, budget)
+def combine(condition: Condition, compare: Callable[[Condition], Comparison]) -> Comparison:
+    """The logic of a condition over its comparisons, which are its parts with a `var`."""
+    parts = [compare(condition)] if "var" in condition else []
+    parts += [combine(part, compare) for part in condition.get("and", ())]
+    if "or" in condition:
+        parts.append(_opposite(_every([_opposite(combine(part, compare)) for part in condition["or"]])))
+    if "not" in condition:
+        parts.append(_opposite(combine(condition["not"], compare)))
+    return _every(parts)
 
 
-def _either(parts: Sequence[Predicate]) -> Predicate:
-    return _opposite(_every([_opposite(part) for part in parts]))
+def _opposite(part: Comparison) -> Comparison:
+    return lambda known, budget: None if (truth := part(known, budget)) is None else not truth
 
 
-def _every(parts: Sequence[Predicate]) -> Predicate:
-    def holds(context: Context, budget: Budget) -> bool:
-        for part in parts:  # noqa: SIM110 - a generator for `all` would cost more than the parts
-            if not part(context, budget):
+def _every(parts: Sequence[Comparison]) -> Comparison:
+    if len(parts) == 1:
+        return parts[0]
+
+    def all_of(known: Context, budget: Budget) -> Truth:
+        outcome: Truth = True
+        for part in parts:
+            truth = part(known, budget)
+            if truth is False:
                 return False
-        return True
+            if truth is None:
+                outcome = None
+        return outcome
 
-    return holds
+    return all_of
 
 
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────

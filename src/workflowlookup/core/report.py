@@ -49,10 +49,10 @@ from workflowlookup.core.events import (
 from workflowlookup.core.guidance import filler, has_template
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
-from workflowlookup.core.run import Run, Waiting, context_after, fold
+from workflowlookup.core.run import Run, Waiting, fold
 from workflowlookup.core.text import joined, plural, printable, shorten
 from workflowlookup.core.values import Context, brief, lookup
-from workflowlookup.core.why import asked_because, is_handed_out, taken_back
+from workflowlookup.core.why import asked_because, taken_back, with_context
 
 MAX_EVENTS: Final = 2_000
 FIRST_EVENTS: Final = 200
@@ -224,14 +224,9 @@ def _filled_titles(run: Run, records: Sequence[Record]) -> dict[str, str]:
     if not any(has_template(step.title) for step in run.workflow.every_step):
         return {}
     titles: dict[str, str] = {}
-    context: Context = {}
-    for record in records:
+    for record, context, _ in with_context(records):
         event = record.event
-        if isinstance(event, Started):
-            context = event.context
-        elif isinstance(event, ContextChanged | ContextRestored):
-            context = context_after(context, event)
-        elif isinstance(event, StepOffered | CallDue | ConfirmationAsked):
+        if isinstance(event, StepOffered | CallDue | ConfirmationAsked):
             step = find_step(run.workflow, event.step_id)
             if step is not None and has_template(step.title):
                 scope = scope_of(run.workflow, event.step_id, context, run.extents)
@@ -271,13 +266,8 @@ class _Story:
 
     def paragraphs(self) -> Iterator[str]:
         left_out = len(self._records) - MAX_EVENTS
-        for index, record in enumerate(self._records):
-            if isinstance(record.event, Started):
-                self._context = record.event.context
-            elif isinstance(record.event, ContextChanged | ContextRestored):
-                self._context = context_after(self._context, record.event)
-            elif isinstance(record.event, StepOffered | ConfirmationAsked) and is_handed_out(record.event):
-                self._handed_out = self._context
+        for index, (record, context, handed_out) in enumerate(with_context(self._records)):
+            self._context, self._handed_out = context, handed_out
             if left_out > 0 and FIRST_EVENTS <= index < FIRST_EVENTS + left_out:
                 if index == FIRST_EVENTS:
                     yield f"… {left_out:,} events are left out here; {self._export} has them all."

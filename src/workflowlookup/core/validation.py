@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.core.captures import capture
+from workflowlookup.core.criteria import each_rule
 from workflowlookup.core.guidance import describe_criterion, escaped_lookup, filler, has_template
 from workflowlookup.core.model import AllOf, AnyOf, Criterion, LoopStep, Malformed, Not, Step, Verdict
 from workflowlookup.core.patterns import BadPattern, Budget
@@ -83,18 +84,11 @@ def _check_of_rule(rule: Rule) -> Check:
 
 def has_templates(criterion: Criterion) -> bool:
     """Whether what it asks depends on the context beyond its condition."""
-    match criterion:
-        case AllOf(parts=parts) | AnyOf(parts=parts):
-            return any(map(has_templates, parts))
-        case Not(part=part):
-            return has_templates(part)
-        case Rule():
-            return any(has_template(getattr(criterion, field)) for field in _fields_to_fill(criterion))
-    return False
-
-
-def _fields_to_fill(rule: Rule) -> tuple[str, ...]:
-    return ("message", *rule.texts, *rule.patterns)
+    return any(
+        has_template(getattr(rule, field))
+        for rule in each_rule(criterion)
+        for field in ("message", *rule.texts, *rule.patterns)
+    )
 
 
 def _templated(rule: Rule) -> Check:
@@ -164,31 +158,18 @@ def _any_of(parts: Sequence[Check]) -> Check:
 
 
 def _opposite(part: Criterion, met: Check) -> Check:
-    description = describe_criterion(part)
+    description, rules = describe_criterion(part), [*each_rule(part)]
     always = None if has_templates(part) else (_unwanted(description),)
 
     def check(output: str, context: Context, budget: Budget) -> Sequence[Issue] | None:
-        if not _counts(part, context, budget):
-            return None
+        if not any(not rule.condition or rule.condition.holds(context, budget) for rule in rules):
+            return None  # none of them counts
         found = met(output, context, budget)
         if found:
             return [issue for issue in found if issue.is_undecided]
         return always or (_unwanted(filler(context, {})(description)),)
 
     return check
-
-
-def _counts(criterion: Criterion, context: Context, budget: Budget) -> bool:
-    """Whether there is a rule in it whose condition holds."""
-    match criterion:
-        case AllOf(parts=parts) | AnyOf(parts=parts):
-            return any(_counts(part, context, budget) for part in parts)
-        case Not(part=part):
-            return _counts(part, context, budget)
-        case Malformed():
-            return True
-        case rule:
-            return not rule.condition or rule.condition.holds(context, budget)
 
 
 @functools.lru_cache(maxsize=64)

@@ -11,12 +11,12 @@ the rest of it could only make fewer values possible. What is too large to try h
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from workflowlookup.core.conditions import Compares, Condition, Operator, operators_in
+from workflowlookup.core.conditions import Compares, Comparison, Condition, Operator, Truth, combine, operators_in
 from workflowlookup.core.patterns import Budget, TooSlow
 from workflowlookup.core.values import Json, as_number, is_number, is_truthy, loosely_equal
 
@@ -29,10 +29,6 @@ LARGEST_NUMBER: Final = 10**15
 
 _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _BOOLEAN_WORDS: Final = ("true", "yes", "1", "false", "no", "0")
-
-Truth = bool | None
-Answers = Mapping[str, Sequence[Truth]]
-"""By variable: the answers of the comparisons with it, in the order in which the condition has them."""
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -48,7 +44,14 @@ Scope = Mapping[str, Declared]
 def verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
     """True for a condition that always holds, False for one that never does, None for any other."""
     comparisons: dict[str, list[Condition]] = {}
-    holds = _compile(condition, comparisons)
+
+    def compare(part: Condition) -> Comparison:
+        name = part["var"]
+        comparisons.setdefault(name, []).append(part)
+        index = len(comparisons[name]) - 1
+        return lambda answers, _: answers[name][index]
+
+    holds = combine(condition, compare)
     values = [possible_values(declaration(name, scope), [*_constants(asked)]) for name, asked in comparisons.items()]
     rows: list[set[tuple[Truth, ...]]] = [set() for _ in comparisons]
     outcomes: set[Truth] = set()
@@ -60,7 +63,7 @@ def verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
                 row.add(tuple([_ask(part, value, budget, exact=exact) for part in asked]))
         if math.prod(map(len, rows)) > MOST_COMBINATIONS:
             return None
-        outcomes |= {holds(dict(zip(comparisons, choice, strict=True))) for choice in itertools.product(*rows)}
+        outcomes |= {holds(dict(zip(comparisons, choice, strict=True)), budget) for choice in itertools.product(*rows)}
         if len(outcomes) > 1:
             return None
     return outcomes.pop() if outcomes else None
@@ -100,34 +103,6 @@ def _is_open(operator: Operator, value: Json) -> bool:
     if operator.compares is Compares.CONTENT:
         return isinstance(value, (str, list)) or is_number(value)
     return operator.compares is Compares.NOTHING
-
-
-def _compile(condition: Condition, comparisons: dict[str, list[Condition]]) -> Callable[[Answers], Truth]:
-    """How the condition comes out, given answers; notes the comparisons that are to be answered."""
-    parts: list[Callable[[Answers], Truth]] = []
-    if "var" in condition:
-        asked = comparisons.setdefault(condition["var"], [])
-        parts.append(_answer_at(condition["var"], len(asked)))
-        asked.append(condition)
-    parts += [_compile(part, comparisons) for part in condition.get("and", ())]
-    if "or" in condition:
-        neither = [_opposite(_compile(part, comparisons)) for part in condition["or"]]
-        parts.append(_opposite(_every(neither)))
-    if "not" in condition:
-        parts.append(_opposite(_compile(condition["not"], comparisons)))
-    return _every(parts)
-
-
-def _answer_at(name: str, index: int) -> Callable[[Answers], Truth]:
-    return lambda answers: answers[name][index]
-
-
-def _opposite(part: Callable[[Answers], Truth]) -> Callable[[Answers], Truth]:
-    return lambda answers: None if (truth := part(answers)) is None else not truth
-
-
-def _every(parts: Sequence[Callable[[Answers], Truth]]) -> Callable[[Answers], Truth]:
-    return lambda answers: _all([part(answers) for part in parts])
 
 
 def _all(truths: Sequence[Truth]) -> Truth:

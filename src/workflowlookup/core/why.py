@@ -233,20 +233,10 @@ def _from_journal(  # noqa: PLR0912 - a case for each event
 ) -> dict[str, Reason]:
     """By instance, in the order in which they came up."""
     found: dict[str, Reason] = {}
-    context: Context = {}
-    offered: Context = {}
-    for record in records:
-        if isinstance(record.event, StepOffered | ConfirmationAsked) and is_handed_out(record.event):
-            offered = context
+    for record, context, offered in with_context(records):
         match record.event:
-            case Started(context=given):
-                context = given
-            case ContextChanged():
-                context = context_after(context, record.event)
-            case ContextRestored(step_id=step_id):
-                context = context_after(context, record.event)
-                if step_id in found:
-                    found[step_id] = _undone(found[step_id], record.event)
+            case ContextRestored(step_id=step_id) if step_id in found:
+                found[step_id] = _undone(found[step_id], record.event)
             case (
                 StepOffered(step_id=step_id)
                 | CallDue(step_id=step_id)
@@ -291,9 +281,19 @@ def _reason(workflow: Workflow, step_id: str, scope: Context, fate: Fate, budget
     return Reason(id=step_id, title=step.title, fate=fate, because=because, depth=depth, checks=checks)
 
 
-def is_handed_out(event: StepOffered | ConfirmationAsked) -> bool:
-    """Whether the values of this moment are those that a step is handed out with."""
-    return isinstance(event, StepOffered) or event.reason in ("call", "before")
+def with_context(records: Iterable[Record]) -> Iterator[tuple[Record, Context, Context]]:
+    """Each record with the variables after it, and with those that the current step was handed out with."""
+    context: Context = {}
+    handed_out: Context = {}
+    for record in records:
+        match record.event:
+            case Started(context=given):
+                context = given
+            case ContextChanged() | ContextRestored():
+                context = context_after(context, record.event)
+            case StepOffered() | ConfirmationAsked(reason="call" | "before"):
+                handed_out = context
+        yield record, context, handed_out
 
 
 def _asked(run: Run, event: Event, before: Context, after: Context) -> str:
