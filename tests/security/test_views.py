@@ -22,6 +22,7 @@ from workflowlookup.providers.config import Plan, ProviderConfig
 from workflowlookup.providers.definition import Definition
 from workflowlookup.providers.discovery import Discovered
 from workflowlookup.runs import view as views
+from workflowlookup.runs.journal import SetAside
 from workflowlookup.runs.service import Runs, Watch
 from workflowlookup.runs.view import RunsView
 from workflowlookup.tools import BUILTIN_TOOLS, workflow_refresh, workflow_search
@@ -168,6 +169,30 @@ def test_where_a_document_lies_is_for_administrators_of_everything(make_world, a
 
     assert [one["data"]["file"].endswith("docs-broken.json") for one in refusals] == [True, True]
     assert [str(world.library) in json.dumps(one) for one in refusals] == [told, told]
+
+
+@pytest.mark.parametrize(
+    ("access", "told"),
+    [
+        (caller("run"), "A damaged journal was set aside as runs.sqlite.corrupt-1."),
+        (caller("run", workflows=("*",)), "A damaged journal was set aside as runs.sqlite.corrupt-1: 4 of 5 runs."),
+        (
+            caller("admin", workflows=("*",)),
+            "A damaged journal was set aside as /srv/runs.sqlite.corrupt-1: 4 of 5 runs.",
+        ),
+    ],
+    ids=["some", "all", "admin"],
+)
+def test_of_a_damaged_journal_callers_hear_what_is_theirs(make_world, monkeypatch, access, told):
+    world = make_world()
+    aside = SetAside(file="/srv/runs.sqlite.corrupt-1", outcome="4 of 5 runs", details=("secret-plan",))
+    monkeypatch.setattr(world.runs.journal, "set_aside", lambda: [aside])
+    client = world.connect(access)
+
+    refusal = client.result("tools/call", {"name": "workflow_status", "arguments": {"runId": "no-such-run"}})
+
+    assert client.result("workflow_runs")["next"].endswith(told)
+    assert refusal["content"][0]["text"].endswith(told)
 
 
 def test_a_run_of_a_hidden_workflow_keeps_its_id_and_nothing_else_is_said(make_world):

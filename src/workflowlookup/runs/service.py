@@ -502,9 +502,8 @@ class Runs:
         return self.journal.set_aside()
 
     def not_found(self, run_id: str) -> RunNotFound:
-        """The refusal for a run that does not exist, or that the caller may not see."""
-        asides = "".join(f" {aside}" for aside in self.set_aside())
-        return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.{asides}", runId=run_id)
+        """The refusal of an id that no run has."""
+        return not_found(run_id, self.set_aside())
 
     def close(self) -> None:
         self.journal.close()
@@ -599,6 +598,12 @@ class Runs:
     def _tell(self, run_id: str, run: Run | None) -> None:
         for listener in tuple(self.listeners):
             listener(run_id, run)
+
+
+def not_found(run_id: str, asides: Sequence[SetAside]) -> RunNotFound:
+    """The refusal of a run that there is not, for one who knows of these damaged journals."""
+    told = "".join(f" {aside}" for aside in asides)
+    return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.{told}", runId=run_id)
 
 
 class Watch:

@@ -27,6 +27,7 @@ from workflowlookup.providers.config import LIBRARY, Plan
 from workflowlookup.providers.definition import document_id
 from workflowlookup.runs.journal import Query, SetAside, Summary
 from workflowlookup.runs.service import Runs
+from workflowlookup.runs.service import not_found as run_not_found
 from workflowlookup.runs.view import Watch
 from workflowlookup.tools import workflow_refresh, workflow_search
 from workflowlookup.tools.contract import ExecutionView, ServerServices, Services, Tool, WorkflowTools, without_consent
@@ -289,10 +290,17 @@ class ScopedRuns:
         return ScopedWatch(self, listener, self._begin_watch)
 
     def set_aside(self) -> Sequence[SetAside]:
-        return self._runs.set_aside()
+        """Where it lies is for administrators of everything; how much was saved counts runs of all workflows."""
+        whole = self._runs.set_aside()
+        if self._access.administers_all:
+            return whole
+        return [
+            SetAside(file=os.path.basename(one.file), outcome=one.outcome if self._access.sees_all else "")
+            for one in whole
+        ]
 
     def not_found(self, run_id: str) -> RunNotFound:
-        return self._runs.not_found(run_id)
+        return run_not_found(run_id, self.set_aside())
 
 
 class ScopedWatch:
