@@ -59,8 +59,7 @@ def unmet(workflow: Workflow, step: PromptStep, context: Context, *, is_done: bo
 
 def forgotten(workflow: Workflow, completed: Iterable[str], context: Context) -> dict[str, str]:
     """By variable that a completed step produces and the context lacks: a sentence that says so."""
-    in_order = sorted(completed) if isinstance(completed, set) else completed
-    steps = [step for instance_id in in_order if (step := find_step(workflow, instance_id)) is not None]
+    steps = [step for instance_id in completed if (step := find_step(workflow, instance_id)) is not None]
     unset = {
         name: step.id for step in steps for name in produced_by(step, optional=False) if lookup(context, name) is None
     }

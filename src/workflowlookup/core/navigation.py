@@ -161,14 +161,10 @@ def next_step(  # noqa: PLR0913 - where a run stands
         return next(walk_on(workflow, completed, context, budget, extents=extents, iterating=iterating))
     if type(completed) is list and completed == [*workflow.order[: len(completed)]]:  # the usual case, and soon seen
         return _next_in_line(workflow.flow[len(completed) :], (), context, budget, len(completed))
-    done = completed if type(completed) is set else set(completed)
-    if done <= workflow.ids:
-        is_most = 2 * len(done) > len(workflow.order) and done.isdisjoint(workflow.order[len(done) :])
-        steps = workflow.flow[len(done) :] if is_most else workflow.flow
-        return _next_in_line(steps, done, context, budget, len(done))
-    known = done & workflow.ids
-    ignored = _ignored([id_ for id_ in completed if id_ not in known], completed)
-    return _next_in_line(workflow.flow, known, context, budget, len(known), warnings=(ignored,))
+    known = workflow.ids.intersection(completed)
+    unknown = [] if len(known) == len(completed) else [id_ for id_ in completed if id_ not in known]
+    warnings = (_ignored(unknown),) if unknown else ()
+    return _next_in_line(workflow.flow, known, context, budget, len(known), warnings=warnings)
 
 
 def _next_in_line(  # noqa: PLR0913 - where the walk stands
@@ -212,10 +208,9 @@ def walk_on(  # noqa: PLR0913 - as for `next_step`
     yield route.found(None, "", context, None)
 
 
-def _ignored(unknown: Sequence[str], completed: Collection[str]) -> str:
-    """What to say of ids that the workflow does not have, in the order in which they came; a set has none."""
-    in_order = sorted(unknown) if isinstance(completed, set) else unknown
-    names = ", ".join(in_order[:MOST_NAMED])
+def _ignored(unknown: Sequence[str]) -> str:
+    """What to say of ids that the workflow does not have, in the order in which they came."""
+    names = ", ".join(unknown[:MOST_NAMED])
     return f"Ignored ids in completedSteps that this workflow does not have: {names}"
 
 
@@ -251,7 +246,7 @@ class _Walk:
         self._credits: set[str] = set()
         unknown = [instance_id for instance_id in completed if not self._remember(workflow, instance_id)]
         if unknown:
-            self.warnings.append(_ignored(unknown, completed))
+            self.warnings.append(_ignored(unknown))
 
     def found(self, step: PromptStep | None, instance_id: str, context: Context, position: LoopPosition | None) -> Next:
         """An instance that the walk came to, with what it noted on the way."""
