@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflowlookup.access import LOCAL, Access, admits, checked_patterns, checked_scopes, printable
+from workflowlookup.access import LOCAL, Access, admits, checked_patterns, checked_scopes
 
 TEXT = st.text("ab.*?", max_size=8)
 
@@ -77,7 +77,3 @@ def test_whoever_may_do_anything_may_look_and_no_more():
 def test_the_local_person_may_everything():
     assert all(LOCAL.may(scope, "anything") for scope in ("read", "run", "confirm", "admin"))
     assert LOCAL.sign("Claude Code") == "Claude Code"
-
-
-def test_a_name_from_elsewhere_is_made_printable():
-    assert printable("a\n\x1b[31mb\u202ec", 100) == "a\ufffd\ufffd[31mb\ufffdc"

@@ -109,7 +109,8 @@ def test_a_workflow_of_a_provider_becomes_a_tool_by_itself_and_can_be_called(ser
 
 
 def test_one_is_started_by_its_id_though_nobody_has_listed_the_tools(serve, service):
-    started = call(serve(service.toml()), "workflow_start", workflowId="svc.deploy", input={"service": "web"})
+    server = serve(service.toml(), WORKFLOWLOOKUP_DISCOVERY_WAIT_SECONDS="30")
+    started = call(server, "workflow_start", workflowId="svc.deploy", input={"service": "web"})
 
     assert started["structuredContent"]["state"] == "completed", started
 
