@@ -28,7 +28,12 @@ def names(*kinds: type) -> set[str]:
 def mentioned(module: str) -> set[str]:
     """The events that the code of a module has a case for."""
     tree = ast.parse((SOURCE / module).read_text())
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} & NAMES
+    return {name_of(node) for node in ast.walk(tree)} & NAMES
+
+
+def name_of(node: ast.AST | None) -> str:
+    """`StepOffered` of `StepOffered` and of `events.StepOffered`."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 FIRST = {"Started"}
@@ -112,7 +117,7 @@ def goes_through_journals(path: Path) -> bool:
     matched = [node.subject for node in nodes if isinstance(node, ast.Match)]
     tables = [node.keys for node in nodes if isinstance(node, ast.Dict)]
     return any(isinstance(subject, ast.Attribute) and subject.attr == "event" for subject in matched) or any(
-        len([key for key in keys if isinstance(key, ast.Name) and key.id in NAMES]) > 1 for keys in tables
+        len([key for key in keys if name_of(key) in NAMES]) > 1 for keys in tables
     )
 
 

@@ -5,36 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.events import (
-    CallAcknowledged,
-    CallBegun,
-    CallDue,
-    CallFailed,
-    CallProgressed,
-    CallStopped,
-    Cancelled,
-    Completed,
-    ConfirmationAsked,
-    ConfirmationDenied,
-    ConfirmationDismissed,
-    ConfirmationGiven,
-    ContextAsked,
-    ContextChanged,
-    ContextRestored,
-    EndUnknown,
-    Event,
-    Failed,
-    LoopEntered,
-    LoopIterated,
-    LoopLeft,
-    OutputAccepted,
-    OutputRefused,
-    Record,
-    Started,
-    StepOffered,
-    StepSkipped,
-    describe_how,
-)
+from workflowlookup.core import events
+from workflowlookup.core.events import Event, Record, describe_how
 from workflowlookup.core.graph import in_words
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import find_step, scope_of
@@ -83,7 +55,7 @@ def entries(run: Run, records: Sequence[Record], budget: Budget, after: int = 0)
         event = record.event
         if record.sequence > after:
             words = _said(run, event, context, offered, budget)
-            if isinstance(event, ConfirmationAsked) and (why := asked_because(run, event, handed_out, context)):
+            if isinstance(event, events.ConfirmationAsked) and (why := asked_because(run, event, handed_out, context)):
                 words = msgspec.structs.replace(words, lines=(f"because {why}",))
             yield Entry(
                 sequence=record.sequence,
@@ -93,15 +65,15 @@ def entries(run: Run, records: Sequence[Record], budget: Budget, after: int = 0)
                 by=record.by if record.by != by else "",
                 words=words,
             )
-        if isinstance(event, StepOffered):
+        if isinstance(event, events.StepOffered):
             offered = event.step_id
         before, by = record.time, record.by
 
 
 def _said(run: Run, event: Event, context: Context, offered: str, budget: Budget) -> Words:
-    if isinstance(event, StepSkipped):
+    if isinstance(event, events.StepSkipped):
         return _skipped(run, event, context, budget)
-    if isinstance(event, StepOffered) and event.step_id == offered:
+    if isinstance(event, events.StepOffered) and event.step_id == offered:
         return Words(title="Offered again", step=event.step_id, lines=event.warnings)
     words = _WORDS[type(event)](event)
     return msgspec.structs.replace(words, subject=title_of(run.workflow, words.step)) if words.step else words
@@ -112,7 +84,7 @@ def title_of(workflow: Workflow, step_id: str) -> str:
     return step.title if step is not None else ""
 
 
-def _skipped(run: Run, event: StepSkipped, context: Context, budget: Budget) -> Words:
+def _skipped(run: Run, event: events.StepSkipped, context: Context, budget: Budget) -> Words:
     scope = scope_of(run.workflow, event.step_id, context, run.extents)
     values = tuple(dict.fromkeys(check.sentence() for check in decided_by(event.condition, scope, budget)))
     why = f"not true: {in_words(event.condition)}"
@@ -120,22 +92,22 @@ def _skipped(run: Run, event: StepSkipped, context: Context, budget: Budget) -> 
     return Words(title="Skipped", tone="skipped", step=event.step_id, subject=subject, lines=(why,), hints=values)
 
 
-def _started(event: Started) -> Words:
+def _started(event: events.Started) -> Words:
     more = {name: value for name, value in event.context.items() if name not in event.input}
     return Words(title="Run started", tone="offered", values={**event.input, **more})
 
 
-def _offered(event: StepOffered) -> Words:
+def _offered(event: events.StepOffered) -> Words:
     title = f"Offered, iteration {event.loop.iteration}" if event.loop else "Offered"
     return Words(title=title, tone="offered", step=event.step_id, lines=event.warnings)
 
 
-def _accepted(event: OutputAccepted) -> Words:
+def _accepted(event: events.OutputAccepted) -> Words:
     title = "Output accepted" if event.key else "Output taken as it is"
     return Words(title=title, tone="done", step=event.step_id, output=event.output)
 
 
-def _refused(event: OutputRefused) -> Words:
+def _refused(event: events.OutputRefused) -> Words:
     lines = event.issues or ("no reason is recorded",)
     return Words(
         title="Output refused",
@@ -148,7 +120,7 @@ def _refused(event: OutputRefused) -> Words:
     )
 
 
-def _asked(event: ConfirmationAsked) -> Words:
+def _asked(event: events.ConfirmationAsked) -> Words:
     why = {
         "attempts": ("it was refused as often as it may be",),
         "call": ("before the server makes the call",),
@@ -157,80 +129,82 @@ def _asked(event: ConfirmationAsked) -> Words:
     return Words(title="A person is asked", tone="asked", step=event.step_id, hints=why.get(event.reason, ()))
 
 
-def _context_asked(event: ContextAsked) -> Words:
+def _context_asked(event: events.ContextAsked) -> Words:
     lines = tuple(need.sentence() for need in event.missing)
     return Words(title="Variables are asked for", tone="asked", step=event.loop_id, lines=lines)
 
 
-def _given(event: ConfirmationGiven) -> Words:
+def _given(event: events.ConfirmationGiven) -> Words:
     return Words(title=f"Confirmed{describe_how(event)}", tone="done", step=event.step_id, note=event.note)
 
 
-def _denied(event: ConfirmationDenied) -> Words:
+def _denied(event: events.ConfirmationDenied) -> Words:
     return Words(title=f"Not confirmed{describe_how(event)}", tone="refused", step=event.step_id, note=event.note)
 
 
-def _entered(event: LoopEntered) -> Words:
+def _entered(event: events.LoopEntered) -> Words:
     total = "" if event.total is None else f", {plural(event.total, 'time')}"
     return Words(title=f"Loop entered{total}", step=event.loop_id)
 
 
-def _due(event: CallDue) -> Words:
+def _due(event: events.CallDue) -> Words:
     title = f"Call due, iteration {event.loop.iteration}" if event.loop else "Call due"
     return Words(title=title, tone="offered", step=event.step_id, lines=event.warnings)
 
 
-def _begun(event: CallBegun) -> Words:
+def _begun(event: events.CallBegun) -> Words:
     again = f", attempt {event.attempt}" if event.attempt > 1 else ""
     return Words(title=f"The server calls{again}", step=event.step_id)
 
 
-def _acknowledged(event: CallAcknowledged) -> Words:
+def _acknowledged(event: events.CallAcknowledged) -> Words:
     return Words(title="Begun elsewhere", step=event.step_id, values={"run": event.remote_id})
 
 
-def _progressed(event: CallProgressed) -> Words:
+def _progressed(event: events.CallProgressed) -> Words:
     total = f" of {event.total:g}" if event.total is not None else ""
     return Words(title=f"Progress: {event.done:g}{total}", step=event.step_id, note=event.message)
 
 
-def _call_failed(event: CallFailed) -> Words:
+def _call_failed(event: events.CallFailed) -> Words:
     said: dict[str, Json] = msgspec.to_builtins(event.error) if event.error is not None else {}
     return Words(title="Call failed", tone="refused", step=event.step_id, lines=(event.reason,), values=said)
 
 
-def _end_unknown(event: EndUnknown) -> Words:
+def _end_unknown(event: events.EndUnknown) -> Words:
     return Words(title="End unknown", tone="failed", step=event.step_id, lines=(event.reason,), hints=(event.remedy,))
 
 
-def _stopped(event: CallStopped) -> Words:
+def _stopped(event: events.CallStopped) -> Words:
     title, tone = ("The call was stopped", "minor") if event.stopped else ("The call may still run", "refused")
     return Words(title=title, tone=tone, step=event.step_id, lines=(event.told,))
 
 
 _WORDS: Final[Mapping[type[Event], Callable[[Any], Words]]] = {
-    Started: _started,
-    StepOffered: _offered,
-    OutputAccepted: _accepted,
-    OutputRefused: _refused,
-    ContextChanged: lambda event: Words(title="Context changed", values=event.changes),
-    ContextRestored: lambda event: Words(title="Context restored", step=event.step_id, lines=(taken_back(event),)),
-    ContextAsked: _context_asked,
-    ConfirmationAsked: _asked,
-    ConfirmationDismissed: lambda event: Words(title="Closed without an answer", step=event.step_id),
-    ConfirmationGiven: _given,
-    ConfirmationDenied: _denied,
-    CallDue: _due,
-    CallBegun: _begun,
-    CallAcknowledged: _acknowledged,
-    CallProgressed: _progressed,
-    CallFailed: _call_failed,
-    EndUnknown: _end_unknown,
-    CallStopped: _stopped,
-    LoopEntered: _entered,
-    LoopIterated: lambda event: Words(title=f"Iteration {event.iteration}", step=event.loop_id),
-    LoopLeft: lambda event: Words(title="Loop left", step=event.loop_id, lines=(event.why,)),
-    Completed: lambda event: Words(title="Completed", tone="done", lines=event.warnings),
-    Failed: lambda event: Words(title="Failed", tone="failed", lines=(event.reason,), hints=(event.remedy,)),
-    Cancelled: lambda event: Words(title="Cancelled", tone="cancelled", note=event.reason),
+    events.Started: _started,
+    events.StepOffered: _offered,
+    events.OutputAccepted: _accepted,
+    events.OutputRefused: _refused,
+    events.ContextChanged: lambda event: Words(title="Context changed", values=event.changes),
+    events.ContextRestored: lambda event: Words(
+        title="Context restored", step=event.step_id, lines=(taken_back(event),)
+    ),
+    events.ContextAsked: _context_asked,
+    events.ConfirmationAsked: _asked,
+    events.ConfirmationDismissed: lambda event: Words(title="Closed without an answer", step=event.step_id),
+    events.ConfirmationGiven: _given,
+    events.ConfirmationDenied: _denied,
+    events.CallDue: _due,
+    events.CallBegun: _begun,
+    events.CallAcknowledged: _acknowledged,
+    events.CallProgressed: _progressed,
+    events.CallFailed: _call_failed,
+    events.EndUnknown: _end_unknown,
+    events.CallStopped: _stopped,
+    events.LoopEntered: _entered,
+    events.LoopIterated: lambda event: Words(title=f"Iteration {event.iteration}", step=event.loop_id),
+    events.LoopLeft: lambda event: Words(title="Loop left", step=event.loop_id, lines=(event.why,)),
+    events.Completed: lambda event: Words(title="Completed", tone="done", lines=event.warnings),
+    events.Failed: lambda event: Words(title="Failed", tone="failed", lines=(event.reason,), hints=(event.remedy,)),
+    events.Cancelled: lambda event: Words(title="Cancelled", tone="cancelled", note=event.reason),
 }

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from workflowlookup.core import events
 from workflowlookup.core.calls import missing_for_call, name_call
 from workflowlookup.core.conditions import describe
 from workflowlookup.core.contract import (
@@ -22,37 +23,7 @@ from workflowlookup.core.contract import (
     refuse_misfits,
     unmet,
 )
-from workflowlookup.core.events import (
-    CallAcknowledged,
-    CallBegun,
-    CallDue,
-    CallFailed,
-    CallProgressed,
-    CallStopped,
-    Cancelled,
-    Completed,
-    ConfirmationAsked,
-    ConfirmationDenied,
-    ConfirmationDismissed,
-    ConfirmationGiven,
-    ContextAsked,
-    ContextChanged,
-    ContextRestored,
-    EndUnknown,
-    Event,
-    Failed,
-    How,
-    LoopEntered,
-    LoopIterated,
-    LoopLeft,
-    OutputAccepted,
-    OutputRefused,
-    Record,
-    RemoteError,
-    Started,
-    StepOffered,
-    StepSkipped,
-)
+from workflowlookup.core.events import Event, How, Record, RemoteError
 from workflowlookup.core.guidance import requires_confirmation
 from workflowlookup.core.model import Loop, PromptStep, Workflow
 from workflowlookup.core.navigation import (
@@ -144,7 +115,7 @@ def begin(  # noqa: PLR0913 - all that a run begins with
     variables = {**given, **context}
     _refuse_context(workflow, {}, variables)
     document, digest = kept_document(workflow)
-    started = Started(
+    started = events.Started(
         hash=digest, document=document, input=given, context=variables, timeout=timeout, origin=workflow.origin
     )
     record = Record(sequence=1, time=at.time, by=at.by, event=started)
@@ -169,7 +140,7 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     key = submission_key(step_id, output, changes)
     draft = Draft(run, at)
     if ends_loop:
-        _accept(draft, OutputAccepted(step_id=step_id, output=output, key=key), changes)
+        _accept(draft, events.OutputAccepted(step_id=step_id, output=output, key=key), changes)
         _go_on(draft)
         return draft
     scope = scope_of(run.workflow, step_id, {**run.context, **changes}, run.extents)
@@ -183,10 +154,10 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
         _try_again(draft)
         return draft
     warnings = tuple(_overridden(changes, captured))
-    accepted = OutputAccepted(step_id=step_id, output=output, key=key, captured=captured, warnings=warnings)
+    accepted = events.OutputAccepted(step_id=step_id, output=output, key=key, captured=captured, warnings=warnings)
     _accept(draft, accepted, changes)
     if asks_after(run, scope, at.budget):
-        draft.add(ConfirmationAsked(step_id=step_id, nonce=at.nonce))
+        draft.add(events.ConfirmationAsked(step_id=step_id, nonce=at.nonce))
     else:
         _go_on(draft)
     return draft
@@ -205,7 +176,7 @@ def supply(run: Run, loop_id: str, changes: Context, at: Moment) -> Draft:
     _refuse_override(run, changes, asked)
     _refuse_context(run.workflow, run.context, changes)
     draft = Draft(run, at)
-    draft.add(ContextChanged(changes=changes, key=submission_key(loop_id, "", changes)))
+    draft.add(events.ContextChanged(changes=changes, key=submission_key(loop_id, "", changes)))
     _go_on(draft)
     if draft.run.waiting_for is Waiting.CONTEXT and draft.run.current == loop_id:
         need = draft.run.missing[0]
@@ -229,14 +200,16 @@ def confirm(  # noqa: PLR0913 - all that an answer is
     _refuse_context(run.workflow, run.context, answers)
     draft = Draft(run, at)
     draft.add(
-        ConfirmationGiven(step_id=run.current, how=how, question=run.question_id, note=note, answers=dict(answers))
+        events.ConfirmationGiven(
+            step_id=run.current, how=how, question=run.question_id, note=note, answers=dict(answers)
+        )
     )
-    if run.asked is not None and run.asked.reason == "attempts" and isinstance(run.judged, OutputRefused):
+    if run.asked is not None and run.asked.reason == "attempts" and isinstance(run.judged, events.OutputRefused):
         captured = captured_anyway(run, at.budget)
-        accepted = OutputAccepted(step_id=run.current, output=run.judged.output, captured=captured)
+        accepted = events.OutputAccepted(step_id=run.current, output=run.judged.output, captured=captured)
         _accept(draft, accepted, run.judged.context)
     if answers:
-        draft.add(ContextChanged(changes=answers))
+        draft.add(events.ContextChanged(changes=answers))
     _go_on(draft)
     return draft
 
@@ -250,7 +223,7 @@ def deny(  # noqa: PLR0913 - all that an answer is
     """
     _refuse_confirmation(run, step_id, how, question)
     draft = Draft(run, at)
-    draft.add(ConfirmationDenied(step_id=run.current, how=how, question=run.question_id, note=note))
+    draft.add(events.ConfirmationDenied(step_id=run.current, how=how, question=run.question_id, note=note))
     said = f": {note}" if note else "."
     match run.asked.reason if run.asked else "step":
         case "call":
@@ -264,7 +237,7 @@ def deny(  # noqa: PLR0913 - all that an answer is
                 _restore_context(draft)
             _offer_again(draft)
             return draft
-    draft.add(Failed(reason=reason, remedy=START_AGAIN))
+    draft.add(events.Failed(reason=reason, remedy=START_AGAIN))
     return draft
 
 
@@ -275,7 +248,7 @@ def _restore_context(draft: Draft) -> None:
     changes = {name: value for name, value in before.items() if name not in now or not json_equal(now[name], value)}
     removed = tuple(name for name in now if name not in before)
     if changes or removed:
-        draft.add(ContextRestored(step_id=run.current, changes=changes, removed=removed))
+        draft.add(events.ContextRestored(step_id=run.current, changes=changes, removed=removed))
 
 
 def refuse_unless_asked(run: Run) -> None:
@@ -286,14 +259,14 @@ def refuse_unless_asked(run: Run) -> None:
 def dismiss(run: Run, step_id: str, at: Moment, *, question: str = "") -> Draft:
     """The run after a person closed the form without an answer: the question stays open."""
     _refuse_confirmation(run, step_id, "form", question)
-    return Draft(run, at).add(ConfirmationDismissed(step_id=run.current))
+    return Draft(run, at).add(events.ConfirmationDismissed(step_id=run.current))
 
 
 def cancel(run: Run, at: Moment, reason: str = "") -> Draft:
     """The run, ended. Raises `RunStateError` when it is over already."""
     if run.is_over:
         raise _is_over(run)
-    return Draft(run, at).add(Cancelled(reason=reason))
+    return Draft(run, at).add(events.Cancelled(reason=reason))
 
 
 def expire(run: Run, at: Moment) -> Draft | None:
@@ -308,7 +281,7 @@ def expire(run: Run, at: Moment) -> Draft | None:
         doing = "was still being made" if run.state is State.RUNNING else "had still to wait for its turn"
         what = f"step '{run.current}', the call of {_called(run)}, {doing}"
     reason = f"The run was not done within {run.seconds:,g} seconds; {what}."
-    draft.add(Failed(reason=reason, remedy=START_AGAIN, timed_out=True))
+    draft.add(events.Failed(reason=reason, remedy=START_AGAIN, timed_out=True))
     return draft
 
 
@@ -334,7 +307,7 @@ def begin_call(run: Run, at: Moment) -> Draft:
     attempt = call.attempt + 1
     has_ended = bool(call.remote_id) and not call.may_run
     key = f"{run.id}:{run.current}:{attempt}" if has_ended else call.key
-    return Draft(run, at).add(CallBegun(step_id=run.current, attempt=attempt, key=key))
+    return Draft(run, at).add(events.CallBegun(step_id=run.current, attempt=attempt, key=key))
 
 
 def acknowledge_call(run: Run, remote_id: str, at: Moment) -> Draft:
@@ -344,7 +317,7 @@ def acknowledge_call(run: Run, remote_id: str, at: Moment) -> Draft:
     """
     if not (run.needs_stop and run.calling is not None and not run.calling.remote_id):
         _refuse_unless_calling(run)
-    return Draft(run, at).add(CallAcknowledged(step_id=run.current, remote_id=_storable(remote_id)))
+    return Draft(run, at).add(events.CallAcknowledged(step_id=run.current, remote_id=_storable(remote_id)))
 
 
 def report_call(run: Run, done: float, total: float | None, message: str, at: Moment) -> Draft:
@@ -356,7 +329,7 @@ def report_call(run: Run, done: float, total: float | None, message: str, at: Mo
         total = None
     message = _storable(message)[:MAX_REMOTE_TEXT]
     return Draft(run, at).add(
-        CallProgressed(step_id=run.current, done=float(done), total=total and float(total), message=message)
+        events.CallProgressed(step_id=run.current, done=float(done), total=total and float(total), message=message)
     )
 
 
@@ -383,7 +356,7 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
         issue = Issue(message=f"its result {what}: {refusal.remedy}", suggestion="")
         _refuse(draft, output[:MAX_KEPT], {}, [issue], ())
         reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused: {issue.message}"
-        draft.add(Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
+        draft.add(events.Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
         return draft
     needs = unmet(run.workflow, step, assign(scope, captured), is_done=True)
     if issues or needs:
@@ -396,7 +369,7 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
     return draft
 
 
-def accept_result(run: Run, accepted: OutputAccepted, changes: Context, at: Moment) -> Draft:
+def accept_result(run: Run, accepted: events.OutputAccepted, changes: Context, at: Moment) -> Draft:
     """The run after a result of its call that was accepted when it came, and is not kept whole."""
     _refuse_unless_calling(run)
     draft = Draft(run, at)
@@ -405,22 +378,22 @@ def accept_result(run: Run, accepted: OutputAccepted, changes: Context, at: Mome
     return draft
 
 
-def refuse_result(run: Run, refused: OutputRefused, at: Moment, *, is_final: bool) -> Draft:
+def refuse_result(run: Run, refused: events.OutputRefused, at: Moment, *, is_final: bool) -> Draft:
     """The run after a result of its call that was refused when it came, for good or to be tried again."""
     _refuse_unless_calling(run)
     draft = Draft(run, at)
     draft.add(msgspec.structs.replace(refused, step_id=run.current))
     if is_final:
-        draft.add(Failed(reason="; ".join(refused.issues)[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
+        draft.add(events.Failed(reason="; ".join(refused.issues)[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
     else:
         _call_again(draft, "; ".join(refused.issues))
     return draft
 
 
-def _kept_result(run: Run, output: str, changes: Context) -> tuple[OutputAccepted, Context]:
+def _kept_result(run: Run, output: str, changes: Context) -> tuple[events.OutputAccepted, Context]:
     """A result as the journal keeps it, and what its variable takes: a job that completed does not fail by its size."""
     whole = len(output)
-    accepted = OutputAccepted(
+    accepted = events.OutputAccepted(
         step_id=run.current,
         output=output[:MAX_KEPT],
         key=submission_key(run.current, output, changes),
@@ -475,14 +448,14 @@ def fail_call(run: Run, failure: CallFailure, at: Moment) -> Draft:
     draft = Draft(run, at)
     if call.begun and not failure.is_running:
         error = _kept_error(failure.error)
-        draft.add(CallFailed(step_id=run.current, reason=reason, error=error, may_run=failure.may_run))
+        draft.add(events.CallFailed(step_id=run.current, reason=reason, error=error, may_run=failure.may_run))
         if not failure.is_final and call.attempt <= _retries(run):
             _due_again(draft)
             return draft
     times = f" {how_often(call.attempt)}" if call.attempt > 1 else ""
     message = f"Step '{run.current}', the call of {_called(run)}, failed{times}: {reason.rstrip('.')}."
     remedy = LOOK_THERE if failure.may_run or failure.is_running else FIX_AND_START
-    draft.add(Failed(reason=message, remedy=remedy, timed_out=failure.timed_out))
+    draft.add(events.Failed(reason=message, remedy=remedy, timed_out=failure.timed_out))
     return draft
 
 
@@ -492,7 +465,7 @@ def lose_call(run: Run, reason: str, at: Moment) -> Draft:
     there = f" there as run {call.remote_id}" if call.remote_id else ""
     message = f"Step '{run.current}', the call of {_called(run)}, was started{there}, and its end cannot be known"
     why = _storable(reason)[:MAX_REMOTE_TEXT].rstrip(".")
-    return Draft(run, at).add(EndUnknown(step_id=run.current, reason=f"{message}: {why}.", remedy=LOOK_THERE))
+    return Draft(run, at).add(events.EndUnknown(step_id=run.current, reason=f"{message}: {why}.", remedy=LOOK_THERE))
 
 
 def stop_call(run: Run, stopped: bool, message: str, at: Moment, *, is_pending: bool = False) -> Draft:  # noqa: FBT001
@@ -500,14 +473,16 @@ def stop_call(run: Run, stopped: bool, message: str, at: Moment, *, is_pending: 
     if not run.needs_stop:
         raise RunStateError("No call of this run is running.", **_position(run, ""))
     text = _storable(message)[:MAX_REMOTE_TEXT]
-    return Draft(run, at).add(CallStopped(step_id=run.current, stopped=stopped, told=text, is_pending=is_pending))
+    return Draft(run, at).add(
+        events.CallStopped(step_id=run.current, stopped=stopped, told=text, is_pending=is_pending)
+    )
 
 
 def remedy_of(run: Run) -> str:
     """What to do about a run that is over: never to start another while its call may still be running."""
     if run.may_run:
         return LOOK_THERE
-    return run.end.remedy if isinstance(run.end, Failed | EndUnknown) else START_AGAIN
+    return run.end.remedy if isinstance(run.end, events.Failed | events.EndUnknown) else START_AGAIN
 
 
 def _kept_error(error: RemoteError | None) -> RemoteError | None:
@@ -540,16 +515,18 @@ def _due(draft: Draft, found: Next) -> None:
     missing = () if brings else missing_for_call(workflow, step, found.context)
     if missing:
         reason = f"Step '{found.instance_id}' cannot be called: {'; '.join(missing)}."
-        draft.add(Failed(reason=reason, remedy="Start a new run with workflow_start, and give it these variables."))
+        draft.add(
+            events.Failed(reason=reason, remedy="Start a new run with workflow_start, and give it these variables.")
+        )
     elif asks:
         _ask_before(draft, found, "call")
     else:
-        draft.add(CallDue(step_id=found.instance_id, loop=found.loop, warnings=found.warnings))
+        draft.add(events.CallDue(step_id=found.instance_id, loop=found.loop, warnings=found.warnings))
 
 
 def _ask_before(draft: Draft, found: Next, reason: Literal["call", "before"]) -> None:
     draft.add(
-        ConfirmationAsked(
+        events.ConfirmationAsked(
             step_id=found.instance_id, reason=reason, nonce=draft.nonce, loop=found.loop, warnings=found.warnings
         )
     )
@@ -557,7 +534,7 @@ def _ask_before(draft: Draft, found: Next, reason: Literal["call", "before"]) ->
 
 def _due_again(draft: Draft) -> None:
     run = draft.run
-    draft.add(CallDue(step_id=run.current, loop=run.loop, warnings=run.warnings))
+    draft.add(events.CallDue(step_id=run.current, loop=run.loop, warnings=run.warnings))
 
 
 def _call_again(draft: Draft, issues: str) -> None:
@@ -567,11 +544,11 @@ def _call_again(draft: Draft, issues: str) -> None:
     if attempt <= _retries(run):
         _due_again(draft)
     elif run.step.when_exhausted == "ask":
-        draft.add(ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.nonce))
+        draft.add(events.ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.nonce))
     else:
         times = f" {how_often(run.attempts)}" if run.attempts > 1 else ""
         reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused{times}: {issues}"
-        draft.add(Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
+        draft.add(events.Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
 
 
 def _retries(run: Run) -> int:
@@ -590,7 +567,7 @@ def _storable(text: str) -> str:
 # ── going on ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _accept(draft: Draft, accepted: OutputAccepted, changes: Context) -> None:
+def _accept(draft: Draft, accepted: events.OutputAccepted, changes: Context) -> None:
     """The output is taken. What came out of it, or of a call, also wins over keys that stand for a part of it."""
     is_call = draft.run.calling is not None
     found = {**changes, **accepted.captured} if is_call else accepted.captured
@@ -599,7 +576,7 @@ def _accept(draft: Draft, accepted: OutputAccepted, changes: Context) -> None:
     changes = {**changes, **parts, **found}
     draft.add(accepted)
     if changes:
-        draft.add(ContextChanged(changes=changes))
+        draft.add(events.ContextChanged(changes=changes))
 
 
 def _refuse(  # noqa: PLR0913 - all that there is to say of it
@@ -610,9 +587,9 @@ def _refuse(  # noqa: PLR0913 - all that there is to say of it
     needs: tuple[Need, ...],
     *,
     how: Sequence[str] = (),
-) -> OutputRefused:
+) -> events.OutputRefused:
     """The output of the current step does not do: for these issues, and for what the context lacks."""
-    refused = OutputRefused(
+    refused = events.OutputRefused(
         step_id=draft.run.current,
         output=output,
         key=submission_key(draft.run.current, output, changes),
@@ -631,20 +608,22 @@ def _go_on(draft: Draft) -> None:
     found = next_step(run.workflow, run.passed, run.context, draft.budget, extents=run.extents, iterating=run.iterating)
     for skip in found.skipped:
         if skip.step_id not in run.skipped:
-            draft.add(StepSkipped(step_id=skip.step_id, condition=skip.condition))
+            draft.add(events.StepSkipped(step_id=skip.step_id, condition=skip.condition))
     for event in _loop_events(run, found, draft.budget):
         draft.add(event)
     if found.need is not None:
         missing = (need_of_loop(run.workflow, found.need),)
-        draft.add(ContextAsked(loop_id=found.instance_id, missing=missing, loop=found.loop, warnings=found.warnings))
+        draft.add(
+            events.ContextAsked(loop_id=found.instance_id, missing=missing, loop=found.loop, warnings=found.warnings)
+        )
     elif found.step is None:
-        draft.add(Completed(warnings=found.warnings))
+        draft.add(events.Completed(warnings=found.warnings))
     elif found.step.call is not None:
         _due(draft, found)
     elif _asks_before(draft, found.step, found):
         _ask_before(draft, found, "before")
     else:
-        draft.add(StepOffered(step_id=found.instance_id, loop=found.loop, warnings=found.warnings))
+        draft.add(events.StepOffered(step_id=found.instance_id, loop=found.loop, warnings=found.warnings))
 
 
 def _asks_before(draft: Draft, step: PromptStep, found: Next) -> bool:
@@ -659,27 +638,27 @@ def _try_again(draft: Draft) -> None:
     if run.step.max_attempts is None or run.attempts < run.step.max_attempts:
         _offer_again(draft)
     elif run.step.when_exhausted == "ask":
-        draft.add(ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.nonce))
+        draft.add(events.ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.nonce))
     else:
         reason = f"The output of step '{run.current}' was refused {how_often(run.attempts)}, as often as it may be."
-        draft.add(Failed(reason=reason, remedy=START_AGAIN))
+        draft.add(events.Failed(reason=reason, remedy=START_AGAIN))
 
 
 def _offer_again(draft: Draft) -> None:
     run = draft.run
-    draft.add(StepOffered(step_id=run.current, loop=run.loop, warnings=run.warnings))
+    draft.add(events.StepOffered(step_id=run.current, loop=run.loop, warnings=run.warnings))
 
 
 def _loop_events(run: Run, found: Next, budget: Budget) -> Iterator[Event]:
     """What happens to loops on the way to the step that comes next."""
     for loop_id in found.left:
-        yield LoopLeft(loop_id=loop_id, why=_why_left(run, loop_id, budget))
+        yield events.LoopLeft(loop_id=loop_id, why=_why_left(run, loop_id, budget))
     for loop_id, iteration in _loops(run.workflow, found.instance_id).items():
         if loop_id not in run.iterating:
             total, items = _extent(run, loop_id)
-            yield LoopEntered(loop_id=loop_id, iteration=iteration, total=total, items=items)
+            yield events.LoopEntered(loop_id=loop_id, iteration=iteration, total=total, items=items)
         elif run.iterating[loop_id] != iteration:
-            yield LoopIterated(loop_id=loop_id, iteration=iteration)
+            yield events.LoopIterated(loop_id=loop_id, iteration=iteration)
 
 
 def _loops(workflow: Workflow, instance_id: str) -> dict[str, int]:

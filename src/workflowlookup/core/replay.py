@@ -13,31 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core import advance
+from workflowlookup.core import advance, events
 from workflowlookup.core.advance import CallFailure, Draft, Moment
-from workflowlookup.core.events import (
-    CallAcknowledged,
-    CallBegun,
-    CallFailed,
-    CallProgressed,
-    CallStopped,
-    Cancelled,
-    ConfirmationAsked,
-    ConfirmationDenied,
-    ConfirmationDismissed,
-    ConfirmationGiven,
-    ContextAsked,
-    ContextChanged,
-    ContextRestored,
-    EndUnknown,
-    Event,
-    Failed,
-    OutputAccepted,
-    OutputRefused,
-    Record,
-    Started,
-    kind_of,
-)
+from workflowlookup.core.events import Event, Record, kind_of
 from workflowlookup.core.run import Run, Waiting, apply, fold, workflow_of
 from workflowlookup.core.values import Json, json_equal
 from workflowlookup.errors import InvalidParams, WorkflowLookupError
@@ -96,9 +74,9 @@ def _is_same(first: Record, wanted: Record | None, found: Record | None) -> bool
         return False
     ours: Any = wanted.event
     theirs: Any = found.event
-    if isinstance(ours, ConfirmationAsked) and ours.reason != theirs.reason:
+    if isinstance(ours, events.ConfirmationAsked) and ours.reason != theirs.reason:
         return False
-    if isinstance(ours, ContextAsked) and _variables(ours) != _variables(theirs):
+    if isinstance(ours, events.ContextAsked) and _variables(ours) != _variables(theirs):
         return False
     fields = [name for name in ours.__struct_fields__ if name not in _MAY_DIFFER]
     return all(json_equal(_plain(ours, name), _plain(theirs, name)) for name in fields)
@@ -108,7 +86,7 @@ def _plain(event: Event, name: str) -> Json:
     return msgspec.to_builtins(getattr(event, name))
 
 
-def _variables(event: ContextAsked) -> list[str]:
+def _variables(event: events.ContextAsked) -> list[str]:
     return [need.variable for need in event.missing]
 
 
@@ -129,7 +107,7 @@ def _decide(run_id: str, run: Run | None, first: Record, following: Event | None
     """
     at = Moment(time=first.time, by=first.by)
     if run is None:
-        if not isinstance(first.event, Started):
+        if not isinstance(first.event, events.Started):
             raise InvalidParams("a run begins with 'started'")
         return _begin(run_id, first.event, at)
     expired = advance.expire(run, Moment(time=at.time))
@@ -141,15 +119,15 @@ def _decide(run_id: str, run: Run | None, first: Record, following: Event | None
     return decide(run, first.event, following, at)
 
 
-def _begin(run_id: str, event: Started, at: Moment) -> Draft:
+def _begin(run_id: str, event: events.Started, at: Moment) -> Draft:
     added = {name: value for name, value in event.context.items() if name not in event.input}
     changed = {name: value for name, value in event.context.items() if event.input.get(name, value) != value}
     workflow = workflow_of(bytes(event.document))
     return advance.begin(run_id, workflow, event.input, {**added, **changed}, at, timeout=event.timeout)
 
 
-def _accepted(run: Run, event: OutputAccepted, following: Event | None, at: Moment) -> Draft:
-    changes = following.changes if isinstance(following, ContextChanged) else {}
+def _accepted(run: Run, event: events.OutputAccepted, following: Event | None, at: Moment) -> Draft:
+    changes = following.changes if isinstance(following, events.ContextChanged) else {}
     sent = {name: value for name, value in changes.items() if name not in event.captured}
     if run.waiting_for is not Waiting.CALL:
         return advance.submit(run, event.step_id, event.output, sent, at)
@@ -159,27 +137,27 @@ def _accepted(run: Run, event: OutputAccepted, following: Event | None, at: Mome
     return advance.finish_call(run, event.output, changes.get(save_as), at)
 
 
-def _refused(run: Run, event: OutputRefused, following: Event | None, at: Moment) -> Draft:
+def _refused(run: Run, event: events.OutputRefused, following: Event | None, at: Moment) -> Draft:
     if run.waiting_for is Waiting.CALL:  # the value of a result that was refused may not be kept
-        return advance.refuse_result(run, event, at, is_final=isinstance(following, Failed))
+        return advance.refuse_result(run, event, at, is_final=isinstance(following, events.Failed))
     return advance.submit(run, event.step_id, event.output, event.context, at)
 
 
-def _given(run: Run, event: ConfirmationGiven, _: Event | None, at: Moment) -> Draft:
+def _given(run: Run, event: events.ConfirmationGiven, _: Event | None, at: Moment) -> Draft:
     how = event.how or "console"
     return advance.confirm(
         run, event.step_id, at, how=how, question=event.question, note=event.note, answers=event.answers
     )
 
 
-def _denied(run: Run, event: ConfirmationDenied, following: Event | None, at: Moment) -> Draft:
+def _denied(run: Run, event: events.ConfirmationDenied, following: Event | None, at: Moment) -> Draft:
     how = event.how or "console"
-    restores = isinstance(following, ContextRestored)  # older versions left what came with a denied output
+    restores = isinstance(following, events.ContextRestored)  # older versions left what came with a denied output
     return advance.deny(run, event.step_id, at, how=how, question=event.question, note=event.note, restores=restores)
 
 
-def _call_failed(run: Run, event: CallFailed, following: Event | None, at: Moment) -> Draft:
-    failed = following if isinstance(following, Failed) else None
+def _call_failed(run: Run, event: events.CallFailed, following: Event | None, at: Moment) -> Draft:
+    failed = following if isinstance(following, events.Failed) else None
     failure = CallFailure(
         reason=event.reason,
         error=event.error,
@@ -190,13 +168,13 @@ def _call_failed(run: Run, event: CallFailed, following: Event | None, at: Momen
     return advance.fail_call(run, failure, at)
 
 
-def _failed(run: Run, event: Failed, _: Event | None, at: Moment) -> Draft:
+def _failed(run: Run, event: events.Failed, _: Event | None, at: Moment) -> Draft:
     is_running = run.calling is not None and run.calling.begun
     failure = CallFailure(reason=event.reason, is_final=True, timed_out=event.timed_out, is_running=is_running)
     return advance.fail_call(run, failure, at)
 
 
-def _stopped(run: Run, event: CallStopped, _: Event | None, at: Moment) -> Draft:
+def _stopped(run: Run, event: events.CallStopped, _: Event | None, at: Moment) -> Draft:
     return advance.stop_call(run, event.stopped, event.told, at, is_pending=event.is_pending)
 
 
@@ -204,20 +182,22 @@ _Decision = Callable[[Run, Any, Event | None, Moment], Draft]
 
 _DECISIONS: Final[Mapping[type[Event], _Decision]] = MappingProxyType(
     {
-        OutputAccepted: _accepted,
-        OutputRefused: _refused,
-        ContextChanged: lambda run, event, _, at: advance.supply(run, run.current, event.changes, at),
-        ConfirmationGiven: _given,
-        ConfirmationDenied: _denied,
-        ConfirmationDismissed: lambda run, event, _, at: advance.dismiss(run, event.step_id, at),
-        CallBegun: lambda run, _, __, at: advance.begin_call(run, at),
-        CallAcknowledged: lambda run, event, _, at: advance.acknowledge_call(run, event.remote_id, at),
-        CallProgressed: lambda run, event, _, at: advance.report_call(run, event.done, event.total, event.message, at),
-        CallFailed: _call_failed,
-        CallStopped: _stopped,
-        Failed: _failed,
-        EndUnknown: lambda run, event, _, at: advance.lose_call(run, event.reason, at),
-        Cancelled: lambda run, event, _, at: advance.cancel(run, at, event.reason),
+        events.OutputAccepted: _accepted,
+        events.OutputRefused: _refused,
+        events.ContextChanged: lambda run, event, _, at: advance.supply(run, run.current, event.changes, at),
+        events.ConfirmationGiven: _given,
+        events.ConfirmationDenied: _denied,
+        events.ConfirmationDismissed: lambda run, event, _, at: advance.dismiss(run, event.step_id, at),
+        events.CallBegun: lambda run, _, __, at: advance.begin_call(run, at),
+        events.CallAcknowledged: lambda run, event, _, at: advance.acknowledge_call(run, event.remote_id, at),
+        events.CallProgressed: lambda run, event, _, at: advance.report_call(
+            run, event.done, event.total, event.message, at
+        ),
+        events.CallFailed: _call_failed,
+        events.CallStopped: _stopped,
+        events.Failed: _failed,
+        events.EndUnknown: lambda run, event, _, at: advance.lose_call(run, event.reason, at),
+        events.Cancelled: lambda run, event, _, at: advance.cancel(run, at, event.reason),
     }
 )
 """By the event that a batch begins with: what was asked of the run."""

@@ -13,39 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
+from workflowlookup.core import events
 from workflowlookup.core.advance import remedy_of
 from workflowlookup.core.calls import name_call
 from workflowlookup.core.conditions import Condition, describe, walk
-from workflowlookup.core.events import (
-    CallAcknowledged,
-    CallBegun,
-    CallDue,
-    CallFailed,
-    CallProgressed,
-    CallStopped,
-    Cancelled,
-    Completed,
-    ConfirmationAsked,
-    ConfirmationDenied,
-    ConfirmationDismissed,
-    ConfirmationGiven,
-    ContextAsked,
-    ContextChanged,
-    ContextRestored,
-    EndUnknown,
-    Event,
-    Failed,
-    LoopEntered,
-    LoopIterated,
-    LoopLeft,
-    OutputAccepted,
-    OutputRefused,
-    Record,
-    Started,
-    StepOffered,
-    StepSkipped,
-    describe_how,
-)
+from workflowlookup.core.events import Event, Record, describe_how
 from workflowlookup.core.guidance import filler, has_template
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
@@ -159,11 +131,11 @@ def _head(run: Run) -> Iterator[str]:
         f"Last change {clock(run.updated)}, after {duration(run.updated - run.started)}{waited}",
         f"Steps done: {len(run.results)}{total}",
     ]
-    if isinstance(run.end, Failed):
+    if isinstance(run.end, events.Failed):
         facts.append(f"Failed: {inline(run.end.reason)} {inline(remedy_of(run))}")
-    elif isinstance(run.end, EndUnknown):
+    elif isinstance(run.end, events.EndUnknown):
         facts.append(f"End unknown: {inline(run.end.reason)} {inline(run.end.remedy)}")
-    elif isinstance(run.end, Cancelled):
+    elif isinstance(run.end, events.Cancelled):
         facts.append(f"Cancelled{': ' + inline(run.end.reason) if run.end.reason else ''}")
     yield "\n".join(f"- {fact}" for fact in facts)
 
@@ -183,8 +155,10 @@ def _steps(run: Run, records: Sequence[Record], titles: Mapping[str, str]) -> It
     tries = Counter(
         record.event.step_id
         for record in records
-        if isinstance(record.event, CallFailed)
-        or (isinstance(record.event, OutputRefused | OutputAccepted) and record.event.key)  # not one taken as it is
+        if isinstance(record.event, events.CallFailed)
+        or (
+            isinstance(record.event, events.OutputRefused | events.OutputAccepted) and record.event.key
+        )  # not one taken as it is
     )
     skipped = [step_id for step_id in run.skipped if step_id not in times]
     count = len(times) + len(skipped)
@@ -212,9 +186,9 @@ def _times_of_steps(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
     """By step: when it was first offered, and when its last output was accepted."""
     times: dict[str, tuple[int, int]] = {}
     for record in records:
-        if isinstance(record.event, StepOffered | CallDue):
+        if isinstance(record.event, events.StepOffered | events.CallDue):
             times.setdefault(record.event.step_id, (record.time, record.time))
-        elif isinstance(record.event, OutputAccepted) and record.event.step_id in times:
+        elif isinstance(record.event, events.OutputAccepted) and record.event.step_id in times:
             times[record.event.step_id] = (times[record.event.step_id][0], record.time)
     return times
 
@@ -226,7 +200,7 @@ def _filled_titles(run: Run, records: Sequence[Record]) -> dict[str, str]:
     titles: dict[str, str] = {}
     for record, context, _ in with_context(records):
         event = record.event
-        if isinstance(event, StepOffered | CallDue | ConfirmationAsked):
+        if isinstance(event, events.StepOffered | events.CallDue | events.ConfirmationAsked):
             step = find_step(run.workflow, event.step_id)
             if step is not None and has_template(step.title):
                 scope = scope_of(run.workflow, event.step_id, context, run.extents)
@@ -279,15 +253,17 @@ class _Story:
     def _export(self) -> str:
         return code(f"workflowlookup export {self._run.id}")
 
-    def _started(self, event: Started, _: str) -> Iterator[str]:
+    def _started(self, event: events.Started, _: str) -> Iterator[str]:
         if event.input:
             yield "Input:"
             yield self._shown(msgspec.json.format(msgspec.json.encode(event.input)).decode(), MAX_OUTPUT, "json")
 
-    def _offered(self, event: StepOffered, when: str) -> Iterator[str]:
+    def _offered(self, event: events.StepOffered, when: str) -> Iterator[str]:
         yield from self._headed(event, f"Offered {when}")
 
-    def _headed(self, event: StepOffered | CallDue | ConfirmationAsked, told: str) -> Iterator[str]:
+    def _headed(
+        self, event: events.StepOffered | events.CallDue | events.ConfirmationAsked, told: str
+    ) -> Iterator[str]:
         if event.step_id == self._step:
             return  # once more after a refusal: the reader was told
         self._step = event.step_id
@@ -296,53 +272,53 @@ class _Story:
         warnings = "".join(f" {inline(warning)}" for warning in event.warnings)
         yield f"{told}{place}.{warnings}"
 
-    def _due(self, event: CallDue, when: str) -> Iterator[str]:
+    def _due(self, event: events.CallDue, when: str) -> Iterator[str]:
         yield from self._headed(event, f"Due {when}: the call of {self._called(event.step_id)}")
 
     def _called(self, step_id: str) -> str:
         step = find_step(self._run.workflow, step_id)
         return inline(name_call(step.call)) if isinstance(step, PromptStep) and step.call else "nothing"
 
-    def _begun(self, event: CallBegun, when: str) -> Iterator[str]:
+    def _begun(self, event: events.CallBegun, when: str) -> Iterator[str]:
         yield f"Called {when}{f', attempt {event.attempt}' if event.attempt > 1 else ''}."
 
-    def _acknowledged(self, event: CallAcknowledged, when: str) -> Iterator[str]:
+    def _acknowledged(self, event: events.CallAcknowledged, when: str) -> Iterator[str]:
         yield f"Taken up {when}, there as run {code(event.remote_id)}."
 
-    def _progressed(self, event: CallProgressed, when: str) -> Iterator[str]:
+    def _progressed(self, event: events.CallProgressed, when: str) -> Iterator[str]:
         total = f" of {event.total:g}" if event.total is not None else ""
         yield f"Progress {when}: {event.done:g}{total}{_note(event.message)}"
 
-    def _call_failed(self, event: CallFailed, when: str) -> Iterator[str]:
+    def _call_failed(self, event: events.CallFailed, when: str) -> Iterator[str]:
         yield f"The call failed {when}{_note(event.reason)}"
         if event.error is not None:
             yield "What the other system said:"
             yield self._shown(msgspec.json.format(msgspec.json.encode(event.error)).decode(), MAX_REFUSED, "json")
 
-    def _stopped(self, event: CallStopped, when: str) -> Iterator[str]:
+    def _stopped(self, event: events.CallStopped, when: str) -> Iterator[str]:
         yield f"What became of the call, {when}: {inline(event.told)}"
 
-    def _accepted(self, event: OutputAccepted, when: str) -> Iterator[str]:
+    def _accepted(self, event: events.OutputAccepted, when: str) -> Iterator[str]:
         yield f"Output {'accepted' if event.key else 'taken as it is'} {when}:"
         yield self._shown(event.output, MAX_OUTPUT)
 
-    def _refused(self, event: OutputRefused, when: str) -> Iterator[str]:
+    def _refused(self, event: events.OutputRefused, when: str) -> Iterator[str]:
         yield f"Output refused {when}:"
         yield "\n".join(map(item, event.issues)) or "- no reason is recorded"
         yield self._shown(event.output, MAX_REFUSED)
 
-    def _changed(self, event: ContextChanged, _: str) -> Iterator[str]:
+    def _changed(self, event: events.ContextChanged, _: str) -> Iterator[str]:
         yield f"Set {', '.join(code(name) for name in event.changes)}."
 
-    def _restored(self, event: ContextRestored, _: str) -> Iterator[str]:
+    def _restored(self, event: events.ContextRestored, _: str) -> Iterator[str]:
         yield f"What came with this output was {inline(taken_back(event))}."
 
-    def _context_asked(self, event: ContextAsked, when: str) -> Iterator[str]:
+    def _context_asked(self, event: events.ContextAsked, when: str) -> Iterator[str]:
         needs = "; ".join(need.sentence() for need in event.missing)
         loop = _titled(self._run.workflow, event.loop_id, self._titles)
         yield f"Variables for loop {loop} were asked for {when}: {inline(needs)}."
 
-    def _asked(self, event: ConfirmationAsked, when: str) -> Iterator[str]:
+    def _asked(self, event: events.ConfirmationAsked, when: str) -> Iterator[str]:
         condition = asked_because(self._run, event, self._handed_out, self._context)
         why = f", because {inline(condition)}" if condition else ""
         if event.reason in ("call", "before"):
@@ -353,40 +329,40 @@ class _Story:
             why = ", because it was refused as often as it may be"
         yield f"A person was asked {when}{why or ', as the step wants it'}."
 
-    def _dismissed(self, _: ConfirmationDismissed, when: str) -> Iterator[str]:
+    def _dismissed(self, _: events.ConfirmationDismissed, when: str) -> Iterator[str]:
         yield f"The question was closed without an answer {when}."
 
-    def _given(self, event: ConfirmationGiven, when: str) -> Iterator[str]:
+    def _given(self, event: events.ConfirmationGiven, when: str) -> Iterator[str]:
         yield f"Confirmed {when}{describe_how(event)}{_note(event.note)}"
 
-    def _denied(self, event: ConfirmationDenied, when: str) -> Iterator[str]:
+    def _denied(self, event: events.ConfirmationDenied, when: str) -> Iterator[str]:
         yield f"Not confirmed {when}{describe_how(event)}{_note(event.note)}"
 
-    def _skipped(self, event: StepSkipped, _: str) -> Iterator[str]:
+    def _skipped(self, event: events.StepSkipped, _: str) -> Iterator[str]:
         scope = scope_of(self._run.workflow, event.step_id, self._context, self._run.extents)
         why = f"{code(describe(event.condition))}{_values(event.condition, scope)}"
         yield f"Skipped {_titled(self._run.workflow, event.step_id, self._titles)}, because this is not true: {why}"
 
-    def _entered(self, event: LoopEntered, _: str) -> Iterator[str]:
+    def _entered(self, event: events.LoopEntered, _: str) -> Iterator[str]:
         total = f", {plural(event.total, 'time')}" if event.total is not None else ""
         yield f"Entered loop {code(event.loop_id)}{total}."
 
-    def _iterated(self, event: LoopIterated, _: str) -> Iterator[str]:
+    def _iterated(self, event: events.LoopIterated, _: str) -> Iterator[str]:
         yield f"Loop {code(event.loop_id)}, iteration {event.iteration}."
 
-    def _left(self, event: LoopLeft, _: str) -> Iterator[str]:
+    def _left(self, event: events.LoopLeft, _: str) -> Iterator[str]:
         yield f"Left loop {code(event.loop_id)}: {inline(event.why)}."
 
-    def _completed(self, event: Completed, when: str) -> Iterator[str]:
+    def _completed(self, event: events.Completed, when: str) -> Iterator[str]:
         yield f"**Completed** {when}.{''.join(f' {inline(warning)}' for warning in event.warnings)}"
 
-    def _failed(self, event: Failed, when: str) -> Iterator[str]:
+    def _failed(self, event: events.Failed, when: str) -> Iterator[str]:
         yield f"**Failed** {when}: {inline(event.reason)} {inline(event.remedy)}"
 
-    def _end_unknown(self, event: EndUnknown, when: str) -> Iterator[str]:
+    def _end_unknown(self, event: events.EndUnknown, when: str) -> Iterator[str]:
         yield f"**End unknown** {when}: {inline(event.reason)} {inline(event.remedy)}"
 
-    def _cancelled(self, event: Cancelled, when: str) -> Iterator[str]:
+    def _cancelled(self, event: events.Cancelled, when: str) -> Iterator[str]:
         yield f"**Cancelled** {when}{_note(event.reason)}"
 
     def _shown(self, text: str, most: int, language: str = "text") -> str:
@@ -399,31 +375,31 @@ class _Story:
         return f"{fenced(text[:most])}\n\n{rest}" if most else rest
 
     _WORDS: Final[Mapping[type[Event], Callable[["_Story", Any, str], Iterator[str]]]] = {
-        Started: _started,
-        StepOffered: _offered,
-        OutputAccepted: _accepted,
-        OutputRefused: _refused,
-        ContextChanged: _changed,
-        ContextRestored: _restored,
-        ContextAsked: _context_asked,
-        ConfirmationAsked: _asked,
-        ConfirmationDismissed: _dismissed,
-        ConfirmationGiven: _given,
-        ConfirmationDenied: _denied,
-        CallDue: _due,
-        CallBegun: _begun,
-        CallAcknowledged: _acknowledged,
-        CallProgressed: _progressed,
-        CallFailed: _call_failed,
-        CallStopped: _stopped,
-        StepSkipped: _skipped,
-        LoopEntered: _entered,
-        LoopIterated: _iterated,
-        LoopLeft: _left,
-        Completed: _completed,
-        Failed: _failed,
-        EndUnknown: _end_unknown,
-        Cancelled: _cancelled,
+        events.Started: _started,
+        events.StepOffered: _offered,
+        events.OutputAccepted: _accepted,
+        events.OutputRefused: _refused,
+        events.ContextChanged: _changed,
+        events.ContextRestored: _restored,
+        events.ContextAsked: _context_asked,
+        events.ConfirmationAsked: _asked,
+        events.ConfirmationDismissed: _dismissed,
+        events.ConfirmationGiven: _given,
+        events.ConfirmationDenied: _denied,
+        events.CallDue: _due,
+        events.CallBegun: _begun,
+        events.CallAcknowledged: _acknowledged,
+        events.CallProgressed: _progressed,
+        events.CallFailed: _call_failed,
+        events.CallStopped: _stopped,
+        events.StepSkipped: _skipped,
+        events.LoopEntered: _entered,
+        events.LoopIterated: _iterated,
+        events.LoopLeft: _left,
+        events.Completed: _completed,
+        events.Failed: _failed,
+        events.EndUnknown: _end_unknown,
+        events.Cancelled: _cancelled,
     }
 
 

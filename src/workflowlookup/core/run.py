@@ -17,40 +17,11 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from workflowlookup.core import events
 from workflowlookup.core.building import build
 from workflowlookup.core.conditions import Condition
 from workflowlookup.core.contract import Need
-from workflowlookup.core.events import (
-    CallAcknowledged,
-    CallBegun,
-    CallDue,
-    CallFailed,
-    CallProgressed,
-    CallStopped,
-    Cancelled,
-    Completed,
-    ConfirmationAsked,
-    ConfirmationDenied,
-    ConfirmationDismissed,
-    ConfirmationGiven,
-    ContextAsked,
-    ContextChanged,
-    ContextRestored,
-    EndUnknown,
-    Event,
-    Failed,
-    LoopEntered,
-    LoopIterated,
-    LoopLeft,
-    OutputAccepted,
-    OutputRefused,
-    Record,
-    RemoteError,
-    Started,
-    StepOffered,
-    StepSkipped,
-    kind_of,
-)
+from workflowlookup.core.events import Event, Record, RemoteError, kind_of
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import Iterating, LoopPosition, Next, find_step, is_inside, scope_of
 from workflowlookup.core.persistent import PersistentMap
@@ -100,45 +71,50 @@ _UNKNOWN: Final[Place] = (State.UNKNOWN, None)
 
 TRANSITIONS: Final[Mapping[Place, Mapping[type[Event], Place]]] = MappingProxyType(
     {
-        _QUEUED: {Started: _RUNNING},
+        _QUEUED: {events.Started: _RUNNING},
         _RUNNING: {
-            OutputAccepted: _RUNNING,
-            ContextChanged: _RUNNING,
-            ContextRestored: _RUNNING,
-            StepSkipped: _RUNNING,
-            LoopEntered: _RUNNING,
-            LoopIterated: _RUNNING,
-            LoopLeft: _RUNNING,
-            StepOffered: _FOR_OUTPUT,
-            ContextAsked: _FOR_CONTEXT,
-            ConfirmationAsked: _FOR_CONFIRMATION,
-            CallDue: _DUE,
-            Completed: _COMPLETED,
-            Failed: _FAILED,
+            events.OutputAccepted: _RUNNING,
+            events.ContextChanged: _RUNNING,
+            events.ContextRestored: _RUNNING,
+            events.StepSkipped: _RUNNING,
+            events.LoopEntered: _RUNNING,
+            events.LoopIterated: _RUNNING,
+            events.LoopLeft: _RUNNING,
+            events.StepOffered: _FOR_OUTPUT,
+            events.ContextAsked: _FOR_CONTEXT,
+            events.ConfirmationAsked: _FOR_CONFIRMATION,
+            events.CallDue: _DUE,
+            events.Completed: _COMPLETED,
+            events.Failed: _FAILED,
         },
-        _FOR_OUTPUT: {OutputAccepted: _RUNNING, OutputRefused: _RUNNING, Failed: _FAILED, Cancelled: _CANCELLED},
-        _FOR_CONTEXT: {ContextChanged: _RUNNING, Failed: _FAILED, Cancelled: _CANCELLED},
+        _FOR_OUTPUT: {
+            events.OutputAccepted: _RUNNING,
+            events.OutputRefused: _RUNNING,
+            events.Failed: _FAILED,
+            events.Cancelled: _CANCELLED,
+        },
+        _FOR_CONTEXT: {events.ContextChanged: _RUNNING, events.Failed: _FAILED, events.Cancelled: _CANCELLED},
         _FOR_CONFIRMATION: {
-            ConfirmationGiven: _RUNNING,
-            ConfirmationDenied: _RUNNING,
-            ConfirmationDismissed: _FOR_CONFIRMATION,
-            Cancelled: _CANCELLED,
+            events.ConfirmationGiven: _RUNNING,
+            events.ConfirmationDenied: _RUNNING,
+            events.ConfirmationDismissed: _FOR_CONFIRMATION,
+            events.Cancelled: _CANCELLED,
         },
-        _DUE: {CallBegun: _CALLING, Failed: _FAILED, Cancelled: _CANCELLED},
+        _DUE: {events.CallBegun: _CALLING, events.Failed: _FAILED, events.Cancelled: _CANCELLED},
         _CALLING: {
-            CallAcknowledged: _CALLING,
-            CallProgressed: _CALLING,
-            CallFailed: _RUNNING,
-            OutputAccepted: _RUNNING,
-            OutputRefused: _RUNNING,
-            Failed: _FAILED,
-            EndUnknown: _UNKNOWN,
-            Cancelled: _CANCELLED,
+            events.CallAcknowledged: _CALLING,
+            events.CallProgressed: _CALLING,
+            events.CallFailed: _RUNNING,
+            events.OutputAccepted: _RUNNING,
+            events.OutputRefused: _RUNNING,
+            events.Failed: _FAILED,
+            events.EndUnknown: _UNKNOWN,
+            events.Cancelled: _CANCELLED,
         },
         _COMPLETED: {},
         _UNKNOWN: {},
-        _FAILED: {CallAcknowledged: _FAILED, CallStopped: _FAILED},
-        _CANCELLED: {CallAcknowledged: _CANCELLED, CallStopped: _CANCELLED},
+        _FAILED: {events.CallAcknowledged: _FAILED, events.CallStopped: _FAILED},
+        _CANCELLED: {events.CallAcknowledged: _CANCELLED, events.CallStopped: _CANCELLED},
     }
 )
 """Which event is allowed where, and where it leads. What is not here is refused."""
@@ -162,7 +138,7 @@ class CallState(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is being made now, as far as the journal knows."""
     remote_id: str = ""
     """The id of the run that the other system has begun for this attempt."""
-    progress: CallProgressed | None = None
+    progress: events.CallProgressed | None = None
     progressed_at: int = 0
     failure: str = ""
     """Why the last attempt came to nothing."""
@@ -170,7 +146,7 @@ class CallState(msgspec.Struct, frozen=True, kw_only=True):
     """What the other system said about that."""
     may_run: bool = False
     """Whether it may be at work on that attempt all the same."""
-    stopped: CallStopped | None = None
+    stopped: events.CallStopped | None = None
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,11 +171,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     attempts: int = 0
     """How many outputs of the current step were refused."""
-    judged: OutputAccepted | OutputRefused | None = None
+    judged: events.OutputAccepted | events.OutputRefused | None = None
     """What was said of the last output, as long as nothing else was said since."""
     results: PersistentMap[str, str] = PersistentMap()
     """By completed step, in order: its output."""
-    large: PersistentMap[str, OutputAccepted] = PersistentMap()
+    large: PersistentMap[str, events.OutputAccepted] = PersistentMap()
     """By step: results of calls that variables only refer to, or that were cut."""
     skipped: PersistentMap[str, Condition] = PersistentMap()
     passed: PersistentMap[str, None] = PersistentMap()
@@ -211,7 +187,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The lists and counts of loops, as they were when each was entered."""
     missing: tuple[Need, ...] = ()
     """The variables that a run waits for, one that waits for context."""
-    asked: ConfirmationAsked | None = None
+    asked: events.ConfirmationAsked | None = None
     asked_at: int = 0
     question_id: str = ""
     """Identifies the open question; an answer names the one that was shown."""
@@ -219,7 +195,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """How often the open question was closed without an answer."""
     waited: int = 0
     """Milliseconds spent waiting for persons."""
-    answers: PersistentMap[str, tuple[int, ConfirmationGiven | ConfirmationDenied]] = PersistentMap()
+    answers: PersistentMap[str, tuple[int, events.ConfirmationGiven | events.ConfirmationDenied]] = PersistentMap()
     """By step: the last answer of a person, and its sequence."""
     settled: PersistentMap[str, str] = PersistentMap()
     """By variable: the step whose output or call said its value; empty where a person filled it in."""
@@ -240,7 +216,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Where the run was imported from."""
     origin: str = ""
     """As in `Started`."""
-    end: Failed | EndUnknown | Cancelled | None = None
+    end: events.Failed | events.EndUnknown | events.Cancelled | None = None
 
     @property
     def is_over(self) -> bool:
@@ -308,11 +284,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     def agreed_to(self, step_id: str) -> bool:
         """Whether the last answer of a person about a step is a yes."""
-        return isinstance(self.answers.get(step_id, (0, None))[1], ConfirmationGiven)
+        return isinstance(self.answers.get(step_id, (0, None))[1], events.ConfirmationGiven)
 
     def refused_by_person(self, step_id: str) -> bool:
         """Whether the last answer of a person about a step is a no."""
-        return isinstance(self.answers.get(step_id, (0, None))[1], ConfirmationDenied)
+        return isinstance(self.answers.get(step_id, (0, None))[1], events.ConfirmationDenied)
 
     def who_confirms(self, setting: str) -> str:
         """Whose word on the current step counts: as the setting `confirmation` says, or a person's by the step's own
@@ -371,7 +347,7 @@ def apply(run: Run, record: Record) -> Run:
 
 def _begin(run_id: str, record: Record | None) -> Run:
     event = record.event if record else None
-    if record is None or not isinstance(event, Started) or record.sequence != 1:
+    if record is None or not isinstance(event, events.Started) or record.sequence != 1:
         raise _not_allowed(run_id, State.QUEUED, record)
     return Run(
         id=run_id,
@@ -383,7 +359,7 @@ def _begin(run_id: str, record: Record | None) -> Run:
         by=record.by,
         updated=record.time,
         sequence=1,
-        state=TRANSITIONS[_QUEUED][Started][0],
+        state=TRANSITIONS[_QUEUED][events.Started][0],
         timeout=event.timeout,
         origin=event.origin,
         imported_from=event.imported_from,
@@ -399,7 +375,7 @@ def _not_allowed(run_id: str, state: State, record: Record | None) -> RunStateEr
     )
 
 
-def _accepted(run: Run, record: Record, event: OutputAccepted) -> dict[str, Any]:
+def _accepted(run: Run, record: Record, event: events.OutputAccepted) -> dict[str, Any]:
     key = {"submissions": run.submissions.set(event.key, record.sequence)} if event.key else {}
     results = run.results.set(event.step_id, event.output)
     is_large = event.is_reference or event.characters
@@ -411,14 +387,14 @@ def _accepted(run: Run, record: Record, event: OutputAccepted) -> dict[str, Any]
     return {"judged": event, "attempts": 0, "note": "", **done, **found, **before, **key}
 
 
-def _found_in(run: Run, event: OutputAccepted) -> Iterable[str]:
+def _found_in(run: Run, event: events.OutputAccepted) -> Iterable[str]:
     """The variables whose values an output says, or a call gives."""
     if run.calling is None or run.step.call is None or not run.step.call.save_as:
         return event.captured
     return (run.step.call.save_as, *event.captured)
 
 
-def _refused(run: Run, record: Record, event: OutputRefused) -> dict[str, Any]:
+def _refused(run: Run, record: Record, event: events.OutputRefused) -> dict[str, Any]:
     submissions = run.submissions.set(event.key, record.sequence)
     return {
         "judged": event,
@@ -428,23 +404,25 @@ def _refused(run: Run, record: Record, event: OutputRefused) -> dict[str, Any]:
     }
 
 
-def _changed(run: Run, record: Record, event: ContextChanged) -> dict[str, Any]:
+def _changed(run: Run, record: Record, event: events.ContextChanged) -> dict[str, Any]:
     key = {"submissions": run.submissions.set(event.key, record.sequence)} if event.key else {}
     return {"context": context_after(run.context, event), "missing": (), **key}
 
 
-def _restored(run: Run, _: Record, event: ContextRestored) -> dict[str, Any]:
+def _restored(run: Run, _: Record, event: events.ContextRestored) -> dict[str, Any]:
     return {"context": context_after(run.context, event), "settled": run.settled_before}
 
 
-def context_after(context: Context, event: ContextChanged | ContextRestored) -> Context:
+def context_after(context: Context, event: events.ContextChanged | events.ContextRestored) -> Context:
     """The variables after an event that sets them or takes them back."""
-    removed = event.removed if isinstance(event, ContextRestored) else ()
+    removed = event.removed if isinstance(event, events.ContextRestored) else ()
     kept = {name: value for name, value in context.items() if name not in removed} if removed else context
     return {**kept, **event.changes}
 
 
-def _offered(run: Run, _: Record, event: StepOffered | CallDue | ConfirmationAsked) -> dict[str, Any]:
+def _offered(
+    run: Run, _: Record, event: events.StepOffered | events.CallDue | events.ConfirmationAsked
+) -> dict[str, Any]:
     return {
         "current": event.step_id,
         "loop": event.loop,
@@ -453,13 +431,13 @@ def _offered(run: Run, _: Record, event: StepOffered | CallDue | ConfirmationAsk
     }
 
 
-def _asked(run: Run, record: Record, event: ConfirmationAsked) -> dict[str, Any]:
+def _asked(run: Run, record: Record, event: events.ConfirmationAsked) -> dict[str, Any]:
     place = _offered(run, record, event) if event.reason in ("call", "before") else {}
     question_id = event.nonce or str(record.sequence)
     return {"asked": event, "asked_at": record.time, "question_id": question_id, "dismissals": 0, **place}
 
 
-def _due(run: Run, record: Record, event: CallDue) -> dict[str, Any]:
+def _due(run: Run, record: Record, event: events.CallDue) -> dict[str, Any]:
     call = run.calling
     if call is None or call.step_id != event.step_id:
         call = CallState(step_id=event.step_id, due=record.sequence, key=f"{run.id}:{event.step_id}")
@@ -470,17 +448,17 @@ def _call(run: Run, **changes: Any) -> dict[str, Any]:
     return {"calling": msgspec.structs.replace(run.calling, **changes)} if run.calling else {}
 
 
-def _begun(run: Run, _: Record, event: CallBegun) -> dict[str, Any]:
+def _begun(run: Run, _: Record, event: events.CallBegun) -> dict[str, Any]:
     fresh = {"begun": True, "remote_id": "", "progress": None, "progressed_at": 0, "may_run": False}
     return _call(run, attempt=event.attempt, key=event.key, **fresh)
 
 
-def _acknowledged(run: Run, _: Record, event: CallAcknowledged) -> dict[str, Any]:
+def _acknowledged(run: Run, _: Record, event: events.CallAcknowledged) -> dict[str, Any]:
     remotes = run.remotes.set(event.step_id, event.remote_id)
     return {"remotes": remotes, **_call(run, remote_id=event.remote_id)}
 
 
-def _given(run: Run, record: Record, event: ConfirmationGiven) -> dict[str, Any]:
+def _given(run: Run, record: Record, event: events.ConfirmationGiven) -> dict[str, Any]:
     return {"judged": None, "settled": _settled(run, event.answers, ""), **_answered(run, record, event)}
 
 
@@ -491,9 +469,9 @@ def _settled(run: Run, names: Iterable[str], step_id: str) -> PersistentMap[str,
     return settled
 
 
-def _denied(run: Run, record: Record, event: ConfirmationDenied) -> dict[str, Any]:
+def _denied(run: Run, record: Record, event: events.ConfirmationDenied) -> dict[str, Any]:
     """The output no longer counts as submitted, so that the same words can be sent again for a better reason."""
-    is_about_it = isinstance(run.judged, OutputAccepted) and run.judged.step_id == event.step_id
+    is_about_it = isinstance(run.judged, events.OutputAccepted) and run.judged.step_id == event.step_id
     forgotten = run.judged.key if run.judged and is_about_it else ""
     return {
         "judged": None,
@@ -505,7 +483,7 @@ def _denied(run: Run, record: Record, event: ConfirmationDenied) -> dict[str, An
     }
 
 
-def _answered(run: Run, record: Record, event: ConfirmationGiven | ConfirmationDenied) -> dict[str, Any]:
+def _answered(run: Run, record: Record, event: events.ConfirmationGiven | events.ConfirmationDenied) -> dict[str, Any]:
     return {
         "asked": None,
         "question_id": "",
@@ -514,20 +492,20 @@ def _answered(run: Run, record: Record, event: ConfirmationGiven | ConfirmationD
     }
 
 
-def _entered(run: Run, _: Record, event: LoopEntered) -> dict[str, Any]:
+def _entered(run: Run, _: Record, event: events.LoopEntered) -> dict[str, Any]:
     extent = event.total if event.items is None else event.items
     fixed = {} if extent is None else {"extents": run.extents.set(event.loop_id, extent)}
     return {"iterating": {**run.iterating, event.loop_id: event.iteration}, **fixed}
 
 
-def _iterated(run: Run, _: Record, event: LoopIterated) -> dict[str, Any]:
+def _iterated(run: Run, _: Record, event: events.LoopIterated) -> dict[str, Any]:
     return {
         "iterating": {**run.iterating, event.loop_id: event.iteration},
         "passed": _passed_outside(run, event.loop_id),
     }
 
 
-def _left(run: Run, _: Record, event: LoopLeft) -> dict[str, Any]:
+def _left(run: Run, _: Record, event: events.LoopLeft) -> dict[str, Any]:
     iterating = {loop_id: number for loop_id, number in run.iterating.items() if loop_id != event.loop_id}
     return {"iterating": iterating, "passed": _passed_outside(run, event.loop_id).set(event.loop_id, None)}
 
@@ -541,37 +519,37 @@ def _passed_outside(run: Run, loop_id: str) -> PersistentMap[str, None]:
 
 
 _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]]]] = {
-    StepOffered: _offered,
-    OutputAccepted: _accepted,
-    OutputRefused: _refused,
-    ContextChanged: _changed,
-    ContextRestored: _restored,
-    ContextAsked: lambda _, __, event: {
+    events.StepOffered: _offered,
+    events.OutputAccepted: _accepted,
+    events.OutputRefused: _refused,
+    events.ContextChanged: _changed,
+    events.ContextRestored: _restored,
+    events.ContextAsked: lambda _, __, event: {
         "current": event.loop_id,
         "loop": event.loop,
         "warnings": event.warnings,
         "missing": event.missing,
     },
-    ConfirmationAsked: _asked,
-    ConfirmationDismissed: lambda run, _, __: {"dismissals": run.dismissals + 1},
-    ConfirmationGiven: _given,
-    ConfirmationDenied: _denied,
-    CallDue: _due,
-    CallBegun: _begun,
-    CallAcknowledged: _acknowledged,
-    CallProgressed: lambda run, record, event: _call(run, progress=event, progressed_at=record.time),
-    CallFailed: lambda run, _, event: _call(
+    events.ConfirmationAsked: _asked,
+    events.ConfirmationDismissed: lambda run, _, __: {"dismissals": run.dismissals + 1},
+    events.ConfirmationGiven: _given,
+    events.ConfirmationDenied: _denied,
+    events.CallDue: _due,
+    events.CallBegun: _begun,
+    events.CallAcknowledged: _acknowledged,
+    events.CallProgressed: lambda run, record, event: _call(run, progress=event, progressed_at=record.time),
+    events.CallFailed: lambda run, _, event: _call(
         run, begun=False, failure=event.reason, error=event.error, may_run=event.may_run
     ),
-    CallStopped: lambda run, _, event: _call(run, stopped=event),
-    StepSkipped: lambda run, _, event: {"skipped": run.skipped.set(event.step_id, event.condition)},
-    LoopEntered: _entered,
-    LoopIterated: _iterated,
-    LoopLeft: _left,
-    Completed: lambda _, __, event: {"current": "", "loop": None, "warnings": event.warnings},
-    Failed: lambda _, __, event: {"end": event},
-    EndUnknown: lambda run, _, event: {"end": event, **_call(run, begun=False, may_run=True)},
-    Cancelled: lambda _, __, event: {"end": event, "asked": None, "question_id": ""},
+    events.CallStopped: lambda run, _, event: _call(run, stopped=event),
+    events.StepSkipped: lambda run, _, event: {"skipped": run.skipped.set(event.step_id, event.condition)},
+    events.LoopEntered: _entered,
+    events.LoopIterated: _iterated,
+    events.LoopLeft: _left,
+    events.Completed: lambda _, __, event: {"current": "", "loop": None, "warnings": event.warnings},
+    events.Failed: lambda _, __, event: {"end": event},
+    events.EndUnknown: lambda run, _, event: {"end": event, **_call(run, begun=False, may_run=True)},
+    events.Cancelled: lambda _, __, event: {"end": event, "asked": None, "question_id": ""},
 }
 
 

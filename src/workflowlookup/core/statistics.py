@@ -12,18 +12,8 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.events import (
-    CallDue,
-    CallFailed,
-    ConfirmationAsked,
-    ConfirmationDenied,
-    ConfirmationGiven,
-    OutputAccepted,
-    OutputRefused,
-    Record,
-    StepOffered,
-    StepSkipped,
-)
+from workflowlookup.core import events
+from workflowlookup.core.events import Record
 from workflowlookup.core.model import LoopStep, Workflow
 from workflowlookup.core.navigation import split_instance
 from workflowlookup.core.run import OVER, Run, State, fold
@@ -101,24 +91,28 @@ class Tally:
         asked_at = 0
         for record in records:
             match record.event:
-                case StepOffered(step_id=step_id) | CallDue(step_id=step_id):
+                case events.StepOffered(step_id=step_id) | events.CallDue(step_id=step_id):
                     if step_id not in offered:
                         self._count(step_id)["reached"] += 1
                     offered.setdefault(step_id, record.time)
-                case StepSkipped(step_id=step_id):
+                case events.StepSkipped(step_id=step_id):
                     self._count(step_id)["skipped"] += 1
-                case OutputRefused(step_id=step_id) | CallFailed(step_id=step_id):
+                case events.OutputRefused(step_id=step_id) | events.CallFailed(step_id=step_id):
                     self._count(step_id)["refused"] += 1
-                    issues = record.event.issues if isinstance(record.event, OutputRefused) else (record.event.reason,)
+                    issues = (
+                        record.event.issues
+                        if isinstance(record.event, events.OutputRefused)
+                        else (record.event.reason,)
+                    )
                     self._issues.setdefault(_plain(step_id), Counter()).update(issues)
                     self._outputs[_plain(step_id)] += 1
-                case OutputAccepted(step_id=step_id, key=key) if step_id in offered:
+                case events.OutputAccepted(step_id=step_id, key=key) if step_id in offered:
                     took[step_id] = record.time - offered[step_id]
                     self._outputs[_plain(step_id)] += bool(key)  # one that is taken as it is was counted as refused
-                case ConfirmationAsked():
+                case events.ConfirmationAsked():
                     asked_at = record.time
-                case ConfirmationGiven(step_id=step_id) | ConfirmationDenied(step_id=step_id):
-                    if isinstance(record.event, ConfirmationDenied):
+                case events.ConfirmationGiven(step_id=step_id) | events.ConfirmationDenied(step_id=step_id):
+                    if isinstance(record.event, events.ConfirmationDenied):
                         self._count(step_id)["denied"] += 1
                         took.pop(step_id, None)
                     if step_id in offered:

@@ -11,29 +11,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from workflowlookup.core import events
 from workflowlookup.core.conditions import OPERATORS, Condition, describe, evaluate, walk
 from workflowlookup.core.contract import how_to_send, need_of_loop
-from workflowlookup.core.events import (
-    CallDue,
-    CallFailed,
-    ConfirmationAsked,
-    ConfirmationDenied,
-    ConfirmationGiven,
-    ContextAsked,
-    ContextChanged,
-    ContextRestored,
-    Event,
-    LoopEntered,
-    LoopLeft,
-    OutputAccepted,
-    OutputRefused,
-    Record,
-    RemoteError,
-    Started,
-    StepOffered,
-    StepSkipped,
-    describe_how,
-)
+from workflowlookup.core.events import Event, Record, RemoteError, describe_how
 from workflowlookup.core.graph import MAX_INSTANCES, in_words
 from workflowlookup.core.model import LoopStep, PromptStep, Step, Workflow
 from workflowlookup.core.navigation import (
@@ -195,7 +176,7 @@ def _conjuncts(condition: Condition) -> Iterator[Condition]:
     yield from ({key: condition[key]} for key in ("or", "not") if key in condition)
 
 
-def asked_because(run: Run, event: ConfirmationAsked, before: Context, after: Context) -> str:
+def asked_because(run: Run, event: events.ConfirmationAsked, before: Context, after: Context) -> str:
     """Why a person was asked where a condition decides it, with the values that it saw: when the step was handed out,
     and with what came with its output. Empty where no condition does.
     """
@@ -235,35 +216,37 @@ def _from_journal(  # noqa: PLR0912 - a case for each event
     found: dict[str, Reason] = {}
     for record, context, offered in with_context(records):
         match record.event:
-            case ContextRestored(step_id=step_id) if step_id in found:
+            case events.ContextRestored(step_id=step_id) if step_id in found:
                 found[step_id] = _undone(found[step_id], record.event)
             case (
-                StepOffered(step_id=step_id)
-                | CallDue(step_id=step_id)
-                | ConfirmationAsked(step_id=step_id, reason="call" | "before")
+                events.StepOffered(step_id=step_id)
+                | events.CallDue(step_id=step_id)
+                | events.ConfirmationAsked(step_id=step_id, reason="call" | "before")
             ) if step_id not in found or found[step_id].fate is Fate.SKIPPED:
                 asked = _asked(run, record.event, offered, context)
                 found[step_id] = replace(_told(run, step_id, context, Fate.NOT_REACHED, budget), confirmation=asked)
-            case CallFailed(step_id=step_id, reason=reason, error=error) if step_id in found:
+            case events.CallFailed(step_id=step_id, reason=reason, error=error) if step_id in found:
                 failed = found[step_id].failed + 1
                 found[step_id] = replace(found[step_id], failed=failed, failure=reason, error=error)
-            case StepSkipped(step_id=step_id):
+            case events.StepSkipped(step_id=step_id):
                 found[step_id] = _told(run, step_id, context, Fate.SKIPPED, budget)
-            case ContextAsked(loop_id=loop_id):
+            case events.ContextAsked(loop_id=loop_id):
                 found[loop_id] = _told(run, loop_id, context, Fate.NOT_REACHED, budget)
-            case LoopEntered(loop_id=loop_id):
+            case events.LoopEntered(loop_id=loop_id):
                 found[loop_id] = _told(run, loop_id, context, Fate.RAN, budget)
-            case LoopLeft(loop_id=loop_id, why=why) if loop_id in found:
+            case events.LoopLeft(loop_id=loop_id, why=why) if loop_id in found:
                 found[loop_id] = replace(found[loop_id], because=f"{found[loop_id].because}; left: {why}")
-            case OutputAccepted(step_id=step_id) if step_id in found:
+            case events.OutputAccepted(step_id=step_id) if step_id in found:
                 found[step_id] = replace(found[step_id], fate=Fate.RAN)
-            case OutputRefused(step_id=step_id, issues=issues) if step_id in found:
+            case events.OutputRefused(step_id=step_id, issues=issues) if step_id in found:
                 told = found[step_id]
                 found[step_id] = replace(told, refused=told.refused + 1, issues=issues)
-            case ConfirmationAsked(step_id=step_id) if step_id in found:
+            case events.ConfirmationAsked(step_id=step_id) if step_id in found:
                 asked = _asked(run, record.event, offered, context)
                 found[step_id] = replace(found[step_id], confirmation=asked)
-            case ConfirmationGiven(step_id=step_id) | ConfirmationDenied(step_id=step_id) if step_id in found:
+            case events.ConfirmationGiven(step_id=step_id) | events.ConfirmationDenied(step_id=step_id) if (
+                step_id in found
+            ):
                 found[step_id] = _answered(found[step_id], record)
     if run.current in found:
         found[run.current] = _last(run, found[run.current])
@@ -287,17 +270,17 @@ def with_context(records: Iterable[Record]) -> Iterator[tuple[Record, Context, C
     handed_out: Context = {}
     for record in records:
         match record.event:
-            case Started(context=given):
+            case events.Started(context=given):
                 context = given
-            case ContextChanged() | ContextRestored():
+            case events.ContextChanged() | events.ContextRestored():
                 context = context_after(context, record.event)
-            case StepOffered() | ConfirmationAsked(reason="call" | "before"):
+            case events.StepOffered() | events.ConfirmationAsked(reason="call" | "before"):
                 handed_out = context
         yield record, context, handed_out
 
 
 def _asked(run: Run, event: Event, before: Context, after: Context) -> str:
-    if not isinstance(event, ConfirmationAsked):
+    if not isinstance(event, events.ConfirmationAsked):
         return ""
     why = asked_because(run, event, before, after)
     return f"a person was asked{f', because {why}' if why else ''}"
@@ -305,22 +288,22 @@ def _asked(run: Run, event: Event, before: Context, after: Context) -> str:
 
 def _answered(reason: Reason, record: Record) -> Reason:
     event = record.event
-    if not isinstance(event, (ConfirmationGiven, ConfirmationDenied)):
+    if not isinstance(event, (events.ConfirmationGiven, events.ConfirmationDenied)):
         return reason
     who = f" by {record.by}" if record.by else ""
-    word = "confirmed" if isinstance(event, ConfirmationGiven) else "not confirmed"
+    word = "confirmed" if isinstance(event, events.ConfirmationGiven) else "not confirmed"
     note = f": {event.note}" if event.note else ""
-    fate = reason.fate if isinstance(event, ConfirmationGiven) else Fate.NOT_REACHED
+    fate = reason.fate if isinstance(event, events.ConfirmationGiven) else Fate.NOT_REACHED
     _, because, why = reason.confirmation.partition(", because ")
     return replace(reason, fate=fate, confirmation=f"{word}{who}{describe_how(event)}{note}{because}{why}")
 
 
-def _undone(reason: Reason, event: ContextRestored) -> Reason:
+def _undone(reason: Reason, event: events.ContextRestored) -> Reason:
     """The step with what a person's no has undone."""
     return replace(reason, confirmation=f"{reason.confirmation}; what came with the output was {taken_back(event)}")
 
 
-def taken_back(event: ContextRestored) -> str:
+def taken_back(event: events.ContextRestored) -> str:
     """`taken back: risk is "high" again, ok is no longer set`."""
     values = [f"{name} is {brief(value)} again" for name, value in event.changes.items()]
     values += [f"{name} is no longer set" for name in event.removed]
