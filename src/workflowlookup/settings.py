@@ -355,6 +355,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="How many runs the server works on at once; the others are queued.",
     ),
     Setting(
+        name="max_concurrent_total",
+        default=0,
+        parse=whole_number(0, 10_000),
+        is_live=True,
+        needs_trust=NEVER,
+        help="How many runs all replicas at one PostgreSQL work on at once; `0`: each has only its own limit.",
+    ),
+    Setting(
         name="drain_seconds",
         default=1.0,
         parse=seconds(0, 60),
@@ -477,6 +485,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     discovery_wait_seconds: float
     timeout_seconds: float
     max_concurrent: int
+    max_concurrent_total: int
     drain_seconds: float
     http: str
     allowed_hosts: tuple[str, ...]
@@ -525,6 +534,7 @@ def plan_of(settings: Settings) -> "Plan":
         discovery_wait_seconds=settings.discovery_wait_seconds,
         timeout_seconds=settings.timeout_seconds,
         max_concurrent=settings.max_concurrent,
+        max_concurrent_total=settings.max_concurrent_total,
     )
 
 

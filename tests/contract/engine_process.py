@@ -1,6 +1,6 @@
 """A process with an engine, for tests that tell it what to do: a line of JSON in, a line of JSON out.
 
-    python engine_process.py URL DIRECTORY MAX_CONCURRENT [guest]
+    python engine_process.py URL DIRECTORY EACH TOTAL [guest]
 
 Its drivers write into DIRECTORY/log who drives what. One of a run named `hold-…` goes on until there is a file of that
 name in DIRECTORY; the first of a run named `fail-…` raises.
@@ -14,13 +14,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from workflowlookup.execution.engine import Limits
 from workflowlookup.execution.engines import engine_of
 
 
 class Process:
-    def __init__(self, url: str, directory: Path, max_concurrent: int, is_guest: bool) -> None:
+    def __init__(self, url: str, directory: Path, limits: Limits, is_guest: bool) -> None:
         self.directory = directory
-        self.engine = engine_of(url).make(url, self.drive, max_concurrent, is_guest)
+        self.engine = engine_of(url).make(url, self.drive, limits, is_guest)
 
     def write(self, what: str, run_id: str) -> None:
         with (self.directory / "log").open("a") as log:
@@ -43,6 +44,8 @@ class Process:
         print(json.dumps("open"), flush=True)
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             name, arguments, options = json.loads(line)
+            if name == "set_limits":
+                arguments = [Limits(*arguments)]
             done = await getattr(self.engine, name)(*arguments, **options)
             print(json.dumps(sorted(done) if isinstance(done, set) else done), flush=True)
             if name == "close":
@@ -51,4 +54,5 @@ class Process:
 
 
 if __name__ == "__main__":
-    asyncio.run(Process(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), "guest" in sys.argv).serve())
+    limits = Limits(int(sys.argv[3]), int(sys.argv[4]))
+    asyncio.run(Process(sys.argv[1], Path(sys.argv[2]), limits, "guest" in sys.argv).serve())

@@ -13,6 +13,7 @@ from journaling import URLS
 
 from warm import Popen
 from workflowlookup.errors import StorageError
+from workflowlookup.execution.engine import Limits
 from workflowlookup.execution.engines import engine_of
 
 SCRIPT = Path(__file__).with_name("engine_process.py")
@@ -24,8 +25,8 @@ TAKEN_OVER = {"sqlite": 4.0, "postgres": 8.0}
 class Engine:
     """An engine in a process of its own."""
 
-    def __init__(self, url, directory, max_concurrent, *words):
-        command = [sys.executable, str(SCRIPT), url, str(directory), str(max_concurrent), *words]
+    def __init__(self, url, directory, limits, *words):
+        command = [sys.executable, str(SCRIPT), url, str(directory), *map(str, limits), *words]
         self.process = Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._read()
 
@@ -59,8 +60,8 @@ class House:
         self.url, self.directory = url, directory
         self._engines = []
 
-    def engine(self, *words, max_concurrent=10):
-        self._engines.append(Engine(self.url, self.directory, max_concurrent, *words))
+    def engine(self, *words, limits=(10, 0)):
+        self._engines.append(Engine(self.url, self.directory, limits, *words))
         return self._engines[-1]
 
     def log(self, what="begin"):
@@ -144,7 +145,7 @@ def test_a_run_that_comes_due_again_while_its_driver_ends_is_driven_again(house)
 
 
 def test_no_more_runs_than_the_limit_are_driven_at_once_and_in_order(house):
-    engine = house.engine(max_concurrent=2)
+    engine = house.engine(limits=(2, 0))
     runs = [f"hold-{number}" for number in range(5)]
     for run in runs:
         engine.start(run, 3)
@@ -156,11 +157,28 @@ def test_no_more_runs_than_the_limit_are_driven_at_once_and_in_order(house):
 
     house.release(runs[0])
     house.wait(lambda: len(house.runs()) == 3)
-    engine.set_limit(4)
+    engine.set_limits(4, 0)
 
     house.wait(lambda: sorted(house.runs()) == runs)
     house.release(*runs)
     house.wait(lambda: sorted(house.runs("end")) == runs)
+
+
+def test_replicas_together_drive_no_more_runs_than_their_common_limit(database, tmp_path):
+    house = House(database, tmp_path)
+    engines = [house.engine(limits=(2, 3)) for _ in range(2)]
+    runs = [f"hold-{number}" for number in range(6)]
+    for run in runs:
+        engines[0].start(run, 3)
+    house.wait(lambda: len(house.runs()) == 3)
+    time.sleep(1)
+    assert len(house.runs()) == 3
+    assert {pid for _, pid in house.log()} == {engine.pid for engine in engines}
+
+    house.release(*runs)
+
+    house.wait(lambda: sorted(house.runs("end")) == runs)
+    house.close()
 
 
 def test_what_a_killed_process_was_driving_is_driven_by_another(house, request):
@@ -254,4 +272,4 @@ def test_an_engine_that_cannot_be_used_says_so(url, tmp_path):
     url = url.format(tmp_path)
 
     with pytest.raises(StorageError, match=r"^The engine that carries out calls, .*, cannot be used: "):
-        asyncio.run(engine_of(url).make(url, None, 1, False).open())
+        asyncio.run(engine_of(url).make(url, None, Limits(1), False).open())

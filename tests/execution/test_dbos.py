@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from workflowlookup.execution.dbos import DbosEngine, tables_version
+from workflowlookup.execution.engine import Limits
 from workflowlookup.execution.leases import PATIENCE, Lease
 
 
@@ -30,7 +31,7 @@ class Ends:
 def with_engine(url, conversation):
     async def held():
         ends = Ends()
-        engine = DbosEngine(url, ends.drive, 4)
+        engine = DbosEngine(url, ends.drive, Limits(4))
         await engine.open()
         try:
             return await asyncio.wait_for(conversation(engine, ends), 60)
@@ -60,6 +61,7 @@ MAKE_AND_DIE = """
 import asyncio, os, sys
 import sqlalchemy
 from workflowlookup.execution.dbos import DbosEngine
+from workflowlookup.execution.engine import Limits
 
 left = int(sys.argv[2])
 
@@ -70,7 +72,7 @@ def die(*_):
     if not left:
         os._exit(9)
 
-asyncio.run(DbosEngine(sys.argv[1], None, 1).open())
+asyncio.run(DbosEngine(sys.argv[1], None, Limits(1)).open())
 """
 
 
@@ -111,11 +113,11 @@ def test_what_is_done_is_swept_away(database):
 
 def test_the_limit_of_all_replicas_is_the_last_that_was_set(database):
     async def conversation(engine, _):
-        before = (await dbos.DBOS.retrieve_queue_async("runs")).name
-        await engine.set_limit(7)
-        return before, await (await dbos.DBOS.retrieve_queue_async("runs")).get_worker_concurrency_async()
+        await engine.set_limits(Limits(7, 5))
+        queue = await dbos.DBOS.retrieve_queue_async("runs")
+        return await queue.get_worker_concurrency_async(), await queue.get_global_concurrency_async()
 
-    assert with_engine(database, conversation) == ("runs", 7)
+    assert with_engine(database, conversation) == (5, 5)  # no replica may have more than all
 
 
 def test_drivers_of_an_older_version_are_not_waited_for_when_their_process_is_dead(database):

@@ -10,17 +10,19 @@ import threading
 import pytest
 
 from workflowlookup.errors import StorageError
+from workflowlookup.execution.engine import Limits
 from workflowlookup.execution.local import LocalEngine, RunLocks
 
 DRIVE = """
 import asyncio, sys
+from workflowlookup.execution.engine import Limits
 from workflowlookup.execution.engines import engine_of
 
 async def main():
     is_driven = asyncio.Event()
     async def drive(run_id, slot):
         is_driven.set()
-    engine = engine_of(sys.argv[1]).make(sys.argv[1], drive, 1, False)
+    engine = engine_of(sys.argv[1]).make(sys.argv[1], drive, Limits(1), False)
     await engine.open()
     await engine.start("run", 3)
     await is_driven.wait()
@@ -93,7 +95,7 @@ def test_a_process_drives_the_runs_of_a_journal_once(sqlite_place):
         """Nothing is driven."""
 
     async def both():
-        first, second = LocalEngine(sqlite_place, drive, 1), LocalEngine(sqlite_place, drive, 1)
+        first, second = LocalEngine(sqlite_place, drive, Limits(1)), LocalEngine(sqlite_place, drive, Limits(1))
         await first.open()
         with pytest.raises(StorageError, match="this process drives its runs already"):
             await second.open()
@@ -116,7 +118,7 @@ def test_the_names_of_a_journal_have_the_same_locks(tmp_path):
         await asyncio.Event().wait()
 
     async def hold():
-        engine = LocalEngine(str(link), drive, 1)
+        engine = LocalEngine(str(link), drive, Limits(1))
         await engine.open()
         await engine.start("run", 3)
         taken = await asyncio.to_thread(in_another_process, f"{real}.drivers", "locks.acquire('run')")

@@ -47,6 +47,7 @@ HARMLESS: dict[str, Any] = {
     "refresh_seconds": 0,
     "timeout_seconds": 10,
     "max_concurrent": 2,
+    "max_concurrent_total": 4,
     "drain_seconds": 1,
 }
 """A value that needs no trust, for each setting that has one."""

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.engine import Drive
+from workflowlookup.execution.engine import Drive, Limits
 from workflowlookup.execution.leases import PATIENCE, Lease
 from workflowlookup.providers.foreign_logs import join_log
 
@@ -61,11 +61,11 @@ _current: "DbosEngine | None" = None
 class DbosEngine:
     """Drives the runs of a journal in PostgreSQL. At most one is open in a process, because DBOS is one a process."""
 
-    def __init__(self, url: str, drive: Drive, max_concurrent: int, *, is_guest: bool = False) -> None:
+    def __init__(self, url: str, drive: Drive, limits: Limits, *, is_guest: bool = False) -> None:
         """A guest drives the runs that it is given, at once, and takes nothing from the queue."""
         self._url = url
         self._drive = drive
-        self._max_concurrent = max_concurrent
+        self._limits = limits
         self._is_guest = is_guest
         self._lease = Lease(url)
         self._threads = concurrent.futures.ThreadPoolExecutor(1, "workflowlookup-engine")
@@ -123,14 +123,18 @@ class DbosEngine:
             dbos.DBOS.listen_queues([])
         dbos.DBOS.launch()  # here, so that DBOS takes this loop for its own
         if not self._is_guest:
-            await self.set_limit(self._max_concurrent)
+            await self.set_limits(self._limits)
 
-    async def set_limit(self, max_concurrent: int) -> None:
-        """The limit of every replica: it is stored with the queue, and the last one that sets it is right."""
+    async def set_limits(self, limits: Limits) -> None:
+        """The limits of every replica: they are stored with the queue, and the last one that sets them is right."""
         from dbos import DBOS  # noqa: PLC0415 - loaded with the engine
 
         await DBOS.register_queue_async(
-            QUEUE, worker_concurrency=max_concurrent, polling_interval_sec=POLL_SECONDS, on_conflict="always_update"
+            QUEUE,
+            worker_concurrency=min(limits.each, limits.total or limits.each),
+            global_concurrency=limits.total or None,
+            polling_interval_sec=POLL_SECONDS,
+            on_conflict="always_update",
         )
 
     # ── driving ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -324,7 +328,8 @@ def _connect(url: str) -> "sqlalchemy.Engine":
     import sqlalchemy  # noqa: PLC0415 - loaded with DBOS
 
     address = sqlalchemy.make_url(f"postgresql{url[url.index('://') :]}").set(drivername="postgresql+psycopg")
-    return sqlalchemy.create_engine(address, pool_size=_POOL, max_overflow=0, pool_timeout=30)
+    name = {"application_name": "workflowlookup-engine"}
+    return sqlalchemy.create_engine(address, pool_size=_POOL, max_overflow=0, pool_timeout=30, connect_args=name)
 
 
 def tables_version(url: str) -> int | None:

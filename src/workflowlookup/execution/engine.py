@@ -9,8 +9,19 @@ from collections.abc import Callable, Collection, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
+import msgspec
+
 TAKE_OVER_SECONDS: Final = 2.0
 """How often a server looks for runs that nobody drives any more."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How many runs are driven at once."""
+
+    each: int
+    """By one process."""
+    total: int = 0
+    """By all replicas at one database together; 0 for any number. Processes at one file know only their own limit."""
 
 
 class Slot(Protocol):
@@ -43,8 +54,8 @@ class Engine(Protocol):
     async def take_over(self) -> None:
         """Have what dead processes were driving driven by those that live."""
 
-    async def set_limit(self, max_concurrent: int) -> None:
-        """How many runs this process drives at once from now on; those that are driven go on."""
+    async def set_limits(self, limits: Limits) -> None:
+        """Limit what is driven from now on; what is driven already goes on."""
 
     async def close(self, grace_seconds: float = 0.0) -> None:
         """Cancel the drivers, after this time if they take longer; others can take their runs over."""

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Final
 
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.engine import Drive
+from workflowlookup.execution.engine import Drive, Limits
 from workflowlookup.execution.slots import Slots
 
 log = logging.getLogger(__name__)
@@ -75,10 +75,10 @@ def _offset(run_id: str) -> int:
 class LocalEngine:
     """Drives the runs of a journal in a file."""
 
-    def __init__(self, path: str, drive: Drive, max_concurrent: int) -> None:
+    def __init__(self, path: str, drive: Drive, limits: Limits) -> None:
         self._path = os.path.realpath(os.path.expanduser(path))
         self._drive = drive
-        self._slots = Slots(max_concurrent)
+        self._slots = Slots(limits.each)
         self._locks = RunLocks(f"{self._path}{SUFFIX}")
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._started: dict[str, int] = {}
@@ -110,8 +110,8 @@ class LocalEngine:
     async def take_over(self) -> None:
         """The locks of the dead are free: their runs are not `driven`, and are started like any other."""
 
-    async def set_limit(self, max_concurrent: int) -> None:
-        self._slots.set_limit(max_concurrent)
+    async def set_limits(self, limits: Limits) -> None:
+        self._slots.set_limit(limits.each)
 
     async def _run(self, run_id: str) -> None:
         sequence = 0

@@ -13,7 +13,7 @@ from workflowlookup.errors import RunNotFound, StorageError
 from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.calls import STOP_SECONDS, Calls
 from workflowlookup.execution.driver import Driver
-from workflowlookup.execution.engine import TAKE_OVER_SECONDS, Drive, Engine
+from workflowlookup.execution.engine import TAKE_OVER_SECONDS, Drive, Engine, Limits
 from workflowlookup.providers.config import Plan
 from workflowlookup.providers.discovery import Discovered, Discovery
 from workflowlookup.providers.kinds import make_provider
@@ -44,7 +44,7 @@ class LoopServices:
         self,
         plan: Plan,
         make_runs: Callable[[], Runs],
-        make_engine: Callable[[Drive, int], Engine],
+        make_engine: Callable[[Drive, Limits], Engine],
         *,
         ring: Callable[[], None],
         on_change: Callable[[str, Run | None], None],
@@ -128,7 +128,7 @@ class LoopServices:
     async def _opened(self) -> Engine:
         async with self._opening:
             while self._engine is None:
-                engine = self._make_engine(self._driver.drive, self.plan.max_concurrent)
+                engine = self._make_engine(self._driver.drive, _limits(self.plan))
                 try:
                     await engine.open()
                 except StorageError as problem:
@@ -221,8 +221,8 @@ class LoopServices:
     async def apply(self, plan: Plan) -> None:
         """Other settings from now on: what changed is closed, and opened again when it is next needed."""
         before, self.plan = self.plan, plan
-        if self._engine is not None and plan.max_concurrent != before.max_concurrent:
-            await self._engine.set_limit(plan.max_concurrent)
+        if self._engine is not None and _limits(plan) != _limits(before):
+            await self._engine.set_limits(_limits(plan))
         self.upstreams.apply(plan.servers)
         for name in [name for name in self._providers if _said_of(name, plan) != _said_of(name, before)]:
             task = asyncio.create_task(self._providers.pop(name).aclose())
@@ -242,6 +242,10 @@ class LoopServices:
             await provider.aclose()
         await self.upstreams.aclose()
         await self._runs.aclose()
+
+
+def _limits(plan: Plan) -> Limits:
+    return Limits(plan.max_concurrent, plan.max_concurrent_total)
 
 
 def _said_of(name: str, plan: Plan) -> object:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from workflowlookup.core.progress import Progress
     from workflowlookup.core.run import Run
-    from workflowlookup.execution.engine import Drive, Engine
+    from workflowlookup.execution.engine import Drive, Engine, Limits
     from workflowlookup.execution.loop_services import LoopServices
     from workflowlookup.providers.discovery import Discovered
     from workflowlookup.runs.service import Runs
@@ -102,10 +102,10 @@ class Execution:
         self._services = services
         return services
 
-    def _make_engine(self, drive: "Drive", max_concurrent: int) -> "Engine":
+    def _make_engine(self, drive: "Drive", limits: "Limits") -> "Engine":
         from workflowlookup.execution.engines import engine_of  # noqa: PLC0415 - on the worker's thread
 
-        return engine_of(self._journal).make(self._journal, drive, max_concurrent, self._is_guest)
+        return engine_of(self._journal).make(self._journal, drive, limits, self._is_guest)
 
     def _note_change(self, run_id: str, run: "Run | None") -> None:
         """On the journal's thread: a run was stored there. Those who wait for it are woken when it is their turn."""

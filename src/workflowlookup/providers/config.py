@@ -80,6 +80,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float = 300.0
     """For runs that go by themselves, unless the workflow or the call says otherwise."""
     max_concurrent: int = 10
+    max_concurrent_total: int = 0
     """How many runs the server works on at once; the others are queued."""
 
 
