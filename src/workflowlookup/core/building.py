@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from workflowlookup.core.captures import describe_capture
-from workflowlookup.core.conditions import CompiledCondition, compile_conditions, compiled
+from workflowlookup.core.conditions import CompiledCondition, compiled, made_from_json
 from workflowlookup.core.contract import variables_of
 from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.document import answered_in, capture_schema, is_confirmation_object, walk_steps
@@ -121,7 +121,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         prompt=data.get("prompt", ""),
         prompt_blocks=data.get("promptBlocks"),
         prompt_fragments=msgspec.convert(
-            data.get("promptFragments", ()), tuple[Fragment, ...], dec_hook=compile_conditions
+            data.get("promptFragments", ()), tuple[Fragment, ...], dec_hook=made_from_json
         ),
         agent_role=data.get("agentRole", ""),
         guidance=tuple(data.get("guidance", ())),
@@ -149,7 +149,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
 
 
 def loop_of(data: Mapping[str, Any]) -> Loop:
-    return msgspec.convert(data, Loop, strict=False, dec_hook=compile_conditions)
+    return msgspec.convert(data, Loop, strict=False, dec_hook=made_from_json)
 
 
 def confirmation_of(data: Mapping[str, Any]) -> Confirmation | None:

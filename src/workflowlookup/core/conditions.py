@@ -165,8 +165,8 @@ def compiled(written: Condition | None) -> CompiledCondition | None:
     return None if written is None else CompiledCondition(written)
 
 
-def compile_conditions(kind: type, data: Any) -> Any:
-    """For msgspec, which asks it for the conditions inside a struct."""
+def made_from_json(kind: type, data: Json) -> Any:
+    """A `dec_hook` of msgspec, for fields whose class is made from the JSON that the author wrote."""
     return kind(data)
 
 

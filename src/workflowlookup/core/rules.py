@@ -7,7 +7,7 @@ of it may hold templates. A new rule is a struct here, a line in `RULES` and its
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 import msgspec
 
@@ -15,7 +15,7 @@ from workflowlookup.core.conditions import CompiledCondition
 from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.core.schemas import BadSchema, compile_schema_text, misfits
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
-from workflowlookup.core.values import Context
+from workflowlookup.core.values import Context, Json
 
 _FENCE: Final = "```"
 _BLANKS: Final = " \t\r\n"
@@ -165,14 +165,21 @@ class LengthRule(Rule, frozen=True, kw_only=True, tag="length"):
         return f"The output is {f'at most {most}' if most is not None else f'at least {least or 0}'} characters long"
 
 
-class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
-    """The output is JSON, bare or inside one Markdown code fence, that fits a JSON Schema, kept here as text."""
+class SchemaText(bytes):
+    """A JSON Schema as text, so that equal ones are compiled once."""
 
-    schema: msgspec.Raw
+    def __new__(cls, schema: Json) -> Self:
+        return super().__new__(cls, msgspec.json.encode(schema))
+
+
+class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
+    """The output is JSON, bare or inside one Markdown code fence, that fits a JSON Schema."""
+
+    schema: SchemaText
 
     def check(self) -> Check:
         def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
-            validator = compile_schema_text(bytes(self.schema))
+            validator = compile_schema_text(self.schema)
             if len(output) > MAX_JSON:
                 advice = f"Shorten the JSON to at most {MAX_JSON:,} characters (now {len(output):,})."
                 return (Issue(message=self.message or "Output is too long to be checked as JSON", suggestion=advice),)
@@ -199,11 +206,11 @@ class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
         return check
 
     def words(self) -> str:
-        return f"The output is JSON that fits this JSON Schema: {bytes(self.schema).decode()}"
+        return f"The output is JSON that fits this JSON Schema: {self.schema.decode()}"
 
     def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - it has no pattern of ours
         try:
-            compile_schema_text(bytes(self.schema))
+            compile_schema_text(self.schema)
         except BadSchema as problem:
             yield "schema", f"The JSON Schema of a rule is malformed ({problem})"
 
