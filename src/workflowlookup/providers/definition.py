@@ -12,6 +12,7 @@ import msgspec
 from workflowlookup.core.schemas import BadSchema, compile_schema, show
 from workflowlookup.core.text import HIDDEN, one_line
 from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_TIMEOUT_SECONDS, Json, deeper_than
+from workflowlookup.providers.config import LIBRARY
 
 GENERIC_SCHEMA: Final[Mapping[str, Json]] = {"type": "object", "properties": {}, "additionalProperties": True}
 """For a workflow that says nothing usable of its input: any object will do."""
@@ -37,6 +38,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     input_schema: Mapping[str, Json] = msgspec.field(default_factory=lambda: GENERIC_SCHEMA)
     execution_type: str = "async"
     metadata: Mapping[str, Json] = {}
+
+    @property
+    def workflow_id(self) -> str:
+        """What `workflow_start` calls it, and the patterns of tokens are about."""
+        return self.id if self.provider == LIBRARY else document_id(self.provider, self.id)
 
 
 def read_definitions(raw: Json, provider: str) -> tuple[list[Definition], list[str]]:

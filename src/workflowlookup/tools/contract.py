@@ -96,9 +96,6 @@ class WorkflowTools(Protocol):
         Raises `ProviderAway` when it belongs to a system that does not answer now.
         """
 
-    def folded(self, name: str) -> "Tool | None":
-        """The tool of this name that is not listed because there are too many; who knows it can call it."""
-
     def default_timeout(self, workflow: "Workflow") -> float | None:
         """How many seconds a run of it may take when nobody says; None for one that needs the agent or a person."""
 

@@ -16,7 +16,7 @@ from workflowlookup.core.progress import Progress
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import LIBRARY, Plan
-from workflowlookup.providers.definition import Definition, as_document, document_id, usable_schema
+from workflowlookup.providers.definition import Definition, as_document, usable_schema
 from workflowlookup.providers.filters import Sieve
 from workflowlookup.tools import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.arguments import SchemaArguments
@@ -68,6 +68,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     definition: Definition
     workflow_id: str
     """What `workflow_start` calls it."""
+
+
+def find_offer(offers: Mapping[str, Offer], wanted: str) -> Offer | None:
+    """The one with this tool name or workflow id."""
+    return offers.get(wanted) or next((offer for offer in offers.values() if offer.workflow_id == wanted), None)
 
 
 class DynamicTools:
@@ -176,15 +181,8 @@ class DynamicTools:
     def resolve(self, wanted: str) -> Workflow | None:
         """The workflow with this tool name or id, ready to be run; None when there is none. Raises `ProviderAway`."""
         self.refresh_if_changed()
-        offer = self.offers.get(wanted) or next(
-            (offer for offer in self.offers.values() if offer.workflow_id == wanted), None
-        )
+        offer = find_offer(self.offers, wanted)
         return self._workflow(offer.definition) if offer is not None else None
-
-    def folded(self, name: str) -> Tool | None:
-        """The tool of this name that is not listed because there are too many; who knows it can call it."""
-        offer = self.offers.get(name)
-        return offer.tool if offer is not None else None
 
     def default_timeout(self, workflow: Workflow) -> float | None:
         """How many seconds a run may take when nobody says: the setting, for what goes by itself."""
@@ -231,8 +229,6 @@ class DynamicTools:
         self._read = read
 
     def _offer(self, name: str, definition: Definition) -> Offer:
-        is_own = definition.provider == LIBRARY
-        workflow_id = definition.id if is_own else document_id(definition.provider, definition.id)
         about: dict[str, Json] = {
             "id": definition.id,
             "provider": definition.provider,
@@ -253,11 +249,11 @@ class DynamicTools:
             handler=self._handler(definition),
             read_only=False,
             idempotent=False,
-            open_world=not is_own,
+            open_world=definition.provider != LIBRARY,
             can_be_task=True,
             meta={META: about},
         )
-        return Offer(tool=tool, definition=definition, workflow_id=workflow_id)
+        return Offer(tool=tool, definition=definition, workflow_id=definition.workflow_id)
 
     def _within_budget(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         """The tools, or what stands for them when the list would be too long."""
@@ -349,7 +345,7 @@ class DynamicTools:
                 workflowId=definition.id,
                 cause=cause,
             )
-        key = document_id(definition.provider, definition.id)
+        key = definition.workflow_id
         before = self._built.get(key)
         if before is None or before[0] is not definition:
             from workflowlookup.core.building import build  # noqa: PLC0415

@@ -62,7 +62,9 @@ class Registry:
         if tool is None:
             self.refresh()
             workflows = self.services.workflows
-            tool = self.tools.get(name) or (workflows.folded(name) if workflows is not None else None)
+            tool = self.tools.get(name)
+            if tool is None and workflows is not None and name in workflows.offers:
+                tool = workflows.offers[name].tool  # not listed because there are too many
         return tool
 
     def listed(self) -> msgspec.Raw:

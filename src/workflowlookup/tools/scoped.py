@@ -23,21 +23,20 @@ from workflowlookup.core.values import Context
 from workflowlookup.errors import Forbidden, RunNotFound, RunStateError, StorageError, WorkflowLookupError
 from workflowlookup.library.catalog import CatalogView, Entry, Snapshot, Source, not_found
 from workflowlookup.library.directory import Listing
-from workflowlookup.providers.config import LIBRARY, Plan
-from workflowlookup.providers.definition import document_id
+from workflowlookup.providers.config import Plan
 from workflowlookup.runs.journal import Query, SetAside, Summary
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.service import not_found as run_not_found
 from workflowlookup.runs.view import Watch
 from workflowlookup.tools import workflow_refresh, workflow_search
 from workflowlookup.tools.contract import ExecutionView, ServerServices, Services, Tool, WorkflowTools, without_consent
+from workflowlookup.tools.dynamic import Offer, find_offer
 from workflowlookup.tools.registry import Registry
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from workflowlookup.providers.discovery import Discovered
-    from workflowlookup.tools.dynamic import Offer
 
 MAX_REMEMBERED: Final = 10_000
 """How many runs a watch remembers, to tell of their end."""
@@ -355,7 +354,7 @@ class ScopedWorkflows:
         return self._whole.plan
 
     @property
-    def offers(self) -> Mapping[str, "Offer"]:
+    def offers(self) -> Mapping[str, Offer]:
         """By the name of the tool, in its order."""
         everything = self._whole.offers
         if everything is not self._seen:
@@ -387,13 +386,8 @@ class ScopedWorkflows:
 
     def resolve(self, wanted: str) -> Workflow | None:
         self._bring_up_to_date()
-        offers = self.offers
-        offer = offers.get(wanted) or next((one for one in offers.values() if one.workflow_id == wanted), None)
+        offer = find_offer(self.offers, wanted)
         return self._whole.resolve(offer.tool.name) if offer is not None else None
-
-    def folded(self, name: str) -> Tool | None:
-        offer = self.offers.get(name)
-        return offer.tool if offer is not None else None
 
     def default_timeout(self, workflow: Workflow) -> float | None:
         return self._whole.default_timeout(workflow)
@@ -410,11 +404,7 @@ class ScopedWorkflows:
         return {name: part for name, part in parts.items() if part.definitions}
 
     def _part_of(self, found: "Discovered") -> "Discovered":
-        seen = tuple(
-            one
-            for one in found.definitions
-            if self._sees(one.id if one.provider == LIBRARY else document_id(one.provider, one.id))
-        )
+        seen = tuple(definition for definition in found.definitions if self._sees(definition.workflow_id))
         return msgspec.structs.replace(found, definitions=seen)
 
 
