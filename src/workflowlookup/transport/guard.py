@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -226,7 +227,8 @@ class Guarded:
         self._by_cookie = by_cookie
         self._needs = needs
         self._ask = functools.partial(guard.authenticate, by_cookie=by_cookie) if needs is None else self._ask_and_check
-        self._watches: dict[asyncio.Timeout, asyncio.Task[None]] = {}
+        self._served: dict[asyncio.Task[object], _Served] = {}
+        self._watch: asyncio.Task[None] | None = None
         self._refused = refused
         self._answer_unknown = answer_unknown
 
@@ -248,19 +250,20 @@ class Guarded:
             ended = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
-        life = asyncio.timeout(None)
-        timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._start_watch, request, found, life)
+        task = asyncio.current_task()
+        assert task is not None
+        served = self._served[task] = _Served(request, found)
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.create_task(self._watch_served())
         try:
-            async with life:
-                await self._app(scope, receive, note)
-        except TimeoutError:
-            if not life.expired():
+            await self._app(scope, receive, note)
+        except asyncio.CancelledError:
+            if not served.is_revoked:
                 raise
+            task.uncancel()
         finally:
-            timer.cancel()
-            if life in self._watches:
-                self._watches.pop(life).cancel()
-        if life.expired() and not ended:
+            del self._served[task]
+        if served.is_revoked and not ended:
             self._refused()
             if begun:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -274,22 +277,33 @@ class Guarded:
         problem = self._needs(found) if self._needs is not None and isinstance(found, Access) else ""
         return self._guard.forbid(request, problem) if problem else found
 
-    def _start_watch(self, request: Request, access: Access, life: asyncio.Timeout) -> None:
-        self._watches[life] = asyncio.create_task(self._watch(request, access, life))
-
-    async def _watch(self, request: Request, access: Access, life: asyncio.Timeout) -> None:
-        """Authenticate a request that takes long again and again, and end its life when it is not from whom it was."""
-        while True:
-            try:
-                found = await self._ask(request, is_again=True)
-            except Exception:  # broad on purpose: whom nobody can ask any more is not let on
-                log.exception("who sent a request could not be asked again")
-                break
-            nobody_knows = isinstance(found, Response) and found.status_code >= 500
-            if found != access and not nobody_knows:
-                break
+    async def _watch_served(self) -> None:
+        """Authenticate requests that take long again and again, and end those that are not from whom they were."""
+        while self._served:
+            served = dict(self._served)
             await asyncio.sleep(LOOK_SECONDS)
-        life.reschedule(asyncio.get_running_loop().time())
+            for task, one in served.items():
+                if self._served.get(task) is not one or one.is_revoked or await self._is_valid(one):
+                    continue
+                if self._served.get(task) is one:  # it may have ended meanwhile
+                    one.is_revoked = True
+                    task.cancel()
+
+    async def _is_valid(self, served: "_Served") -> bool:
+        try:
+            found = await self._ask(served.request, is_again=True)
+        except Exception:  # broad on purpose: whom nobody can ask any more is not let on
+            log.exception("who sent a request could not be asked again")
+            return False
+        return found == served.access or (isinstance(found, Response) and found.status_code >= 500)  # nobody knows
+
+
+class _Served(msgspec.Struct, eq=False):
+    """A request that is being served, and who sent it."""
+
+    request: Request
+    access: Access
+    is_revoked: bool = False
 
 
 @functools.lru_cache(1024)
