@@ -152,7 +152,7 @@ def test_a_document_that_was_changed_is_refused(cli: Cli, held: str) -> None:
     ("words", "code", "said"),
     [
         (("export", "abc"), 1, "no runs yet"),
-        (("export", "abc", "--markdown", "--json"), 2, "together"),
+        (("export", "abc", "--markdown", "--json"), 2, "not allowed with argument"),
         (("import", "no-such-file"), 1, "cannot be read"),
         (("import", "-"), 1, "holds no events"),
     ],

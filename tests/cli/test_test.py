@@ -306,7 +306,7 @@ def test_an_unsound_workflow_is_told(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "there is no .workflowlookup/workflows here"),
+        ([], "There is no .workflowlookup/workflows here"),
         (
             ["home"],
             "no fixture found in home. A fixture is a *.test.yaml beside its workflow; `workflowlookup test --ex",

@@ -126,7 +126,7 @@ def test_a_terminal_shows_colours_and_no_control_characters(cli: Cli, held: str)
     [
         (("no-such-thing",), 1, "Run `workflowlookup list`"),
         (("no-such-thing", "--context", "a=1"), 1, "No workflow has the id"),
-        (("sample-workflow", "--json", "--mermaid"), 2, "together"),
+        (("sample-workflow", "--json", "--mermaid"), 2, "not allowed with argument"),
     ],
 )
 def test_what_cannot_be_done_is_said(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:

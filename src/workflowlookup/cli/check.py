@@ -1,19 +1,15 @@
 """`workflowlookup check ID STEP`: what the criteria of a step say about one output, as the tool `workflow_validate`."""
 
 import argparse
-import sys
-from typing import Final
 
 from workflowlookup.cli.context import add_context_argument
-from workflowlookup.cli.output import complain, is_terminal, shown_path, write, write_json, write_list
+from workflowlookup.cli.entry import STANDARD_INPUT, is_typed, read_file
+from workflowlookup.cli.output import CommandError, is_terminal, write, write_json, write_list
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.model import PromptStep
 from workflowlookup.core.navigation import find_step
-from workflowlookup.errors import StorageError
 from workflowlookup.settings import Settings
 from workflowlookup.tools.workflow_validate import judge_output
-
-STANDARD_INPUT: Final = "-"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,10 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
     workflow = open_workflow(options.workflow, settings)
-    output = _read(options.file).removesuffix("\n")  # editors and shells add it, agents do not
+    if options.file == STANDARD_INPUT and is_terminal() and is_typed():
+        write(("Type or paste the output; Ctrl-D on a line of its own ends it.", "dim"))
+    output = read_file(options.file)
     if not output:
-        complain("the output is empty.")
-        return 1
+        raise CommandError("the output is empty.")
     verdict = judge_output(workflow, options.step, output, dict(options.context))
     step = find_step(workflow, options.step)
     if options.json:
@@ -45,22 +42,6 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     else:
         write((options.step, "bold"), ": ", ("accepted", "yellow"), ", as any output is: there are no criteria")
     return int(not verdict["valid"])
-
-
-def _read(path: str) -> str:
-    try:
-        if path != STANDARD_INPUT:
-            with open(path, encoding="utf-8") as file:
-                return file.read()
-        if sys.stdin is None:
-            return ""
-        if is_terminal() and sys.stdin.isatty():
-            write(("Type or paste the output; Ctrl-D on a line of its own ends it.", "dim"))
-        return sys.stdin.buffer.read().decode()
-    except OSError as problem:
-        raise StorageError(f"{shown_path(path)} cannot be read: {problem.strerror}.", file=path) from problem
-    except UnicodeDecodeError as problem:
-        raise StorageError(f"{shown_path(path)} is not UTF-8 text.", file=path) from problem
 
 
 EXAMPLES = """\

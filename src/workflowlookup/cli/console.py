@@ -11,7 +11,7 @@ from typing import Final
 
 from workflowlookup.app import make_console
 from workflowlookup.cli.journal import person
-from workflowlookup.cli.output import complain, write, write_hint
+from workflowlookup.cli.output import CommandError, complain, write, write_hint
 from workflowlookup.cli.person import agent_environment
 from workflowlookup.settings import Settings
 
@@ -33,8 +33,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     try:
         listening = _listen(options.port)
     except OSError as problem:
-        complain(f"port {options.port or PORT} cannot be used: {problem.strerror}. --port names another")
-        return 1
+        message = f"port {options.port or PORT} cannot be used: {problem.strerror}. --port names another"
+        raise CommandError(message) from problem
     from workflowlookup.console.local import serve  # noqa: PLC0415 - not for `--help`
 
     port = listening.getsockname()[1]

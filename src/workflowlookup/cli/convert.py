@@ -8,7 +8,7 @@ from typing import Final
 from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.fmt import formatted_yaml
 from workflowlookup.cli.layout import CannotLayOut, encoded, json_text, refuse_repeats
-from workflowlookup.cli.output import complain, shown_path, write, write_bytes
+from workflowlookup.cli.output import CommandError, complain, shown_path, write, write_bytes
 from workflowlookup.cli.yaml_layout import comments_of, tree_of, yaml_text
 from workflowlookup.core.text import plural
 from workflowlookup.core.values import Json
@@ -45,14 +45,13 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     path: str = options.path
     stem, extension = os.path.splitext(path)
     if extension not in (".json", ".yaml", ".yml"):
-        complain(f"{shown_path(path)} is no workflow document, by its name. It should end in .json, .yaml or .yml.")
-        return 2
+        message = f"{shown_path(path)} is no workflow document, by its name. It should end in .json, .yaml or .yml."
+        raise CommandError(message, 2)
     is_yaml = extension != ".json"
     form = options.to or ("json" if is_yaml else "yaml")
     output = options.output or f"{stem}.{form}"
     if options.replace and (output == STANDARD_OUTPUT or os.path.realpath(output) == os.path.realpath(path)):
-        complain("--replace needs another file to write to.")
-        return 2
+        raise CommandError("--replace needs another file to write to.", 2)
     data, _signature = read_bytes(path, os.path.dirname(os.path.realpath(path)))
     document = parse_document(data, path)
     text = data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -64,17 +63,15 @@ def run(options: argparse.Namespace, _: Settings) -> int:
                 refuse_repeats(text)
             result = written(document, form)
     except CannotLayOut as reason:
-        complain(f"{shown_path(path)} cannot be converted, because {reason}.")
-        return 1
-    if is_yaml and form == "json":
-        _tell_dropped(len(comments_of(text)))
+        raise CommandError(f"{shown_path(path)} cannot be converted, because {reason}.") from reason
+    if is_yaml and form == "json" and (comments := comments_of(text)):
+        complain(f"{plural(len(comments), 'comment')} dropped: JSON has none.")
     if output == STANDARD_OUTPUT:
         write_bytes(result.encode())
         return 0
     before = read_text(output)
     if before is not None and not options.force:
-        complain(f"{shown_path(output)} exists. Add --force to replace it, or --output to write elsewhere.")
-        return 1
+        raise CommandError(f"{shown_path(output)} exists. Add --force to replace it, or --output to write elsewhere.")
     replace_text(output, before, result)
     write((f"Wrote {shown_path(output)}.", "green"))
     if options.replace:
@@ -91,11 +88,6 @@ def _put_aside(path: str) -> None:
     except OSError as problem:
         raise StorageError(f"{path} cannot be renamed: {problem.strerror}.", file=path) from problem
     write(f"{shown_path(path)} is now {shown_path(copy)}, which the library does not read.")
-
-
-def _tell_dropped(count: int) -> None:
-    if count:
-        complain(f"{plural(count, 'comment')} dropped: JSON has none.")
 
 
 EXAMPLES = """\

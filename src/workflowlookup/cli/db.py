@@ -4,7 +4,7 @@ import argparse
 from typing import Any, Final
 
 from workflowlookup.app import make_journal
-from workflowlookup.cli.output import complain, write, write_json
+from workflowlookup.cli.output import CommandError, complain, write, write_json
 from workflowlookup.core.text import plural
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.engines import engine_of
@@ -61,8 +61,7 @@ def _salvage(options: argparse.Namespace, settings: Settings) -> int:
     try:
         kept = journal.salvage()
     except StorageError as problem:
-        complain(str(problem))
-        return 1
+        raise CommandError(str(problem)) from problem
     finally:
         journal.close()
     if options.json:

@@ -5,7 +5,7 @@ import collections
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from workflowlookup.cli.output import DIFF_STYLES, Piece, refuse, write, write_json
+from workflowlookup.cli.output import DIFF_STYLES, CommandError, Piece, write, write_json
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.compare import Change, Kind, Section, compare
 from workflowlookup.core.model import Workflow
@@ -36,8 +36,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     try:
         before, after = (open_workflow(name, settings) for name in names)
     except WorkflowLookupError as refusal:
-        refuse(refusal)
-        return 2
+        raise CommandError(refusal.explain(), 2) from refusal
     sections = compare(before, after)
     if options.json:
         write_json({"same": not sections, "before": _named(before), "after": _named(after), "changes": list(sections)})

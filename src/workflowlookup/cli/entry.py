@@ -35,6 +35,7 @@ from workflowlookup.core.values import Json, json_or_text
 from workflowlookup.errors import StorageError
 
 END: Final = "."
+STANDARD_INPUT: Final = "-"
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +81,7 @@ def is_typed() -> bool:
 def read_pipe() -> list[str]:
     """The outputs in standard input: a line with a single dot ends one and begins the next."""
     outputs: list[list[str]] = [[]]
-    for line in io.StringIO(_read_standard_input(), newline=""):
+    for line in io.StringIO(_decoded(STANDARD_INPUT), newline=""):
         if line.rstrip("\r\n") == END:
             outputs.append([])
         else:
@@ -90,24 +91,26 @@ def read_pipe() -> list[str]:
 
 
 def read_file(path: str) -> str:
+    """All of a file as text, without the newline that editors and shells add at its end. Raises `StorageError`."""
+    return _decoded(path).removesuffix("\n")
+
+
+def read_data(path: str) -> bytes:
     """All of a file; `-` is standard input. Raises `StorageError`."""
-    if path == "-":
-        return _read_standard_input().removesuffix("\n")
     try:
+        if path == STANDARD_INPUT:
+            return b"" if sys.stdin is None else sys.stdin.buffer.read()
         with open(path, "rb") as stream:
-            return _decoded(stream.read(), path).removesuffix("\n")
+            return stream.read()
     except OSError as problem:
         raise StorageError(f"{path} cannot be read: {problem.strerror}.", file=path) from problem
 
 
-def _read_standard_input() -> str:
-    return _decoded(b"" if sys.stdin is None else sys.stdin.buffer.read(), "standard input")
-
-
-def _decoded(data: bytes, place: str) -> str:
+def _decoded(path: str) -> str:
     try:
-        return data.decode("utf-8-sig")
+        return read_data(path).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
+        place = "standard input" if path == STANDARD_INPUT else path
         raise StorageError(f"What {place} holds is not UTF-8 text (byte {problem.start + 1}).") from None
 
 

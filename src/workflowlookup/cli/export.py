@@ -1,15 +1,16 @@
 """`workflowlookup export RUN`: the journal of a run as JSON lines, or its report as Markdown."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from workflowlookup.atomic import replacing
 from workflowlookup.cli.journal import find_run, open_services
-from workflowlookup.cli.output import complain, is_terminal, shown_path, write, write_bytes
+from workflowlookup.cli.output import shown_path, write, write_text
+from workflowlookup.core.events import Record
 from workflowlookup.core.exchange import as_line
 from workflowlookup.core.report import report
-from workflowlookup.core.text import plural, printable
-from workflowlookup.runs.service import Runs
+from workflowlookup.core.text import plural
+from workflowlookup.errors import StorageError
 from workflowlookup.settings import Settings
 
 
@@ -17,45 +18,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "runs", metavar="RUN", nargs="+", help="which runs: ids, or as much of their beginning as is needed"
     )
-    parser.add_argument("--markdown", action="store_true", help="the report, for people (default: JSON lines)")
-    parser.add_argument("--json", action="store_true", help="JSON lines, an event each: what `import` reads (default)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="the report, for people (default: JSON lines)")
+    form.add_argument("--json", action="store_true", help="JSON lines, an event each: what `import` reads (default)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    if options.markdown and options.json:
-        complain("--markdown and --json cannot be used together")
-        return 2
     runs = open_services(settings).runs
     ids = list(dict.fromkeys(find_run(runs, name) for name in options.runs))
-    parts = _reports(runs, ids) if options.markdown else _lines(runs, ids)
-    if options.output:
-        return _save(parts, options.output, len(ids))
-    for part in parts:
-        write_bytes(printable(part).encode() if is_terminal() else part.encode())
-    return 0
-
-
-def _reports(runs: Runs, ids: list[str]) -> Iterator[str]:
-    for run_id in ids:
-        yield report(run_id, runs.history(run_id))
-
-
-def _lines(runs: Runs, ids: list[str]) -> Iterator[str]:
-    for run_id in ids:
-        yield "".join(as_line(run_id, record) for record in runs.history(run_id))
-
-
-def _save(parts: Iterator[str], path: str, count: int) -> int:
-    """Whole or not at all; outputs may be private, so only the owner can read a new file."""
+    form = report if options.markdown else _lines
+    parts = (form(run_id, runs.history(run_id)) for run_id in ids)
+    if not options.output:
+        for part in parts:
+            write_text(part)
+        return 0
+    path = options.output
     try:
-        with replacing(path) as file:
+        with replacing(path) as file:  # outputs may be private, so only the owner can read a new file
             file.writelines(part.encode() for part in parts)
     except OSError as problem:
-        complain(f"{shown_path(path)} cannot be written: {problem.strerror}")
-        return 1
-    write(f"Wrote {plural(count, 'run')} to {shown_path(path)}")
+        raise StorageError(f"{shown_path(path)} cannot be written: {problem.strerror}.", file=path) from problem
+    write(f"Wrote {plural(len(ids), 'run')} to {shown_path(path)}")
     return 0
+
+
+def _lines(run_id: str, records: Sequence[Record]) -> str:
+    return "".join(as_line(run_id, record) for record in records)
 
 
 EXAMPLES = """\

@@ -10,22 +10,22 @@ import msgspec
 from workflowlookup.cli.context import add_context_argument
 from workflowlookup.cli.output import (
     Branch,
+    CommandError,
     Piece,
-    complain,
-    is_terminal,
     shown_path,
     write,
-    write_bytes,
+    write_file,
     write_hint,
     write_json,
     write_list,
+    write_text,
     write_tree,
 )
 from workflowlookup.cli.workflows import open_workflow
 from workflowlookup.core.graph import Graph, Kind, Node, State, draw
 from workflowlookup.core.mermaid import as_mermaid
 from workflowlookup.core.svg import as_svg
-from workflowlookup.core.text import joined, printable
+from workflowlookup.core.text import joined
 from workflowlookup.settings import Settings
 
 RENDERERS: Final[Mapping[str, Callable[[Graph], str]]] = {"mermaid": as_mermaid, "svg": as_svg}
@@ -47,14 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     form = options.format or _BY_SUFFIX.get(os.path.splitext(options.output or "")[1], "tree")
     if options.output and options.json:
-        complain("--json goes to standard output: leave --output out")
-        return 2
+        raise CommandError("--json goes to standard output: leave --output out", 2)
     if options.output and form == "tree":
-        complain(
+        raise CommandError(
             f"{shown_path(options.output)}: pictures are SVG (flow.svg) or Mermaid (flow.mmd). "
-            "Choose such a name, or add --format svg or --format mermaid; a browser turns SVG into other forms."
+            "Choose such a name, or add --format svg or --format mermaid; a browser turns SVG into other forms.",
+            2,
         )
-        return 2
     graph = draw(open_workflow(options.workflow, settings), dict(options.context) if options.context else None)
     if options.json:
         write_json(as_json(graph))
@@ -65,25 +64,11 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         write_list("Warnings", graph.warnings)
         write_hint(f"`workflowlookup graph {options.workflow} --output flow.svg` draws a picture of it.")
     elif options.output:
-        return _save(RENDERERS[form](graph), options.output)
+        write_file(options.output, RENDERERS[form](graph).encode())
+        write(f"Wrote {shown_path(options.output)}")
     else:
-        write_bytes(_printable(RENDERERS[form](graph)).encode())
+        write_text(RENDERERS[form](graph))
     return 0
-
-
-def _save(picture: str, path: str) -> int:
-    try:
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            file.write(picture)
-    except OSError as problem:
-        complain(f"{shown_path(path)} cannot be written: {problem.strerror}")
-        return 1
-    write(f"Wrote {shown_path(path)}")
-    return 0
-
-
-def _printable(picture: str) -> str:
-    return printable(picture) if is_terminal() else picture
 
 
 def as_json(graph: Graph) -> dict[str, Any]:

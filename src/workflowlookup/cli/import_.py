@@ -1,12 +1,12 @@
 """`workflowlookup import FILE`: takes in runs that were exported, here or on another machine."""
 
 import argparse
-import sys
 
 import msgspec
 
 from workflowlookup.app import make_services
-from workflowlookup.cli.output import complain, refuse, write, write_json
+from workflowlookup.cli.entry import STANDARD_INPUT, read_data
+from workflowlookup.cli.output import CommandError, refuse, write, write_json
 from workflowlookup.core.events import Event, Record, Started
 from workflowlookup.core.exchange import Line
 from workflowlookup.core.text import plural
@@ -20,12 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    found = _parse(_read(options.file), options.file)
+    found = _parse(read_data(options.file), options.file)
     if not found:
-        complain(f"{options.file} holds no events; `workflowlookup export RUN -o FILE` writes them")
-        return 1
+        raise CommandError(f"{options.file} holds no events; `workflowlookup export RUN -o FILE` writes them")
     runs = make_services(settings).runs
-    source = "standard input" if options.file == "-" else options.file
+    source = "standard input" if options.file == STANDARD_INPUT else options.file
     outcome: dict[str, list[str]] = {"imported": [], "unchanged": [], "refused": []}
     for run_id, records in found.items():
         try:
@@ -37,26 +36,12 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
             outcome["refused"].append(run_id)
     if options.json:
         write_json(outcome)
-    else:
-        _tell(outcome)
-    return int(bool(outcome["refused"]))
-
-
-def _tell(outcome: dict[str, list[str]]) -> None:
+        return int(bool(outcome["refused"]))
     if outcome["imported"]:
         write(f"Imported {plural(len(outcome['imported']), 'run')}: {', '.join(outcome['imported'])}")
     if outcome["unchanged"]:
         write(f"Already there: {', '.join(outcome['unchanged'])}")
-
-
-def _read(path: str) -> bytes:
-    try:
-        if path == "-":
-            return b"" if sys.stdin is None else sys.stdin.buffer.read()
-        with open(path, "rb") as stream:
-            return stream.read()
-    except OSError as problem:
-        raise StorageError(f"{path} cannot be read: {problem.strerror}.", file=path) from problem
+    return int(bool(outcome["refused"]))
 
 
 def _parse(data: bytes, path: str) -> dict[str, list[Record]]:

@@ -3,7 +3,6 @@
 import argparse
 import re
 import shlex
-import sys
 from typing import Final
 
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, server_command
@@ -15,7 +14,8 @@ from workflowlookup.cli.configuration import (
     replace_text,
     with_server,
 )
-from workflowlookup.cli.output import complain, is_terminal, shown_path, write, write_diff
+from workflowlookup.cli.entry import ask_yes_or_no, is_typed
+from workflowlookup.cli.output import CommandError, complain, is_terminal, shown_path, write, write_diff
 from workflowlookup.settings import Settings
 
 SCOPES: Final = ("user", "project")
@@ -41,8 +41,7 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     client = CLIENTS[options.client]
     scope = options.scope or next(iter(client.files))
     if scope not in client.files:
-        complain(f"{client.title} has no scope '{scope}'. Use --scope {' or '.join(client.files)}.")
-        return 2
+        raise CommandError(f"{client.title} has no scope '{scope}'. Use --scope {' or '.join(client.files)}.", 2)
     file, name = client.file(scope), options.name
     command, *arguments = server_command(options)
     entry = {**client.fields, "command": command, "args": arguments}
@@ -66,25 +65,16 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         write(("The same with Claude Code's own command: ", "dim"), shlex.join(words), wrap=False)
     if scope == "project":
         write(("The path is one of this machine: others who share the file run this command too.", "dim"))
-    objection = None if options.yes else _objection()
-    if objection is not None:
-        complain(objection)
-        return 1
+    if not options.yes:
+        if not (is_terminal() and is_typed()):
+            advice = "Add --yes to write without being asked, or --print to paste it yourself."
+            raise CommandError(f"nothing was written. {advice}")
+        if not ask_yes_or_no("Write this?"):
+            raise CommandError("nothing was written.")
     copy = replace_text(file, before, after)
     write((f"Wrote {shown_path(file)}.", "green"), f" The older one is {shown_path(copy)}." if copy else "")
     write(client.afterwards)
     return 0
-
-
-def _objection() -> str | None:
-    """Ask; None when the person agrees."""
-    if not (is_terminal() and sys.stdin is not None and sys.stdin.isatty()):
-        return "nothing was written. Add --yes to write without being asked, or --print to paste it yourself."
-    try:
-        agreed = input("Write this? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        agreed = False
-    return None if agreed else "nothing was written."
 
 
 EXAMPLES = """\

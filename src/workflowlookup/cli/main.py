@@ -98,8 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except WorkflowLookupError as refusal:
         from workflowlookup.cli.output import refuse  # noqa: PLC0415 - `serve` never comes here
 
-        refuse(refusal)
-        return 1
+        return refuse(refusal)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader left: say nothing more, not even at exit
         return 0

@@ -7,17 +7,16 @@ import argparse
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.convert import written
+from workflowlookup.cli.entry import ask_line, is_typed
 from workflowlookup.cli.layout import CannotLayOut
-from workflowlookup.cli.output import complain, is_terminal, shown_path, write
+from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
 from workflowlookup.core.document import Severity, check
 from workflowlookup.core.schemas import workflow_schema
-from workflowlookup.core.text import printable
 from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 from workflowlookup.library.files import DOCUMENT_SUFFIXES, FIXTURE_SUFFIXES
 from workflowlookup.settings import Settings
@@ -71,20 +70,9 @@ def _count(text: str) -> int:
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:
-    is_asking = is_terminal() and sys.stdin is not None and sys.stdin.isatty()
+    is_asking = is_terminal() and is_typed()
     if options.id is None and not is_asking:
-        complain("an ID is needed, as in `workflowlookup new release-notes`")
-        return 2
-    try:
-        return _write_new(options, is_asking=is_asking)
-    except EOFError:
-        write()
-        complain("the input ended; nothing was written.")
-        return 1
-
-
-def _write_new(options: argparse.Namespace, *, is_asking: bool) -> int:
-    """Ask, write, and say what comes next; the exit code. Raises `EOFError` when the answers end."""
+        raise CommandError("an ID is needed, as in `workflowlookup new release-notes`", 2)
     identifier = options.id or _ask_id()
     form = options.form or (_ask_form() if is_asking else FORMS[0])
     stem = os.path.join(options.directory, identifier)
@@ -92,8 +80,7 @@ def _write_new(options: argparse.Namespace, *, is_asking: bool) -> int:
     taken = next((stem + suffix for suffix in DOCUMENT_SUFFIXES if os.path.lexists(stem + suffix)), None)
     if taken is not None and not (options.force and taken == path):
         remedy = "Add --force to replace it, or take another id." if taken == path else "Remove it, or take another id."
-        complain(f"{shown_path(taken)} exists. {remedy}")
-        return 1
+        raise CommandError(f"{shown_path(taken)} exists. {remedy}")
     document = _asked_for(identifier, options, is_asking=is_asking)
     errors = [finding.message for finding in check(document) if finding.severity is Severity.ERROR]
     try:
@@ -101,8 +88,7 @@ def _write_new(options: argparse.Namespace, *, is_asking: bool) -> int:
     except CannotLayOut:  # bytes from the command line or the terminal that are not text
         errors.append("The words must be UTF-8 text")
     if errors:
-        complain(f"nothing was written. {'; '.join(errors)}")
-        return 1
+        raise CommandError(f"nothing was written. {'; '.join(errors)}")
     replace_text(path, read_text(path), text)
     where = [] if options.directory == PROJECT_DIRECTORY else ["--directories", options.directory]
     write((f"Wrote {shown_path(path)}.", "green"))
@@ -123,7 +109,7 @@ def _asked_for(identifier: str, options: argparse.Namespace, *, is_asking: bool)
 
     def answer(field: str, usual: str) -> str:
         most = schema["properties"][field]["maxLength"]
-        return getattr(options, field) or (is_asking and _line(f"{field.capitalize()} [{usual}]: ", most)) or usual
+        return getattr(options, field) or (is_asking and _line(f"{field.capitalize()} [{usual}]:", most)) or usual
 
     name = answer("name", identifier.strip("-._").replace("-", " ").replace("_", " ").capitalize() or identifier)
     description = answer("description", f"Leads an agent through '{name}' step by step.")
@@ -139,13 +125,13 @@ def _asked_for(identifier: str, options: argparse.Namespace, *, is_asking: bool)
 def _ask_id() -> str:
     while True:
         try:
-            return _identifier(_line("Id, such as release-notes: ", workflow_schema()["$defs"]["id"]["maxLength"]))
+            return _identifier(_line("Id, such as release-notes:", workflow_schema()["$defs"]["id"]["maxLength"]))
         except argparse.ArgumentTypeError as reason:
             write(str(reason))
 
 
 def _ask_form() -> str:
-    while (form := _line(f"Format, {' or '.join(FORMS)} [{FORMS[0]}]: ", 10).lower() or FORMS[0]) not in FORMS:
+    while (form := _line(f"Format, {' or '.join(FORMS)} [{FORMS[0]}]:", 10).lower() or FORMS[0]) not in FORMS:
         pass
     return form
 
@@ -154,16 +140,18 @@ def _ask_titles(most: int) -> Sequence[str]:
     """The titles of the steps, or none for the usual ones."""
     write(f"Titles of the steps; an empty line ends the list. Without any: {', '.join(_usual_titles(_USUAL))}.")
     titles: list[str] = []
-    while len(titles) < _MOST and (title := _line(f"Step {len(titles) + 1}: ", most)):
+    while len(titles) < _MOST and (title := _line(f"Step {len(titles) + 1}:", most)):
         titles.append(title)
     return titles
 
 
 def _line(question: str, most: int) -> str:
-    """What a person types, asked for again when it is too long. Raises `EOFError` at the end of the input."""
-    while len(line := input(printable(question)).strip()) > most:
+    """What a person types, asked for again when it is too long. Raises `CommandError` at the end of the input."""
+    while (line := ask_line(question)) is not None:
+        if len(line := line.strip()) <= most:
+            return line
         write(f"At most {most} characters; these are {len(line)}.")
-    return line
+    raise CommandError("the input ended; nothing was written.")
 
 
 def _usual_titles(count: int) -> Sequence[str]:

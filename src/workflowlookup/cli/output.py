@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from workflowlookup.core.text import joined, printable
-from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.errors import StorageError, WorkflowLookupError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -281,9 +281,35 @@ def write_bytes(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def refuse(refusal: WorkflowLookupError) -> None:
-    """Say on standard error why a tool would not answer, in the words of the command line."""
+def write_text(text: str) -> None:
+    """Text for programs: as it is in a pipe, without what a terminal would obey on one."""
+    write_bytes((printable(text) if is_terminal() else text).encode())
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Raises `StorageError`."""
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+    except OSError as problem:
+        raise StorageError(f"{shown_path(path)} cannot be written: {problem.strerror}.", file=path) from problem
+
+
+class CommandError(WorkflowLookupError):
+    """A command cannot do what it was asked for. The exit code is 2 for wrong usage."""
+
+    def __init__(self, remedy: str, exit_code: int = 1) -> None:
+        super().__init__(remedy)
+        self.exit_code = exit_code
+
+    def explain(self) -> str:
+        return self.remedy
+
+
+def refuse(refusal: WorkflowLookupError) -> int:
+    """Say on standard error why a command or a tool refuses, in the words of the command line; the exit code."""
     complain(as_command(refusal.explain()))
+    return refusal.exit_code if isinstance(refusal, CommandError) else 1
 
 
 _AS_COMMANDS: Final = {

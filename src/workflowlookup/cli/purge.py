@@ -7,7 +7,7 @@ from workflowlookup.app import make_services
 from workflowlookup.cli.drafts import forget_drafts
 from workflowlookup.cli.entry import ask_yes_or_no, is_typed
 from workflowlookup.cli.journal import age, ago, has_journal
-from workflowlookup.cli.output import complain, write, write_json, write_table
+from workflowlookup.cli.output import CommandError, write, write_json, write_table
 from workflowlookup.core.run import OVER
 from workflowlookup.core.text import plural
 from workflowlookup.runs.clock import now
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     is_asked = not (options.yes or options.dry_run)
     if is_asked and (options.json or not is_typed()):
-        complain("nothing was forgotten: nobody can be asked here. Add --yes to forget them, --dry-run to see them.")
-        return 2
+        advice = "Add --yes to forget them, --dry-run to see them."
+        raise CommandError(f"nothing was forgotten: nobody can be asked here. {advice}", 2)
     before = now() - options.older_than
     runs = make_services(settings).runs  # one connection: without room, purge needs the journal for itself
     old = _old(runs, before) if has_journal(settings) else []

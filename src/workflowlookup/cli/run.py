@@ -15,7 +15,7 @@ from workflowlookup.cli.entry import Editor, Given, Source, is_typed, read_file,
 from workflowlookup.cli.journal import find_run, open_services, person
 from workflowlookup.cli.keyboard import Keyboard
 from workflowlookup.cli.leading import Leading, exit_code
-from workflowlookup.cli.output import complain, write_hint, write_json, write_markdown
+from workflowlookup.cli.output import CommandError, write_hint, write_json, write_markdown
 from workflowlookup.cli.run_view import write_start, write_state
 from workflowlookup.cli.work import Work
 from workflowlookup.cli.workflows import open_workflow
@@ -46,14 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    problem = _misused(options)
-    if problem:
-        complain(problem)
-        return 2
+    if problem := _misused(options):
+        raise CommandError(problem, 2)
     if options.id == SHOW:
         return _show(options, settings)
     services = open_services(settings) if options.resume else make_services(settings)
-    current = _resumed(services, options) if options.resume else _started(services, options, settings)
+    current = (
+        services.runs.get(find_run(services.runs, options.resume))
+        if options.resume
+        else _started(services, options, settings)
+    )
     if not options.json:
         (write_state if options.resume else write_start)(current)
         sys.stdout.flush()
@@ -98,10 +100,6 @@ def _started(services: ServerServices, options: argparse.Namespace, settings: Se
         flag = "--input" if refusal.remedy.startswith("input") else "--context"
         told = f"{refusal.remedy}. Give it with {flag} NAME=VALUE."
         raise InvalidParams(told, **{k: v for k, v in refusal.data.items() if k != "details"}) from refusal
-
-
-def _resumed(services: ServerServices, options: argparse.Namespace) -> Run:
-    return services.runs.get(find_run(services.runs, options.resume))
 
 
 def _source(options: argparse.Namespace) -> Source:

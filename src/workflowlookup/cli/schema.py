@@ -1,9 +1,9 @@
 """`workflowlookup schema`: the JSON Schema of workflow documents, as it is."""
 
 import argparse
-import sys
 from pathlib import Path
 
+from workflowlookup.cli.output import write_bytes
 from workflowlookup.core.schemas import WORKFLOW_SCHEMA_FILE
 from workflowlookup.settings import Settings
 
@@ -13,8 +13,7 @@ def add_arguments(_: argparse.ArgumentParser) -> None:
 
 
 def run(_: argparse.Namespace, __: Settings) -> int:
-    sys.stdout.buffer.write(Path(WORKFLOW_SCHEMA_FILE).read_bytes())
-    sys.stdout.buffer.flush()
+    write_bytes(Path(WORKFLOW_SCHEMA_FILE).read_bytes())
     return 0
 
 

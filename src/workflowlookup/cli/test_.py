@@ -8,20 +8,21 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from workflowlookup.app import PROJECT_DIRECTORY
 from workflowlookup.cli.configuration import NotReadable, read_text, replace_text
 from workflowlookup.cli.fixture_text import with_edits
 from workflowlookup.cli.junit import junit
 from workflowlookup.cli.output import (
+    CommandError,
     Piece,
-    complain,
     progress,
     shown_path,
     write,
     write_diff,
+    write_file,
     write_heading,
     write_json,
 )
+from workflowlookup.cli.places import PATHS_HELP, paths_or_project
 from workflowlookup.cli.rehearsals import NO_FIXTURE, Subject, Suite, Workbench
 from workflowlookup.cli.validate import write_remarks
 from workflowlookup.cli.workflows import open_workflow
@@ -48,8 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths",
         metavar="PATH",
         nargs="*",
-        help=f"a fixture (*{FIXTURE_SUFFIXES[0]}), a document with one beside it, or a directory of them "
-        f"(default: {PROJECT_DIRECTORY})",
+        help=f"a fixture (*{FIXTURE_SUFFIXES[0]}), a document with one beside it, or a directory of them {PATHS_HELP}",
     )
     parser.add_argument("--update", action="store_true", help="write what came out into the fixtures, and show it")
     parser.add_argument(
@@ -94,10 +94,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         workflow = open_workflow(options.example, settings)
         write(_example(workflow), wrap=False)
         return 0
-    paths = options.paths or [PROJECT_DIRECTORY]
-    if not options.paths and not os.path.isdir(PROJECT_DIRECTORY):
-        complain(f"there is no {PROJECT_DIRECTORY} here. Name fixtures, documents or directories to test.")
-        return 1
+    paths = paths_or_project(options.paths)
     if options.update:
         _update(Workbench(settings).load(paths), is_quiet=options.json)
     bench = Workbench(settings)
@@ -107,14 +104,13 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     wanted = {kind: getattr(options, f"min_{kind}") for kind in _COVERED}
     shortfalls = dict(_shortfalls(bench.subjects, wanted))
     if options.junit:
-        _write_file(options.junit, junit(suites, shortfalls))
+        write_file(options.junit, junit(suites, shortfalls))
     (_report_json if options.json else _report_text)(suites, bench.subjects, shortfalls)
     if not suites:
-        complain(
+        raise CommandError(
             f"no fixture found in {', '.join(map(shown_path, paths))}. A fixture is a *{FIXTURE_SUFFIXES[0]} beside "
             "its workflow; `workflowlookup test --example ID` prints one to start from."
         )
-        return 1
     return int(bool(shortfalls) or not all(suite.has_passed for suite in suites))
 
 
@@ -134,14 +130,6 @@ def _shortfalls(subjects: Sequence[Subject], wanted: Mapping[str, float]) -> Ite
         ]
         if texts:
             yield subject.workflow.id, ". ".join(texts)
-
-
-def _write_file(path: str, data: bytes) -> None:
-    try:
-        with open(path, "wb") as file:
-            file.write(data)
-    except OSError as problem:
-        raise StorageError(f"{shown_path(path)} cannot be written: {problem.strerror}.", file=path) from problem
 
 
 # ── update ──────────────────────────────────────────────────────────────────────────────────────────────────────

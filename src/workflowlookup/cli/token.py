@@ -8,7 +8,7 @@ from typing import Final
 from workflowlookup.access import EVERYTHING, SCOPES
 from workflowlookup.app import make_tokens
 from workflowlookup.cli.journal import age, ago, has_journal, person
-from workflowlookup.cli.output import complain, write, write_json, write_table
+from workflowlookup.cli.output import CommandError, complain, write, write_json, write_table
 from workflowlookup.cli.person import refuse_agents
 from workflowlookup.core.text import plural
 from workflowlookup.runs.clock import now
@@ -57,17 +57,14 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.action == "list":
         return _list(options, settings)
     if options.which and options.name and options.which != options.name:
-        complain(f"two names are one too many: say either {options.which} or --name {options.name}")
-        return 2
+        raise CommandError(f"two names are one too many: say either {options.which} or --name {options.name}", 2)
     name = options.name or options.which
     if not name:
-        complain(f"say which: workflowlookup token {options.action} --name NAME")
-        return 2
+        raise CommandError(f"say which: workflowlookup token {options.action} --name NAME", 2)
     try:
         return _create(name, options, settings) if options.action == "create" else _revoke(name, options, settings)
     except TokenProblem as problem:
-        complain(str(problem))
-        return 1
+        raise CommandError(str(problem)) from problem
 
 
 def _create(name: str, options: argparse.Namespace, settings: Settings) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workflowlookup.app import make_services
-from workflowlookup.cli.output import complain, write_hint, write_json, write_table
+from workflowlookup.cli.output import CommandError, complain, write_hint, write_json, write_table
 from workflowlookup.cli.systems import ask_systems, reconnect_advice, unreachable, workflow_tools
 from workflowlookup.core.text import plural
 from workflowlookup.providers.config import LIBRARY
@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     plan = plan_of(settings)
     if not plan.is_on:
-        complain(f"workflows are no tools here: workflow_tools is false ({settings.origins['workflow_tools']}).")
-        return 1
+        origin = settings.origins["workflow_tools"]
+        raise CommandError(f"workflows are no tools here: workflow_tools is false ({origin}).")
     asked = ask_systems(plan)
     services = make_services(settings)
     tools = workflow_tools(settings, plan, asked, services)

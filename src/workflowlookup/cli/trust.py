@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from workflowlookup.app import make_catalog
-from workflowlookup.cli.output import complain, shown_path, write, write_json, write_table
+from workflowlookup.cli.output import CommandError, complain, shown_path, write, write_json, write_table
 from workflowlookup.cli.person import Terminal, person_terminal
 from workflowlookup.errors import StorageError
 from workflowlookup.library.files import DOCUMENT_SUFFIXES
@@ -47,8 +47,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     try:
         entries = list(_entries(real, settings)) if options.path else list(_all_entries(settings))
     except SettingsError as problem:
-        complain(str(problem))
-        return 2
+        raise CommandError(str(problem), 2) from problem
     if options.list:
         return _list(store, entries, real if options.path else "", is_json=options.json)
     return _ask(store, [entry for entry in entries if store.pins(entry) is None], is_json=options.json)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from workflowlookup.cli.new import PROJECT_DIRECTORY
-from workflowlookup.cli.output import complain, is_terminal, shown_path, write
+from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
 from workflowlookup.cli.rehearsals import Suite, Workbench
 from workflowlookup.cli.validate import REPORTERS, Checked, Remark, check_all
 from workflowlookup.core.document import Finding, Severity, check
@@ -44,8 +44,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     missing = next((path for path in paths if not os.path.exists(path)), None)
     if missing is not None:
         remedy = "Check the path." if options.paths else "Run `workflowlookup init` to prepare this directory."
-        complain(f"{shown_path(missing)} does not exist. {remedy}")
-        return 1
+        raise CommandError(f"{shown_path(missing)} does not exist. {remedy}")
     if options.once:
         checked = _look(paths, settings)
         REPORTERS["text"](checked) if is_terminal() else _write_lines(checked)

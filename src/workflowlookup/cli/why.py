@@ -7,16 +7,16 @@ from typing import Any, Final
 from workflowlookup.app import make_services
 from workflowlookup.cli.context import add_context_argument
 from workflowlookup.cli.journal import find_run, has_journal
-from workflowlookup.cli.output import complain, is_terminal, write, write_bytes, write_json, write_list
+from workflowlookup.cli.output import write, write_json, write_list, write_text
 from workflowlookup.cli.refusals import without_patterns
 from workflowlookup.cli.workflows import open_workflow
-from workflowlookup.core.graph import Graph, draw, draw_path
+from workflowlookup.core.graph import draw, draw_path
 from workflowlookup.core.mermaid import as_mermaid
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import find_step
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run, Waiting
-from workflowlookup.core.text import how_often, joined, printable
+from workflowlookup.core.text import how_often, joined
 from workflowlookup.core.values import brief
 from workflowlookup.core.why import NO_CONDITION, Explanation, Fate, Reason, explain_context, explain_run
 from workflowlookup.errors import RunNotFound, WorkflowNotFound
@@ -39,14 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "subject", metavar="RUN_OR_ID", help="a run, by the beginning of its id; or a workflow, by its id or path"
     )
     add_context_argument(parser, what="a context variable: tell what would happen to a new run")
-    parser.add_argument("--json", action="store_true", help="print the steps with all that decided")
-    parser.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart with the way marked")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the steps with all that decided")
+    form.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart with the way marked")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    if options.json and options.mermaid:
-        complain("--json and --mermaid cannot be used together")
-        return 2
     subject = _find(options.subject, settings, is_workflow=bool(options.context))
     if isinstance(subject, Workflow):
         return _tell_workflow(subject, dict(options.context), options)
@@ -55,7 +53,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.mermaid:
         waiting = "" if subject.is_over else subject.current
         whole = subject.is_over and subject.end is None
-        _write_mermaid(draw_path(subject.workflow, told.path, told.skipped, waiting, is_whole=whole))
+        write_text(as_mermaid(draw_path(subject.workflow, told.path, told.skipped, waiting, is_whole=whole)))
     elif options.json:
         facts = {"runId": subject.id, "state": subject.state}
         write_json({**_head(subject.workflow), **facts, "steps": told.steps, "warnings": told.warnings})
@@ -67,7 +65,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 def _tell_workflow(workflow: Workflow, context: dict[str, Any], options: argparse.Namespace) -> int:
     if options.mermaid:
-        _write_mermaid(draw(workflow, context))
+        write_text(as_mermaid(draw(workflow, context)))
         return 0
     told = explain_context(workflow, context, Budget())
     if options.json:
@@ -96,11 +94,6 @@ def _find(name: str, settings: Settings, *, is_workflow: bool) -> Run | Workflow
 
 def _head(workflow: Workflow) -> dict[str, str]:
     return {"workflowId": workflow.id, "version": workflow.version}
-
-
-def _write_mermaid(graph: Graph) -> None:
-    text = as_mermaid(graph)
-    write_bytes((printable(text) if is_terminal() else text).encode())
 
 
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────
