@@ -2,14 +2,12 @@
 
 import argparse
 
-from workflowlookup.cli.answers import plain
+from workflowlookup.cli.answers import write_run
 from workflowlookup.cli.journal import add_run_argument, find_run, open_services, person
-from workflowlookup.cli.output import write, write_json
+from workflowlookup.cli.output import write
 from workflowlookup.cli.run_view import ending
 from workflowlookup.cli.work import until_stopped, write_stopped
 from workflowlookup.settings import Settings
-from workflowlookup.tools.contract import NOBODY
-from workflowlookup.tools.run_answers import answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +21,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     cancelled = services.runs.cancel(find_run(services.runs, options.run), options.reason, by=person())
     cancelled = until_stopped(services.runs, cancelled)
     if options.json:
-        write_json(plain(answer(services, cancelled, NOBODY)))
+        write_run(services, cancelled)
     else:
         write(*ending(cancelled))
         write_stopped(cancelled)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from workflowlookup.cli.context import add_context_argument
+from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.entry import STANDARD_INPUT, is_typed, read_file
 from workflowlookup.cli.output import CommandError, is_terminal, write, write_json, write_list
 from workflowlookup.cli.workflows import open_workflow

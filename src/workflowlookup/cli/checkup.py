@@ -19,11 +19,10 @@ import msgspec
 
 from workflowlookup import __version__
 from workflowlookup.app import make_catalog, make_consent, make_journal
-from workflowlookup.cli.checkup_tools import ToolsReport, examine_tools, tools_problems
+from workflowlookup.cli.checkup_tools import Problem, Record, ToolsReport, examine_tools, tools_problems
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
-from workflowlookup.cli.records import Problem, Record
 from workflowlookup.core.text import joined
 from workflowlookup.errors import StorageError
 from workflowlookup.journals import without_password

@@ -6,7 +6,6 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.cli.records import Problem, Record
 from workflowlookup.cli.systems import Asked, ask_systems, reconnect_advice, unreachable, workflow_tools
 from workflowlookup.core.model import PromptStep, ToolCall, WorkflowCall
 from workflowlookup.core.schemas import suggest
@@ -20,6 +19,17 @@ from workflowlookup.settings import Settings, plan_of
 MAX_SHOWN: Final = 20
 
 
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of the report."""
+
+
+class Problem(Record, frozen=True, kw_only=True):
+    """Something that is wrong, and what to do about it."""
+
+    problem: str
+    remedy: str
+
+
 class PatternState(Record, frozen=True, kw_only=True):
     """A pattern of the filters, and what it stands for."""
 
@@ -29,24 +39,26 @@ class PatternState(Record, frozen=True, kw_only=True):
     examples: tuple[str, ...]
 
 
-class ProviderState(Record, frozen=True, kw_only=True):
+class SystemState(Record, frozen=True, kw_only=True):
+    """Another system: whether it is `ready` or `away`, and why."""
+
+    name: str
+    state: str
+    cause: str = ""
+
+
+class ProviderState(SystemState, frozen=True, kw_only=True):
     """A system that has workflows."""
 
-    name: str
     kind: str
-    state: str
     workflows: int
-    cause: str = ""
 
 
-class ServerState(Record, frozen=True, kw_only=True):
+class ServerState(SystemState, frozen=True, kw_only=True):
     """An MCP server that steps can call."""
 
-    name: str
     where: str
-    state: str
     tools: int
-    cause: str = ""
 
 
 class UnknownCall(Record, frozen=True, kw_only=True):
@@ -196,18 +208,17 @@ def tools_problems(report: ToolsReport, settings: Settings) -> Iterator[Problem]
                 problem=f"The pattern '{pattern.pattern}' of {pattern.setting} fits no workflow ({origin}).",
                 remedy="Fix it or remove it: `workflowlookup tools` shows ids, names and providers.",
             )
-    for provider in report.providers:
-        if provider.state == "away":
-            yield Problem(
-                problem=_sentence(unreachable("provider", provider.name, provider.cause)),
-                remedy=reconnect_advice(f"providers.{provider.name}", provider.cause),
-            )
-    for server in report.servers:
-        if server.state == "away":
-            yield Problem(
-                problem=_sentence(unreachable("MCP server", server.name, server.cause)),
-                remedy=reconnect_advice(f"mcpServers.{server.name}", server.cause),
-            )
+    systems: Sequence[tuple[str, str, Sequence[SystemState]]] = (
+        ("provider", "providers", report.providers),
+        ("MCP server", "mcpServers", report.servers),
+    )
+    for kind, table, states in systems:
+        for system in states:
+            if system.state == "away":
+                yield Problem(
+                    problem=_sentence(unreachable(kind, system.name, system.cause)),
+                    remedy=reconnect_advice(f"{table}.{system.name}", system.cause),
+                )
     for remark in report.remarks:
         yield Problem(problem=_sentence(remark), remedy="Fix the definition in the system that has it.")
 

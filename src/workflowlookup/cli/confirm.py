@@ -2,24 +2,19 @@
 
 import argparse
 
-from workflowlookup.cli.answers import plain
+from workflowlookup.cli.answers import write_run
 from workflowlookup.cli.decision import ask_for_decision
 from workflowlookup.cli.journal import add_run_argument, find_run, open_services, person
-from workflowlookup.cli.output import write, write_hint, write_json
+from workflowlookup.cli.output import write, write_hint
 from workflowlookup.cli.run_view import standing
 from workflowlookup.core.advance import refuse_unless_asked
 from workflowlookup.settings import Settings, command_line
-from workflowlookup.tools.contract import NOBODY
-from workflowlookup.tools.run_answers import answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_argument(parser)
-    parser.add_argument(
-        "--deny",
-        action="store_true",
-        help="say no: the step is done again, or the run fails, as the question says",
-    )
+    denial = "say no: the step is done again, or the run fails, as the question says"
+    parser.add_argument("--deny", action="store_true", help=denial)
     parser.add_argument("--note", metavar="TEXT", default="", help="a note for the agent or person who continues")
     parser.add_argument("--json", action="store_true", help="print the state of the run after it")
 
@@ -33,7 +28,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     decision = ask_for_decision(before, command=everything, denies=options.deny, note=options.note)
     after = before if decision is None else decision.store(runs, before, by=person())
     if options.json:
-        write_json(plain(answer(services, after, NOBODY)))
+        write_run(services, after)
         return int(decision is None)
     if decision is None:
         write(("No answer was recorded", "bold"), ". ", standing(after))

@@ -10,6 +10,7 @@ import webbrowser
 from typing import Final
 
 from workflowlookup.app import make_console
+from workflowlookup.cli.arguments import whole_number
 from workflowlookup.cli.journal import person
 from workflowlookup.cli.output import CommandError, complain, write, write_hint
 from workflowlookup.cli.person import agent_environment
@@ -19,14 +20,9 @@ PORT: Final = 8788
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", metavar="N", type=_port, help=f"listen here (default: {PORT}, or another if taken)")
+    where = f"listen here (default: {PORT}, or another if taken)"
+    parser.add_argument("--port", metavar="N", type=whole_number(0, 65_535), help=where)
     parser.add_argument("--no-open", action="store_true", help="print the address, open no browser")
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 <= int(text[:10]) <= 65_535:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a port from 0 to 65535")
-    return int(text)
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from workflowlookup.cli.checkup import ClientState, Report, SettingState, SourceState, command, examine
-from workflowlookup.cli.checkup_tools import ToolsReport
+from workflowlookup.cli.checkup_tools import Problem, ToolsReport
 from workflowlookup.cli.output import write, write_heading, write_hint, write_json, write_table
-from workflowlookup.cli.records import Problem
 from workflowlookup.core.text import plural
 from workflowlookup.settings import SETTINGS, Settings
 

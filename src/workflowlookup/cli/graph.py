@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.cli.context import add_context_argument
+from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.output import (
     Branch,
     CommandError,

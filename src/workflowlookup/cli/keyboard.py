@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.cli.context import variable
+from workflowlookup.cli.arguments import variable
 from workflowlookup.cli.decision import Decision, ask_for_decision
 from workflowlookup.cli.drafts import Draft, Drafts
 from workflowlookup.cli.entry import (

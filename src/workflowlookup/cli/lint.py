@@ -14,6 +14,7 @@ import msgspec
 
 from workflowlookup import __version__
 from workflowlookup.cli import validate
+from workflowlookup.cli.arguments import whole_number
 from workflowlookup.cli.output import write_json
 from workflowlookup.cli.places import PATHS_HELP, paths_or_project
 from workflowlookup.cli.validate import Checked, Remark, check_all
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-prompt-tokens",
-        type=_positive,
+        type=whole_number(1),
         metavar="N",
         default=MAX_PROMPT_TOKENS,
         help="how long a prompt may be, at four characters a token (default: %(default)s)",
@@ -48,12 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="text (default), json, sarif, or github: annotations for GitHub Actions (the default there)",
     )
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
-    return int(text)
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:

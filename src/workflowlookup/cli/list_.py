@@ -4,7 +4,7 @@ import argparse
 from typing import Final
 
 from workflowlookup.cli.answers import ask
-from workflowlookup.cli.output import complain, width, write_hint, write_json, write_table
+from workflowlookup.cli.output import complain, write_hint, write_json, write_records
 from workflowlookup.settings import Settings
 from workflowlookup.tools import workflow_list
 
@@ -29,8 +29,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.json:
         write_json(answer)
     elif workflows:
-        columns = FEWER_COLUMNS if (width() or NARROW) < NARROW else COLUMNS
-        write_table(columns, [[workflow[column] for column in columns] for workflow in workflows], cut=True)
+        write_records(workflows, COLUMNS, fewer=FEWER_COLUMNS, below=NARROW, cut=True)
         write_hint(f"`workflowlookup show {workflows[0]['id']}` tells more about one of them.")
     elif options.category or options.query:
         complain("no workflow fits. Without --category and --query you see them all.")

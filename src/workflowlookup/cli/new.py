@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from workflowlookup.cli.arguments import whole_number
 from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.convert import written
 from workflowlookup.cli.entry import ask_line, is_typed
@@ -35,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--description", help="what it achieves and when to use it; agents choose by this text")
     parser.add_argument("--category", help=f"a word to group by (default: {DEFAULT_CATEGORY})")
     steps = parser.add_mutually_exclusive_group()
-    steps.add_argument("--steps", metavar="N", type=_count, help=f"how many steps, at least 2 (default: {_USUAL})")
+    many = f"how many steps, at least 2 (default: {_USUAL})"
+    steps.add_argument("--steps", metavar="N", type=whole_number(2, _MOST), help=many)
     steps.add_argument(
         "--step", metavar="TITLE", action="append", help="the title of a step; give it for each, in order"
     )
@@ -61,12 +63,6 @@ def _identifier(text: str) -> str:
             f"'{text}' must be {form['description'].rstrip('.')}".replace("Lower", "lower")
         )
     return text
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 2 <= int(text[:9]) <= _MOST:
-        raise argparse.ArgumentTypeError(f"'{text}' must be a number from 2 to {_MOST}")
-    return int(text)
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:

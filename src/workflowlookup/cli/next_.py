@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from workflowlookup.cli.answers import ask
-from workflowlookup.cli.context import add_context_argument
+from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.output import write_hint, write_json, write_list, write_markdown
 from workflowlookup.core.text import plural
 from workflowlookup.core.values import text_or_json

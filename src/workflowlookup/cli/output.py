@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -175,11 +175,25 @@ def write_hint(text: str, command: str = "") -> None:
         write((text + command, "dim"), wrap=not command)
 
 
-def write_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = False) -> None:
+def write_records(
+    records: Iterable[Mapping[str, Piece]],
+    columns: Sequence[str],
+    *,
+    fewer: Sequence[str] = (),
+    below: int = 0,
+    cut: bool = False,
+) -> None:
+    """A table of these fields; on a terminal with less than `below` columns, of `fewer` fields."""
+    if fewer and (width() or below) < below:
+        columns = fewer
+    write_table(columns, [[record[column] for column in columns] for record in records], cut=cut)
+
+
+def write_table(headings: Sequence[str], rows: Sequence[Sequence[Piece]], *, cut: bool = False) -> None:
     """A row a line, whole, in a pipe; within the width of a terminal, by wrapping cells or by cutting the last."""
-    cells = [[printable(joined(cell)) for cell in row] for row in rows]
+    styled = [[(joined(text), style) for text, style in _cleaned(row)] for row in rows]
     if not is_terminal():
-        lines = [[heading.upper() for heading in headings], *cells]
+        lines = [[heading.upper() for heading in headings], *([text for text, _ in row] for row in styled)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
         for line in lines:
             print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
@@ -197,8 +211,8 @@ def write_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, cut: 
             overflow="ellipsis" if cut else "fold",
             ratio=1 if cut and is_last else None,
         )
-    for line in cells:
-        table.add_row(*(Text(cell) for cell in line))
+    for row in styled:
+        table.add_row(*(Text(text, style) for text, style in row))
     _console().print(table)
 
 

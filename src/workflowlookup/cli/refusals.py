@@ -63,7 +63,8 @@ def in_words(rule: RegexRule) -> str:
     choice = (plain["group"] or plain["bare"]) if plain else ""
     if plain is None or (plain["bare"] and "|" in choice and (plain["begin"] or plain["end"])):
         return FORM
-    words = " or ".join(f'"{_ESCAPED.sub(_character, (plain["before"] or "") + word)}"' for word in choice.split("|"))
+    literals = (_ESCAPED.sub(r"\1", (plain["before"] or "") + word) for word in choice.split("|"))
+    words = " or ".join(f'"{literal}"' for literal in literals)
     line = "have a line that " if "m" in rule.flags and (plain["begin"] or plain["end"]) else ""
     ending = "s" if line else ""
     match bool(plain["begin"]), bool(plain["end"]):
@@ -74,10 +75,6 @@ def in_words(rule: RegexRule) -> str:
         case False, True:
             return f"{line}end{ending} with {words}"
     return f"contain {words}"
-
-
-def _character(escaped: re.Match[str]) -> str:
-    return escaped[1]
 
 
 def _hints(rules: list[Rule], output: str) -> dict[str, str]:

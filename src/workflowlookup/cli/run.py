@@ -9,8 +9,8 @@ import sys
 from typing import Final
 
 from workflowlookup.app import make_services
-from workflowlookup.cli.answers import plain
-from workflowlookup.cli.context import add_context_argument
+from workflowlookup.cli.answers import plain, write_run
+from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.entry import Editor, Given, Source, is_typed, read_file, read_pipe
 from workflowlookup.cli.journal import find_run, open_services, person
 from workflowlookup.cli.keyboard import Keyboard
@@ -25,7 +25,6 @@ from workflowlookup.errors import InvalidParams, WorkflowNotFound
 from workflowlookup.settings import Settings, command_line
 from workflowlookup.tools import workflow_status
 from workflowlookup.tools.contract import NOBODY, ServerServices
-from workflowlookup.tools.run_answers import answer
 
 SHOW: Final = "show"
 
@@ -65,9 +64,9 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     try:
         current = leading.lead(current, is_resumed=bool(options.resume))
     finally:
-        work.close()
+        services.close()
     if options.json:
-        write_json(plain(answer(services, current, NOBODY)))
+        write_run(services, current)
     return exit_code(current, has_failed=leading.has_failed)
 
 

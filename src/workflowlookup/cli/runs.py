@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from workflowlookup.app import make_journal
+from workflowlookup.cli.answers import ask
+from workflowlookup.cli.arguments import whole_number
 from workflowlookup.cli.journal import ago, has_journal, milliseconds, moment
-from workflowlookup.cli.output import complain, width, write_hint, write_json, write_table
+from workflowlookup.cli.output import complain, write_hint, write_json, write_records
 from workflowlookup.settings import Settings, command_line
+from workflowlookup.tools import workflow_runs
 from workflowlookup.tools.result_schemas import STATES
 
 COLUMNS: Final = ("run", "workflow", "state", "done", "started", "changed", "step")
@@ -22,14 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", choices=STATES, help="only runs in this state")
     parser.add_argument("--workflow", metavar="ID", help="only runs of this workflow")
     parser.add_argument("--since", metavar="TIME", type=moment, help="only runs started since: 2026-11-16, 12h, 30d")
-    parser.add_argument("--limit", metavar="N", type=_count, default=MOST, help=f"at most this many (default: {MOST})")
+    number = whole_number(1, 1_000_000)
+    parser.add_argument("--limit", metavar="N", type=number, default=MOST, help=f"at most this many (default: {MOST})")
     parser.add_argument("--json", action="store_true", help="print what the tool workflow_runs answers")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text[:10]) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 to 1,000,000")
-    return int(text)
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
@@ -38,9 +36,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.json:
         write_json(answer)
     elif lines:
-        columns = FEWER_COLUMNS if (width() or NARROW) < NARROW else COLUMNS
-        rows = [_row(line) for line in lines]
-        write_table(columns, [[row[column] for column in columns] for row in rows])
+        write_records([_row(line) for line in lines], COLUMNS, fewer=FEWER_COLUMNS, below=NARROW)
         if "nextCursor" in answer:
             complain(f"there are more: --limit {options.limit * 10} shows more of them")
         write_hint(f"`{command_line(settings, 'run', 'show', lines[0]['runId'])}` tells what became of one.")
@@ -54,9 +50,6 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _asked(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
-    from workflowlookup.cli.answers import ask  # noqa: PLC0415 - not for `--help`
-    from workflowlookup.tools import workflow_runs  # noqa: PLC0415
-
     if not has_journal(settings):
         return {"runs": [], "next": "There are none. Call workflow_start."}
     arguments = workflow_runs.RunsArguments(

@@ -1,12 +1,11 @@
 """`workflowlookup stats [ID]`: how runs of each version of a workflow went, by step. Nothing leaves the machine."""
 
 import argparse
-from collections.abc import Sequence
 from typing import Final
 
 from workflowlookup.app import make_services
 from workflowlookup.cli.journal import has_journal, milliseconds, moment
-from workflowlookup.cli.output import complain, progress, width, write, write_json, write_table
+from workflowlookup.cli.output import complain, progress, write, write_json, write_records
 from workflowlookup.core.report import duration
 from workflowlookup.core.schemas import suggest
 from workflowlookup.core.statistics import Figures, StepFigures, Tally
@@ -74,27 +73,21 @@ def _write(figures: Figures) -> None:
         f": {plural(figures.runs, 'run')} ({states}{usual})",
     )
     write()
-    columns = FEWER_COLUMNS if (width() or NARROW) < NARROW else COLUMNS
-    write_table(columns, [_row(step, columns) for step in figures.steps])
+    write_records([_row(step) for step in figures.steps], COLUMNS, fewer=FEWER_COLUMNS, below=NARROW)
 
 
-def _row(step: StepFigures, columns: Sequence[str]) -> list[str]:
-    cells = {
+def _row(step: StepFigures) -> dict[str, str]:
+    return {
         "step": f"{'· ' * step.depth}{step.id}",
-        "reached": _count(step.reached),
-        "skipped": _count(step.skipped),
-        "refused": _count(step.refused),
+        "reached": str(step.reached or "-"),
+        "skipped": str(step.skipped or "-"),
+        "refused": str(step.refused or "-"),
         "tries": "-" if step.tries is None else f"{step.tries:g}",
         "time": _time(step.median_time),
         "slow": _time(step.slow_time),
-        "waiting": _count(step.waiting),
-        "stopped": _count(step.stopped),
+        "waiting": str(step.waiting or "-"),
+        "stopped": str(step.stopped or "-"),
     }
-    return [cells[column] for column in columns]
-
-
-def _count(number: int) -> str:
-    return str(number) if number else "-"
 
 
 def _time(span: int | None) -> str:

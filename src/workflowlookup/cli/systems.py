@@ -53,10 +53,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
     """What is wrong with single workflows."""
 
-    def discovered(self) -> Mapping[str, Discovered]:
-        """In place of a server's own work, which would have asked them behind."""
-        return self.providers
-
 
 def ask_systems(plan: Plan, *, servers: bool = False) -> Asked:
     """Ask every provider of the plan for its workflows and, if wanted, every server for its tools, all at once."""
@@ -128,7 +124,7 @@ def workflow_tools(
 ) -> DynamicTools:
     """The workflow tools that a server would have by what was said; with `services`, under the names that are kept."""
     services = services or ServerServices(catalog=make_catalog(settings))
-    tools = DynamicTools(services, plan, discovered=asked.discovered)
+    tools = DynamicTools(services, plan, discovered=lambda: asked.providers)
     tools.attach(Registry(BUILTIN_TOOLS, services))
     tools.refresh_if_changed()
     return tools

@@ -21,6 +21,7 @@ from workflowlookup.cli.output import (
     write_file,
     write_heading,
     write_json,
+    write_table,
 )
 from workflowlookup.cli.places import PATHS_HELP, paths_or_project
 from workflowlookup.cli.rehearsals import NO_FIXTURE, Subject, Suite, Workbench
@@ -52,28 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"a fixture (*{FIXTURE_SUFFIXES[0]}), a document with one beside it, or a directory of them {PATHS_HELP}",
     )
     parser.add_argument("--update", action="store_true", help="write what came out into the fixtures, and show it")
-    parser.add_argument(
-        "--min-coverage",
-        dest="min_steps",
-        metavar="PERCENT",
-        type=_percent,
-        default=0.0,
-        help="fail when fewer steps are handed out",
-    )
-    parser.add_argument(
-        "--min-branches",
-        metavar="PERCENT",
-        type=_percent,
-        default=0.0,
-        help="fail when fewer conditions are seen true and false",
-    )
-    parser.add_argument(
-        "--min-rules",
-        metavar="PERCENT",
-        type=_percent,
-        default=0.0,
-        help="fail when fewer rules are seen to pass and to fail",
-    )
+    for flag, kind, what in (
+        ("--min-coverage", "steps", "steps are handed out"),
+        ("--min-branches", "branches", "conditions are seen true and false"),
+        ("--min-rules", "rules", "rules are seen to pass and to fail"),
+    ):
+        parser.add_argument(
+            flag, dest=f"min_{kind}", metavar="PERCENT", type=_percent, default=0.0, help=f"fail when fewer {what}"
+        )
     parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML too")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--example", metavar="ID", help="print a fixture to start from for this workflow, and run none")
@@ -162,10 +149,6 @@ def _read_text(path: str) -> str:
 # ── coverage ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _count_steps(coverage: Coverage) -> tuple[int, int]:
-    return sum(coverage.steps.values()), len(coverage.steps)
-
-
 def _count_sides(sides: Mapping[tuple[str, str], Sides]) -> tuple[int, int]:
     return sum(len(one.seen) for one in sides.values()), 2 * len(sides)
 
@@ -193,7 +176,7 @@ def _missing_of(coverage: Coverage) -> dict[str, list[str]]:
 
 def _counts_of(coverage: Coverage) -> dict[str, tuple[int, int]]:
     return {
-        "steps": _count_steps(coverage),
+        "steps": (sum(coverage.steps.values()), len(coverage.steps)),
         "branches": _count_sides(coverage.branches),
         "rules": _count_sides(coverage.rules),
     }
@@ -215,7 +198,8 @@ def _report_text(suites: Sequence[Suite], subjects: Sequence[Subject], shortfall
     if subjects:
         if not all(suite.has_passed for suite in suites):
             write()
-        _write_rows([_HEADINGS, *(_row(subject, suites) for subject in subjects)])
+        headings = ("workflow", "cases", "steps", "branches", "rules", "result")
+        write_table(headings, [_row(subject, suites) for subject in subjects])
     for subject in subjects:
         if any(suite.subject is subject for suite in suites):
             _write_missing(subject)
@@ -237,11 +221,6 @@ def _write_difference(difference: Difference) -> None:
         write(f"        {line}", hang=8)
 
 
-_HEADINGS: Final[Sequence[Piece]] = [
-    (heading, "bold") for heading in ("WORKFLOW", "CASES", "STEPS", "BRANCHES", "RULES", "RESULT")
-]
-
-
 def _row(subject: Subject, suites: Sequence[Suite]) -> Sequence[Piece]:
     own = [suite for suite in suites if suite.subject is subject]
     ran = [ran for suite in own for ran in suite.ran]
@@ -249,22 +228,11 @@ def _row(subject: Subject, suites: Sequence[Suite]) -> Sequence[Piece]:
     counts = _counts_of(subject.coverage).values()
     result = (f"{failed} failed", "red") if failed else ("passed", "green") if own else (NO_FIXTURE, "yellow")
     return [
-        (subject.workflow.id, "cyan"),
+        subject.workflow.id,
         str(len(ran)),
         *((f"{seen}/{total}", "green" if seen == total else "yellow") for seen, total in counts),
         result,
     ]
-
-
-def _write_rows(rows: Sequence[Sequence[Piece]]) -> None:
-    cells = [[(piece, "") if isinstance(piece, str) else piece for piece in row] for row in rows]
-    widths = [max(len(row[column][0]) for row in cells) for column in range(len(cells[0]))]
-    for *row, last in cells:
-        write(
-            *((text.ljust(width + 2), style) for (text, style), width in zip(row, widths, strict=False)),
-            last,
-            wrap=False,
-        )
 
 
 def _write_missing(subject: Subject) -> None:

@@ -110,11 +110,8 @@ def _list(options: argparse.Namespace, settings: Settings) -> int:
 def _row(token: Token) -> tuple[str, ...]:
     made = f"{ago(token.created)}{f' by {token.maker}' if token.maker else ''}"
     scopes, workflows = ", ".join(token.scopes), ", ".join(token.workflows)
-    return token.name, f"{PREFIX}{token.id}…", _article(token.kind), scopes, workflows, made, _state(token)
-
-
-def _article(kind: str) -> str:
-    return "a person" if kind == "person" else "an agent"
+    holder = "a person" if token.kind == "person" else "an agent"
+    return token.name, f"{PREFIX}{token.id}…", holder, scopes, workflows, made, _state(token)
 
 
 def _state(token: Token) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workflowlookup.app import make_services
-from workflowlookup.cli.output import CommandError, complain, write_hint, write_json, write_table
+from workflowlookup.cli.output import CommandError, complain, write_hint, write_json, write_records
 from workflowlookup.cli.systems import ask_systems, reconnect_advice, unreachable, workflow_tools
 from workflowlookup.core.text import plural
 from workflowlookup.providers.config import LIBRARY
@@ -36,8 +36,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         write_json(answer)
         return int(bool(away or left_out))
     if rows:
-        columns = ("name", "workflow", "provider", "state")
-        write_table(columns, [[row[column] for column in columns] for row in rows], cut=True)
+        write_records(rows, ("name", "workflow", "provider", "state"), cut=True)
     else:
         complain("no workflow is a tool. `workflowlookup doctor` tells what the filters admit.")
     if tools.is_folded:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from workflowlookup.app import make_services
-from workflowlookup.cli.context import add_context_argument
+from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.journal import find_run, has_journal
 from workflowlookup.cli.output import write, write_json, write_list, write_text
 from workflowlookup.cli.refusals import without_patterns

@@ -44,10 +44,6 @@ class Work:
                 write_stopped(now)
             return now
 
-    def close(self) -> None:
-        """End what goes on behind; if anything does."""
-        self._services.close()
-
     def _follow(self, run: Run) -> Run:
         runs = self._services.runs
         self._services.execution.follow(run)

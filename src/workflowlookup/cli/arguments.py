@@ -1,6 +1,7 @@
-"""Context variables on the command line: `--context NAME=VALUE`, for every command that takes a context."""
+"""Arguments that several commands take: context variables as `NAME=VALUE`, numbers within limits."""
 
 import argparse
+from collections.abc import Callable
 
 import msgspec
 
@@ -19,6 +20,18 @@ def add_context_argument(
         default=[],
         help=f"{what}; the value is JSON, or text if it is not; may be repeated",
     )
+
+
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """The type of an argument that is a number within limits."""
+    limits = f"from {least:,} to {most:,}" if most else f"above {least - 1:,}"
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text[:10]) <= (most or int(text[:10])):
+            raise argparse.ArgumentTypeError(f"'{text}' is not a whole number {limits}")
+        return int(text)
+
+    return parse
 
 
 def variable(text: str) -> tuple[str, Json]:
