@@ -32,11 +32,9 @@ class Slots:
         try:
             await place
         except asyncio.CancelledError:
-            if place.cancelled():
-                self._queue.remove(place)
-            else:  # it got its slot in the same moment
+            if not place.cancelled():  # it got its slot in the same moment
                 self.release()
-            raise
+            raise  # its place is passed over
 
     def release(self) -> None:
         self._taken -= 1

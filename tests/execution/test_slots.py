@@ -1,0 +1,126 @@
+"""The semaphore of drivers: in order, with a limit that can change, and without a slot that is lost."""
+
+import asyncio
+
+from workflowlookup.execution.slots import Slots
+
+
+def conversation(limit):
+    """Runs a test on a loop, with slots and a list of those who have one."""
+
+    def decorate(test):
+        def run():
+            async def whole():
+                slots, has_slot = Slots(limit), []
+
+                async def work(name, *, is_done):
+                    async with slots.slot():
+                        has_slot.append(name)
+                        await is_done.wait()
+                    has_slot.remove(name)
+
+                def begin(name):
+                    is_done = asyncio.Event()
+                    return asyncio.create_task(work(name, is_done=is_done)), is_done
+
+                async with asyncio.timeout(20):
+                    await test(slots, has_slot, begin)
+
+            asyncio.run(whole())
+
+        run.__name__ = test.__name__
+        return run
+
+    return decorate
+
+
+async def settle():
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@conversation(2)
+async def test_slots_are_given_in_order(slots, has_slot, begin):
+    tasks = [begin(name) for name in "abcd"]
+    await settle()
+    assert has_slot == ["a", "b"]
+
+    tasks[1][1].set()
+    await settle()
+    assert has_slot == ["a", "c"]
+    for _, is_done in tasks:
+        is_done.set()
+    await asyncio.gather(*(task for task, _ in tasks))
+    assert not slots.is_full
+
+
+@conversation(1)
+async def test_a_higher_limit_lets_those_in_who_wait(slots, has_slot, begin):
+    tasks = [begin(name) for name in "abc"]
+    await settle()
+
+    slots.set_limit(2)
+    await settle()
+
+    assert has_slot == ["a", "b"]
+    for task, _ in tasks:
+        task.cancel()
+
+
+@conversation(1)
+async def test_one_who_is_cancelled_while_it_waits_takes_no_slot(slots, has_slot, begin):
+    (first, is_done), (second, _), (third, _) = (begin(name) for name in "abc")
+    await settle()
+
+    is_done.set()
+    second.cancel()  # in the same moment
+    await asyncio.gather(first, second, return_exceptions=True)
+    await settle()
+
+    assert second.cancelled()
+    assert has_slot == ["c"]
+    third.cancel()
+    await settle()
+    assert not slots.is_full
+
+
+@conversation(1)
+async def test_a_slot_that_is_lent_is_used_by_another_and_comes_back(slots, has_slot, begin):
+    came_back = []
+
+    async def lender():
+        async with slots.slot():
+            async with slots.lent():
+                await begin_and_wait()
+            came_back.append(list(has_slot))
+
+    async def begin_and_wait():
+        _, is_done = begin("b")
+        await settle()
+        assert has_slot == ["b"]
+        is_done.set()
+
+    await lender()
+
+    assert came_back == [[]]
+    assert not slots.is_full
+
+
+@conversation(1)
+async def test_one_who_is_cancelled_while_its_slot_is_lent_leaves_the_count_right(slots, has_slot, begin):
+    async def lender():
+        async with slots.slot(), slots.lent():
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(lender())
+    await settle()
+    other, is_done = begin("b")
+    await settle()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    is_done.set()
+    await other
+
+    assert not slots.is_full
+    await slots.acquire()
+    assert slots.is_full
