@@ -126,7 +126,7 @@ class PostgresJournal(SqlJournal):
             if not self._is_listening:
                 self._is_listening = True
                 return True
-            return any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
+            return bool(list(connection.notifies(timeout=seconds, stop_after=1)))
 
     def close(self) -> None:
         if self._connection is not None:
