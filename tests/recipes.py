@@ -22,7 +22,7 @@ GUIDE = ROOT / "docs" / "extending.md"
 HOW = (
     re.compile(r"(?P<how>A new file) `(?P<path>[^`]+)`:"),
     re.compile(r"(?P<how>At the end of) `(?P<path>[^`]+)`:"),
-    re.compile(r"In `(?P<path>[^`]+)`, (?P<how>before|after|in place of) `(?P<what>[^`]+)`:"),
+    re.compile(r"In `(?P<path>[^`]+)`, (?P<how>before|after|in place of) (?P<what>``.+?``|`[^`]+`):"),
     re.compile(r"(?P<how>Add to) `(?P<what>[^`]+)` in `(?P<path>[^`]+)`:"),
 )
 
@@ -50,7 +50,7 @@ def _changes(body: str) -> Iterator[Change]:
         said = next((found for form in HOW if (found := form.fullmatch(block[1]))), None)
         assert said, f"what is to be done with this block? {block[1]!r}"
         parts = said.groupdict()
-        yield Change(parts["how"], parts["path"], parts.get("what") or "", block[2])
+        yield Change(parts["how"], parts["path"], (parts.get("what") or "").strip("` "), block[2])
 
 
 class Tree:

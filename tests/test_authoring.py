@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from workflowlookup.core.building import build
+from workflowlookup.core.conditions import OPERATORS
 from workflowlookup.core.document import check
 from workflowlookup.core.fixtures import parse_fixture
 from workflowlookup.core.guidance import guide
 from workflowlookup.core.navigation import next_step
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.rehearsal import Coverage, rehearse
+from workflowlookup.core.rules import RULES
 from workflowlookup.core.syntax import parse_yaml
 from workflowlookup.core.validation import judge
 
@@ -70,3 +72,7 @@ def test_the_criteria_of_the_guide_judge_as_it_says():
     assert judge(criteria, '{"change": "x", "risk": "low", "undo": "rollback"}', {"taskSize": "large"}, Budget()).valid
     assert not judge(criteria, '{"change": "x", "risk": "low", "undo": "none"}', {}, Budget()).valid
     assert not judge(criteria, '{"change": "x", "risk": "huge", "undo": "y"}', {}, Budget()).valid
+
+
+def test_the_page_has_every_operator_and_every_rule():
+    assert [name for name in (*OPERATORS, *RULES) if f"`{name}`" not in PAGE] == []

@@ -25,6 +25,8 @@ runs, catalog = make_runs(settings), make_catalog(settings)
 console = make_console(settings, person="ann", port=8000)
 client = TestClient(console.app, base_url="http://localhost:8000")
 """
+OPERATOR = "divisible or operator or schema or every_example"
+RULE = "begins or rule"
 ENVELOPE = {"io.modelcontextprotocol/clientCapabilities": {}}
 
 
@@ -148,7 +150,9 @@ with client:
     page = tree.python("-c", PREPARE + run_and_draw)
     assert page.startswith("completed")
     assert "n is divisible by 2" in page
-    tree.test("tests/language/test_table.py", "-k", "divisible or operator", "tests/core/test_workflow_schema.py")
+    tree.test(
+        "tests/language/test_table.py", "tests/core/test_workflow_schema.py", "tests/test_authoring.py", "-k", OPERATOR
+    )
 
 
 def test_a_rule(follow: Follow) -> None:
@@ -183,7 +187,7 @@ def test_a_rule(follow: Follow) -> None:
     broken = {"type": "begins", "beginning": 3, "message": "m"}
     tree.publish(step("name-it", validationCriteria=[broken]))
     assert "must be text" in tree.command("validate", path, code=1)
-    tree.test("tests/language/test_table.py", "-k", "begins_with_a_text or begins", "tests/core/test_rules.py")
+    tree.test("tests/language/test_table.py", "tests/core/test_rules.py", "tests/test_authoring.py", "-k", RULE)
 
 
 def test_an_event(follow: Follow) -> None:
