@@ -32,9 +32,9 @@ from workflowlookup.core.navigation import (
     extent_of,
     find_step,
     join_instance,
+    loops_around,
     next_step,
     scope_of,
-    split_instance,
 )
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.questions import asks_after, captured_anyway, refuse_answers
@@ -663,9 +663,8 @@ def _loop_events(run: Run, found: Next, budget: Budget) -> Iterator[Event]:
 
 def _loops(workflow: Workflow, instance_id: str) -> dict[str, int]:
     """The loops around a step, outermost first, each with its iteration."""
-    step_id, iterations = split_instance(instance_id)
-    around = workflow.enclosing.get(step_id, ())[: len(iterations)]
-    return {join_instance(loop_id, iterations[:depth]): iterations[depth] for depth, loop_id in enumerate(around)}
+    around = loops_around(workflow, instance_id)
+    return {join_instance(loop_id, outer): iteration for loop_id, (*outer, iteration) in around}
 
 
 def _loop(workflow: Workflow, loop_id: str) -> Loop:

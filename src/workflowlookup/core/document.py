@@ -466,20 +466,9 @@ def _never(path: PathTo, reason: str, document: Json, remedy: str = COMPARE_OTHE
 
 def _all_conditions(document: Mapping[str, Json]) -> Iterator[tuple[PathTo, Condition]]:
     for path, step in walk_steps(document["steps"]):
-        if "runCondition" in step:
-            yield (*path, "runCondition"), step["runCondition"]
-        yield from confirmation_condition(step, path)
+        yield from conditions_in(step, path)
         if "condition" in step.get("loop", ()):
             yield (*path, "loop", "condition"), step["loop"]["condition"]
-        for index, fragment in enumerate(step.get("promptFragments", ())):
-            if "when" in fragment:
-                yield (*path, "promptFragments", index, "when"), fragment["when"]
-        for index, delegation in enumerate(step.get("parallelDelegations", ())):
-            if "runCondition" in delegation:
-                yield (*path, "parallelDelegations", index, "runCondition"), delegation["runCondition"]
-        for at, rule in rules_in(step.get("validationCriteria"), (*path, "validationCriteria")):
-            if isinstance(rule, Mapping) and "condition" in rule:
-                yield (*at, "condition"), rule["condition"]
 
 
 def _criteria(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding]:
@@ -549,14 +538,23 @@ def answered_in(step: Mapping[str, Any]) -> Mapping[str, Json]:
     return properties
 
 
-def confirmation_condition(step: Mapping[str, Any], path: PathTo) -> Iterator[tuple[PathTo, Condition]]:
-    """The condition in the `requireConfirmation` of a step, with its place."""
+def conditions_in(step: Mapping[str, Any], path: PathTo) -> Iterator[tuple[PathTo, Condition]]:
+    """The conditions of a step, each with its path, without the condition of its loop."""
+    if "runCondition" in step:
+        yield (*path, "runCondition"), step["runCondition"]
     wanted: Any = step.get("requireConfirmation")
-    at = (*path, "requireConfirmation")
+    at: PathTo = (*path, "requireConfirmation")
     if is_confirmation_object(wanted):
         at, wanted = (*at, "condition"), wanted.get("condition")
     if isinstance(wanted, Mapping):
         yield at, wanted
+    for field, key in (("promptFragments", "when"), ("parallelDelegations", "runCondition")):
+        for index, part in enumerate(step.get(field, ())):
+            if key in part:
+                yield (*path, field, index, key), part[key]
+    for at, rule in rules_in(step.get("validationCriteria"), (*path, "validationCriteria")):
+        if isinstance(rule, Mapping) and "condition" in rule:
+            yield (*at, "condition"), rule["condition"]
 
 
 _HOW_TO_FIND: Final = frozenset({"pattern", "flags", "pointer", "optional", "schema"})

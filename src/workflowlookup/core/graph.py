@@ -16,7 +16,7 @@ from workflowlookup.core.calls import name_call
 from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.contract import how_to_send, need_of_loop
 from workflowlookup.core.model import Confirmation, Loop, LoopStep, Step, Workflow
-from workflowlookup.core.navigation import Skipped, explain_skip, scope_of, split_instance, walk_on
+from workflowlookup.core.navigation import Skipped, explain_skip, loops_around, scope_of, split_instance, walk_on
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.text import first_few, how_often, plural
 from workflowlookup.core.values import Context, brief, lookup
@@ -120,14 +120,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 def draw(workflow: Workflow, context: Context | None = None) -> Graph:
     """The graph of a workflow; with a context (also an empty one), what becomes of each step in it."""
     route = _Route() if context is None else _walk_through(workflow, context)
-    return Graph(
-        id=workflow.id,
-        name=workflow.name,
-        version=workflow.version,
-        flow=tuple(_nodes(workflow.flow, route, "", "")),
-        path=None if context is None else tuple(route.path),
-        warnings=route.warnings,
-    )
+    return _drawn(workflow, route, has_path=context is not None)
 
 
 def draw_path(
@@ -140,12 +133,17 @@ def draw_path(
     route.count(workflow)
     route.waiting, _ = split_instance(waiting)
     route.is_whole = is_whole
+    return _drawn(workflow, route, has_path=True)
+
+
+def _drawn(workflow: Workflow, route: "_Route", *, has_path: bool) -> Graph:
     return Graph(
         id=workflow.id,
         name=workflow.name,
         version=workflow.version,
         flow=tuple(_nodes(workflow.flow, route, "", "")),
-        path=tuple(path),
+        path=tuple(route.path) if has_path else None,
+        warnings=route.warnings,
     )
 
 
@@ -256,12 +254,8 @@ class _Route:
 
     def count(self, workflow: Workflow) -> None:
         """How often each step was handed out, and each loop went round."""
-        rounds: set[tuple[str, tuple[int, ...]]] = set()
-        for instance_id in self.path:
-            step_id, iterations = split_instance(instance_id)
-            self.times[step_id] += 1
-            loops = workflow.enclosing[step_id]
-            rounds.update((loop_id, iterations[: depth + 1]) for depth, loop_id in enumerate(loops))
+        self.times.update(split_instance(instance_id)[0] for instance_id in self.path)
+        rounds = {each for instance_id in self.path for each in loops_around(workflow, instance_id)}
         self.times.update(loop_id for loop_id, _ in rounds)
 
     def state_of(self, step_id: str) -> State | None:

@@ -15,7 +15,7 @@ import msgspec
 from workflowlookup.core.conditions import Compares, Condition, describe, walk
 from workflowlookup.core.contradictions import contradictions
 from workflowlookup.core.criteria import flaws_in, misfits_in, rules_in
-from workflowlookup.core.document import Finding, Severity, answered_in
+from workflowlookup.core.document import Finding, Severity, answered_in, conditions_in
 from workflowlookup.core.guidance import compose, filler, view_step
 from workflowlookup.core.injection import suspicions
 from workflowlookup.core.lint_subject import (
@@ -138,7 +138,7 @@ def _at_the_end(loop: Object, scope: Scope) -> Scope:
 def _constant_conditions(subject: Subject) -> Found:
     for place in subject.places:
         scope = subject.scope(place.loops)
-        for path, condition in subject.conditions(place):
+        for path, condition in conditions_in(place.step, place.path):
             for at, part, truth in _constants(condition, path, scope, subject.budget):
                 if truth or at != (*place.path, "runCondition"):  # the other case is a dead step
                     yield _constant(at, part, truth, place, scope)
@@ -187,7 +187,7 @@ def _unproduced_variables(subject: Subject) -> Found:
     known = declared | {head_of(name) for name in declared}
     told: set[str] = set()
     for place in subject.places:
-        for path, name in _uses(subject, place):
+        for path, name in _uses(place):
             head = head_of(name)
             is_repeated = path[len(place.path) :][:2] == ("loop", "condition")  # `items` and `count` are read before
             loops = (*place.loops, place.step) if is_repeated else place.loops
@@ -208,10 +208,10 @@ def _unproduced_variables(subject: Subject) -> Found:
             )
 
 
-def _uses(subject: Subject, place: Place) -> Iterator[tuple[PathTo, str]]:
+def _uses(place: Place) -> Iterator[tuple[PathTo, str]]:
     """The variables that a step needs, each with the place that asks for it."""
     step = place.step
-    for path, condition in subject.conditions(place):
+    for path, condition in conditions_in(step, place.path):
         for name in variables_in(condition):
             yield path, name
     loop = step.get("loop", {})

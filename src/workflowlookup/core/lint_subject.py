@@ -12,8 +12,7 @@ import msgspec
 
 from workflowlookup.core.building import build
 from workflowlookup.core.conditions import Condition, walk
-from workflowlookup.core.criteria import rules_in
-from workflowlookup.core.document import answered_in, capture_schema, confirmation_condition, walk_steps
+from workflowlookup.core.document import answered_in, capture_schema, walk_steps
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.schemas import PathTo
@@ -112,22 +111,6 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for part in path:
             node = node[part]
             yield node
-
-    def conditions(self, place: Place) -> Iterator[tuple[PathTo, Condition]]:
-        """The conditions of a step, its loop's own aside."""
-        step, path = place.step, place.path
-        if "runCondition" in step:
-            yield (*path, "runCondition"), step["runCondition"]
-        yield from confirmation_condition(step, path)
-        for at, fragment in numbered((*path, "promptFragments"), step.get("promptFragments", ())):
-            if "when" in fragment:
-                yield (*at, "when"), fragment["when"]
-        for at, delegation in numbered((*path, "parallelDelegations"), step.get("parallelDelegations", ())):
-            if "runCondition" in delegation:
-                yield (*at, "runCondition"), delegation["runCondition"]
-        for at, rule in rules_in(step.get("validationCriteria"), (*path, "validationCriteria")):
-            if isinstance(rule, Mapping) and "condition" in rule:
-                yield (*at, "condition"), rule["condition"]
 
 
 def numbered(path: PathTo, items: Sequence[Json]) -> list[tuple[PathTo, Json]]:

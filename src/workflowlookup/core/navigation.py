@@ -110,13 +110,20 @@ def split_instance(instance_id: str) -> Instance:
     return step_id, tuple(map(int, iterations.split(".")))
 
 
-def join_instance(step_id: str, iterations: Iterations) -> str:
+def join_instance(step_id: str, iterations: Sequence[int]) -> str:
     return f"{step_id}@{'.'.join(map(str, iterations))}" if iterations else step_id
 
 
 def find_step(workflow: Workflow, instance_id: str) -> Step | None:
     """The step of an id, with or without an iteration."""
     return workflow.steps.get(instance_id) or workflow.steps.get(split_instance(instance_id)[0])
+
+
+def loops_around(workflow: Workflow, instance_id: str) -> list[Instance]:
+    """The loops around an instance, outermost first, each with the iteration that it is in: `(review-loop, (2, 3))`."""
+    step_id, iterations = split_instance(instance_id)
+    loops = workflow.enclosing.get(step_id, ())[: len(iterations)]
+    return [(loop_id, iterations[: depth + 1]) for depth, loop_id in enumerate(loops)]
 
 
 def is_inside(workflow: Workflow, instance_id: str, loop_id: str) -> bool:

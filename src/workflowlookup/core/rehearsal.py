@@ -17,17 +17,13 @@ from workflowlookup.core.contract import declared_variables, how_to_send, misfit
 from workflowlookup.core.criteria import each_rule
 from workflowlookup.core.fixtures import NOTHING, Case, Outputs, Refused
 from workflowlookup.core.guidance import guide, requires_confirmation
-from workflowlookup.core.model import (
-    LoopStep,
-    PromptStep,
-    Step,
-    Workflow,
-)
+from workflowlookup.core.model import LoopStep, PromptStep, Step, Workflow
 from workflowlookup.core.navigation import (
     Iterations,
     Next,
     find_step,
     join_instance,
+    loops_around,
     next_step,
     scope_of,
     split_instance,
@@ -213,16 +209,9 @@ def _attempts(outputs: Outputs) -> Iterator[tuple[str, str, tuple[str, ...] | No
 
 def _count_iterations(workflow: Workflow, path: Sequence[str]) -> dict[str, int]:
     """For every loop, how many iterations were entered, all told."""
-    entered = {key for instance_id in path for key in _iterations_around(workflow, instance_id)}
+    entered = {key for instance_id in path for key in loops_around(workflow, instance_id)}
     loops = [step.id for step in workflow.steps.values() if isinstance(step, LoopStep)]
     return {loop_id: sum(entered_id == loop_id for entered_id, _ in entered) for loop_id in loops}
-
-
-def _iterations_around(workflow: Workflow, instance_id: str) -> list[tuple[str, Iterations]]:
-    """The loops around an instance with the iteration of each, outermost first: `(review-loop, (2, 3))`."""
-    step_id, iterations = split_instance(instance_id)
-    loops = workflow.enclosing.get(step_id, ())
-    return [(loop_id, iterations[: depth + 1]) for depth, loop_id in enumerate(loops[: len(iterations)])]
 
 
 # ── differences ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -362,7 +351,7 @@ class Coverage:
         self.steps[step.id] = True
         for name, condition in conditions_of(step):
             self.branches[step.id, name].seen.add(condition.holds(found.context, budget))
-        for loop_id, _ in _iterations_around(self._workflow, found.instance_id):
+        for loop_id, _ in loops_around(self._workflow, found.instance_id):
             self._see(loop_id, "runCondition", answer=True)
 
     def note_move(self, last: str, found: Next, context: Context, budget: Budget) -> None:
@@ -372,8 +361,8 @@ class Coverage:
         """
         for skipped in found.skipped:
             self._see(split_instance(skipped.step_id)[0], "runCondition", answer=False)
-        before = _iterations_around(self._workflow, last)
-        after = _iterations_around(self._workflow, found.instance_id)
+        before = loops_around(self._workflow, last)
+        after = loops_around(self._workflow, found.instance_id)
         for loop_id, iterations in before:
             if (loop_id, iterations) not in after:
                 self._ask_loop(loop_id, (*iterations[:-1], iterations[-1] + 1), context, budget)
@@ -387,7 +376,7 @@ class Coverage:
         *outer, iteration = iterations
         is_until = loop.type == "until"
         if loop.condition and not (is_until and iteration == 1):
-            scope = scope_of(self._workflow, join_instance(loop_id, tuple(outer)), context)
+            scope = scope_of(self._workflow, join_instance(loop_id, outer), context)
             answer = loop.condition.holds({**scope, loop.iteration_var: iteration - is_until}, budget)
             self._see(loop_id, "loop condition", answer=answer)
 
