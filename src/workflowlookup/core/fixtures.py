@@ -33,9 +33,10 @@ came out into `steps`, `iterations`, `complete`, `warnings` and `outputs`. The s
 import functools
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from workflowlookup.core.document import Finding, Severity
 from workflowlookup.core.schemas import Misfit, PathTo, compile_schema, misfits
@@ -59,44 +60,49 @@ def mistake(path: PathTo, message: str, suggestion: str) -> Finding:
     return Finding(severity=Severity.ERROR, path=path, message=message, suggestion=suggestion)
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a fixture. Its types are the format; UNSET is what the author left out."""
+
+
+class Refused(_Part, frozen=True, kw_only=True):
     """An output that must be refused, with exactly these messages."""
 
     output: str
-    issues: tuple[str, ...] | None = None
+    issues: tuple[str, ...] | UnsetType = UNSET
 
 
-class Outputs(msgspec.Struct, frozen=True, kw_only=True):
+class Outputs(_Part, frozen=True, kw_only=True):
     """Outputs of one step, by the verdict that they should get."""
 
     accept: tuple[str, ...] = ()
     refuse: tuple[str | Refused, ...] = ()
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One walk through the workflow; None is what the author did not ask for."""
+class Case(_Part, frozen=True, kw_only=True):
+    """One walk through the workflow."""
 
-    name: str
-    context: Mapping[str, Json] = NOTHING
-    after: Mapping[str, Mapping[str, Json]] = NOTHING
-    answers: Mapping[str, Mapping[str, Json]] = NOTHING
-    outputs: Mapping[str, Outputs] = NOTHING
-    steps: tuple[str, ...] | None = None
-    iterations: Mapping[str, int] | None = None
+    name: Annotated[str, Meta(min_length=1)]
+    context: Mapping[str, Json] = {}
+    after: Mapping[str, Mapping[str, Json]] = {}
+    answers: Mapping[str, Mapping[str, Json]] = {}
+    outputs: Mapping[str, Outputs] = {}
+    steps: tuple[str, ...] | UnsetType = UNSET
+    iterations: Mapping[str, Annotated[int, Meta(ge=0)]] | UnsetType = UNSET
     complete: bool = True
-    warnings: tuple[str, ...] | None = None
+    warnings: tuple[str, ...] | UnsetType = UNSET
 
 
-class Fixture(msgspec.Struct, frozen=True, kw_only=True):
+class Fixture(_Part, frozen=True, kw_only=True):
     """The cases of a file, and the workflow that they are about."""
 
-    cases: tuple[Case, ...]
-    workflow: str = ""
+    schema: str = msgspec.field(default="", name="$schema")
+    workflow: Annotated[str, Meta(min_length=1)] | UnsetType = UNSET
+    cases: Annotated[tuple[Case, ...], Meta(min_length=1)]
 
 
 def parse_fixture(value: Json) -> Fixture:
     """The fixture that a JSON value means. Raises `BadFixture`."""
-    findings = [_from_misfit(misfit, value) for misfit in misfits(_validator(), value, SCHEMA)]
+    findings = [_from_misfit(misfit, value) for misfit in misfits(_validator(), value, _schema())]
     if findings:
         raise BadFixture(*findings)
     fixture = msgspec.convert(value, Fixture)
@@ -114,7 +120,7 @@ def _beyond_the_schema(fixture: Fixture) -> Iterator[Finding]:
             message = f"{subject}: another case has this name already"
             yield mistake((*path, "name"), message, "Give every case a name of its own")
         names.add(case.name)
-        if not case.complete and case.steps is None:
+        if not case.complete and case.steps is UNSET:
             message = f"{subject}: 'complete: false' needs 'steps', which say how far to go"
             yield mistake((*path, "complete"), message, "List the steps up to there in 'steps'")
 
@@ -135,60 +141,11 @@ def _sentence(misfit: Misfit, value: Json) -> str:
     return misfit.sentence(None if misfit.path or misfit.unknown else "the fixture")
 
 
-# ── the format ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-_TEXT: Final = {"type": "string"}
-_TEXTS: Final = {"type": "array", "items": _TEXT}
-_VARIABLES: Final = {"type": "object"}
-
-
-def _object(properties: Mapping[str, Json], *required: str) -> Mapping[str, Json]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-SCHEMA: Final[Mapping[str, Json]] = _object(
-    {
-        "$schema": _TEXT,
-        "workflow": {"type": "string", "minLength": 1},
-        "cases": {
-            "type": "array",
-            "minItems": 1,
-            "items": _object(
-                {
-                    "name": {"type": "string", "minLength": 1},
-                    "context": _VARIABLES,
-                    "after": {"type": "object", "additionalProperties": _VARIABLES},
-                    "answers": {"type": "object", "additionalProperties": _VARIABLES},
-                    "outputs": {
-                        "type": "object",
-                        "additionalProperties": _object(
-                            {
-                                "accept": _TEXTS,
-                                "refuse": {
-                                    "type": "array",
-                                    "items": {"anyOf": [_TEXT, _object({"output": _TEXT, "issues": _TEXTS}, "output")]},
-                                },
-                            }
-                        ),
-                    },
-                    "steps": _TEXTS,
-                    "iterations": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
-                    "complete": {"type": "boolean"},
-                    "warnings": _TEXTS,
-                },
-                "name",
-            ),
-        },
-    },
-    "cases",
-)
+@functools.cache
+def _schema() -> dict[str, Json]:
+    return msgspec.json.schema(Fixture)
 
 
 @functools.cache
 def _validator() -> "jsonschema_rs.Validator":
-    return compile_schema(SCHEMA)
+    return compile_schema(_schema())

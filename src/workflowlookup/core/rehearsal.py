@@ -227,7 +227,7 @@ def _differences(workflow: Workflow, case: Case, outcome: Rehearsal) -> Iterator
         return
     if outcome.need:
         yield Difference(field="steps", message=outcome.need)
-    if case.steps is not None and outcome.path != case.steps:
+    if case.steps is not msgspec.UNSET and outcome.path != case.steps:
         yield Difference(field="steps", message=_path_difference(case.steps, outcome.path))
     if outcome.is_complete and not case.complete:
         yield Difference(field="complete", message="The workflow is complete, and more steps were expected")
@@ -236,7 +236,7 @@ def _differences(workflow: Workflow, case: Case, outcome: Rehearsal) -> Iterator
         if actual != wanted:
             message = f"The iterations of loop '{loop_id}' differ: expected {wanted}, got {actual}"
             yield Difference(field=f"iterations.{loop_id}", message=message)
-    if case.warnings is not None and outcome.warnings != case.warnings:
+    if case.warnings is not msgspec.UNSET and outcome.warnings != case.warnings:
         message = f"Expected the warnings {_listed(case.warnings)}; got {_listed(outcome.warnings)}"
         yield Difference(field="warnings", message=message)
     for judged in outcome.judged:
@@ -438,9 +438,9 @@ def mended(case: Case, outcome: Rehearsal) -> dict[PathTo, Json]:
         for loop_id, count in outcome.iterations.items():
             if (case.iterations or {}).get(loop_id, count) != count:
                 edits["iterations", loop_id] = count
-        if case.iterations is None and case.steps is None and outcome.iterations:
+        if case.iterations is msgspec.UNSET and case.steps is msgspec.UNSET and outcome.iterations:
             edits["iterations",] = dict(outcome.iterations)
-        if case.warnings is not None and outcome.warnings != case.warnings:
+        if case.warnings is not msgspec.UNSET and outcome.warnings != case.warnings:
             edits["warnings",] = list(outcome.warnings)
     for key in dict.fromkeys(judged.key for judged in outcome.judged if not judged.is_as_wanted):
         edits["outputs", key] = _mended_outputs([judged for judged in outcome.judged if judged.key == key])
