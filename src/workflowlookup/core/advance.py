@@ -7,7 +7,7 @@ good enough is no such thing, it is an event. Every draft ends where the run res
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -121,8 +121,7 @@ def begin(  # noqa: PLR0913 - all that a run begins with
     record = Record(sequence=1, time=at.time, by=at.by, event=started)
     draft = Draft(fold(run_id, [record]), at)
     draft.records.append(record)
-    _go_on(draft)
-    return draft
+    return _go_on(draft)
 
 
 def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) -> Draft:
@@ -141,8 +140,7 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     draft = Draft(run, at)
     if ends_loop:
         _accept(draft, events.OutputAccepted(step_id=step_id, output=output, key=key), changes)
-        _go_on(draft)
-        return draft
+        return _go_on(draft)
     scope = scope_of(run.workflow, step_id, {**run.context, **changes}, run.extents)
     issues, captured = _judge(run, output, scope, at.budget)
     _refuse_size({**run.context, **changes, **captured})
@@ -150,17 +148,13 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     needs = unmet(run.workflow, run.step, scope, is_done=True)
     if issues or needs:
         how = [f"Send {msgspec.json.encode(need.example).decode()} with the output." for need in needs]
-        _refuse(draft, output, changes, issues, needs, how=how)
-        _try_again(draft)
-        return draft
+        return _try_again(draft, _refuse(draft, output, changes, issues, needs, how=how))
     warnings = tuple(_overridden(changes, captured))
     accepted = events.OutputAccepted(step_id=step_id, output=output, key=key, captured=captured, warnings=warnings)
     _accept(draft, accepted, changes)
     if asks_after(run, scope, at.budget):
-        draft.add(events.ConfirmationAsked(step_id=step_id, nonce=at.nonce))
-    else:
-        _go_on(draft)
-    return draft
+        return draft.add(events.ConfirmationAsked(step_id=step_id, nonce=at.nonce))
+    return _go_on(draft)
 
 
 def supply(run: Run, loop_id: str, changes: Context, at: Moment) -> Draft:
@@ -175,9 +169,8 @@ def supply(run: Run, loop_id: str, changes: Context, at: Moment) -> Draft:
     asked = [need.variable for need in run.missing]
     _refuse_override(run, changes, asked)
     _refuse_context(run.workflow, run.context, changes)
-    draft = Draft(run, at)
-    draft.add(events.ContextChanged(changes=changes, key=submission_key(loop_id, "", changes)))
-    _go_on(draft)
+    changed = events.ContextChanged(changes=changes, key=submission_key(loop_id, "", changes))
+    draft = _go_on(Draft(run, at).add(changed))
     if draft.run.waiting_for is Waiting.CONTEXT and draft.run.current == loop_id:
         need = draft.run.missing[0]
         raise InvalidParams(
@@ -210,8 +203,7 @@ def confirm(  # noqa: PLR0913 - all that an answer is
         _accept(draft, accepted, run.judged.context)
     if answers:
         draft.add(events.ContextChanged(changes=answers))
-    _go_on(draft)
-    return draft
+    return _go_on(draft)
 
 
 def deny(  # noqa: PLR0913 - all that an answer is
@@ -235,10 +227,8 @@ def deny(  # noqa: PLR0913 - all that an answer is
         case _:
             if restores:
                 _restore_context(draft)
-            _offer_again(draft)
-            return draft
-    draft.add(events.Failed(reason=reason, remedy=START_AGAIN))
-    return draft
+            return _offer_again(draft)
+    return draft.add(events.Failed(reason=reason, remedy=START_AGAIN))
 
 
 def _restore_context(draft: Draft) -> None:
@@ -273,7 +263,6 @@ def expire(run: Run, at: Moment) -> Draft | None:
     """The run, failed, when its deadline has passed."""
     if run.deadline is None or at.time <= run.deadline:
         return None
-    draft = Draft(run, at)
     what = f"it waited for the output of step '{run.current}'"
     if run.waiting_for is Waiting.CONTEXT:
         what = f"it waited for the variable '{run.missing[0].variable}', which loop '{run.current}' needs"
@@ -281,8 +270,7 @@ def expire(run: Run, at: Moment) -> Draft | None:
         doing = "was still being made" if run.state is State.RUNNING else "had still to wait for its turn"
         what = f"step '{run.current}', the call of {_called(run)}, {doing}"
     reason = f"The run was not done within {run.seconds:,g} seconds; {what}."
-    draft.add(events.Failed(reason=reason, remedy=START_AGAIN, timed_out=True))
-    return draft
+    return Draft(run, at).add(events.Failed(reason=reason, remedy=START_AGAIN, timed_out=True))
 
 
 def loops_to_end(run: Run) -> list[str]:
@@ -356,17 +344,12 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
         issue = Issue(message=f"its result {what}: {refusal.remedy}", suggestion="")
         _refuse(draft, output[:MAX_KEPT], {}, [issue], ())
         reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused: {issue.message}"
-        draft.add(events.Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
-        return draft
+        return draft.add(events.Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
     needs = unmet(run.workflow, step, assign(scope, captured), is_done=True)
     if issues or needs:
-        refused = _refuse(draft, accepted.output, changes, issues, needs)
-        _call_again(draft, "; ".join(refused.issues))
-        return draft
-    accepted = msgspec.structs.replace(accepted, captured=captured)
-    _accept(draft, accepted, changes)
-    _go_on(draft)
-    return draft
+        return _try_again(draft, _refuse(draft, accepted.output, changes, issues, needs))
+    _accept(draft, msgspec.structs.replace(accepted, captured=captured), changes)
+    return _go_on(draft)
 
 
 def accept_result(run: Run, accepted: events.OutputAccepted, changes: Context, at: Moment) -> Draft:
@@ -374,20 +357,16 @@ def accept_result(run: Run, accepted: events.OutputAccepted, changes: Context, a
     _refuse_unless_calling(run)
     draft = Draft(run, at)
     _accept(draft, msgspec.structs.replace(accepted, step_id=run.current), changes)
-    _go_on(draft)
-    return draft
+    return _go_on(draft)
 
 
 def refuse_result(run: Run, refused: events.OutputRefused, at: Moment, *, is_final: bool) -> Draft:
     """The run after a result of its call that was refused when it came, for good or to be tried again."""
     _refuse_unless_calling(run)
-    draft = Draft(run, at)
-    draft.add(msgspec.structs.replace(refused, step_id=run.current))
+    draft = Draft(run, at).add(msgspec.structs.replace(refused, step_id=run.current))
     if is_final:
-        draft.add(events.Failed(reason="; ".join(refused.issues)[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
-    else:
-        _call_again(draft, "; ".join(refused.issues))
-    return draft
+        return draft.add(events.Failed(reason="; ".join(refused.issues)[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
+    return _try_again(draft, refused)
 
 
 def _kept_result(run: Run, output: str, changes: Context) -> tuple[events.OutputAccepted, Context]:
@@ -450,13 +429,11 @@ def fail_call(run: Run, failure: CallFailure, at: Moment) -> Draft:
         error = _kept_error(failure.error)
         draft.add(events.CallFailed(step_id=run.current, reason=reason, error=error, may_run=failure.may_run))
         if not failure.is_final and call.attempt <= _retries(run):
-            _due_again(draft)
-            return draft
+            return _offer_again(draft)
     times = f" {how_often(call.attempt)}" if call.attempt > 1 else ""
     message = f"Step '{run.current}', the call of {_called(run)}, failed{times}: {reason.rstrip('.')}."
     remedy = LOOK_THERE if failure.may_run or failure.is_running else FIX_AND_START
-    draft.add(events.Failed(reason=message, remedy=remedy, timed_out=failure.timed_out))
-    return draft
+    return draft.add(events.Failed(reason=message, remedy=remedy, timed_out=failure.timed_out))
 
 
 def lose_call(run: Run, reason: str, at: Moment) -> Draft:
@@ -504,51 +481,6 @@ def _kept_json(value: Json) -> Json:
         return value if len(text) <= MAX_ERROR else shorten(text, MAX_ERROR)
     except (UnicodeEncodeError, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return _storable(str(value))[:MAX_ERROR]
-
-
-def _due(draft: Draft, found: Next) -> None:
-    """The next step is a call: it becomes due, or a person is asked first."""
-    workflow, step = draft.run.workflow, found.step
-    assert step is not None
-    asks = requires_confirmation(step, found.context, draft.budget) and not draft.run.agreed_to(found.instance_id)
-    brings = asks and step.confirmation is not None and step.confirmation.answers
-    missing = () if brings else missing_for_call(workflow, step, found.context)
-    if missing:
-        reason = f"Step '{found.instance_id}' cannot be called: {'; '.join(missing)}."
-        draft.add(
-            events.Failed(reason=reason, remedy="Start a new run with workflow_start, and give it these variables.")
-        )
-    elif asks:
-        _ask_before(draft, found, "call")
-    else:
-        draft.add(events.CallDue(step_id=found.instance_id, loop=found.loop, warnings=found.warnings))
-
-
-def _ask_before(draft: Draft, found: Next, reason: Literal["call", "before"]) -> None:
-    draft.add(
-        events.ConfirmationAsked(
-            step_id=found.instance_id, reason=reason, nonce=draft.nonce, loop=found.loop, warnings=found.warnings
-        )
-    )
-
-
-def _due_again(draft: Draft) -> None:
-    run = draft.run
-    draft.add(events.CallDue(step_id=run.current, loop=run.loop, warnings=run.warnings))
-
-
-def _call_again(draft: Draft, issues: str) -> None:
-    """After a result that was refused: the same call, or what is to happen when it was made often enough."""
-    run = draft.run
-    attempt = run.calling.attempt if run.calling else 0
-    if attempt <= _retries(run):
-        _due_again(draft)
-    elif run.step.when_exhausted == "ask":
-        draft.add(events.ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.nonce))
-    else:
-        times = f" {how_often(run.attempts)}" if run.attempts > 1 else ""
-        reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused{times}: {issues}"
-        draft.add(events.Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
 
 
 def _retries(run: Run) -> int:
@@ -602,7 +534,7 @@ def _refuse(  # noqa: PLR0913 - all that there is to say of it
     return refused
 
 
-def _go_on(draft: Draft) -> None:
+def _go_on(draft: Draft) -> Draft:
     """Offer the step that comes next, or complete the run; and tell how the walk got there."""
     run = draft.run
     found = next_step(run.workflow, run.passed, run.context, draft.budget, extents=run.extents, iterating=run.iterating)
@@ -611,42 +543,63 @@ def _go_on(draft: Draft) -> None:
             draft.add(events.StepSkipped(step_id=skip.step_id, condition=skip.condition))
     for event in _loop_events(run, found, draft.budget):
         draft.add(event)
+    return draft.add(_rest_at(draft, found))
+
+
+def _rest_at(draft: Draft, found: Next) -> Event:
+    """Where the walk ends: a loop that lacks data, the end, a question before the next step, or that step itself."""
+    run, step = draft.run, found.step
+    place: dict[str, Any] = {"loop": found.loop, "warnings": found.warnings}
     if found.need is not None:
-        missing = (need_of_loop(run.workflow, found.need),)
-        draft.add(
-            events.ContextAsked(loop_id=found.instance_id, missing=missing, loop=found.loop, warnings=found.warnings)
-        )
-    elif found.step is None:
-        draft.add(events.Completed(warnings=found.warnings))
-    elif found.step.call is not None:
-        _due(draft, found)
-    elif _asks_before(draft, found.step, found):
-        _ask_before(draft, found, "before")
-    else:
-        draft.add(events.StepOffered(step_id=found.instance_id, loop=found.loop, warnings=found.warnings))
+        needs = (need_of_loop(run.workflow, found.need),)
+        return events.ContextAsked(loop_id=found.instance_id, missing=needs, **place)
+    if step is None:
+        return events.Completed(warnings=found.warnings)
+    asks = (
+        step.asks_before
+        and requires_confirmation(step, found.context, draft.budget)
+        and not run.agreed_to(found.instance_id)
+    )
+    brings_variables = asks and step.confirmation is not None and step.confirmation.answers
+    is_call = step.call is not None
+    missing = missing_for_call(run.workflow, step, found.context) if is_call and not brings_variables else ()
+    if missing:
+        reason = f"Step '{found.instance_id}' cannot be called: {'; '.join(missing)}."
+        remedy = "Start a new run with workflow_start, and give it these variables."
+        return events.Failed(reason=reason, remedy=remedy)
+    if asks:
+        why: Literal["call", "before"] = "call" if is_call else "before"
+        return events.ConfirmationAsked(step_id=found.instance_id, reason=why, nonce=draft.nonce, **place)
+    return _offer(step)(step_id=found.instance_id, **place)
 
 
-def _asks_before(draft: Draft, step: PromptStep, found: Next) -> bool:
-    """Whether a person must agree before the step is handed out, and has not been asked about this instance yet."""
-    asks = step.asks_before and requires_confirmation(step, found.context, draft.budget)
-    return asks and not draft.run.agreed_to(found.instance_id)
+def _offer(step: PromptStep) -> type[events.StepOffered | events.CallDue]:
+    """The event by which a step is handed to the agent, or to the server itself."""
+    return events.StepOffered if step.call is None else events.CallDue
 
 
-def _try_again(draft: Draft) -> None:
-    """After a refusal: the same step, or what is to happen when it was tried often enough."""
+def _offer_again(draft: Draft) -> Draft:
     run = draft.run
-    if run.step.max_attempts is None or run.attempts < run.step.max_attempts:
-        _offer_again(draft)
-    elif run.step.when_exhausted == "ask":
-        draft.add(events.ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.nonce))
-    else:
+    return draft.add(_offer(run.step)(step_id=run.current, loop=run.loop, warnings=run.warnings))
+
+
+def _try_again(draft: Draft, refused: events.OutputRefused) -> Draft:
+    """After a refusal: the same step or call; or what is to happen when it was tried often enough."""
+    run, call = draft.run, draft.run.calling
+    if call is None:
+        is_left = run.step.max_attempts is None or run.attempts < run.step.max_attempts
         reason = f"The output of step '{run.current}' was refused {how_often(run.attempts)}, as often as it may be."
-        draft.add(events.Failed(reason=reason, remedy=START_AGAIN))
-
-
-def _offer_again(draft: Draft) -> None:
-    run = draft.run
-    draft.add(events.StepOffered(step_id=run.current, loop=run.loop, warnings=run.warnings))
+    else:
+        is_left = call.attempt <= _retries(run)
+        times = f" {how_often(run.attempts)}" if run.attempts > 1 else ""
+        issues = "; ".join(refused.issues)
+        reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused{times}: {issues}"
+    if is_left:
+        return _offer_again(draft)
+    if run.step.when_exhausted == "ask":
+        return draft.add(events.ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.nonce))
+    remedy = START_AGAIN if call is None else FIX_AND_START
+    return draft.add(events.Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=remedy))
 
 
 def _loop_events(run: Run, found: Next, budget: Budget) -> Iterator[Event]:
