@@ -62,6 +62,14 @@ def test_imports_point_one_way():
     assert wrong == []
 
 
+def test_the_sdk_is_for_other_servers_that_we_call():
+    """What comes to us is answered without it, and a server over HTTP starts without it."""
+    script = "import sys, workflowlookup.transport.site, workflowlookup.transport.listening; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+
+    assert {"mcp", "mcp_types", "pydantic"} & set(loaded) == set()
+
+
 def test_every_part_of_the_package_has_its_place():
     parts = {
         path.name.removesuffix(".py")

@@ -14,7 +14,7 @@ import pytest
 from client import ENVELOPE
 from make import document, settings_file, step, write
 from upstream.upstreams import McpUpstream
-from web import HEADERS, MODERN, WebClient, modern, opening
+from web import HEADERS, MODERN, WebClient, events, modern, opening
 
 
 def serve_slow(serve, tmp_path, *flags, seconds=20):
@@ -77,6 +77,52 @@ def test_an_id_that_is_in_use_is_refused(serve, connect, tmp_path):
     for other, status in ((5, 400), ("5", 200)):  # a number and a text are never the same id
         assert client.post({"jsonrpc": "2.0", "id": other, "method": "tools/list"}).status_code == status
     assert client.request("ping") == {"result": {}}
+
+
+def resumed(client, server, last):
+    """Everything that comes when a stream is resumed after an event, until it ends."""
+    headers = client.session | {"last-event-id": last, "accept": "text/event-stream"}
+    with client.http.stream("GET", server.url, headers=headers) as response:
+        assert response.status_code == 200
+        return list(events(response))
+
+
+def test_a_call_whose_stream_broke_is_resumed_and_ends_with_its_reply(serve, connect, tmp_path):
+    server, run = serve_slow(serve, tmp_path, seconds=2)
+    client = connect(server)
+    client.initialize()
+    message = run(5)
+    message["params"]["_meta"] = {"progressToken": "far"}
+    with client.http.stream("POST", server.url, json=message, headers=client.session) as response:
+        last = next(line.removeprefix("id: ") for line in response.iter_lines() if line.startswith("id: "))
+
+    *progress, reply = resumed(client, server, last)  # the server may not know yet that the client had left
+
+    assert {item["params"]["progressToken"] for item in progress} == {"far"}
+    assert (reply["id"], reply["result"]["structuredContent"]["state"]) == (5, "completed")
+    assert resumed(client, server, last)[-1] == reply  # it is over, and can still be had
+
+
+def test_what_belongs_to_no_request_is_resumed_and_goes_on(serve, connect, tmp_path):
+    server, _ = serve_slow(serve, tmp_path)
+    client, worker = connect(server), connect(server)
+    client.initialize()
+    worker.initialize()
+    start = {"name": "workflow_start", "arguments": {"workflowId": "by-hand"}}
+    client.request("resources/subscribe", {"uri": "runs://recent"})
+    with client.http.stream("GET", server.url, headers=client.session) as response:
+        worker.request("tools/call", start)
+        last = next(line.removeprefix("id: ") for line in response.iter_lines() if line.startswith("id: "))
+    worker.request("tools/call", start)
+    heard = []
+    thread = meanwhile(lambda: heard.extend(resumed(client, server, last)))
+    worker.request("tools/call", start)
+    time.sleep(1)
+
+    client.http.delete(server.url, headers=client.session)
+
+    thread.join(20)
+    assert [item["params"]["uri"] for item in heard][:2] == ["runs://recent"] * 2
 
 
 def test_a_call_that_is_cancelled_by_a_message_is_answered_with_a_code_of_its_own(serve, connect, tmp_path):

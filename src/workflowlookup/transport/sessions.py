@@ -161,16 +161,18 @@ class Session:
         return self._notifications
 
     def close_notifications(self, stream: Stream) -> None:
-        """The client closed it."""
-        if self._notifications is stream:
+        """A response is over that may have been the one with this stream."""
+        if self._notifications is stream and not stream.is_read:
             self._notifications = None
 
     def resume(self, last_event_id: bytes) -> Stream:
         """A stream with what followed an event, and all that is still to come there."""
         found = self._replay.after(last_event_id) if self._replay is not None else None
-        stream_id, events = found or ("", [])
-        stream = self.streams.get(stream_id) if stream_id is not None else self.open_notifications()
-        if found is None or stream is None:
+        stream_id, events = found or (None, [])
+        stream = self.streams.get(stream_id)
+        if found is not None and stream_id is None:
+            stream = self._notifications or self.open_notifications()
+        if stream is None:
             stream = Stream(None, None, self._replay)
             stream.end()
         stream.resume(events)

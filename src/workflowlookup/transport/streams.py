@@ -128,6 +128,11 @@ class Stream:
         """Have the next response begin with these, which are all that its client has not got."""
         self._events, self._is_left = events, False
 
+    @property
+    def is_read(self) -> bool:
+        """Whether there is a response that its messages are written to."""
+        return self._response is not None
+
     # ── the response ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def write(self, receive: Receive, send: Send, headers: Iterable[Header] = ()) -> None:
