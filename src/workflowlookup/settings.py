@@ -6,13 +6,14 @@ setting by setting over the user's own, and where it could do harm only when the
 server runs, `Live` reads the settings again when a file has changed.
 """
 
+import contextlib
 import logging
 import os
 import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from workflowlookup.trust import Entry, Store
 
 log = logging.getLogger(__name__)
+
+Number = TypeVar("Number", int, float)
 
 FILE_NAME: Final = "workflowlookup.toml"
 PREFIX: Final = "WORKFLOWLOOKUP_"
@@ -51,12 +54,17 @@ def boolean(value: object) -> bool:
     raise ValueError("true or false")
 
 
-def paths(value: object) -> tuple[str, ...]:
+def _parts(value: object, what: str, separator: str) -> list[str]:
+    """The parts of a list. Raises `ValueError`."""
     if isinstance(value, str):
-        value = [part for part in value.split(os.pathsep) if part]
+        value = [part for part in value.split(separator) if part.strip()]
     if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
-        return tuple(os.path.expanduser(part) for part in value)
-    raise ValueError(f"a list of directories (in the environment separated by '{os.pathsep}')")
+        return list(value)
+    raise ValueError(f"a list of {what} (in the environment separated by '{separator}')")
+
+
+def paths(value: object) -> tuple[str, ...]:
+    return tuple(os.path.expanduser(part) for part in _parts(value, "directories", os.pathsep))
 
 
 def journal_url(value: object) -> str:
@@ -93,51 +101,41 @@ def word(value: object) -> str:
     raise ValueError("one word")
 
 
-def whole_number(least: int, most: int) -> Callable[[object], int]:
-    def parse(value: object) -> int:
-        try:
-            number = int(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else least - 1
-        except ValueError:
-            number = least - 1
-        if not least <= number <= most:
-            raise ValueError(f"a whole number from {least:,} to {most:,}")
-        return number
+def _number_within(kind: type[Number], least: Number, most: Number, words: str) -> Callable[[object], Number]:
+    def parse(value: object) -> Number:
+        with contextlib.suppress(ValueError, OverflowError):
+            if isinstance(value, (str, int, kind)) and not isinstance(value, bool):
+                number = kind(value)
+                if least <= number <= most:  # which is not so for what is no number
+                    return number
+        raise ValueError(words)
 
     return parse
+
+
+def whole_number(least: int, most: int) -> Callable[[object], int]:
+    return _number_within(int, least, most, f"a whole number from {least:,} to {most:,}")
 
 
 def seconds(least: float, most: float) -> Callable[[object], float]:
-    def parse(value: object) -> float:
-        try:
-            number = float(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else -1.0
-        except (ValueError, OverflowError):
-            number = -1.0
-        if not least <= number <= most:  # nor is it so for what is no number
-            raise ValueError(f"a number of seconds from {least:g} to {most:,g}")
-        return number
-
-    return parse
+    return _number_within(float, least, most, f"a number of seconds from {least:g} to {most:,g}")
 
 
 def patterns(value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = [part.strip() for part in value.split(",") if part.strip()]
-    if not isinstance(value, (list, tuple)) or not all(isinstance(part, str) for part in value):
-        raise ValueError("a list of patterns (in the environment separated by ',')")
-    if value:
+    parts = tuple(part.strip() for part in _parts(value, "patterns", ","))
+    if parts:
         from workflowlookup.providers.filters import Pattern  # noqa: PLC0415 - most people filter nothing
 
-        for part in value:
+        for part in parts:
             Pattern(part)
-    return tuple(value)
+    return parts
 
 
 def names(value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = [part.strip() for part in value.split(",") if part.strip()]
-    if isinstance(value, (list, tuple)) and all(isinstance(part, str) and part for part in value):
-        return tuple(part.lower().rstrip("/") for part in value)
-    raise ValueError("a list of names (in the environment separated by ',')")
+    parts = tuple(part.strip().lower().rstrip("/") for part in _parts(value, "names", ","))
+    if not all(parts):
+        raise ValueError("a list of names, none of them empty")
+    return parts
 
 
 def networks(value: object) -> tuple[str, ...]:

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Iterator
 from workflowlookup.cli.configuration import replace_text
 from workflowlookup.cli.layout import CannotLayOut, encoded, json_text, ordered, refuse_repeats
 from workflowlookup.cli.output import complain, refuse, shown_path, write, write_diff
-from workflowlookup.cli.places import PATHS_HELP, hint_at, paths_or_project, places_in
+from workflowlookup.cli.places import PATHS_HELP, documents_in, hint_at, paths_or_project, places_in
 from workflowlookup.cli.yaml_layout import comments_of, follow, has_anchors, read_tree, yaml_text
 from workflowlookup.core.text import plural
 from workflowlookup.core.values import Json
 from workflowlookup.errors import StorageError, WorkflowLookupError
-from workflowlookup.library.changes import Polling
-from workflowlookup.library.directory import DirectorySource, Listing
 from workflowlookup.library.files import is_document_name, parse_document, read_bytes
 from workflowlookup.settings import Settings
 
@@ -60,13 +58,10 @@ def _documents(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     for path in paths:
         if os.path.isdir(path):
             for place in places_in(path):
-                listing = DirectorySource("given", place, required=True).scan(Listing(), (), Polling())
-                if listing.refusal:
-                    raise listing.refusal
-                yield from (
-                    (os.path.join(place, os.path.relpath(file, os.path.abspath(place))), place)
-                    for file in listing.files
-                )
+                files, refusal = documents_in(place)
+                if refusal:
+                    raise refusal
+                yield from ((file, place) for file in files)
         elif os.path.exists(path) and not is_document_name(os.path.basename(path)):
             raise StorageError(f"{path} is not a workflow document, by its name.", file=path)
         else:

@@ -92,7 +92,7 @@ def _files(*, yaml: bool) -> Iterator[tuple[str, str]]:
     yield os.path.join(".workflowlookup", "ci-example.yml"), CI_EXAMPLE
     form = "yaml" if yaml else "json"
     name = f"{EXAMPLE_ID}.{form}"
-    found = _names(PROJECT_DIRECTORY)
+    found = os.listdir(PROJECT_DIRECTORY) if os.path.isdir(PROJECT_DIRECTORY) else []
     if name not in found and any(is_document_name(other) for other in found):
         write("left out ", (os.path.join(PROJECT_DIRECTORY, name), "bold"), ": there are workflows already")
         return
@@ -108,31 +108,24 @@ def _files(*, yaml: bool) -> Iterator[tuple[str, str]]:
     yield os.path.join(PROJECT_DIRECTORY, f"{EXAMPLE_ID}.test.yaml"), FIXTURE
 
 
-def _names(directory: str) -> list[str]:
-    try:
-        return sorted(os.listdir(directory))
-    except OSError:
-        return []
-
-
 def _put(path: str, text: str, *, force: bool) -> None:
     """Write a file that is not there; leave one that is, unless it may be replaced."""
-    before = _text_or_empty(path)
-    if before == text:
-        write("as it was ", (path, "bold"))
-    elif before is not None and not force:
+    try:
+        before = read_text(path)
+    except NotReadable:  # a file that is not text differs from every text of ours
+        before = ""
+    if before not in (None, text) and not force:
         write(("left alone ", "yellow"), (path, "bold"), ": it differs; --force replaces it")
     else:
-        copy = replace_text(path, before, text)
-        write(("wrote ", "green"), (path, "bold"), f" (the older one is {shown_path(copy)})" if copy else "")
+        _replace(path, before, text)
 
 
-def _text_or_empty(path: str) -> str | None:
-    """A file that is not text differs from every text of ours."""
-    try:
-        return read_text(path)
-    except NotReadable:
-        return ""
+def _replace(path: str, before: str | None, text: str) -> None:
+    if text == before:
+        write("as it was ", (path, "bold"))
+        return
+    copy = replace_text(path, before, text)
+    write(("wrote ", "green"), (path, "bold"), f" (the older one is {shown_path(copy)})" if copy else "")
 
 
 def _map_schema() -> bool:
@@ -148,11 +141,7 @@ def _map_schema() -> bool:
         complain(f"{VSCODE_SETTINGS} was not touched: {reason}. Put this in yourself:")
         print(json.dumps({"json.schemas": [JSON_MAPPING], "yaml.schemas": {SCHEMA_URL: YAML_MAPPING}}, indent=2))
         return False
-    if text == before:
-        write("as it was ", (VSCODE_SETTINGS, "bold"))
-        return True
-    copy = replace_text(VSCODE_SETTINGS, before, text)
-    write(("wrote ", "green"), (VSCODE_SETTINGS, "bold"), f" (the older one is {shown_path(copy)})" if copy else "")
+    _replace(VSCODE_SETTINGS, before, text)
     return True
 
 

@@ -4,8 +4,7 @@ Everything that is accepted is in the journal before the next step is shown, so 
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable
 
 from workflowlookup.cli.drafts import Draft, Drafts
 from workflowlookup.cli.entry import Entry, NoEditor, Source
@@ -98,10 +97,15 @@ class Leading:
 
     def _take(self, run: Run) -> Run | None:
         """The run after what it waits for; None when that does not come."""
-        if run.waiting_for is Waiting.CALL:
-            self.was_refused = False
-            return self._work(run) if self._work else None
-        return self._TAKES[run.waiting_for](self, run)  # type: ignore[index]
+        match run.waiting_for:
+            case Waiting.OUTPUT:
+                return self._take_output(run)
+            case Waiting.CONTEXT:
+                return self._take_values(run)
+            case Waiting.CONFIRMATION:
+                return self._take_decision(run)
+        self.was_refused = False
+        return self._work(run) if self._work else None
 
     def _show(self, run: Run) -> None:
         if self._is_quiet:
@@ -196,12 +200,6 @@ class Leading:
             return self._runs.get(run.id)
         self.was_refused = False
         return moved
-
-    _TAKES: Final[Mapping[Waiting, Callable[["Leading", Run], Run | None]]] = {
-        Waiting.OUTPUT: _take_output,
-        Waiting.CONTEXT: _take_values,
-        Waiting.CONFIRMATION: _take_decision,
-    }
 
     def _tell_how_to_resume(self, run: Run) -> None:
         if self._is_quiet:

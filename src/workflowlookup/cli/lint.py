@@ -6,7 +6,7 @@ notes never are. SARIF is for code scanning: GitHub, GitLab and editors read it.
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -16,8 +16,8 @@ from workflowlookup import __version__
 from workflowlookup.cli import validate
 from workflowlookup.cli.arguments import whole_number
 from workflowlookup.cli.output import write_json
-from workflowlookup.cli.places import PATHS_HELP, paths_or_project
-from workflowlookup.cli.validate import Checked, Remark, check_all
+from workflowlookup.cli.places import paths_or_project
+from workflowlookup.cli.validate import Checked, Remark, Reporters, add_check_arguments, check_all, report
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.lint import CHECKS, MAX_PROMPT_TOKENS, SWITCH, lint
 from workflowlookup.core.values import Json
@@ -28,9 +28,7 @@ INVALID: Final = "WL000"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "paths", metavar="PATH", nargs="*", help=f"a document, a directory of them, or - (stdin) {PATHS_HELP}"
-    )
+    add_check_arguments(parser, REPORTERS)
     parser.add_argument(
         "--max-prompt-tokens",
         type=whole_number(1),
@@ -43,12 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help=f"report also what documents switch off with '{SWITCH}': for those of strangers",
     )
-    parser.add_argument(
-        "--format",
-        choices=tuple(REPORTERS),
-        help="text (default), json, sarif, or github: annotations for GitHub Actions (the default there)",
-    )
-    parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:
@@ -57,9 +49,7 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         return errors or lint(document, max_prompt_tokens=options.max_prompt_tokens, heed_off=not options.all)
 
     checked = [_with_codes(item) for item in check_all(paths_or_project(options.paths), examine)]
-    form = options.format or ("github" if os.environ.get("GITHUB_ACTIONS") == "true" else "text")
-    REPORTERS[form](checked)
-    return int(any(item.has_problems for item in checked))
+    return report(checked, options, REPORTERS)
 
 
 def _with_codes(item: Checked) -> Checked:
@@ -116,10 +106,7 @@ def _uri(file: str) -> str:
     return f"file://{path}" if os.path.isabs(file) else path.removeprefix("./")
 
 
-REPORTERS: Final[Mapping[str, Callable[[Sequence[Checked]], None]]] = {
-    **validate.REPORTERS,
-    "sarif": _as_sarif,
-}
+REPORTERS: Final[Reporters] = {**validate.REPORTERS, "sarif": _as_sarif}
 
 _CODES = "\n".join(f"  {code}  {check.name:20} {check.description}" for code, check in CHECKS.items())
 EXAMPLES = f"""\

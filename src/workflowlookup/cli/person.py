@@ -54,7 +54,8 @@ class Terminal:
 
     def show_all(self, text: str) -> bool:
         """Write lines a screen at a time, so that none scrolls away unseen; whether the person saw the last of them."""
-        columns, height = self._size
+        size = self._size
+        columns, height = size.columns or 80, max((size.lines or 24) - 4, 4)  # rows that are left above a question
         rows = [
             line[start : start + columns]
             for line in printable(text).split("\n")
@@ -100,19 +101,15 @@ class Terminal:
 
     @property
     def _columns(self) -> int | None:
-        try:
-            return os.get_terminal_size(self._descriptor).columns or None
-        except OSError:
-            return None
+        return self._size.columns or None
 
     @property
-    def _size(self) -> tuple[int, int]:
-        """The columns, and the rows that are left for text above a question."""
+    def _size(self) -> os.terminal_size:
+        """The columns and lines; zeros when nobody knows."""
         try:
-            size = os.get_terminal_size(self._descriptor)
+            return os.get_terminal_size(self._descriptor)
         except OSError:
-            size = os.terminal_size((0, 0))
-        return size.columns or 80, max((size.lines or 24) - 4, 4)
+            return os.terminal_size((0, 0))
 
     def _write(self, text: str) -> None:
         data = text.encode(errors="backslashreplace")

@@ -4,7 +4,9 @@ import os
 from collections.abc import Sequence
 
 from workflowlookup.app import PROJECT_DIRECTORY
-from workflowlookup.errors import StorageError
+from workflowlookup.errors import StorageError, WorkflowLookupError
+from workflowlookup.library.changes import Polling
+from workflowlookup.library.directory import DirectorySource, Listing
 from workflowlookup.library.files import DOCUMENT_SUFFIXES
 
 PATHS_HELP = f"(default: {PROJECT_DIRECTORY})"
@@ -30,6 +32,13 @@ def places_in(directory: str) -> list[str]:
         return [workflows] if os.path.isdir(workflows) else [directory]
     project = os.path.join(directory, PROJECT_DIRECTORY)
     return [directory, project] if os.path.isdir(project) else [directory]
+
+
+def documents_in(directory: str) -> tuple[list[str], WorkflowLookupError | None]:
+    """The documents that the library would find in a directory, and why it cannot be read, if so."""
+    source = DirectorySource("given", directory, required=True)
+    listing = source.scan(Listing(), (), Polling())  # one look: nothing is watched
+    return [os.path.join(directory, os.path.relpath(file, source.root)) for file in listing.files], listing.refusal
 
 
 def hint_at(missing: str) -> str:

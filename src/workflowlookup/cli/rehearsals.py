@@ -16,7 +16,7 @@ from workflowlookup.cli.places import places_in
 from workflowlookup.cli.positions import FINDERS
 from workflowlookup.cli.validate import Remark, check_file
 from workflowlookup.core.building import build
-from workflowlookup.core.document import Finding, Severity
+from workflowlookup.core.document import Finding
 from workflowlookup.core.fixtures import BadFixture, Case, Fixture, mistake, parse_fixture
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.rehearsal import Coverage, Rehearsal, rehearse
@@ -146,7 +146,7 @@ class Workbench:
             return [self._suite(file) for file in fixtures or [document]]
         remedy = f"Write {os.path.basename(stem)}{FIXTURE_SUFFIXES[0]}; --example {document} prints one to start from"
         message = f"There is {NO_FIXTURE} beside the document"
-        problem = Remark(severity=Severity.ERROR, message=message, suggestion=remedy)
+        problem = Remark(message=message, suggestion=remedy)
         return [Suite(file=document, problems=(problem,))]
 
     def _suite(self, file: str) -> Suite:

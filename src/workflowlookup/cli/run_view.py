@@ -96,16 +96,20 @@ def _markdown(run: Run, guidance: Guidance) -> Iterator[str]:
 
 def write_call(run: Run) -> None:
     """The call that the server makes in the current step."""
-    write()
-    write(*progress(run))
-    write()
-    title = filler(run.scope, {})(run.step.title)
-    iteration = f" · iteration {run.loop.iteration} of loop {run.loop.id}" if run.loop else ""
-    write((title, "bold"), (f"  {run.current}{iteration}", "dim"))
+    _write_title(run)
     if run.step.call is not None:
         write(f"The server calls {name_call(run.step.call)}.")
     if run.calling is not None and run.calling.failure:
         write(("The last attempt failed: ", "yellow"), run.calling.failure)
+
+
+def _write_title(run: Run) -> None:
+    """How far the run is, and the current step in a line."""
+    write()
+    write(*progress(run))
+    write()
+    iteration = f" · iteration {run.loop.iteration} of loop {run.loop.id}" if run.loop else ""
+    write((filler(run.scope, {})(run.step.title), "bold"), (f"  {run.current}{iteration}", "dim"))
 
 
 def write_note(run: Run) -> None:
@@ -116,10 +120,7 @@ def write_note(run: Run) -> None:
 
 def write_needs(run: Run) -> None:
     """Which variables the run waits for."""
-    write()
-    write(*progress(run))
-    write()
-    write((filler(run.scope, {})(run.step.title), "bold"), (f"  {run.current}", "dim"))
+    _write_title(run)
     write(how_to_send(run.workflow, run.current, run.missing[0]))
     write_list("Warnings", run.warnings)
 

@@ -2,8 +2,7 @@
 
 Errors and warnings are problems, as for the tool `workflow_validate_json`; notes are not. A document counts as the
 library would read it, so a link out of its directory, a pipe or a file over the limit is an error with a reason and
-never a traceback. `lint` finds and reports documents
-in the same way, and examines them by its own rules.
+never a traceback. `lint` finds and reports documents in the same way, and examines them by its own rules.
 """
 
 import argparse
@@ -16,7 +15,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.cli.output import shown_path, write, write_json
-from workflowlookup.cli.places import PATHS_HELP, hint_at, paths_or_project, places_in
+from workflowlookup.cli.places import PATHS_HELP, documents_in, hint_at, paths_or_project, places_in
 from workflowlookup.cli.positions import FINDERS, Place
 from workflowlookup.core.document import Finding, Severity, check
 from workflowlookup.core.schemas import dotted
@@ -24,8 +23,6 @@ from workflowlookup.core.syntax import SyntaxProblem
 from workflowlookup.core.text import joined, plural
 from workflowlookup.core.values import Json
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
-from workflowlookup.library.changes import Polling
-from workflowlookup.library.directory import DirectorySource, Listing
 from workflowlookup.library.files import MAX_FILE_BYTES, PARSERS, read_bytes
 from workflowlookup.settings import Settings
 
@@ -39,7 +36,7 @@ Examine = Callable[[Json], Iterable[Finding]]
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
     """A finding with its place in the text; without one when it is about the file as a whole."""
 
-    severity: Severity
+    severity: Severity = Severity.ERROR
     message: str
     suggestion: str
     path: str = ""
@@ -72,22 +69,36 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
         return any(remark.severity is not Severity.NOTE for remark in self.remarks)
 
 
+Reporters = Mapping[str, Callable[[Sequence[Checked]], None]]
+"""By format: what prints the documents that were checked."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_check_arguments(parser, REPORTERS)
+
+
+def run(options: argparse.Namespace, _: Settings) -> int:
+    return report(check_all(paths_or_project(options.paths), check), options, REPORTERS)
+
+
+def add_check_arguments(parser: argparse.ArgumentParser, reporters: Reporters) -> None:
+    """Which documents to check, and how to report what was found."""
     parser.add_argument(
         "paths", metavar="PATH", nargs="*", help=f"a document, a directory of them, or - (stdin) {PATHS_HELP}"
     )
+    others = ", ".join(name for name in reporters if name not in ("text", "github"))
     parser.add_argument(
         "--format",
-        choices=tuple(REPORTERS),
-        help="text (default), json, or github: annotations for GitHub Actions (the default there)",
+        choices=tuple(reporters),
+        help=f"text (default), {others}, or github: annotations for GitHub Actions (the default there)",
     )
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
 
 
-def run(options: argparse.Namespace, _: Settings) -> int:
+def report(checked: Sequence[Checked], options: argparse.Namespace, reporters: Reporters) -> int:
+    """Print what was found in the form that the options ask for; the exit code."""
     form = options.format or ("github" if os.environ.get("GITHUB_ACTIONS") == "true" else "text")
-    checked = check_all(paths_or_project(options.paths), check)
-    REPORTERS[form](checked)
+    reporters[form](checked)
     return int(any(item.has_problems for item in checked))
 
 
@@ -113,16 +124,14 @@ def _check_directory(directory: str, examine: Examine) -> Iterator[Checked]:
     """The documents that the library would find there."""
     is_empty = True
     for place in places_in(directory):
-        source = DirectorySource("given", place, required=True)
-        listing = source.scan(Listing(), (), Polling())  # one look: nothing is watched
-        for file in listing.files:
-            yield check_file(os.path.join(place, os.path.relpath(file, source.root)), place, examine)
-        if listing.refusal:
-            yield Checked(file=shown_path(place), remarks=(_refused(listing.refusal, source.root),), is_document=False)
-        is_empty = is_empty and not listing.files and not listing.refusal
+        files, refusal = documents_in(place)
+        yield from (check_file(file, place, examine) for file in files)
+        if refusal:
+            remark = _refused(refusal, os.path.abspath(place))
+            yield Checked(file=shown_path(place), remarks=(remark,), is_document=False)
+        is_empty = is_empty and not files and not refusal
     if is_empty:
         remark = Remark(
-            severity=Severity.ERROR,
             message="No workflow document found",
             suggestion=f"Documents end in {', '.join(PARSERS)}; hidden files and test fixtures are left out",
         )
@@ -138,7 +147,6 @@ def check_file(path: str, root: str, examine: Examine) -> Checked:
     extension = os.path.splitext(path)[1]
     if extension not in PARSERS:
         remark = Remark(
-            severity=Severity.ERROR,
             message="The library would not read this file, because of its name",
             suggestion=f"Give it a name that ends in {', '.join(PARSERS)}",
         )
@@ -170,11 +178,7 @@ def _check_text(data: bytes, file: str, extension: str, examine: Examine) -> Che
         document = PARSERS[extension](data)
     except SyntaxProblem as problem:
         remark = Remark(
-            severity=Severity.ERROR,
-            message=problem.reason,
-            suggestion=problem.suggestions[0],
-            line=problem.line,
-            column=problem.column,
+            message=problem.reason, suggestion=problem.suggestions[0], line=problem.line, column=problem.column
         )
         return Checked(file=file, remarks=(remark,))
     find = FINDERS[extension](data)
@@ -204,11 +208,7 @@ def _located(finding: Finding, line: int, column: int) -> Remark:
 def _refused(refusal: WorkflowLookupError, path: str) -> Remark:
     """Why a file could not be read; its refusal starts with the path, which is told already."""
     reason, _, remedy = refusal.remedy.removeprefix(path).strip(" .").partition(". ")
-    return Remark(
-        severity=Severity.ERROR,
-        message=f"The file {reason}",
-        suggestion=remedy or hint_at(path),
-    )
+    return Remark(message=f"The file {reason}", suggestion=remedy or hint_at(path))
 
 
 def _with_duplicates(checked: Collection[Checked]) -> Iterator[Checked]:
@@ -222,7 +222,6 @@ def _with_duplicates(checked: Collection[Checked]) -> Iterator[Checked]:
             yield item
             continue
         remark = Remark(
-            severity=Severity.ERROR,
             message=f"The id '{item.id}' is that of {owner} too, and only one of them would be found",
             suggestion="Give every workflow an id of its own",
             path="id",
@@ -284,11 +283,7 @@ def _write_summary(checked: Sequence[Checked]) -> None:
     write(f"{plural(len(documents), 'document')}, ", state)
 
 
-REPORTERS: Final[Mapping[str, Callable[[Sequence[Checked]], None]]] = {
-    "text": _as_text,
-    "json": _as_json,
-    "github": _as_annotations,
-}
+REPORTERS: Final[Reporters] = {"text": _as_text, "json": _as_json, "github": _as_annotations}
 
 EXAMPLES = """\
   workflowlookup validate my-workflow.json                         one document

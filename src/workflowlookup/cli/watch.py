@@ -73,7 +73,6 @@ def _look(paths: Sequence[str], settings: Settings) -> list[Checked]:
 def _rehearsed(suite: Suite) -> Checked:
     failures = [
         Remark(
-            severity=Severity.ERROR,
             message=f"Case '{ran.case.name}' failed: {difference.field}: {difference.message}",
             suggestion="Fix the workflow, or the case if it expects too much",
             line=ran.line,

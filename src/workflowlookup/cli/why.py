@@ -46,32 +46,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
     subject = _find(options.subject, settings, is_workflow=bool(options.context))
+    facts: dict[str, Any]
     if isinstance(subject, Workflow):
-        return _tell_workflow(subject, dict(options.context), options)
-    records = make_services(settings).runs.history(subject.id)
-    told = explain_run(subject, records, Budget())
-    if options.mermaid:
+        workflow, head, facts = subject, "", {"context": dict(options.context)}
+        told = explain_context(workflow, facts["context"], Budget())
+        graph = draw(workflow, facts["context"])
+    else:
+        workflow, facts = subject.workflow, {"runId": subject.id, "state": subject.state}
+        person = " for a person" if subject.waiting_for is Waiting.CONFIRMATION else ""
+        head = f" · run {subject.id} · {subject.state}{person}"
+        told = explain_run(subject, make_services(settings).runs.history(subject.id), Budget())
         waiting = "" if subject.is_over else subject.current
-        whole = subject.is_over and subject.end is None
-        write_text(as_mermaid(draw_path(subject.workflow, told.path, told.skipped, waiting, is_whole=whole)))
-    elif options.json:
-        facts = {"runId": subject.id, "state": subject.state}
-        write_json({**_head(subject.workflow), **facts, "steps": told.steps, "warnings": told.warnings})
-    else:
-        state = f"{subject.state}{' for a person' if subject.waiting_for is Waiting.CONFIRMATION else ''}"
-        _write(subject.workflow, f" · run {subject.id} · {state}", told)
-    return 0
-
-
-def _tell_workflow(workflow: Workflow, context: dict[str, Any], options: argparse.Namespace) -> int:
+        is_whole = subject.is_over and subject.end is None
+        graph = draw_path(workflow, told.path, told.skipped, waiting, is_whole=is_whole)
     if options.mermaid:
-        write_text(as_mermaid(draw(workflow, context)))
-        return 0
-    told = explain_context(workflow, context, Budget())
-    if options.json:
-        write_json({**_head(workflow), "context": context, "steps": told.steps, "warnings": told.warnings})
+        write_text(as_mermaid(graph))
+    elif options.json:
+        about = {"workflowId": workflow.id, "version": workflow.version}
+        write_json({**about, **facts, "steps": told.steps, "warnings": told.warnings})
     else:
-        _write(workflow, "", told)
+        _write(workflow, head, told)
     return 0
 
 
@@ -90,10 +84,6 @@ def _find(name: str, settings: Settings, *, is_workflow: bool) -> Run | Workflow
         except RunNotFound as problem:
             told = f"{problem.remedy} Nor is there a workflow of this id: `workflowlookup list` has them."
             raise RunNotFound(told, runId=name) from refusal
-
-
-def _head(workflow: Workflow) -> dict[str, str]:
-    return {"workflowId": workflow.id, "version": workflow.version}
 
 
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────
