@@ -7,7 +7,7 @@ import msgspec
 
 from workflowlookup.core.captures import describe_capture
 from workflowlookup.core.conditions import CompiledCondition, compiled, made_from_json
-from workflowlookup.core.contract import variables_of
+from workflowlookup.core.contract import contract_of
 from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.document import answered_in, capture_schema, is_confirmation_object, walk_steps
 from workflowlookup.core.guidance import requirements_of
@@ -65,10 +65,11 @@ def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
         deadline_seconds=document.get("deadlineSeconds"),
         execution_type=document.get("executionType", "async"),
         producers=_producers(document),
-        has_contract="contextSchema" in document
-        or any(step.keys() & {"requires", "produces"} for _, step in walk_steps(document["steps"])),
     )
-    return msgspec.structs.replace(workflow, variables=variables_of(workflow)) if workflow.has_contract else workflow
+    says_more = any(step.keys() & {"requires", "produces"} for _, step in walk_steps(document["steps"]))
+    if not says_more and workflow.context_schema is None:
+        return workflow
+    return msgspec.structs.replace(workflow, contract=contract_of(workflow))
 
 
 def _value_schema(document: Mapping[str, Json], field: str) -> ValueSchema | None:

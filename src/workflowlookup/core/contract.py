@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.model import LoopStep, PromptStep, Step, Workflow
+from workflowlookup.core.model import Contract, LoopStep, PromptStep, Step, Workflow
 from workflowlookup.core.navigation import EXTENT_SCHEMAS, LoopNeed, find_step
 from workflowlookup.core.schemas import (
     Misfit,
@@ -50,19 +50,18 @@ def unmet(workflow: Workflow, step: PromptStep, context: Context, *, is_done: bo
     A step that is done must also have produced what it `produces`.
     """
     produces = step.produces if is_done else ()
-    if not workflow.has_contract and not produces:
+    contract = workflow.contract
+    if contract is None:
         return ()
-    missing = [name for name in (*_wanted(workflow, step), *produces) if lookup(context, name) is None]
+    missing = [name for name in (*contract.needs[step.id], *produces) if lookup(context, name) is None]
     wrong = {str(misfit.path[0]): misfit for misfit in _wrong(workflow, context)}
     return tuple(_need(workflow, name, wrong.get(name)) for name in dict.fromkeys((*missing, *wrong)))
 
 
-def forgotten(workflow: Workflow, completed: Iterable[str], context: Context) -> dict[str, str]:
+def forgotten(workflow: Workflow, contract: Contract, completed: Iterable[str], context: Context) -> dict[str, str]:
     """By variable that a completed step produces and the context lacks: a sentence that says so."""
     steps = [step for instance_id in completed if (step := find_step(workflow, instance_id)) is not None]
-    unset = {
-        name: step.id for step in steps for name in produced_by(step, optional=False) if lookup(context, name) is None
-    }
+    unset = {name: step.id for step in steps for name in contract.sets[step.id] if lookup(context, name) is None}
     return {
         name: f"Step '{step_id}' is completed, but '{name}', which it produces, is not set: "
         f"expected {value_schema(workflow, name).expected}"
@@ -126,7 +125,7 @@ def example_context(workflow: Workflow) -> dict[str, Json]:
     return {need.variable: need.example["context"][need.variable] for need in needs}
 
 
-def _wanted(workflow: Workflow, step: PromptStep) -> Iterator[str]:
+def _wanted(workflow: Workflow, step: Step) -> Iterator[str]:
     """What the step and the loops around it require, and what the schema requires and no step produces."""
     yield from step.requires
     for loop_id in workflow.enclosing[step.id]:
@@ -180,14 +179,20 @@ def _need(workflow: Workflow, name: str, misfit: Misfit | None) -> Need:
 
 def value_schema(workflow: Workflow, name: str) -> ValueSchema:
     """The JSON Schema of a variable: by the contract, else by the loop that goes by it."""
-    return workflow.variables.get(name) or ValueSchema(_declared(workflow, name))
+    known = workflow.contract.variables if workflow.contract is not None else {}
+    return known.get(name) or ValueSchema(_declared(workflow, name))
 
 
-def variables_of(workflow: Workflow) -> dict[str, ValueSchema]:
-    """The variables that the contract of a workflow names, for `Workflow.variables`."""
+def contract_of(workflow: Workflow) -> Contract:
+    """What the document says of variables, for `Workflow.contract`."""
     steps = workflow.steps.values()
+    required = _schema(workflow).get("required", ())
     names = [name for step in steps for name in (*step.requires, *produced_by(step))]
-    return {name: ValueSchema(_declared(workflow, name)) for name in (*names, *_schema(workflow).get("required", ()))}
+    return Contract(
+        variables={name: ValueSchema(_declared(workflow, name)) for name in (*names, *required)},
+        needs={step.id: tuple(_wanted(workflow, step)) for step in steps},
+        sets={step.id: tuple(produced_by(step, optional=False)) for step in steps},
+    )
 
 
 def _declared(workflow: Workflow, name: str) -> Json:

@@ -218,6 +218,16 @@ class LoopStep(msgspec.Struct, frozen=True, kw_only=True):
 Step: TypeAlias = PromptStep | LoopStep
 
 
+class Contract(msgspec.Struct, frozen=True, kw_only=True):
+    """Which variables the steps of a workflow need and set, by the id of the step; what each of them must be."""
+
+    variables: Mapping[str, ValueSchema]
+    needs: Mapping[str, tuple[str, ...]]
+    """Required by the step and the loops around it, or by the schema of the context and produced by no step."""
+    sets: Mapping[str, tuple[str, ...]]
+    """Set once the step is done."""
+
+
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     """A workflow, ready to lead an agent.
 
@@ -252,11 +262,10 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     execution_type: str = "async"
     producers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By variable: the first step that produces it."""
-    has_contract: bool = False
+    contract: Contract | None = None
+    """None when neither the workflow nor a step says anything of variables."""
     origin: str = ""
     """The real path of the document when a repository brought it; empty for the user's own, and for other systems'."""
-    variables: Mapping[str, ValueSchema] = msgspec.field(default_factory=dict)
-    """Those that the contract names."""
 
     @property
     def every_step(self) -> list[Step]:

@@ -219,7 +219,7 @@ def _count_iterations(workflow: Workflow, path: Sequence[str]) -> dict[str, int]
 
 def _differences(workflow: Workflow, case: Case, outcome: Rehearsal) -> Iterator[Difference]:
     yield from _unknown_names(workflow, case)
-    if workflow.has_contract:
+    if workflow.contract is not None:
         yield from _unknown_variables(workflow, case)
     if len(outcome.path) >= MAX_PATH and not outcome.is_complete:
         message = f"The path is longer than {MAX_PATH:,} steps and was given up; does a loop never end?"

@@ -50,7 +50,7 @@ def answer(workflow: Workflow, found: Next, completed: Iterable[str], budget: Bu
     reply = {**tell(workflow, found, budget), "isComplete": is_complete, "progress": _progress(workflow, found)}
     if is_complete and found.skipped:
         reply["skipped"] = [explain_skip(skip) for skip in found.skipped[:MAX_SKIPPED]]
-    if workflow.has_contract and (unset := forgotten(workflow, completed, found.context)):
+    if workflow.contract is not None and (unset := forgotten(workflow, workflow.contract, completed, found.context)):
         missing = {need.variable for need in reply.get("missing", ())}
         warnings = [*reply.get("warnings", ()), *(unset[name] for name in unset if name not in missing)]
         if warnings:
