@@ -34,7 +34,7 @@ VERSION: Final = "interp-2"
 """Of how runs are driven, never of the package: replicas take only work of their own version from the queue."""
 NAME: Final = "drive"
 QUEUE: Final = "runs"
-POLL_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.05
 """How often a replica looks into the queue."""
 HEARTBEAT_SECONDS: Final = 1.0
 """How often a replica makes sure that it still has its lease."""
@@ -176,14 +176,12 @@ class DbosEngine:
         return active.intersection(run_ids)
 
     async def run(self, run_id: str, driver: str) -> None:
-        """What DBOS runs. What came of each call is in the journal, so one step has all of them."""
-        from dbos import DBOS  # noqa: PLC0415 - as above
-
+        """What DBOS runs. What came of each call is in the journal: a step would only store it a second time."""
         task = asyncio.current_task()
         assert task is not None
         self._drivers[driver] = task
         try:
-            await DBOS.run_step_async({"name": NAME}, self._drive, run_id, _SLOT)
+            await self._drive(run_id, _SLOT)
         finally:
             if self._drivers.get(driver) is task:
                 del self._drivers[driver]

@@ -36,7 +36,7 @@ CANCEL_SECONDS: Final = 5.0
 """How long a call that was cancelled may take to end here."""
 STORE_SECONDS: Final = 1.0
 """Between two reports of a call that are stored."""
-_FEW: Final = 8
+_FEW: Final = 16
 """Up to so many runs are looked at each time; more, only when the journal says that somebody else has written."""
 _SHORT_WHILE: Final = 0.01
 _BY: Final = "server"
