@@ -73,7 +73,7 @@ class Caller:
     async def ask(self, http_method, message=None, **headers):
         content = json.dumps({"jsonrpc": "2.0", **message}).encode() if message else b""
         body = [{"type": "http.request", "body": content, "more_body": False}]
-        raw = [(name.encode(), value.encode()) for name, value in (self._headers | headers).items()]
+        raw = [(name.encode(), value.encode("latin-1")) for name, value in (self._headers | headers).items()]
         scope = {"type": "http", "method": http_method, "path": "/mcp", "query_string": b"", "headers": raw}
         sent, ended = [], asyncio.Event()
 
@@ -218,6 +218,18 @@ def test_messages_that_belong_to_no_session_and_want_no_answer(talk, version, me
         return await caller.ask("POST", message, **({"mcp-protocol-version": version} if version else {}))
 
     assert talk(conversation)[0].status == status
+
+
+def test_a_version_that_is_no_text_is_not_served(talk):
+    async def conversation(caller):
+        meta = ENVELOPE | {"io.modelcontextprotocol/protocolVersion": "\xff"}
+        message = {"id": 7, "method": "ping", "params": {"_meta": meta}}
+        raw = {"mcp-protocol-version": "\xff", "mcp-method": "ping"}
+        return await caller.ask("POST", message, **raw)
+
+    answer, _ = talk(conversation)
+
+    assert (answer.status, answer.messages[0]["error"]["code"]) == (400, -32022)
 
 
 def test_a_session_has_one_stream_for_what_belongs_to_no_request(talk):

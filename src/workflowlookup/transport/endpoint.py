@@ -174,24 +174,20 @@ class Endpoint:
             problem = "a request with this id is waiting for its answer; ids must differ"
             await exchange.respond(invalid(400, problem, request.id))
             return
-        if self._is_traced:
-            reply = self._call(session, stream, request, exchange)
-        else:
-            reply = session.connection.answer(request)
+        connection = session.connection
+        reply = self._trace(session, stream, request, exchange) if self._is_traced else connection.answer(request)
         if self._replicas is not None and session.key:
             try:
                 self._replicas.share(session, request)
             except StorageError as problem:  # others would not know of it: the client asks again
                 reply = jsonrpc.failure(request.id, problem)
         session.answer(stream, reply)
-        if session.connection.is_finished:
+        if connection.is_finished:
             self._end(session)
         await stream.write(exchange.receive, exchange.send, session.headers)
 
-    def _call(self, session: Session, stream: Stream, request: Request, exchange: Exchange) -> bytes | None:
-        """The reply of the connection, if it is there at once."""
-        if not self._is_traced:
-            return session.connection.answer(request)
+    def _trace(self, session: Session, stream: Stream, request: Request, exchange: Exchange) -> bytes | None:
+        """The reply of the connection, if it is there at once; in a span that ends when it is there."""
         stream.span = RequestSpan(request, exchange.headers, session.version)
         with stream.span.active():
             return session.connection.answer(request)
@@ -209,7 +205,7 @@ class Endpoint:
         except (InvalidParams, HeaderMismatch) as problem:
             await exchange.respond(refuse(400, problem, request_id=message.id))
             return
-        session = Session(connection, exchange.access, self.metrics, version.decode())
+        session = Session(connection, exchange.access, self.metrics, version.decode("latin-1"))
         self._alone.add(session)
         try:
             request = await connection.prepare(message)
@@ -230,7 +226,10 @@ class Endpoint:
         stream = session.open_stream(request)
         if stream is None:
             raise RuntimeError("a new session has no streams")
-        reply = self._call(session, stream, request, exchange) or b""
+        connection = session.connection
+        reply = (
+            self._trace(session, stream, request, exchange) if self._is_traced else connection.answer(request)
+        ) or b""
         if outcome_of(reply).code is not None:
             session.answer(stream, reply)
             await exchange.respond(in_json(200, reply))

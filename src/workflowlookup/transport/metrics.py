@@ -55,6 +55,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """Of the error that it was answered with."""
 
 
+CANCELLED: Final = Outcome("cancelled", RequestCancelled.code)
 _OK: Final = Outcome("ok")
 _REFUSED: Final = Outcome("refused")
 
@@ -64,7 +65,7 @@ def outcome_of(reply: bytes) -> Outcome:
     parts = _decode_reply(reply)
     if parts.error is not None:
         code = parts.error.code
-        return Outcome("cancelled" if code == RequestCancelled.code else str(code), code)
+        return CANCELLED if code == RequestCancelled.code else Outcome(str(code), code)
     return _REFUSED if parts.result is not None and parts.result.is_error else _OK
 
 

@@ -20,7 +20,7 @@ from workflowlookup.protocol.jsonrpc import Message, Notification, Request, Resp
 from workflowlookup.protocol.versions import META_SUBSCRIPTION
 from workflowlookup.transport.headers import SESSION
 from workflowlookup.transport.limits import Limits
-from workflowlookup.transport.metrics import Metrics, outcome_of
+from workflowlookup.transport.metrics import CANCELLED, Metrics, outcome_of
 from workflowlookup.transport.streams import Replay, Stream, StreamId
 
 log = logging.getLogger(__name__)
@@ -235,6 +235,8 @@ class Session:
         if self.connection.outbox:
             self.deliver(None)
         for stream in self.streams.values():
+            if stream.span is not None:
+                stream.span.end(CANCELLED)
             stream.end()
         self.streams.clear()
         if self._notifications is not None:
