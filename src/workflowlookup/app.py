@@ -46,36 +46,34 @@ BUNDLED: Final = "bundled"
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
 
 
-def _bundled(settings: Settings) -> Iterator["Source"]:
+def _directory(name: str, root: str, *, required: bool = False) -> "Source":
     from workflowlookup.library.directory import DirectorySource  # noqa: PLC0415 - nothing is read before it is needed
 
+    return DirectorySource(name, root, required=required)
+
+
+def _bundled(settings: Settings) -> Iterator["Source"]:
     if settings.bundled:
-        yield DirectorySource(BUNDLED, os.path.join(os.path.dirname(__file__), "bundled"))
+        yield _directory(BUNDLED, os.path.join(os.path.dirname(__file__), "bundled"))
 
 
 def _user(settings: Settings) -> Iterator["Source"]:
-    from workflowlookup.library.directory import DirectorySource  # noqa: PLC0415
-
     if settings.user:
-        yield DirectorySource("user", os.path.expanduser(USER_DIRECTORY))
+        yield _directory("user", os.path.expanduser(USER_DIRECTORY))
 
 
 def _configured(settings: Settings) -> Iterator["Source"]:
-    from workflowlookup.library.directory import DirectorySource  # noqa: PLC0415
-
     for directory in settings.directories:
-        yield DirectorySource("directories", directory, required=True)
+        yield _directory("directories", directory, required=True)
 
 
 def _project(settings: Settings) -> Iterator["Source"]:
-    from workflowlookup.library.directory import DirectorySource  # noqa: PLC0415
-
     try:
         os.getcwd()
     except OSError:  # the working directory was deleted
         return
     if settings.project:
-        yield DirectorySource("project", PROJECT_DIRECTORY)
+        yield _directory("project", PROJECT_DIRECTORY)
 
 
 SOURCES: Final[tuple[Callable[[Settings], Iterator["Source"]], ...]] = (_bundled, _user, _configured, _project)

@@ -209,7 +209,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     default: Any
     parse: Callable[[object], Any]
     help: str
-    needs_trust: TrustRule
+    needs_trust: TrustRule = ALWAYS
     """When a value in a file that a repository brought counts only after the user trusted it."""
     is_live: bool = False
     """Whether a change in the file takes effect while the server runs."""
@@ -253,7 +253,6 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="journal",
         default="~/.local/share/workflowlookup/runs.sqlite",
         parse=journal_url,
-        needs_trust=ALWAYS,
         help="Where runs are kept: a file, or a PostgreSQL database by its URL. `$XDG_DATA_HOME` moves the default.",
     ),
     Setting(
@@ -332,7 +331,6 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="discovery_wait_seconds",
         default=0.3,
         parse=seconds(0, 60),
-        needs_trust=ALWAYS,
         help="How long the first list of tools waits for providers whose workflows are not remembered.",
     ),
     Setting(
@@ -371,28 +369,24 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="http",
         default="",
         parse=address,
-        needs_trust=ALWAYS,
         help="Serve HTTP at this HOST:PORT, such as 127.0.0.1:8787, in place of standard input and output.",
     ),
     Setting(
         name="allowed_hosts",
         default=(),
         parse=names,
-        needs_trust=ALWAYS,
         help="More names that clients call this server by over HTTP, with or without a port; * allows all.",
     ),
     Setting(
         name="allowed_origins",
         default=(),
         parse=names,
-        needs_trust=ALWAYS,
         help="Origins of other web pages that may ask over HTTP, such as https://tools.example.com; * allows all.",
     ),
     Setting(
         name="trusted_proxies",
         default=("127.0.0.1/32", "::1/128"),
         parse=networks,
-        needs_trust=ALWAYS,
         help="Addresses and networks of proxies that are believed when X-Forwarded-For says where a request is from; "
         "those who guess tokens are slowed down by it.",
     ),
@@ -400,49 +394,42 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="max_sessions",
         default=1_000,
         parse=whole_number(1, 100_000),
-        needs_trust=ALWAYS,
         help="How many clients may have a session open over HTTP at once.",
     ),
     Setting(
         name="idle_seconds",
         default=1_800.0,
         parse=seconds(1, 86_400),
-        needs_trust=ALWAYS,
         help="How long a session over HTTP may be unused before it is ended.",
     ),
     Setting(
         name="requests_per_minute",
         default=6_000,
         parse=whole_number(0, 10_000_000),
-        needs_trust=ALWAYS,
         help="How many requests one client may send over HTTP in a minute; 0: as many as it likes.",
     ),
     Setting(
         name="oauth_issuer",
         default="",
         parse=web_address,
-        needs_trust=ALWAYS,
         help="Over HTTP, take JWTs of this issuer as well as tokens of `workflowlookup token`: `iss` as it is in them.",
     ),
     Setting(
         name="oauth_audience",
         default="",
         parse=word,
-        needs_trust=ALWAYS,
         help="Whom they must be for: `aud`, best the address of this server, such as https://example.com/mcp.",
     ),
     Setting(
         name="oauth_jwks_url",
         default="",
         parse=web_address,
-        needs_trust=ALWAYS,
         help="Where the issuer publishes its keys.",
     ),
     Setting(
         name="oauth_scopes_claim",
         default="scope",
         parse=word,
-        needs_trust=ALWAYS,
         help="Where in them the scopes are (read, run, confirm, admin, or these after `workflowlookup:`); dots lead "
         "on. The word `person` there says that a person holds the token.",
     ),
@@ -450,7 +437,6 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="oauth_workflows_claim",
         default="",
         parse=word,
-        needs_trust=ALWAYS,
         help="Where in them the patterns of workflow ids are that they are good for; without this setting, for all.",
     ),
 )

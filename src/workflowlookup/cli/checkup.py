@@ -260,10 +260,8 @@ def _client(name: str, scope: str) -> ClientState:
     state = ClientState(client=name, scope=scope, file=shown_path(file), exists=os.path.exists(file))
     try:
         return msgspec.structs.replace(state, entries=tuple(_our_entries(client, file)))
-    except NotReadable as problem:
-        return msgspec.structs.replace(state, error=str(problem))
-    except StorageError as problem:
-        return msgspec.structs.replace(state, error=problem.remedy.rstrip("."))
+    except (NotReadable, StorageError) as problem:
+        return msgspec.structs.replace(state, error=str(problem).rstrip("."))
 
 
 def _our_entries(client: Client, file: str) -> Iterator[ServerEntry]:

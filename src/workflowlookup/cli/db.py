@@ -1,10 +1,11 @@
 """`workflowlookup db check|upgrade|salvage`: checks, upgrades and repairs the tables that runs are kept in."""
 
 import argparse
+import contextlib
 from typing import Any, Final
 
 from workflowlookup.app import make_journal
-from workflowlookup.cli.output import CommandError, complain, write, write_json
+from workflowlookup.cli.output import complain, write, write_json
 from workflowlookup.core.text import plural
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.engines import engine_of
@@ -29,17 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.action == "salvage":
         return _salvage(options, settings)
-    journal = make_journal(settings)
     about: dict[str, Any] = {"journal": JournalUrl(settings.journal).shown}
     try:
-        before = journal.level()
-        if options.action == "upgrade" and not before.problem and not before.is_up_to_date:
-            journal.upgrade()
-        level = journal.level()
+        with contextlib.closing(make_journal(settings)) as journal:
+            before = journal.level()
+            if options.action == "upgrade" and not before.problem and not before.is_up_to_date:
+                journal.upgrade()
+            level = journal.level()
     except StorageError as problem:
         return _tell(options, {**about, "reachable": False, "state": "unreachable", "problem": str(problem)})
-    finally:
-        journal.close()
     engine = engine_of(settings.journal)
     about |= {
         "reachable": True,
@@ -57,13 +56,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _salvage(options: argparse.Namespace, settings: Settings) -> int:
-    journal = make_journal(settings)
-    try:
+    with contextlib.closing(make_journal(settings)) as journal:
         kept = journal.salvage()
-    except StorageError as problem:
-        raise CommandError(str(problem)) from problem
-    finally:
-        journal.close()
     if options.json:
         write_json({"setAside": kept})
         return 0

@@ -280,26 +280,42 @@ def needs_of(run: Run, changes: dict[str, Json]) -> tuple[Need, ...]:
     return unmet(run.workflow, run.step, scope, is_done=True)
 
 
-# ── the editor ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Editor:
-    """`$VISUAL` or `$EDITOR`, once a step."""
+class Person:
+    """Somebody at the terminal, if it is one, who is asked for what is missing and for a decision."""
 
     def __init__(self, changes: dict[str, Json]) -> None:
         self._changes = changes
-        self._last = ""
         self.tries_again = is_typed()
         if self.tries_again:
             prepare_keyboard()
+
+    def take_changes(self) -> dict[str, Json]:
+        """The variables of the command line, which go with the first output or the first values."""
+        changes, self._changes = self._changes, {}
+        return changes
+
+    def values(self, run: Run) -> dict[str, Json] | None:
+        changes = self.take_changes()
+        return ask_for_missing(run, changes) if self.tries_again else changes or None
+
+    def agrees(self, run: Run) -> Decision | None:
+        return ask_for_decision(run) if self.tries_again else None
+
+
+# ── the editor ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Editor(Person):
+    """`$VISUAL` or `$EDITOR`, once a step."""
+
+    _last = ""
 
     def entry(self, run: Run, rejected: Draft, drafts: Drafts) -> Entry | None:
         if self._last == run.current and not ask_yes_or_no("Edit it again?"):
             return None
         self._last = run.current
         draft = load_draft(drafts, run)
-        changes = {**rejected.changes, **draft.changes, **self._changes}
-        self._changes = {}
+        changes = {**rejected.changes, **draft.changes, **self.take_changes()}
         output = edited(run, Draft(draft.text or rejected.text, changes), drafts)
         if not output.strip():
             drafts.drop(run.current)
@@ -312,13 +328,6 @@ class Editor:
         finally:
             keep_draft(drafts, run, Draft(output, changes))
         return Entry(output=output, changes=changes)
-
-    def values(self, run: Run) -> dict[str, Json] | None:
-        changes, self._changes = self._changes, {}
-        return ask_for_missing(run, changes) if self.tries_again else changes or None
-
-    def agrees(self, run: Run) -> Decision | None:
-        return ask_for_decision(run) if self.tries_again else None
 
 
 def edited(run: Run, draft: Draft, drafts: Drafts) -> str:

@@ -10,15 +10,14 @@ from typing import Final
 import msgspec
 
 from workflowlookup.cli.arguments import variable
-from workflowlookup.cli.decision import Decision, ask_for_decision
 from workflowlookup.cli.drafts import Draft, Drafts
 from workflowlookup.cli.entry import (
     END,
     Entry,
     Left,
     NoEditor,
+    Person,
     TerminalGone,
-    ask_for_missing,
     ask_for_values,
     ask_line,
     edited,
@@ -28,7 +27,6 @@ from workflowlookup.cli.entry import (
     line_so_far,
     load_draft,
     needs_of,
-    prepare_keyboard,
 )
 from workflowlookup.cli.output import complain, write, write_quoted
 from workflowlookup.cli.run_view import write_step, write_verdict
@@ -45,26 +43,11 @@ MAX_ROWS: Final = 20
 """How many lines of a draft are shown."""
 
 
-class Keyboard:
+class Keyboard(Person):
     """A person who types."""
 
-    tries_again = True
-
-    def __init__(self, changes: dict[str, Json]) -> None:
-        self._changes = changes
-        prepare_keyboard()
-
     def entry(self, run: Run, rejected: Draft, drafts: Drafts) -> Entry | None:
-        typing = _Typing(run, rejected, drafts, self._changes)
-        self._changes = {}
-        return typing.entry()
-
-    def values(self, run: Run) -> dict[str, Json] | None:
-        changes, self._changes = self._changes, {}
-        return ask_for_missing(run, changes)
-
-    def agrees(self, run: Run) -> Decision | None:
-        return ask_for_decision(run)
+        return _Typing(run, rejected, drafts, self.take_changes()).entry()
 
 
 class _Typing:

@@ -12,20 +12,14 @@ from workflowlookup.core.run import OVER
 from workflowlookup.core.text import plural
 from workflowlookup.runs.clock import now
 from workflowlookup.runs.journal import Summary
-from workflowlookup.runs.service import Runs
 from workflowlookup.settings import Settings
 
 MAX_SHOWN: Final = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--older-than",
-        metavar="AGE",
-        type=age,
-        required=True,
-        help="runs that ended longer ago than this: 12h, 30d, 4w",
-    )
+    old = "runs that ended longer ago than this: 12h, 30d, 4w"
+    parser.add_argument("--older-than", metavar="AGE", type=age, required=True, help=old)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--dry-run", action="store_true", help="show what would be forgotten, and forget nothing")
     parser.add_argument("--json", action="store_true", help="print which runs; needs --yes or --dry-run")
@@ -38,7 +32,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         raise CommandError(f"nothing was forgotten: nobody can be asked here. {advice}", 2)
     before = now() - options.older_than
     runs = make_services(settings).runs  # one connection: without room, purge needs the journal for itself
-    old = _old(runs, before) if has_journal(settings) else []
+    every = runs.every() if has_journal(settings) else ()
+    old = [summary for summary in every if summary.state in OVER and summary.updated < before]
     if not options.json:
         _show(old)
     if old and is_asked and not ask_yes_or_no(f"Forget {'it' if len(old) == 1 else 'them'} for good?"):
@@ -52,10 +47,6 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     elif purged:
         write(f"Forgot {plural(purged, 'run')}.")
     return 0
-
-
-def _old(runs: Runs, before: int) -> list[Summary]:
-    return [summary for summary in runs.every() if summary.state in OVER and summary.updated < before]
 
 
 def _show(old: list[Summary]) -> None:

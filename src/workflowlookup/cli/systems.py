@@ -1,7 +1,6 @@
 """Other systems, asked once and then left: what providers have and servers offer, for commands that tell about them."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,7 +9,7 @@ import msgspec
 from workflowlookup.app import make_catalog
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import Plan
-from workflowlookup.providers.discovery import Discovered, Discovery
+from workflowlookup.providers.discovery import Discovered, ask_provider, first_problems
 from workflowlookup.providers.kinds import make_provider
 from workflowlookup.providers.provider import Provider
 from workflowlookup.providers.upstream import Upstreams
@@ -22,6 +21,7 @@ from workflowlookup.tools.registry import Registry
 
 PATIENCE: Final = 30.0
 """Seconds that each of them has for its answer."""
+LATE: Final = f"it did not answer within {PATIENCE:g} seconds"
 
 
 def unreachable(kind: str, name: str, cause: str) -> str:
@@ -64,50 +64,32 @@ def ask_systems(plan: Plan, *, servers: bool = False) -> Asked:
 async def _ask(plan: Plan, *, servers: bool) -> Asked:
     upstreams = Upstreams(plan.servers)
     providers = {name: make_provider(config, upstreams) for name, config in plan.providers.items()}
-    remarks = _Remarks()
-    logger = logging.getLogger("workflowlookup.providers.discovery")
-    logger.addHandler(remarks)
-    logger.propagate = False  # what goes wrong is told by the command
-    logger.setLevel(logging.WARNING)  # however quiet the command is otherwise
+    names = list(plan.servers if servers else ())
     try:
-        names = list(plan.servers if servers else ())
-        found, answers = await asyncio.gather(
-            _discover(providers), asyncio.gather(*(_tools(upstreams, name) for name in names))
+        listed, answers = await asyncio.gather(
+            asyncio.gather(*map(_list, providers.values())),
+            asyncio.gather(*(_tools(upstreams, name) for name in names)),
         )
     finally:
-        logger.removeHandler(remarks)
-        logger.propagate = True
-        logger.setLevel(logging.NOTSET)
         for provider in providers.values():
             await provider.aclose()
         await upstreams.aclose()
-    return Asked(providers=found, servers=dict(zip(names, answers, strict=True)), remarks=tuple(remarks.lines))
+    found = dict(zip(providers, listed, strict=True))
+    return Asked(
+        providers={name: answer for name, (answer, _) in found.items()},
+        servers=dict(zip(names, answers, strict=True)),
+        remarks=tuple(
+            f"provider '{name}': {one}" for name, (_, problems) in found.items() for one in first_problems(problems)
+        ),
+    )
 
 
-class _Remarks(logging.Handler):
-    """Keeps what discovery has to say of single workflows."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().startswith("provider "):
-            self.lines.append(record.getMessage())
-
-
-async def _discover(providers: Mapping[str, Provider]) -> Mapping[str, Discovered]:
-    discovery = Discovery(lambda: None)
+async def _list(provider: Provider) -> tuple[Discovered, list[str]]:
     try:
         async with asyncio.timeout(PATIENCE):
-            discovery.apply(providers, 0)
-            await discovery.refresh()
+            return await ask_provider(provider)
     except TimeoutError:
-        pass  # those that did not answer have not been listed
-    finally:
-        await discovery.aclose()
-    late = Discovered(is_away=True, cause=f"it did not answer within {PATIENCE:g} seconds")
-    return {name: found if found.is_listed or found.is_away else late for name, found in discovery.snapshot().items()}
+        return Discovered(is_away=True, cause=LATE), []
 
 
 async def _tools(upstreams: Upstreams, name: str) -> ServerAnswer:
@@ -116,7 +98,7 @@ async def _tools(upstreams: Upstreams, name: str) -> ServerAnswer:
     except ProviderAway as problem:
         return ServerAnswer(cause=str(problem.data.get("cause") or problem.remedy).rstrip("."))
     except TimeoutError:
-        return ServerAnswer(cause=f"it did not answer within {PATIENCE:g} seconds")
+        return ServerAnswer(cause=LATE)
 
 
 def workflow_tools(

@@ -57,29 +57,21 @@ class Work:
                 continue
             if run.waiting_for is not Waiting.CALL or run.calling is None:
                 break
+            self._wipe()
             if run.current != before.current:
                 failed = 0
-                self._tell_step(run)
+                if not self._is_quiet:
+                    write_verdict(run)
+                    write_call(run)
             if run.calling.failure and not run.calling.begun and run.calling.attempt != failed:
                 failed = run.calling.attempt
-                self._tell_failure(run.calling.failure)
+                if not self._is_quiet:
+                    write(("It failed, and is tried again: ", "yellow"), run.calling.failure)
+            sys.stdout.flush()
         self._wipe()
         if not self._is_quiet and not run.is_over:
             write_verdict(run)
         return until_stopped(runs, run)
-
-    def _tell_step(self, run: Run) -> None:
-        if not self._is_quiet:
-            self._wipe()
-            write_verdict(run)
-            write_call(run)
-            sys.stdout.flush()
-
-    def _tell_failure(self, failure: str) -> None:
-        if not self._is_quiet:
-            self._wipe()
-            write(("It failed, and is tried again: ", "yellow"), failure)
-            sys.stdout.flush()
 
     def _draw(self, run: Run) -> None:
         """How far the call is, on a line that is written over."""

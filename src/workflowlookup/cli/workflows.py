@@ -33,19 +33,17 @@ def open_workflow(name: str, settings: Settings) -> Workflow:
     try:
         workflow = catalog.get(path or name)
     except WorkflowNotFound as refusal:
-        raise WorkflowNotFound(f"{refusal.remedy} {_instead(name, settings)}", **refusal.data) from refusal
+        provider, dot, _ = name.partition(".")
+        advice = (
+            f"Workflows of the provider '{provider}' are called by MCP clients; `workflowlookup tools` lists them."
+            if dot and provider in settings.providers
+            else "Call workflow_list to see every id."
+        )
+        raise WorkflowNotFound(f"{refusal.remedy} {advice}", **refusal.data) from refusal
     if not path:
         return workflow
     file = catalog.snapshot().entries[path].file.path
     return _parse(_from_git(file, revision), file, settings)
-
-
-def _instead(name: str, settings: Settings) -> str:
-    """What to do with a name that is no workflow of the library."""
-    provider, dot, _ = name.partition(".")
-    if dot and provider in settings.providers:
-        return f"Workflows of the provider '{provider}' are called by MCP clients; `workflowlookup tools` lists them."
-    return "Call workflow_list to see every id."
 
 
 def _parse(data: bytes, path: str, settings: Settings) -> Workflow:

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY: Final = 1.0
 LONGEST_RETRY: Final = 60.0
-MOST_TOLD: Final = 20
-"""How many bad definitions of one list are logged one by one."""
+MAX_PROBLEMS: Final = 20
+"""How many bad definitions of one list are named one by one."""
 
 
 class Discovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +46,24 @@ class Discovered(msgspec.Struct, frozen=True, kw_only=True):
     def state(self) -> str:
         """How it is, in a word or three."""
         return "away" if self.is_away else "ready" if self.is_listed else "not asked yet"
+
+
+async def ask_provider(provider: Provider) -> tuple[Discovered, list[str]]:
+    """What a provider answers now, and what is wrong with single workflows of it."""
+    try:
+        definitions, problems = read_definitions(await provider.list(), provider.name)
+    except (ProviderError, WorkflowLookupError, ValueError) as problem:
+        return Discovered(is_away=True, cause=str(problem).strip().rstrip(".")), []
+    except Exception:  # broad on purpose: whatever one provider does, the others are asked
+        log.exception("the provider '%s' cannot be asked", provider.name)
+        return Discovered(is_away=True, cause="asking it failed; the log has the particulars"), []
+    return Discovered(definitions=tuple(definitions), is_listed=True, can=provider.can, at=time.time()), problems
+
+
+def first_problems(problems: Sequence[str]) -> list[str]:
+    """As many problems as are worth naming, and how many more there are."""
+    more = len(problems) - MAX_PROBLEMS
+    return [*problems[:MAX_PROBLEMS], *([f"{more} more like these"] if more > 0 else [])]
 
 
 class Discovery:
@@ -159,16 +177,11 @@ class _Watch:
         async with self._asking:
             if asyncio.current_task() is self._next:
                 self._next = None  # who comes now wants to know what is there now
-            try:
-                raw = await self.provider.list()
-                definitions, problems = read_definitions(raw, self.provider.name)
-            except (ProviderError, WorkflowLookupError, ValueError) as problem:
-                self._failed(str(problem).strip().rstrip("."))
-            except Exception:  # broad on purpose: whatever a provider does, it is asked again
-                log.exception("the provider '%s' cannot be asked", self.provider.name)
-                self._failed("asking it failed; the log has the particulars")
+            found, problems = await ask_provider(self.provider)
+            if found.is_away:
+                self._failed(found.cause)
             else:
-                self._listed(definitions, problems)
+                self._listed(found, problems)
             self._tell(self, self._known)
 
     def _failed(self, cause: str) -> None:
@@ -180,17 +193,14 @@ class _Watch:
         log.log(level, "the workflows of provider '%s' are not known: %s%s", self.provider.name, cause, stays)
         self._known = msgspec.structs.replace(self._known, is_away=True, cause=cause, at=time.time())
 
-    def _listed(self, definitions: list[Definition], problems: list[str]) -> None:
+    def _listed(self, found: Discovered, problems: list[str]) -> None:
         name = self.provider.name
         news = [problem for problem in problems if problem not in self._reported]
-        for problem in news[:MOST_TOLD]:
+        for problem in first_problems(news):
             log.warning("provider '%s': %s", name, problem)
-        if len(news) > MOST_TOLD:
-            log.warning("provider '%s': %d more like these", name, len(news) - MOST_TOLD)
         self._reported = set(problems)
         if self._known.is_away:
             log.info("the provider '%s' is back", name)
         self._failures = 0
-        log.info("the provider '%s' has %d workflows", name, len(definitions))
-        can = self.provider.can
-        self._known = Discovered(definitions=tuple(definitions), is_listed=True, can=can, at=time.time())
+        log.info("the provider '%s' has %d workflows", name, len(found.definitions))
+        self._known = found
