@@ -116,10 +116,8 @@ def settings() -> str:
 
 
 def _default(setting: Setting) -> str:
-    value = setting.default
-    if isinstance(value, tuple):
-        return f"`{setting.separator.join(value)}`" if value else "none"
-    return f"`{str(value).lower()}`" if value != "" else "none"
+    text = setting.text_of(setting.default)
+    return text if text == "none" else f"`{text}`"
 
 
 PAGES = {"tools.md": tools, "settings.md": settings}

@@ -219,6 +219,12 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         """What stands between the parts of a list, in flags and in the environment."""
         return os.pathsep if self.parse is paths else ","
 
+    def text_of(self, value: object) -> str:
+        """A value as a flag would have it; `none` for an empty one."""
+        if isinstance(value, (list, tuple)):
+            return self.separator.join(value) or "none"
+        return str(value).lower() if isinstance(value, bool) else str(value) or "none"
+
 
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(

@@ -4,13 +4,13 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
-from workflowlookup.cli.checkup import ClientState, Report, SettingState, SourceState, command, examine
+from workflowlookup.cli.checkup import ClientState, Report, SourceState, command, examine
 from workflowlookup.cli.checkup_tools import Problem, ToolsReport
 from workflowlookup.cli.output import write, write_heading, write_hint, write_json, write_table
 from workflowlookup.core.text import plural
 from workflowlookup.settings import SETTINGS, Settings
 
-_SEPARATORS: Final = {setting.name: setting.separator for setting in SETTINGS}
+_SETTINGS: Final = {setting.name: setting for setting in SETTINGS}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,9 +35,8 @@ def _write(report: Report) -> None:
         write_heading("Hidden workflows")
         write_table(("id", "in", "hidden by"), [(shadow.id, shadow.hidden, shadow.by) for shadow in report.shadowed])
     write_heading("Settings")
-    write_table(
-        ("setting", "from", "value"), [(item.name, item.origin, _value_words(item)) for item in report.settings]
-    )
+    rows = [(item.name, item.origin, _SETTINGS[item.name].text_of(item.value)) for item in report.settings]
+    write_table(("setting", "from", "value"), rows)
     _write_tools(report.tools)
     write_heading("Clients")
     write_table(
@@ -73,14 +72,6 @@ def _write_tools(tools: ToolsReport) -> None:
 def _source_row(source: SourceState) -> Sequence[str]:
     found = str(source.workflows) if source.exists else "no directory"
     return source.name, found, str(source.problems or "-"), source.directory
-
-
-def _value_words(state: SettingState) -> str:
-    """As a flag would have it."""
-    value = state.value
-    if isinstance(value, list):
-        return _SEPARATORS[state.name].join(value) or "none"
-    return str(value).lower() if isinstance(value, bool) else str(value) or "none"
 
 
 def _client_words(state: ClientState) -> str:

@@ -153,12 +153,5 @@ def _add_settings(parser: argparse.ArgumentParser, *, are_listed: bool) -> None:
     config = "read settings from this file" if are_listed else argparse.SUPPRESS
     group.add_argument("--config", metavar="FILE", help=config)
     for setting in SETTINGS:
-        shown = setting.separator.join(setting.default) if isinstance(setting.default, tuple) else setting.default
-        group.add_argument(
-            f"--{setting.name.replace('_', '-')}",
-            dest=setting.name,
-            metavar="VALUE",
-            help=f"{setting.help} (default: {str(shown).lower() if shown != '' else 'none'})"
-            if are_listed
-            else argparse.SUPPRESS,
-        )
+        about = f"{setting.help} (default: {setting.text_of(setting.default)})" if are_listed else argparse.SUPPRESS
+        group.add_argument(f"--{setting.name.replace('_', '-')}", dest=setting.name, metavar="VALUE", help=about)
