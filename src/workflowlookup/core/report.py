@@ -7,7 +7,7 @@ whose fence they cannot close, or on one line with everything escaped that Markd
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -222,6 +222,10 @@ def _note(text: str) -> str:
     return f": {inline(text)}" if text else ""
 
 
+def _warnings(warnings: Sequence[str]) -> str:
+    return "".join(f" {inline(warning)}" for warning in warnings)
+
+
 # ── the story ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -269,8 +273,7 @@ class _Story:
         self._step = event.step_id
         yield f"### {_titled(self._run.workflow, event.step_id, self._titles)}"
         place = f", iteration {event.loop.iteration} of loop {code(event.loop.id)}" if event.loop else ""
-        warnings = "".join(f" {inline(warning)}" for warning in event.warnings)
-        yield f"{told}{place}.{warnings}"
+        yield f"{told}{place}.{_warnings(event.warnings)}"
 
     def _due(self, event: events.CallDue, when: str) -> Iterator[str]:
         yield from self._headed(event, f"Due {when}: the call of {self._called(event.step_id)}")
@@ -282,9 +285,6 @@ class _Story:
     def _begun(self, event: events.CallBegun, when: str) -> Iterator[str]:
         yield f"Called {when}{f', attempt {event.attempt}' if event.attempt > 1 else ''}."
 
-    def _acknowledged(self, event: events.CallAcknowledged, when: str) -> Iterator[str]:
-        yield f"Taken up {when}, there as run {code(event.remote_id)}."
-
     def _progressed(self, event: events.CallProgressed, when: str) -> Iterator[str]:
         total = f" of {event.total:g}" if event.total is not None else ""
         yield f"Progress {when}: {event.done:g}{total}{_note(event.message)}"
@@ -295,9 +295,6 @@ class _Story:
             yield "What the other system said:"
             yield self._shown(msgspec.json.format(msgspec.json.encode(event.error)).decode(), MAX_REFUSED, "json")
 
-    def _stopped(self, event: events.CallStopped, when: str) -> Iterator[str]:
-        yield f"What became of the call, {when}: {inline(event.told)}"
-
     def _accepted(self, event: events.OutputAccepted, when: str) -> Iterator[str]:
         yield f"Output {'accepted' if event.key else 'taken as it is'} {when}:"
         yield self._shown(event.output, MAX_OUTPUT)
@@ -306,12 +303,6 @@ class _Story:
         yield f"Output refused {when}:"
         yield "\n".join(map(item, event.issues)) or "- no reason is recorded"
         yield self._shown(event.output, MAX_REFUSED)
-
-    def _changed(self, event: events.ContextChanged, _: str) -> Iterator[str]:
-        yield f"Set {', '.join(code(name) for name in event.changes)}."
-
-    def _restored(self, event: events.ContextRestored, _: str) -> Iterator[str]:
-        yield f"What came with this output was {inline(taken_back(event))}."
 
     def _context_asked(self, event: events.ContextAsked, when: str) -> Iterator[str]:
         needs = "; ".join(need.sentence() for need in event.missing)
@@ -329,15 +320,6 @@ class _Story:
             why = ", because it was refused as often as it may be"
         yield f"A person was asked {when}{why or ', as the step wants it'}."
 
-    def _dismissed(self, _: events.ConfirmationDismissed, when: str) -> Iterator[str]:
-        yield f"The question was closed without an answer {when}."
-
-    def _given(self, event: events.ConfirmationGiven, when: str) -> Iterator[str]:
-        yield f"Confirmed {when}{describe_how(event)}{_note(event.note)}"
-
-    def _denied(self, event: events.ConfirmationDenied, when: str) -> Iterator[str]:
-        yield f"Not confirmed {when}{describe_how(event)}{_note(event.note)}"
-
     def _skipped(self, event: events.StepSkipped, _: str) -> Iterator[str]:
         scope = scope_of(self._run.workflow, event.step_id, self._context, self._run.extents)
         why = f"{code(describe(event.condition))}{_values(event.condition, scope)}"
@@ -346,24 +328,6 @@ class _Story:
     def _entered(self, event: events.LoopEntered, _: str) -> Iterator[str]:
         total = f", {plural(event.total, 'time')}" if event.total is not None else ""
         yield f"Entered loop {code(event.loop_id)}{total}."
-
-    def _iterated(self, event: events.LoopIterated, _: str) -> Iterator[str]:
-        yield f"Loop {code(event.loop_id)}, iteration {event.iteration}."
-
-    def _left(self, event: events.LoopLeft, _: str) -> Iterator[str]:
-        yield f"Left loop {code(event.loop_id)}: {inline(event.why)}."
-
-    def _completed(self, event: events.Completed, when: str) -> Iterator[str]:
-        yield f"**Completed** {when}.{''.join(f' {inline(warning)}' for warning in event.warnings)}"
-
-    def _failed(self, event: events.Failed, when: str) -> Iterator[str]:
-        yield f"**Failed** {when}: {inline(event.reason)} {inline(event.remedy)}"
-
-    def _end_unknown(self, event: events.EndUnknown, when: str) -> Iterator[str]:
-        yield f"**End unknown** {when}: {inline(event.reason)} {inline(event.remedy)}"
-
-    def _cancelled(self, event: events.Cancelled, when: str) -> Iterator[str]:
-        yield f"**Cancelled** {when}{_note(event.reason)}"
 
     def _shown(self, text: str, most: int, language: str = "text") -> str:
         """A text in full, or its beginning with what is missing."""
@@ -374,32 +338,36 @@ class _Story:
         rest = f"… {len(text) - most:,} more characters; {self._export} has them all."
         return f"{fenced(text[:most])}\n\n{rest}" if most else rest
 
-    _WORDS: Final[Mapping[type[Event], Callable[["_Story", Any, str], Iterator[str]]]] = {
+    _WORDS: Final[Mapping[type[Event], Callable[["_Story", Any, str], Iterable[str]]]] = {
         events.Started: _started,
         events.StepOffered: _offered,
         events.OutputAccepted: _accepted,
         events.OutputRefused: _refused,
-        events.ContextChanged: _changed,
-        events.ContextRestored: _restored,
+        events.ContextChanged: lambda _, event, __: [f"Set {', '.join(map(code, event.changes))}."],
+        events.ContextRestored: lambda _, event, __: [f"What came with this output was {inline(taken_back(event))}."],
         events.ContextAsked: _context_asked,
         events.ConfirmationAsked: _asked,
-        events.ConfirmationDismissed: _dismissed,
-        events.ConfirmationGiven: _given,
-        events.ConfirmationDenied: _denied,
+        events.ConfirmationDismissed: lambda _, __, when: [f"The question was closed without an answer {when}."],
+        events.ConfirmationGiven: lambda _, event, when: [f"Confirmed {when}{describe_how(event)}{_note(event.note)}"],
+        events.ConfirmationDenied: lambda _, event, when: [
+            f"Not confirmed {when}{describe_how(event)}{_note(event.note)}"
+        ],
         events.CallDue: _due,
         events.CallBegun: _begun,
-        events.CallAcknowledged: _acknowledged,
+        events.CallAcknowledged: lambda _, event, when: [f"Taken up {when}, there as run {code(event.remote_id)}."],
         events.CallProgressed: _progressed,
         events.CallFailed: _call_failed,
-        events.CallStopped: _stopped,
+        events.CallStopped: lambda _, event, when: [f"What became of the call, {when}: {inline(event.told)}"],
         events.StepSkipped: _skipped,
         events.LoopEntered: _entered,
-        events.LoopIterated: _iterated,
-        events.LoopLeft: _left,
-        events.Completed: _completed,
-        events.Failed: _failed,
-        events.EndUnknown: _end_unknown,
-        events.Cancelled: _cancelled,
+        events.LoopIterated: lambda _, event, __: [f"Loop {code(event.loop_id)}, iteration {event.iteration}."],
+        events.LoopLeft: lambda _, event, __: [f"Left loop {code(event.loop_id)}: {inline(event.why)}."],
+        events.Completed: lambda _, event, when: [f"**Completed** {when}.{_warnings(event.warnings)}"],
+        events.Failed: lambda _, event, when: [f"**Failed** {when}: {inline(event.reason)} {inline(event.remedy)}"],
+        events.EndUnknown: lambda _, event, when: [
+            f"**End unknown** {when}: {inline(event.reason)} {inline(event.remedy)}"
+        ],
+        events.Cancelled: lambda _, event, when: [f"**Cancelled** {when}{_note(event.reason)}"],
     }
 
 
