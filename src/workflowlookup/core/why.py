@@ -209,48 +209,61 @@ def _judged(step: Step, scope: Context, budget: Budget, *, is_run: bool) -> tupl
 # ── what happened ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _from_journal(  # noqa: PLR0912 - a case for each event
-    run: Run, records: Sequence[Record], budget: Budget
-) -> dict[str, Reason]:
+def _from_journal(run: Run, records: Sequence[Record], budget: Budget) -> dict[str, Reason]:
     """By instance, in the order in which they came up."""
     found: dict[str, Reason] = {}
-    for record, context, offered in with_context(records):
-        match record.event:
-            case events.ContextRestored(step_id=step_id) if step_id in found:
-                found[step_id] = _undone(found[step_id], record.event)
-            case (
-                events.StepOffered(step_id=step_id)
-                | events.CallDue(step_id=step_id)
-                | events.ConfirmationAsked(step_id=step_id, reason="call" | "before")
-            ) if step_id not in found or found[step_id].fate is Fate.SKIPPED:
-                asked = _asked(run, record.event, offered, context)
-                found[step_id] = replace(_told(run, step_id, context, Fate.NOT_REACHED, budget), confirmation=asked)
-            case events.CallFailed(step_id=step_id, reason=reason, error=error) if step_id in found:
-                failed = found[step_id].failed + 1
-                found[step_id] = replace(found[step_id], failed=failed, failure=reason, error=error)
-            case events.StepSkipped(step_id=step_id):
-                found[step_id] = _told(run, step_id, context, Fate.SKIPPED, budget)
-            case events.ContextAsked(loop_id=loop_id):
-                found[loop_id] = _told(run, loop_id, context, Fate.NOT_REACHED, budget)
-            case events.LoopEntered(loop_id=loop_id):
-                found[loop_id] = _told(run, loop_id, context, Fate.RAN, budget)
-            case events.LoopLeft(loop_id=loop_id, why=why) if loop_id in found:
-                found[loop_id] = replace(found[loop_id], because=f"{found[loop_id].because}; left: {why}")
-            case events.OutputAccepted(step_id=step_id) if step_id in found:
-                found[step_id] = replace(found[step_id], fate=Fate.RAN)
-            case events.OutputRefused(step_id=step_id, issues=issues) if step_id in found:
-                told = found[step_id]
-                found[step_id] = replace(told, refused=told.refused + 1, issues=issues)
-            case events.ConfirmationAsked(step_id=step_id) if step_id in found:
-                asked = _asked(run, record.event, offered, context)
-                found[step_id] = replace(found[step_id], confirmation=asked)
-            case events.ConfirmationGiven(step_id=step_id) | events.ConfirmationDenied(step_id=step_id) if (
-                step_id in found
-            ):
-                found[step_id] = _answered(found[step_id], record)
+    for record, context, handed_out in with_context(records):
+        event = record.event
+        step_id = getattr(event, "step_id", "") or getattr(event, "loop_id", "")
+        asked = _asked(run, event, handed_out, context)
+        fate = _fate_at_first(event, found.get(step_id))
+        if fate is not None:
+            found[step_id] = replace(_told(run, step_id, context, fate, budget), confirmation=asked)
+        elif step_id in found:
+            found[step_id] = _changed(found[step_id], record, asked)
     if run.current in found:
         found[run.current] = _last(run, found[run.current])
     return found
+
+
+def _fate_at_first(event: Event, before: Reason | None) -> Fate | None:
+    """What an event makes of a step or loop that comes up with it; None when it is about one that has come up."""
+    match event:
+        case events.StepSkipped():
+            return Fate.SKIPPED
+        case events.LoopEntered():
+            return Fate.RAN
+        case events.ContextAsked():
+            return Fate.NOT_REACHED
+        case events.StepOffered() | events.CallDue() | events.ConfirmationAsked(reason="call" | "before"):
+            return Fate.NOT_REACHED if before is None or before.fate is Fate.SKIPPED else None
+    return None
+
+
+def _changed(reason: Reason, record: Record, asked: str) -> Reason:
+    """The reason of a step that has come up, after a later event."""
+    match record.event:
+        case events.CallFailed(reason=failure, error=error):
+            return replace(reason, failed=reason.failed + 1, failure=failure, error=error)
+        case events.LoopLeft(why=why):
+            return replace(reason, because=f"{reason.because}; left: {why}")
+        case events.OutputAccepted():
+            return replace(reason, fate=Fate.RAN)
+        case events.OutputRefused(issues=issues):
+            return replace(reason, refused=reason.refused + 1, issues=issues)
+        case events.ConfirmationAsked():
+            return replace(reason, confirmation=asked)
+        case events.ConfirmationGiven() | events.ConfirmationDenied() as answer:
+            is_yes = isinstance(answer, events.ConfirmationGiven)
+            who = f" by {record.by}" if record.by else ""
+            note = f": {answer.note}" if answer.note else ""
+            _, because, why = reason.confirmation.partition(", because ")
+            words = f"{'' if is_yes else 'not '}confirmed{who}{describe_how(answer)}{note}{because}{why}"
+            return replace(reason, fate=reason.fate if is_yes else Fate.NOT_REACHED, confirmation=words)
+        case events.ContextRestored() as restored:
+            undone = f"what came with the output was {taken_back(restored)}"
+            return replace(reason, confirmation=f"{reason.confirmation}; {undone}")
+    return reason
 
 
 def _told(run: Run, step_id: str, context: Context, fate: Fate, budget: Budget) -> Reason:
@@ -284,23 +297,6 @@ def _asked(run: Run, event: Event, before: Context, after: Context) -> str:
         return ""
     why = asked_because(run, event, before, after)
     return f"a person was asked{f', because {why}' if why else ''}"
-
-
-def _answered(reason: Reason, record: Record) -> Reason:
-    event = record.event
-    if not isinstance(event, (events.ConfirmationGiven, events.ConfirmationDenied)):
-        return reason
-    who = f" by {record.by}" if record.by else ""
-    word = "confirmed" if isinstance(event, events.ConfirmationGiven) else "not confirmed"
-    note = f": {event.note}" if event.note else ""
-    fate = reason.fate if isinstance(event, events.ConfirmationGiven) else Fate.NOT_REACHED
-    _, because, why = reason.confirmation.partition(", because ")
-    return replace(reason, fate=fate, confirmation=f"{word}{who}{describe_how(event)}{note}{because}{why}")
-
-
-def _undone(reason: Reason, event: events.ContextRestored) -> Reason:
-    """The step with what a person's no has undone."""
-    return replace(reason, confirmation=f"{reason.confirmation}; what came with the output was {taken_back(event)}")
 
 
 def taken_back(event: events.ContextRestored) -> str:
