@@ -111,10 +111,10 @@ class Calls:
     def limit_of(self, call: ToolCall | WorkflowCall | None) -> Slots | None:
         """The slots of the provider of a call; None when it has no limit of its own."""
         provider = self._provider_of(call.provider) if isinstance(call, WorkflowCall) else None
-        if provider is None or not provider.max_concurrent:
+        if provider is None or not provider.options.max_concurrent:
             return None
-        limit = self._limits.setdefault(provider.name, Slots(provider.max_concurrent))
-        limit.set_limit(provider.max_concurrent)
+        limit = self._limits.setdefault(provider.name, Slots(provider.options.max_concurrent))
+        limit.set_limit(provider.options.max_concurrent)
         return limit
 
     def seconds_of(self, call: ToolCall | WorkflowCall | None) -> float | None:
@@ -124,12 +124,12 @@ class Calls:
         if call.timeout_seconds is not None:
             return call.timeout_seconds
         provider = self._provider_of(call.provider) if isinstance(call, WorkflowCall) else None
-        return provider.timeout_seconds if provider is not None else None
+        return provider.options.timeout_seconds if provider is not None else None
 
     def is_safe_to_repeat(self, call: ToolCall | WorkflowCall | None) -> bool:
         """Whether a call may be made again while the last one may still be running."""
         provider = self._provider_of(call.provider) if isinstance(call, WorkflowCall) else None
-        return not isinstance(call, WorkflowCall) or (provider is not None and provider.idempotent)
+        return not isinstance(call, WorkflowCall) or (provider is not None and provider.options.idempotent)
 
     def _refusal(self, run: Run) -> str:
         """Why the current call of a run must not be made; empty when it may."""
@@ -191,7 +191,7 @@ class Calls:
         remote_id, key = (run.calling.remote_id, run.calling.key) if run.calling else ("", "")
         provider = await self._provider_again(call, on_progress) if remote_id else self._provider(call)
         if not remote_id:
-            if is_repeated and not provider.idempotent:
+            if is_repeated and not provider.options.idempotent:
                 message = f"the server ended while the provider '{call.provider}' was starting it"
                 reason = f"{message}. It may be running there, so it is not started again"
                 raise Failure(reason, is_final=True, may_run=True)
@@ -237,7 +237,7 @@ class Calls:
                 if problem.is_unreadable:
                     raise OutcomeUnknown(str(problem)) from problem
                 is_doubtful = is_doubtful or problem.maybe_started
-                is_safe = problem.status == 429 or (is_doubtful and provider.idempotent)
+                is_safe = problem.status == 429 or (is_doubtful and provider.options.idempotent)
                 if is_safe and attempt < START_ATTEMPTS:
                     pause = max(FIRST_PAUSE * 2 ** (attempt - 1), problem.retry_after or 0.0)
                     message = f"{problem}; it is sent again in {pause:g} seconds"
@@ -249,7 +249,7 @@ class Calls:
                 raise Failure(
                     f"{problem}{doubt}",
                     error=problem.error,
-                    is_final=is_doubtful and not provider.idempotent,
+                    is_final=is_doubtful and not provider.options.idempotent,
                     may_run=is_doubtful,
                 ) from problem
             except NotSupported as problem:
@@ -268,7 +268,7 @@ class Calls:
         progress, trouble = Progress(0, None, ""), ""
         pause, gone, gone_since = 0.0, 0, 0.0
         while True:
-            pace = pause_before_asking(asked - began, time.monotonic() - asked, provider.interval)
+            pace = pause_before_asking(asked - began, time.monotonic() - asked, provider.options.interval)
             await asyncio.sleep(max(pace, pause))
             asked = time.monotonic()
             try:

@@ -104,14 +104,9 @@ class HttpProvider:
     """A service with endpoints for workflows."""
 
     def __init__(self, config: ProviderConfig) -> None:
-        options = msgspec.convert(config.options, HttpOptions)
+        self.options = options = msgspec.convert(config.options, HttpOptions)
         preset = PRESETS[options.preset]
         self.name = config.name
-        self.interval = options.interval
-        self.idempotent = options.idempotent
-        self.max_concurrent = options.max_concurrent
-        self.timeout_seconds = options.timeout_seconds
-        self._options = options
         self._endpoints = {
             name: preset.endpoints[name] if (given := getattr(options, name)) is None else given
             for name in PLACEHOLDERS
@@ -132,7 +127,7 @@ class HttpProvider:
         self._is_left = False
 
     async def list(self) -> Json:
-        described = [workflow.listed() for workflow in self._options.workflows]
+        described = [workflow.listed() for workflow in self.options.workflows]
         found: Sequence[Json] = described or await self._pages()
         self._sync_ids = sync_ids(found)
         return found
@@ -216,7 +211,7 @@ class HttpProvider:
         answer = await self._ask(
             msgspec.structs.replace(
                 request,
-                headers={self._options.key_header: key} if key else {},
+                headers={self.options.key_header: key} if key else {},
                 takes_text=is_sync is not False or not self._fields["runId"],
                 is_unhurried=is_sync is True,
                 takes_other=True,
@@ -245,7 +240,7 @@ class HttpProvider:
 
     def _is_sync(self, workflow_id: str) -> bool | None:
         """Whether a start of this workflow is answered with its result; None when that is not known yet."""
-        if self._options.sync:
+        if self.options.sync:
             return True
         return None if self._sync_ids is None else workflow_id in self._sync_ids
 
@@ -258,9 +253,9 @@ class HttpProvider:
 
     def _result(self, value: Json) -> RemoteStatus:
         """The result in the answer to a start. A state in it counts only if the settings say where it is."""
-        if "state" in self._options.fields and value_at(value, self._fields["state"]) is not None:
+        if "state" in self.options.fields and value_at(value, self._fields["state"]) is not None:
             return self._status(value)
-        output = value_at(value, self._fields["output"]) if "output" in self._options.fields else value
+        output = value_at(value, self._fields["output"]) if "output" in self.options.fields else value
         return RemoteStatus(state="completed", output=self._decoded(output))
 
     def _run_at(self, base: str, location: str) -> str:
@@ -298,7 +293,7 @@ class HttpProvider:
 
     def _status(self, answer: Json, pause: float | None = None) -> RemoteStatus:
         said = value_at(answer, self._fields["state"])
-        state = state_of(said, self._options.states)
+        state = state_of(said, self.options.states)
         output = self._decoded(value_at(answer, self._fields["output"]))
         error = None
         if state == "failed":  # it may repeat what it was sent
@@ -310,12 +305,12 @@ class HttpProvider:
             error=error,
             progress=read_progress(value_at(answer, self._fields["progress"])),
             said=said if isinstance(said, str) else "",
-            is_known=meaning_of(said, self._options.states) is not None,
+            is_known=meaning_of(said, self.options.states) is not None,
             retry_after=pause,
         )
 
     def _decoded(self, output: Json) -> Json:
-        if not self._options.output_is_text or not isinstance(output, str):
+        if not self.options.output_is_text or not isinstance(output, str):
             return output
         try:
             return msgspec.json.decode(output)
@@ -361,11 +356,11 @@ class HttpProvider:
         return Request(method=method, path=path, body=fill_body(self._bodies[name], {**values, NULL: None}))
 
     def _base(self) -> str:
-        return filled(self._options.base_url, f"the provider '{self.name}'").rstrip("/") + "/"
+        return filled(self.options.base_url, f"the provider '{self.name}'").rstrip("/") + "/"
 
     def _place(self) -> str:
         """The host as the settings name it, without a password, and without what variables stand for."""
-        return urlsplit(self._options.base_url).netloc.rpartition("@")[2] or "its base_url"
+        return urlsplit(self.options.base_url).netloc.rpartition("@")[2] or "its base_url"
 
     def _whole(self, path: str) -> str:
         return path if path.startswith(("http://", "https://")) else self._base() + path.lstrip("/")
@@ -377,10 +372,10 @@ class HttpProvider:
             from workflowlookup.providers.foreign_logs import join_log  # noqa: PLC0415
 
             join_log("httpx2", "httpcore2")
-            headers = filled_headers(self._options.headers, f"the provider '{self.name}'")
+            headers = filled_headers(self.options.headers, f"the provider '{self.name}'")
             self._client = httpx2.AsyncClient(
                 headers=headers,
-                timeout=self._options.timeout,
+                timeout=self.options.timeout,
                 follow_redirects=False,
                 event_hooks={"response": [acknowledge_at_once]},
             )
@@ -411,7 +406,7 @@ class HttpProvider:
         who = f"the provider '{self.name}'"
         try:
             client = self._opened()
-            seconds = None if request.is_unhurried else self._options.timeout
+            seconds = None if request.is_unhurried else self.options.timeout
             async with (
                 asyncio.timeout(seconds),  # for all of it: the client's own is for each piece
                 client.stream(
@@ -419,7 +414,7 @@ class HttpProvider:
                     self._whole(request.path),
                     json=request.body,
                     headers=dict(request.headers),
-                    timeout=httpx2.Timeout(seconds, connect=self._options.timeout),
+                    timeout=httpx2.Timeout(seconds, connect=self.options.timeout),
                 ) as response,
             ):
                 data = await self._read(response)
@@ -429,7 +424,7 @@ class HttpProvider:
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as problem:
             raise ProviderError(f"{who} cannot be reached at {self._place()}: {_cause(problem)}") from None
         except (httpx2.TimeoutException, TimeoutError):
-            message = f"{who} did not answer within {self._options.timeout:g} seconds"
+            message = f"{who} did not answer within {self.options.timeout:g} seconds"
             raise ProviderError(message, maybe_started=True) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as problem:
             raise ProviderError(f"{who} cannot be asked: {_cause(problem)}", maybe_started=True) from None

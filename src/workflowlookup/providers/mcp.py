@@ -39,13 +39,9 @@ class McpProvider:
     """A server that offers workflows through its tools."""
 
     def __init__(self, config: ProviderConfig, upstreams: "Upstreams") -> None:
-        self._options = msgspec.convert(config.options, McpOptions)
+        self.options = msgspec.convert(config.options, McpOptions)
         self.name = config.name
-        self.interval = self._options.interval
-        self.idempotent = self._options.idempotent
-        self.max_concurrent = self._options.max_concurrent
-        self.timeout_seconds = self._options.timeout_seconds
-        self._server = self._options.server or config.name
+        self._server = self.options.server or config.name
         self._upstreams = upstreams
         self._offered: frozenset[str] | None = None
         """The tools of the server, as of the last list."""
@@ -54,31 +50,31 @@ class McpProvider:
 
     @property
     def can(self) -> frozenset[str]:
-        named = {"status": self._options.status, "cancel": self._options.cancel}
+        named = {"status": self.options.status, "cancel": self.options.cancel}
         return frozenset(("start", *(what for what, tool in named.items() if self._has(tool))))
 
     def _has(self, tool: str) -> bool:
         return bool(tool) and (self._offered is None or tool in self._offered)
 
     async def list(self) -> Json:
-        tools = await self._reached(self._upstreams.tools(self._server, timeout=self._options.timeout))
+        tools = await self._reached(self._upstreams.tools(self._server, timeout=self.options.timeout))
         self._offered = frozenset(tool.name for tool in tools)
-        found: Json = [workflow.listed() for workflow in self._options.workflows]
+        found: Json = [workflow.listed() for workflow in self.options.workflows]
         if not found:
-            if self._options.list not in self._offered:
-                raise ProviderError(f"the MCP server '{self._server}' has no tool '{self._options.list}'")
-            found = _value(await self._call(self._options.list, {}), self._options.list, self.name)
+            if self.options.list not in self._offered:
+                raise ProviderError(f"the MCP server '{self._server}' has no tool '{self.options.list}'")
+            found = _value(await self._call(self.options.list, {}), self.options.list, self.name)
         self._sync_ids = sync_ids(found)
         return found
 
     async def start(
         self, workflow_id: str, arguments: Mapping[str, Json], key: str, on_progress: OnProgress | None = None
     ) -> RemoteRun:
-        if not self._has(self._options.start):
+        if not self._has(self.options.start):
             return await self._run_tool(workflow_id, arguments, key, on_progress)
         given = {"workflowId": workflow_id, "input": dict(arguments)}
-        answer = await self._call(self._options.start, given, key=key)
-        value = _value(answer, self._options.start, self.name)
+        answer = await self._call(self.options.start, given, key=key)
+        value = _value(answer, self.options.start, self.name)
         said = value if isinstance(value, Mapping) else {}
         run_id = next((said[name] for name in RUN_IDS if isinstance(said.get(name), str | int)), None)
         if run_id is not None and run_id is not True and run_id is not False:
@@ -88,7 +84,7 @@ class McpProvider:
                 return RemoteRun(remote_id="", result=status)
         elif await self._is_sync(workflow_id):
             return RemoteRun(remote_id="", result=_completed(value))
-        if not self._has(self._options.status):
+        if not self._has(self.options.status):
             return RemoteRun(remote_id="")
         raise ProviderError(
             f"the provider '{self.name}' did not say which run it started: its answer has no 'runId'",
@@ -106,7 +102,7 @@ class McpProvider:
     ) -> RemoteRun:
         """The tool of this name is the workflow, and answers when it is done; how long that may take, the run knows."""
         if self._offered is not None and tool not in self._offered:
-            raise ProviderError(f"the MCP server '{self._server}' has neither '{self._options.start}' nor '{tool}'")
+            raise ProviderError(f"the MCP server '{self._server}' has neither '{self.options.start}' nor '{tool}'")
         call = self._upstreams.call(self._server, tool, arguments, key=key, on_progress=on_progress)
         answer = await self._reached(call)
         if answer.is_doubtful:
@@ -116,7 +112,7 @@ class McpProvider:
         return RemoteRun(remote_id="", result=_completed(answer.value))
 
     async def status(self, workflow_id: str, remote_id: str) -> RemoteStatus:
-        value = await self._ask("status", self._options.status, workflow_id, remote_id)
+        value = await self._ask("status", self.options.status, workflow_id, remote_id)
         if not isinstance(value, Mapping):
             raise ProviderError(f"the provider '{self.name}' did not answer with the state of a run")
         return _status(value)
@@ -127,7 +123,7 @@ class McpProvider:
             if stopped.stopped:
                 return "cancelled"
             raise NotSupported(f"{stopped.message[:1].upper()}{stopped.message[1:]}.", provider=self.name)
-        value = await self._ask("cancel", self._options.cancel, workflow_id, remote_id)
+        value = await self._ask("cancel", self.options.cancel, workflow_id, remote_id)
         if not isinstance(value, Mapping):
             return None
         if isinstance(is_cancelled := value.get("cancelled"), bool):
@@ -144,7 +140,7 @@ class McpProvider:
         return _value(answer, tool, self.name)
 
     async def _call(self, tool: str, arguments: Mapping[str, Json], key: str = "") -> "CallResult":
-        timeout = self._options.timeout
+        timeout = self.options.timeout
         return await self._reached(self._upstreams.call(self._server, tool, arguments, key=key, timeout=timeout))
 
     async def _reached(self, question: Coroutine[Any, Any, T]) -> T:
@@ -155,7 +151,7 @@ class McpProvider:
             message = problem.remedy.rstrip(".")
             raise ProviderError(f"{message[:1].lower()}{message[1:]}", maybe_started=problem.was_sent) from problem
         except TimeoutError:
-            message = f"the MCP server '{self._server}' did not answer within {self._options.timeout:g} seconds"
+            message = f"the MCP server '{self._server}' did not answer within {self.options.timeout:g} seconds"
             raise ProviderError(message, maybe_started=True) from None
 
 

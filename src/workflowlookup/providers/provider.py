@@ -14,7 +14,7 @@ import msgspec
 from workflowlookup.core.events import RemoteError
 from workflowlookup.core.progress import Progress
 from workflowlookup.core.values import Json, text_or_json
-from workflowlookup.providers.config import hidden
+from workflowlookup.providers.config import Options, hidden
 from workflowlookup.providers.states import RemoteState
 
 OnProgress: TypeAlias = Callable[[Progress], None]
@@ -83,20 +83,8 @@ class Provider(Protocol):
     def name(self) -> str: ...
 
     @property
-    def interval(self) -> float:
-        """How many seconds are at most between two questions about a run."""
-
-    @property
-    def idempotent(self) -> bool:
-        """Whether a start with the same key, sent twice, is one run there."""
-
-    @property
-    def max_concurrent(self) -> int:
-        """How many of its runs the server follows at once; 0 when it has no limit of its own."""
-
-    @property
-    def timeout_seconds(self) -> float | None:
-        """How long a run may take, unless its step says otherwise."""
+    def options(self) -> Options:
+        """What the settings say of it."""
 
     @property
     def can(self) -> frozenset[str]:
