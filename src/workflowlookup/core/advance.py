@@ -86,18 +86,10 @@ class Draft:
     def __init__(self, run: Run, at: Moment) -> None:
         self.run = run
         self.records: list[Record] = []
-        self._at = at
-
-    @property
-    def nonce(self) -> str:
-        return self._at.nonce
-
-    @property
-    def budget(self) -> Budget:
-        return self._at.budget
+        self.at = at
 
     def add(self, event: Event) -> "Draft":
-        record = Record(sequence=self.run.sequence + 1, time=self._at.time, by=self._at.by, event=event)
+        record = Record(sequence=self.run.sequence + 1, time=self.at.time, by=self.at.by, event=event)
         self.run = apply(self.run, record)
         self.records.append(record)
         return self
@@ -130,10 +122,8 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     Raises `RunStateError` and `StepNotFound` when the run waits for something else, `InvalidParams` when the changes of
     the context do not fit, and what `judge` raises.
     """
-    _refuse_unless_waiting_for(run, Waiting.OUTPUT, step_id)
-    ends_loop = step_id != run.current and step_id in loops_to_end(run)
-    if step_id != run.current and not ends_loop:
-        raise _wrong_step(run, step_id)
+    _refuse_unless_waiting_for(run, Waiting.OUTPUT, step_id, or_loops=loops_to_end(run))
+    ends_loop = step_id != run.current
     _refuse_override(run, changes, () if ends_loop else produced_by(run.step))
     _refuse_context(run.workflow, run.context, changes)
     key = submission_key(step_id, output, changes)
@@ -164,8 +154,6 @@ def supply(run: Run, loop_id: str, changes: Context, at: Moment) -> Draft:
     cannot be entered or the changes do not fit.
     """
     _refuse_unless_waiting_for(run, Waiting.CONTEXT, loop_id)
-    if loop_id != run.current:
-        raise _wrong_step(run, loop_id)
     asked = [need.variable for need in run.missing]
     _refuse_override(run, changes, asked)
     _refuse_context(run.workflow, run.context, changes)
@@ -537,11 +525,13 @@ def _refuse(  # noqa: PLR0913 - all that there is to say of it
 def _go_on(draft: Draft) -> Draft:
     """Offer the step that comes next, or complete the run; and tell how the walk got there."""
     run = draft.run
-    found = next_step(run.workflow, run.passed, run.context, draft.budget, extents=run.extents, iterating=run.iterating)
+    found = next_step(
+        run.workflow, run.passed, run.context, draft.at.budget, extents=run.extents, iterating=run.iterating
+    )
     for skip in found.skipped:
         if skip.step_id not in run.skipped:
             draft.add(events.StepSkipped(step_id=skip.step_id, condition=skip.condition))
-    for event in _loop_events(run, found, draft.budget):
+    for event in _loop_events(run, found, draft.at.budget):
         draft.add(event)
     return draft.add(_rest_at(draft, found))
 
@@ -557,7 +547,7 @@ def _rest_at(draft: Draft, found: Next) -> Event:
         return events.Completed(warnings=found.warnings)
     asks = (
         step.asks_before
-        and requires_confirmation(step, found.context, draft.budget)
+        and requires_confirmation(step, found.context, draft.at.budget)
         and not run.agreed_to(found.instance_id)
     )
     brings_variables = asks and step.confirmation is not None and step.confirmation.answers
@@ -569,7 +559,7 @@ def _rest_at(draft: Draft, found: Next) -> Event:
         return events.Failed(reason=reason, remedy=remedy)
     if asks:
         why: Literal["call", "before"] = "call" if is_call else "before"
-        return events.ConfirmationAsked(step_id=found.instance_id, reason=why, nonce=draft.nonce, **place)
+        return events.ConfirmationAsked(step_id=found.instance_id, reason=why, nonce=draft.at.nonce, **place)
     return _offer(step)(step_id=found.instance_id, **place)
 
 
@@ -597,7 +587,7 @@ def _try_again(draft: Draft, refused: events.OutputRefused) -> Draft:
     if is_left:
         return _offer_again(draft)
     if run.step.when_exhausted == "ask":
-        return draft.add(events.ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.nonce))
+        return draft.add(events.ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.at.nonce))
     remedy = START_AGAIN if call is None else FIX_AND_START
     return draft.add(events.Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=remedy))
 
@@ -755,8 +745,6 @@ def _refuse_confirmation(run: Run, step_id: str, how: How, question: str) -> Non
     if question and question != run.question_id:
         raise RunStateError(ANOTHER_QUESTION, **_position(run, step_id))
     _refuse_unless_waiting_for(run, Waiting.CONFIRMATION, step_id)
-    if step_id != run.current:
-        raise _wrong_step(run, step_id)
     if how == "relayed" and run.who_confirms("") == "person":
         raise RunStateError(
             f"Step '{step_id}' needs the word of a person; an agent's word for it does not count. Tell the user that "
@@ -765,12 +753,13 @@ def _refuse_confirmation(run: Run, step_id: str, how: How, question: str) -> Non
         )
 
 
-def _refuse_unless_waiting_for(run: Run, what: Waiting, step_id: str) -> None:
+def _refuse_unless_waiting_for(run: Run, what: Waiting, step_id: str, or_loops: Collection[str] = ()) -> None:
     if run.is_over:
         raise _is_over(run, step_id)
-    if run.waiting_for is what:
-        return
-    raise RunStateError(_WAITS[str(run.waiting_for)].format(run.current), **_position(run, step_id))
+    if run.waiting_for is not what:
+        raise RunStateError(_WAITS[str(run.waiting_for)].format(run.current), **_position(run, step_id))
+    if step_id != run.current and step_id not in or_loops:
+        raise _wrong_step(run, step_id)
 
 
 _WAITS: Final[Mapping[str, str]] = {

@@ -9,7 +9,13 @@ from workflowlookup.core.captures import describe_capture
 from workflowlookup.core.conditions import CompiledCondition, compiled, made_from_json
 from workflowlookup.core.contract import contract_of
 from workflowlookup.core.criteria import parse_criteria
-from workflowlookup.core.document import answered_in, capture_schema, is_confirmation_object, walk_steps
+from workflowlookup.core.document import (
+    capture_schema,
+    is_confirmation_object,
+    repeated_by_id,
+    variables_set_by,
+    walk_steps,
+)
 from workflowlookup.core.guidance import requirements_of
 from workflowlookup.core.model import (
     Call,
@@ -36,9 +42,9 @@ from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
     """The workflow that a sound document means; `origin` is its file when a repository brought it."""
     top_level = {step["id"]: step for step in document["steps"]}
-    referenced = {step["body"] for _, step in walk_steps(document["steps"]) if isinstance(step.get("body"), str)}
+    repeated = repeated_by_id(document)
     steps: dict[str, Step] = {}
-    flow = tuple(_step(step, top_level, steps) for step in document["steps"] if step["id"] not in referenced)
+    flow = tuple(_step(step, top_level, steps) for step in document["steps"] if step["id"] not in repeated)
     workflow = Workflow(
         id=document["id"],
         name=document["name"],
@@ -79,8 +85,7 @@ def _value_schema(document: Mapping[str, Json], field: str) -> ValueSchema | Non
 def _producers(document: Mapping[str, Any]) -> dict[str, str]:
     producers: dict[str, str] = {}
     for _, step in walk_steps(document["steps"]):
-        saved = step.get("call", {}).get("saveAs")
-        for name in (*step.get("produces", ()), *([saved] if saved else ()), *answered_in(step)):
+        for name in variables_set_by(step):
             producers.setdefault(name, step["id"])
     return producers
 

@@ -72,7 +72,7 @@ def _find(wanted: Capture, output: str, document: Json, budget: Budget) -> Json:
         return _at_pointer(document, wanted.pointer)
     if document is not MISSING:
         value = document.get(wanted.name, MISSING) if isinstance(document, dict) else MISSING
-        return MISSING if value is None and not _may_be_null(wanted) else value
+        return MISSING if value is None and "null" not in _kinds(_schema(wanted)) else value
     lines = (value_in_line(line, wanted.name) for line in reversed(output.splitlines()))
     return next((value for value in lines if value), MISSING)
 
@@ -176,10 +176,6 @@ def _schema(wanted: Capture) -> Mapping[str, Json]:
 def _kinds(schema: Mapping[str, Json]) -> Sequence[str]:
     kinds = schema.get("type", ())
     return [kinds] if isinstance(kinds, str) else kinds
-
-
-def _may_be_null(wanted: Capture) -> bool:
-    return "null" in _kinds(_schema(wanted))
 
 
 # ── what is wrong ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -314,7 +314,7 @@ def _nesting(steps: Sequence[Mapping[str, Json]], known: set[str]) -> dict[str, 
 
 
 def _calls(document: Mapping[str, Json], calls: Iterable[tuple[PathTo, Mapping[str, Json]]]) -> Iterator[Finding]:
-    repeated = _repeated_by_id(document)
+    repeated = repeated_by_id(document)
     for path, step in calls:
         functions = _functions_in_scope(document, path, repeated)
         for index, call in enumerate(step["functionCalls"]):
@@ -334,7 +334,7 @@ def _calls(document: Mapping[str, Json], calls: Iterable[tuple[PathTo, Mapping[s
                 )
 
 
-def _repeated_by_id(document: Mapping[str, Json]) -> dict[str, Mapping[str, Json]]:
+def repeated_by_id(document: Mapping[str, Json]) -> dict[str, Mapping[str, Json]]:
     """By the id of a step: the loop that repeats it by reference."""
     return {step["body"]: step for _, step in walk_steps(document["steps"]) if isinstance(step.get("body"), str)}
 
@@ -392,7 +392,7 @@ def _error(path: PathTo, message: str, suggestion: str, document: Json) -> Findi
 
 def _functions_referred_to(document: Mapping[str, Json]) -> Iterator[Finding]:
     """References to functions that nobody defines."""
-    repeated = _repeated_by_id(document)
+    repeated = repeated_by_id(document)
     for path, step in walk_steps(document["steps"]):
         references = step.get("functionReferences", ())
         functions = _functions_in_scope(document, path, repeated) if references else {}
@@ -528,6 +528,14 @@ CONFIRMATION_FIELDS: Final = frozenset({"kind", "condition", "when", "by", "ques
 def is_confirmation_object(wanted: Json) -> bool:
     """Whether a `requireConfirmation` has the object form; other objects are a condition."""
     return isinstance(wanted, Mapping) and not CONFIRMATION_FIELDS.isdisjoint(wanted)
+
+
+def variables_set_by(step: Mapping[str, Any]) -> Iterator[str]:
+    """The variables that a step says it sets."""
+    yield from step.get("produces", ())
+    if saved := step.get("call", {}).get("saveAs"):
+        yield saved
+    yield from answered_in(step)
 
 
 def answered_in(step: Mapping[str, Any]) -> Mapping[str, Json]:

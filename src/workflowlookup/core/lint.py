@@ -15,7 +15,7 @@ import msgspec
 from workflowlookup.core.conditions import Compares, Condition, describe, walk
 from workflowlookup.core.contradictions import contradictions
 from workflowlookup.core.criteria import flaws_in, misfits_in, rules_in
-from workflowlookup.core.document import Finding, Severity, answered_in, conditions_in
+from workflowlookup.core.document import Finding, Severity, answered_in, conditions_in, variables_set_by
 from workflowlookup.core.guidance import compose, filler, view_step
 from workflowlookup.core.injection import suspicions
 from workflowlookup.core.lint_subject import (
@@ -27,7 +27,6 @@ from workflowlookup.core.lint_subject import (
     head_of,
     loop_variables,
     numbered,
-    sets,
     texts_in,
     variables_in,
     whole_number,
@@ -303,7 +302,7 @@ def _endless_loops(subject: Subject) -> Found:
         told = {name for name in (place.id, *map(head_of, names)) if here.mentions(name) or for_all.mentions(name)}
         if place.id in told:  # that it may complete the loop itself
             continue
-        moving = {counter(loop), *told, *(name for step in body for name in sets(step))}
+        moving = {counter(loop), *told, *(name for step in body for name in variables_set_by(step))}
         stuck = verdict(loop["condition"], _at_the_end(loop, subject.scope(place.loops)), subject.budget)
         if stuck is (loop["type"] == "while"):
             why = f"its condition {'always' if stuck else 'never'} holds ({describe(loop['condition'])})"

@@ -12,7 +12,7 @@ import msgspec
 
 from workflowlookup.core.building import build
 from workflowlookup.core.conditions import Condition, walk
-from workflowlookup.core.document import answered_in, capture_schema, walk_steps
+from workflowlookup.core.document import capture_schema, repeated_by_id, variables_set_by
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.schemas import PathTo
@@ -48,7 +48,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         top_level: dict[str, tuple[PathTo, Object]] = {
             step["id"]: (("steps", index), step) for index, step in enumerate(self.document["steps"])
         }
-        repeated = {step["body"] for _, step in walk_steps(self.document["steps"]) if isinstance(step.get("body"), str)}
+        repeated = repeated_by_id(self.document)
 
         def visit(path: PathTo, step: Object, loops: tuple[Object, ...]) -> Iterator[Place]:
             yield Place(path=path, step=step, loops=loops)
@@ -82,7 +82,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def produced(self) -> frozenset[str]:
-        return frozenset(name for place in self.places for name in sets(place.step))
+        return frozenset(name for place in self.places for name in variables_set_by(place.step))
 
     @functools.cached_property
     def prose(self) -> "Prose":
@@ -115,14 +115,6 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 def numbered(path: PathTo, items: Sequence[Json]) -> list[tuple[PathTo, Json]]:
     return [((*path, index), item) for index, item in enumerate(items)]
-
-
-def sets(step: Object) -> Iterator[str]:
-    """The variables that a step says it sets."""
-    yield from step.get("produces", ())
-    if saved := step.get("call", {}).get("saveAs"):
-        yield saved
-    yield from answered_in(step)
 
 
 def _declared(schema: Json) -> dict[str, Declared]:

@@ -89,7 +89,8 @@ def _refuse_expansion(schema: Json) -> None:
         for keyword, value in node.items():
             if keyword in ("$ref", "$dynamicRef") and isinstance(value, str) and value.startswith("#"):
                 if value not in sizes and value not in following:
-                    sizes[value] = size(_resolve_pointer(schema, value), (*following, value))
+                    parts = [part.replace("~1", "/").replace("~0", "~") for part in value.split("/")[1:]]
+                    sizes[value] = size(_resolve(schema, parts), (*following, value))
                 total += sizes.get(value, 1)
             elif keyword not in ("$defs", "definitions", "const", "enum", "examples", "default"):
                 total += size(value, following)
@@ -98,11 +99,6 @@ def _refuse_expansion(schema: Json) -> None:
         return total
 
     size(schema, ())
-
-
-def _resolve_pointer(schema: Json, reference: str) -> Json:
-    parts = [part.replace("~1", "/").replace("~0", "~") for part in reference[1:].split("/")[1:]]
-    return _resolve(schema, parts)
 
 
 def compile_schema(schema: Json) -> "jsonschema_rs.Validator":

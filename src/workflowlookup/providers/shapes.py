@@ -102,11 +102,6 @@ NULL: Final = "null"
 """`$null` stands for null, which TOML has no word for."""
 
 
-def values_in(endpoint: str) -> tuple[str, ...]:
-    """What can stand after a dollar sign in the body for an endpoint."""
-    return (*(INPUTS if endpoint == "start" else ()), *PLACEHOLDERS[endpoint], NULL)
-
-
 def fill_path(path: str, values: Mapping[str, str]) -> str:
     from urllib.parse import quote  # noqa: PLC0415 - the settings are read before any request is made
 
@@ -141,7 +136,7 @@ def unknown_in_path(endpoint: str, path: str) -> Iterator[UnknownName]:
 
 def unknown_in_body(endpoint: str, body: Json) -> Iterator[UnknownName]:
     if isinstance(body, str):
-        known = values_in(endpoint)
+        known = (*(INPUTS if endpoint == "start" else ()), *PLACEHOLDERS[endpoint], NULL)
         if body.startswith("$") and not body.startswith("$$") and body[1:] not in known:
             yield UnknownName("value", body, [f"${name}" for name in known])
     elif isinstance(body, Mapping | list):

@@ -10,7 +10,6 @@ import contextlib
 import contextvars
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -27,7 +26,6 @@ from workflowlookup.providers.provider import OnProgress, hidden_error, read_err
 if TYPE_CHECKING:
     import httpx2
     from mcp import Client, MCPError
-    from mcp.client._transport import TransportStreams
     from mcp.shared.dispatcher import ProgressFnT
     from mcp_types import CallToolResult, ContentBlock, Tool
 
@@ -109,8 +107,9 @@ class Upstreams:
         async with asyncio.timeout(timeout), self._session(server) as link:
             client = await link.opened()
             try:
+                meta: Any = {KEY: key} if key else None
                 answer = await client.call_tool(
-                    tool, dict(arguments), progress_callback=_reporter(on_progress), meta=_meta(key)
+                    tool, dict(arguments), progress_callback=_reporter(on_progress), meta=meta
                 )
             except MCPError as problem:
                 if link.is_lost(problem):
@@ -298,7 +297,8 @@ class _Link:
                 opening.reschedule(None)
                 self._ready.set_result(client)
                 log.debug("the MCP server '%s' speaks %s", self.config.name, client.protocol_version)
-                ends = [asyncio.create_task(event.wait()) for event in self._ends()]
+                events = [self._close, *([self.child.gone] if self.child is not None else [])]
+                ends = [asyncio.create_task(event.wait()) for event in events]
                 try:
                     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 finally:
@@ -314,11 +314,6 @@ class _Link:
             if not self._ready.done():
                 self._ready.cancel()
 
-    def _ends(self) -> Iterator[asyncio.Event]:
-        yield self._close
-        if self.child is not None:
-            yield self.child.gone
-
     @contextlib.asynccontextmanager
     async def _client(self) -> AsyncIterator["Client"]:
         from mcp import Client  # noqa: PLC0415 - as above
@@ -330,7 +325,10 @@ class _Link:
         about = Implementation(name="workflowlookup", version=__version__)
         async with contextlib.AsyncExitStack() as stack:
             if self.config.url:
-                transport = _over_http(self.config, await stack.enter_async_context(self._http()))
+                from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
+
+                client = await stack.enter_async_context(self._http())
+                transport = streamable_http_client(self.config.url, http_client=client)
             else:
                 from workflowlookup.providers.child import Child  # noqa: PLC0415
 
@@ -349,16 +347,6 @@ class _Link:
             timeout=httpx2.Timeout(OPEN_SECONDS, read=None),  # how long a call may take, the caller knows
             event_hooks={"response": [acknowledge_at_once, note]},
         )
-
-
-def _over_http(config: ServerConfig, client: "httpx2.AsyncClient") -> "AbstractAsyncContextManager[TransportStreams]":
-    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415 - as above
-
-    return streamable_http_client(config.url, http_client=client)
-
-
-def _meta(key: str) -> Any:
-    return {KEY: key} if key else None
 
 
 def _reporter(on_progress: OnProgress | None) -> "ProgressFnT | None":
