@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 
 import pytest
 
@@ -9,10 +10,14 @@ from client import ENVELOPE
 from make import document, step, write
 from web import HEADERS, events, routing
 from workflowlookup.app import make_connection
+from workflowlookup.runs.neighbours import Neighbours
+from workflowlookup.runs.sessions import Sessions
+from workflowlookup.runs.sqlite import SqliteJournal
 from workflowlookup.settings import read_settings
 from workflowlookup.transport.bell import Bell
 from workflowlookup.transport.endpoint import Endpoint
 from workflowlookup.transport.limits import Limits
+from workflowlookup.transport.replicas import ReplicaSessions
 
 LIMITS = Limits(
     max_message_bytes=1 << 20,
@@ -265,3 +270,19 @@ def test_it_is_counted_by_what_became_of_it(talk, version):
         'workflowlookup_requests_total{method="other",outcome="-32601"} 1',
         'workflowlookup_requests_total{method="tools/call",outcome="refused"} 1',
     ]
+
+
+def test_a_subscription_that_cannot_be_stored_for_other_replicas_is_refused_with_its_code(talk, tmp_path):
+    path = str(tmp_path / "shared.sqlite")
+    bus = Neighbours(lambda: SqliteJournal(path), lambda: None)
+    replicas = ReplicaSessions(Sessions(SqliteJournal(path), 60), bus, 60)
+
+    async def conversation(caller):
+        await caller.open()
+        with sqlite3.connect(path) as database:
+            database.execute("DROP TABLE session_addresses")
+        return await caller.post("resources/subscribe", {"uri": "runs://recent"})
+
+    answer, _ = talk(conversation, replicas=replicas)
+
+    assert answer.messages[-1]["error"]["code"] == -32006
