@@ -1,8 +1,8 @@
-"""The HTTP headers of MCP: what a request must say about itself, and where that must agree with its body.
+"""The HTTP headers of MCP, and whether they agree with the body of a request.
 
-Since 2026-07-28 requests repeat themselves in headers, for those who route them: the version, the method, what the
-method is about, and the arguments that a tool's schema marks with `x-mcp-header`. Headers are used as ASGI has them:
-pairs of bytes, names in lower case.
+Since 2026-07-28 headers repeat parts of a request, so that proxies can route it: the version, the method, the tool or
+resource that it names, and the arguments that a tool's schema marks with `x-mcp-header`. Headers are pairs of bytes
+with names in lower case, as in ASGI.
 """
 
 import base64
@@ -21,9 +21,9 @@ from workflowlookup.protocol.versions import META_CAPABILITIES, META_VERSION
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 InputSchemaOf = Callable[[str], Mapping[str, Any] | None]
-"""The input schema of a tool by its name, if it may mark arguments."""
+"""The input schema of a tool by its name; None for tools that mark no arguments."""
 Path = tuple[str, ...]
-"""The names of properties that lead to an argument."""
+"""The property names from the arguments down to one of them."""
 
 SESSION: Final = b"mcp-session-id"
 VERSION: Final = b"mcp-protocol-version"
@@ -33,7 +33,7 @@ LAST_EVENT: Final = b"last-event-id"
 ARGUMENT: Final = "mcp-param-"
 ANNOTATION: Final = "x-mcp-header"
 
-_NAMED: Final = {
+_NAME_PARAMETERS: Final = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
@@ -46,7 +46,7 @@ _NAMED: Final = {
 
 @functools.lru_cache(32)
 def accepts(header: bytes, *types: bytes) -> bool:
-    """Whether a client whose `Accept` this is takes each of these media types."""
+    """Whether an `Accept` header admits each of these media types."""
     offered = {part.partition(b";")[0].strip().lower() for part in header.split(b",")}
     return b"*/*" in offered or all(
         wanted in offered or wanted.partition(b"/")[0] + b"/*" in offered for wanted in types
@@ -55,12 +55,12 @@ def accepts(header: bytes, *types: bytes) -> bool:
 
 @functools.lru_cache(32)
 def is_json(header: bytes) -> bool:
-    """Whether a body whose `Content-Type` this is is JSON."""
+    """Whether a `Content-Type` header says JSON."""
     return header.partition(b";")[0].strip().lower() == b"application/json"
 
 
 def has_envelope(request: Request) -> bool:
-    """Whether a request says of which version it is, as all do since 2026-07-28."""
+    """Whether a request names its version in `_meta`, as all do since 2026-07-28."""
     meta = request.params.get("_meta") if isinstance(request.params, dict) else None
     return isinstance(meta, dict) and META_VERSION in meta
 
@@ -82,7 +82,7 @@ def check_routing(request: Request, headers: RawHeaders, input_schema_of: InputS
         raise _mismatch("MCP-Protocol-Version is not the version in the envelope of the request")
     if fields.get(METHOD, b"").decode("latin-1") != request.method:
         raise _mismatch("Mcp-Method is not the method of the request")
-    key = _NAMED.get(request.method)
+    key = _NAME_PARAMETERS.get(request.method)
     if key is None:
         return
     named = params.get(key)
@@ -96,7 +96,7 @@ def check_routing(request: Request, headers: RawHeaders, input_schema_of: InputS
 
 
 def _check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Json], headers: RawHeaders) -> None:
-    """Compare the arguments that a schema marks with their headers: both are there and equal, or neither is."""
+    """Compare the arguments that a schema marks with their headers. Both must be present and equal, or neither."""
     fields = dict(headers)
     marked = marked_arguments(schema)
     _refuse_repeated(headers, [name.encode() for name, _ in marked.values()])
@@ -114,9 +114,9 @@ def _check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Json], h
 
 
 def marked_arguments(schema: Mapping[str, Any]) -> dict[Path, tuple[str, str]]:
-    """The header and the type of each argument that is repeated in a header, by its path.
+    """The header and the type of each argument that a schema marks, by its path.
 
-    Clients ignore a tool whose schema marks what cannot be marked, so nothing is marked there.
+    Clients ignore a tool whose schema marks anything that cannot be marked, so then no header is expected.
     """
     marked: dict[Path, tuple[str, str]] = {}
     names: set[str] = set()
@@ -132,10 +132,8 @@ def marked_arguments(schema: Mapping[str, Any]) -> dict[Path, tuple[str, str]]:
     return marked
 
 
-def _subschemas(
-    schema: object, path: tuple[str, ...] | None
-) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
-    """A schema and those within it. The path is the names of properties, None where anything else is in between."""
+def _subschemas(schema: object, path: Path | None) -> Iterator[tuple[Path | None, dict[str, Any]]]:
+    """A schema and all schemas in it, each with its path; None for one that is not reached by `properties` alone."""
     if not isinstance(schema, dict):
         return
     yield path, schema
@@ -172,34 +170,34 @@ def _value_at(arguments: Json, path: Path) -> Json:
 
 
 def _rendered(value: Json) -> str | None:
-    """A value as a header has it; None when no header can have it."""
+    """A value as text for a header; None for null, lists and objects, which no header repeats."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, str | int | float) else None
 
 
 def _agrees(kind: str, value: Json, rendered: str, sent: str | None) -> bool:
-    """Whether a header says what an argument says; 42 and 42.0 are the same whole number."""
+    """Whether a header equals an argument; 42 and 42.0 are the same whole number."""
     whole = _WHOLE.fullmatch(sent or "") if kind == "integer" and not isinstance(value, str | bool) else None
     return int(whole[1]) == value if whole else sent == rendered
 
 
 def _decoded(value: bytes | None) -> str | None:
-    """The text in a header, which is in base64 when a header could not have it as it is; None when it is no text."""
+    """The text of a header, decoded if it is marked as base64; None when that is malformed."""
     if value is None:
         return None
-    found = _BASE64.fullmatch(value)
-    if found is None:
+    encoded = _BASE64.fullmatch(value)
+    if encoded is None:
         return value.decode("latin-1")
     try:
-        decoded = base64.b64decode(found[1], validate=True)
-        return decoded.decode() if base64.b64encode(decoded) == found[1] else None
+        decoded = base64.b64decode(encoded[1], validate=True)
+        return decoded.decode() if base64.b64encode(decoded) == encoded[1] else None
     except (binascii.Error, UnicodeDecodeError):
         return None
 
 
 def _refuse_repeated(headers: RawHeaders, names: Sequence[bytes]) -> None:
-    """One reader would take the first of two, another the last."""
+    """Of two equal headers one reader would use the first and another the last."""
     sent = [name for name, _ in headers]
     for name in names:
         if sent.count(name) > 1:
