@@ -1,8 +1,8 @@
 """The HTTP endpoint of MCP, in both eras: from a request to the session that it belongs to, and back.
 
-`Endpoint` is the ASGI application at `/mcp`. It refuses what is malformed, too much or too late, finds or opens the
-session of a message, has its connection answer, and writes what that puts on the stream of the request.
-Everything happens on the thread of the event loop.
+`Endpoint` is the ASGI application at `/mcp`. It refuses messages that are malformed or exceed a limit, finds or opens
+the session of a message, has the session's connection answer it, and writes the stream of the request. What a message
+means is up to `protocol.connection`. Everything happens on the thread of the event loop.
 """
 
 import asyncio
@@ -49,11 +49,11 @@ _JSON, _SSE = b"application/json", b"text/event-stream"
 _HANDSHAKE: Final = frozenset(version.encode() for version in HANDSHAKE_VERSIONS)
 
 Connect = Callable[[object], Connection]
-"""Makes the connection of a new client, by who it is."""
+"""Makes the connection of a new client, given who sent the request (`scope[ACCESS]`)."""
 
 
 class Exchange(msgspec.Struct):
-    """One HTTP request."""
+    """One HTTP request, and the means to respond to it."""
 
     receive: Receive
     send: Send
@@ -88,18 +88,19 @@ class Endpoint:
         self._bell = bell
         self._rate = Rate(limits.requests_per_minute)
         self._table = SessionTable(limits)
-        self._alone: set[Session] = set()
-        """Those of the envelope era: one for each request that is under way."""
+        self._stateless: set[Session] = set()
+        """The sessions of the envelope era: one for each open request."""
         self._replicas = replicas
         self._is_traced = is_traced
         self._polled = asyncio.Event()
+        """Set for a moment after each poll, for `drain`."""
         if replicas is not None:
             replicas.listen(self._table)
 
     # ── one request ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request; who it comes from is in `scope[ACCESS]`, if anybody was told apart."""
+        """Serve one HTTP request. `scope[ACCESS]` says who sent it, where requests are authenticated."""
         access = scope.get(ACCESS)
         exchange = Exchange(receive, send, scope, dict(scope["headers"]), access)
         wait = self._rate.take(str(getattr(access, "name", "") or (scope.get("client") or ("",))[0]))
@@ -119,7 +120,7 @@ class Endpoint:
             await exchange.respond(HttpResponse(status_code=405, headers={"Allow": "GET, POST, DELETE"}))
 
     async def _post(self, exchange: Exchange) -> None:
-        """A message."""
+        """Handle a message of a client."""
         body = await read_body(exchange.scope, exchange.receive, self._limits.max_message_bytes, self.metrics)
         if isinstance(body, HttpResponse):
             await exchange.respond(body)
@@ -131,7 +132,7 @@ class Endpoint:
             return
         version = exchange.headers.get(VERSION)
         if version is not None and version not in _HANDSHAKE:
-            await self._post_alone(message, version, exchange)
+            await self._post_stateless(message, version, exchange)
         elif SESSION in exchange.headers:
             await self._post_to_session(message, body, exchange)
         elif not isinstance(message, Request):
@@ -139,13 +140,13 @@ class Endpoint:
         elif message.method == "initialize":
             await self._open_session(message, exchange)
         elif has_envelope(message):
-            await self._post_alone(message, b"", exchange)
+            await self._post_stateless(message, b"", exchange)
         else:
             reply = self._connect(exchange.access).answer(message) or b""
             await exchange.respond(in_json(200 if outcome_of(reply).code is None else 400, reply))
 
     def _refuse(self, message: Message, exchange: Exchange) -> HttpResponse | None:
-        """What cannot be served, whoever sends it."""
+        """The response to a message that is refused before its session is looked up; None for any other."""
         if isinstance(message, Malformed):
             self.metrics.refuse("malformed")
             return in_json(400, jsonrpc.failure(message.id, message.problem))
@@ -159,16 +160,16 @@ class Endpoint:
         if not accepts(exchange.headers.get(b"accept", b""), _JSON, _SSE):
             return invalid(406, "Accept must name both application/json and text/event-stream", request_id)
         if self.is_draining and isinstance(message, Request):
-            return self._refuse_last(request_id)
+            return self._refuse_draining(request_id)
         return None
 
-    def _refuse_last(self, request_id: bytes = jsonrpc.NULL_ID) -> HttpResponse:
-        """For what comes while the server stops."""
+    def _refuse_draining(self, request_id: bytes = jsonrpc.NULL_ID) -> HttpResponse:
+        """The response to a request that arrives while the server is stopping."""
         self.metrics.refuse("draining")
-        return busy(503, "the server is stopping; ask again, another one will answer", request_id=request_id)
+        return busy(503, "the server is stopping; send it again, another one will answer", request_id=request_id)
 
     async def _answer(self, session: Session, request: Request, exchange: Exchange) -> None:
-        """Have the connection of a session answer a request, and write what comes of it."""
+        """Answer a request by the connection of its session, and write its stream."""
         stream = session.open_stream(request)
         if stream is None:
             problem = "a request with this id is waiting for its answer; ids must differ"
@@ -179,7 +180,7 @@ class Endpoint:
         if self._replicas is not None and session.key:
             try:
                 self._replicas.share(session, request)
-            except StorageError as problem:  # others would not know of it: the client asks again
+            except StorageError as problem:  # other replicas do not know of it: the client must send it again
                 reply = jsonrpc.failure(request.id, problem)
         session.answer(stream, reply)
         if connection.is_finished:
@@ -187,15 +188,15 @@ class Endpoint:
         await stream.write(exchange.receive, exchange.send, session.headers)
 
     def _trace(self, session: Session, stream: Stream, request: Request, exchange: Exchange) -> bytes | None:
-        """The reply of the connection, if it is there at once; in a span that ends when it is there."""
+        """Answer a request within a span that ends with its reply; None when the reply comes later."""
         stream.span = RequestSpan(request, exchange.headers, session.version)
         with stream.span.active():
             return session.connection.answer(request)
 
-    # ── since 2026-07-28: requests alone ────────────────────────────────────────────────────────────────────────
+    # ── since 2026-07-28: stateless requests ────────────────────────────────────────────────────────────────────
 
-    async def _post_alone(self, message: Message, version: bytes, exchange: Exchange) -> None:
-        """A message of the envelope era: a request is a session of its own."""
+    async def _post_stateless(self, message: Message, version: bytes, exchange: Exchange) -> None:
+        """Handle a message of the envelope era: each request has a session of its own."""
         if not isinstance(message, Request):
             await exchange.respond(_acknowledge(message, version))
             return
@@ -206,22 +207,22 @@ class Endpoint:
             await exchange.respond(refuse(400, problem, request_id=message.id))
             return
         session = Session(connection, exchange.access, self.metrics, version.decode("latin-1"))
-        self._alone.add(session)
+        self._stateless.add(session)
         try:
             request = await connection.prepare(message)
             if request.method == "subscriptions/listen":
-                connection.continues()  # others may have given the client lists
+                connection.continues()  # an earlier request may have given the client lists
             await self._answer(session, request, exchange)
         finally:
-            self._alone.discard(session)
-            if session.streams:  # the client left before its answer was there
+            self._stateless.discard(session)
+            if session.streams:  # the client disconnected before the reply
                 session.abandon()
             session.close(hands_over=self.is_draining)
 
     # ── up to 2025-11-25: sessions ──────────────────────────────────────────────────────────────────────────────
 
     async def _open_session(self, request: Request, exchange: Exchange) -> None:
-        """`initialize`: what is refused opens no session."""
+        """Answer `initialize`, and open a session unless that is refused."""
         session = Session(self._connect(exchange.access), exchange.access, self.metrics, "", secrets.token_hex(16))
         stream = session.open_stream(request)
         if stream is None:
@@ -245,7 +246,7 @@ class Endpoint:
                 await stream.write(exchange.receive, exchange.send, session.headers)
 
     async def _post_to_session(self, message: Message, body: bytes, exchange: Exchange) -> None:
-        """A message of a session."""
+        """Handle a message of a session."""
         session = self._session_of(exchange)
         if isinstance(session, Session) and isinstance(message, Request):
             with session:
@@ -254,19 +255,19 @@ class Endpoint:
                     await self._answer(session, prepared, exchange)
                     return
             session = _not_found()
-        await exchange.respond(self._hear(session, message, body) if isinstance(session, Session) else session)
+        await exchange.respond(self._receive(session, message, body) if isinstance(session, Session) else session)
 
-    def _hear(self, session: Session, message: Message, body: bytes) -> HttpResponse:
-        """A message that is not answered; one about something that is open at another replica is passed on."""
+    def _receive(self, session: Session, message: Message, body: bytes) -> HttpResponse:
+        """Accept a message that has no reply; pass it on if it is about something that is open at another replica."""
         if not isinstance(message, Notification | Response):
-            raise TypeError("a message that wants an answer")
+            raise TypeError("a request must be answered")
         with session:
-            if self._replicas is None or session.is_waited_for(message):
-                session.hear(message)
+            if self._replicas is None or session.expects(message):
+                session.receive(message)
                 return HttpResponse(status_code=202)
             if len(body) > MAX_PASSED_BYTES:
                 self.metrics.refuse("size")
-                problem = f"it answers nothing that is open here, and is longer than {MAX_PASSED_BYTES:,} bytes"
+                problem = f"it is about nothing that is open here, and is longer than {MAX_PASSED_BYTES:,} bytes"
                 return invalid(413, problem)
             try:
                 self._replicas.pass_on(session, jsonrpc.without_surrogates(body))
@@ -275,7 +276,7 @@ class Endpoint:
             return HttpResponse(status_code=202)
 
     async def _get(self, exchange: Exchange) -> None:
-        """The stream of what belongs to no request, or one that broke and is resumed."""
+        """Open the stream for notifications that belong to no request, or resume a stream that broke."""
         session = self._session_of(exchange)
         if not accepts(exchange.headers.get(b"accept", b""), _SSE):
             session = invalid(406, "Accept must name text/event-stream")
@@ -296,7 +297,7 @@ class Endpoint:
                 session.close_notifications(stream)
 
     async def _delete(self, exchange: Exchange) -> None:
-        """The client ends its session."""
+        """End the session of a client."""
         session = self._session_of(exchange)
         if isinstance(session, Session):
             self._end(session)
@@ -310,10 +311,10 @@ class Endpoint:
 
     def _session_of(self, exchange: Exchange) -> Session | HttpResponse:
         """The session that a request names, or why there is none."""
-        named = exchange.headers.get(SESSION)
-        if named is None:
+        header = exchange.headers.get(SESSION)
+        if header is None:
             return invalid(400, "Mcp-Session-Id is required: begin a session with initialize")
-        session_id = named.decode("latin-1")
+        session_id = header.decode("latin-1")
         session: Session | HttpResponse | None = self._table.by_id.get(session_id)
         if session is None and self._replicas is not None:
             try:
@@ -327,9 +328,9 @@ class Endpoint:
         return session
 
     def _adopt(self, replicas: ReplicaSessions, session_id: str, access: object) -> Session | HttpResponse | None:
-        """Go on with a session that another replica began. Raises `StorageError`."""
+        """Continue a session that another replica began. Raises `StorageError`."""
         if self.is_draining:
-            return self._refuse_last()  # not that it is gone: another replica goes on with it
+            return self._refuse_draining()  # not 404: another replica can continue the session
         opening = replicas.opening_of(session_id, access)
         if opening is None:
             return None
@@ -344,16 +345,16 @@ class Endpoint:
         session.close(hands_over=False)
         return busy(503, "too many sessions are open here; try again")
 
-    # ── what goes on behind ─────────────────────────────────────────────────────────────────────────────────────
+    # ── background work ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _sessions(self) -> Iterator[Session]:
-        """Those of both eras."""
+        """The sessions of both eras."""
         yield from self._table
-        yield from list(self._alone)
+        yield from list(self._stateless)
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """While this is entered, those who wait are served."""
+        """Poll for waiting clients while this context is entered."""
         loop = asyncio.get_running_loop()
         rung = asyncio.Event()
         loop.add_reader(self._bell.descriptor, rung.set)
@@ -367,7 +368,7 @@ class Endpoint:
             await asyncio.sleep(0)
 
     async def _poll(self, rung: asyncio.Event) -> None:
-        """Poll for those who wait whenever the bell rings, and every now and then while there are any."""
+        """Poll the sessions whenever the bell rings, and every `LOOK_SECONDS`."""
         next_sweep = time.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):
@@ -380,14 +381,14 @@ class Endpoint:
             for session in self._sessions():
                 try:
                     session.poll(is_rung=is_rung)
-                except Exception:  # broad on purpose: one client's trouble is not that of the others
+                except Exception:  # broad on purpose: the other clients are served
                     log.exception("what a client waits for could not be sent")
             self._polled.set()
             self._polled.clear()
             if time.monotonic() >= next_sweep:
                 next_sweep = time.monotonic() + min(self._limits.idle_seconds / 4, SWEEP_SECONDS)
                 if self._replicas is not None:
-                    self._replicas.tell_use(self._table)
+                    self._replicas.report_use(self._table)
                 self._table.end_idle()
 
     @property
@@ -396,7 +397,7 @@ class Endpoint:
         return any(session.connection.is_busy for session in self._sessions())
 
     async def drain(self, seconds: float) -> None:
-        """Take no more requests; give calls that wait their time, then end every stream with its last message."""
+        """Refuse new requests, wait so long for calls that are open, then end every stream with its last message."""
         self.is_draining = True
         for call in self.on_drain:
             call()
@@ -408,12 +409,12 @@ class Endpoint:
         await asyncio.sleep(0.05)  # for the streams to be written
 
     def _close_sessions(self) -> None:
-        """End every stream here; runs that are waited for go on elsewhere."""
+        """End every session here; runs that clients wait for go on."""
         for session in self._sessions():
             try:
                 session.close(hands_over=True)
-            except Exception:  # broad on purpose: the others are to be told, too
-                log.exception("a client could not be told that the server stops")
+            except Exception:  # broad on purpose: each session is closed even if another fails
+                log.exception("a session could not be closed")
 
     def _families(self) -> list[Family]:
         waiting = sum(session.connection.is_busy for session in self._sessions())
@@ -424,7 +425,7 @@ class Endpoint:
 
 
 def _acknowledge(message: Message, version: bytes) -> HttpResponse:
-    """What a message of the envelope era gets that is no request: none of them has a meaning."""
+    """The response to a message of the envelope era that is not a request: notifications have no effect there."""
     if not isinstance(message, Notification):
         return invalid(400, "a message must be a request or a notification")
     if version.decode("latin-1") in ENVELOPE_VERSIONS:

@@ -1,15 +1,15 @@
-"""Sessions of the handshake era among replicas, the servers at one database: each can go on with what another began.
+"""Sessions of the handshake era that replicas, the servers at one database, share: each can continue any of them.
 
-What matters of a session is stored beside the runs: how its client introduced itself, and the addresses that it
-follows. What only one replica can use (the answer to its question, the cancelling of a call that it works on) is passed
-on to that one.
+The database has the `initialize` message of each session and the resources that its client is subscribed to. A message
+that only one replica can handle (the answer to a question that it asked, the cancelling of a call that it answers) is
+announced to all of them, and handled by that one.
 """
 
 import contextlib
 import hashlib
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -17,70 +17,66 @@ from workflowlookup.access import Access
 from workflowlookup.errors import StorageError
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.jsonrpc import Notification, Request, Response
+from workflowlookup.runs.neighbours import MISSED, Neighbours
 from workflowlookup.runs.sessions import Sessions, key_of
 from workflowlookup.transport.sessions import Session, SessionTable
-
-if TYPE_CHECKING:
-    from workflowlookup.runs.neighbours import Neighbours
 
 log = logging.getLogger(__name__)
 
 ENDED: Final = "session-ended"
 FOLLOWED: Final = "session-followed"
 MESSAGE: Final = "session-message"
-MISSED: Final = "missed"
-"""As `runs.neighbours` has it: anything may have been announced."""
 MAX_PASSED_BYTES: Final = 65_536
-"""Of a message that is passed on: the answer to a form, no more."""
+"""Of a message that is passed on: enough for the answer to a form."""
 MAX_STORED_BYTES: Final = 8_192
-"""Of what a client says of itself that other replicas get to know."""
-USE_PART: Final = 1 / 8
-"""Of `idle_seconds`: how often replicas are told that a session is in use."""
+"""Of `capabilities`, and of `clientInfo`, in the stored `initialize`."""
+REPORT_SHARE: Final = 1 / 8
+"""How often it is recorded that a session is in use, as a share of `idle_seconds`."""
 _SUBSCRIBING: Final = ("resources/subscribe", "resources/unsubscribe")
 
 
 class _Passed(msgspec.Struct, frozen=True):
-    """A message for the replica that has something open that it is about."""
+    """The body of a `MESSAGE` announcement."""
 
     session: str
     message: str
 
 
 class ReplicaSessions:
-    """What one replica stores of its sessions for the others, and hears of theirs."""
+    """The sessions of one replica, as it shares them with the others."""
 
-    def __init__(self, store: Sessions, bus: "Neighbours", idle_seconds: float) -> None:
+    def __init__(self, store: Sessions, bus: Neighbours, idle_seconds: float) -> None:
         self.bus = bus
         self._store = store
         self._idle_seconds = idle_seconds
 
     def listen(self, table: SessionTable) -> None:
-        """Have what other replicas announce followed by the sessions here."""
-        self.bus.listeners.append(lambda topic, body: self._hear(table, topic, body))
+        """Apply what other replicas announce to the sessions in this table."""
+        self.bus.listeners.append(lambda topic, body: self._on_announcement(table, topic, body))
 
     def add(self, session: Session, opening: Request) -> None:
-        """Store a session that began here. One that cannot be stored is known to this replica alone."""
+        """Store a session that began here. If that fails, only this replica can serve it."""
         session.key = key_of(session.id)
-        params = _essence(opening.params if isinstance(opening.params, dict) else {})
+        params = _shortened(opening.params if isinstance(opening.params, dict) else {})
         message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
         try:
             self._store.open(session.key, _owner(session.access), msgspec.json.encode(message))
         except StorageError as problem:
-            log.warning("other replicas do not know of a session: %s", problem)
+            log.warning("a session cannot be shared with other replicas: %s", problem)
 
     def opening_of(self, session_id: str, access: object) -> Request | None:
-        """The message that began a session of this caller, at whichever replica. Raises `StorageError`."""
+        """The `initialize` request of a session of this caller, begun at any replica. Raises `StorageError`."""
         opening = self._store.find(key_of(session_id), _owner(access))
         message = jsonrpc.decode(opening) if opening is not None else None
         return message if isinstance(message, Request) else None
 
     def follow(self, session: Session) -> None:
-        """Follow what the client subscribed to, at whichever replica. Raises `StorageError`."""
+        """Subscribe the session to what its client subscribed to at any replica. Raises `StorageError`."""
         session.key = key_of(session.id)
         session.connection.follow(self._store.followed(session.key))
 
     def share(self, session: Session, request: Request) -> None:
-        """Store what others must know of a request that was answered here. Raises `StorageError`."""
+        """Store the subscription that a request answered here has changed, if it has. Raises `StorageError`."""
         if request.method not in _SUBSCRIBING or not isinstance(request.params, dict):
             return
         address = str(request.params.get("uri"))
@@ -91,15 +87,15 @@ class ReplicaSessions:
         self.bus.announce(FOLLOWED, session.key)
 
     def end(self, session: Session) -> None:
-        """The client ended a session, for all replicas."""
-        with contextlib.suppress(StorageError):  # it ends by itself when nobody uses it
+        """End a session at all replicas."""
+        with contextlib.suppress(StorageError):  # it expires by itself
             self._store.end(session.key)
             self.bus.announce(ENDED, session.key)
 
-    def tell_use(self, table: SessionTable) -> None:
-        """Tell the others which sessions are in use here, when that is due."""
+    def report_use(self, table: SessionTable) -> None:
+        """Record which sessions are in use here, when that is due, so that they do not expire."""
         now = time.monotonic()
-        due = now - self._idle_seconds * USE_PART
+        due = now - self._idle_seconds * REPORT_SHARE
         used = [
             session
             for session in table
@@ -108,16 +104,16 @@ class ReplicaSessions:
         for session in used:
             session.shared_at = now
         if used:
-            with contextlib.suppress(StorageError):  # the next time
+            with contextlib.suppress(StorageError):  # it is tried again
                 self._store.use(session.key for session in used)
 
     def pass_on(self, session: Session, body: bytes) -> None:
-        """Give a message to the replica that it is for. Raises `StorageError`."""
+        """Announce a message for the replica that can handle it. Raises `StorageError`."""
         self.bus.announce(MESSAGE, msgspec.json.encode(_Passed(session.key, body.decode())).decode())
 
-    # ── what others announce ────────────────────────────────────────────────────────────────────────────────────
+    # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _hear(self, table: SessionTable, topic: str, body: str) -> None:
+    def _on_announcement(self, table: SessionTable, topic: str, body: str) -> None:
         if topic == MISSED:
             for session in table:
                 if self.opening_of(session.id, session.access) is None:
@@ -125,33 +121,33 @@ class ReplicaSessions:
                 else:
                     self.follow(session)
         elif topic == ENDED:
-            for session in table.of_key(body):
+            for session in table.with_key(body):
                 table.end(session)
         elif topic == FOLLOWED:
-            for session in table.of_key(body):
+            for session in table.with_key(body):
                 self.follow(session)
         elif topic == MESSAGE:
             passed = msgspec.json.decode(body, type=_Passed)
             message = jsonrpc.decode(passed.message.encode())
-            for session in table.of_key(passed.session):
-                if isinstance(message, Notification | Response) and session.is_waited_for(message):
-                    session.hear(message)
+            for session in table.with_key(passed.session):
+                if isinstance(message, Notification | Response) and session.expects(message):
+                    session.receive(message)
 
 
-def _essence(params: dict[str, Any]) -> dict[str, Any]:
-    """What a client said of itself, without what nobody asks about when it is long."""
+def _shortened(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of `initialize` that are used, without long capabilities or client information."""
     capabilities, about = params.get("capabilities"), params.get("clientInfo")
     if len(msgspec.json.encode(capabilities)) > MAX_STORED_BYTES and isinstance(capabilities, dict):
         capabilities = {"elicitation": {}} if "elicitation" in capabilities else {}
     if len(msgspec.json.encode(about)) > MAX_STORED_BYTES and isinstance(about, dict):
         about = {"name": str(about.get("name"))[:200], "version": ""}
-    essence = {"protocolVersion": params.get("protocolVersion"), "capabilities": capabilities}
-    return essence if about is None else {**essence, "clientInfo": about}
+    shortened = {"protocolVersion": params.get("protocolVersion"), "capabilities": capabilities}
+    return shortened if about is None else {**shortened, "clientInfo": about}
 
 
 def _owner(access: object) -> str:
-    """Who a session belongs to: whoever may the same under the same name."""
+    """Identifies the caller that a session belongs to, by name and rights; empty without authentication."""
     if not isinstance(access, Access):
         return ""
-    who = [access.name, access.kind, sorted(access.scopes), access.workflows]
-    return hashlib.sha256(msgspec.json.encode(who)).hexdigest()
+    identity = [access.name, access.kind, sorted(access.scopes), access.workflows]
+    return hashlib.sha256(msgspec.json.encode(identity)).hexdigest()

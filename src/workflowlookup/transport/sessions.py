@@ -1,8 +1,8 @@
 """Clients over HTTP: a `Session` has one client's connection and its open streams, the `SessionTable` all sessions.
 
-Up to 2025-11-25 a client has a session for all its requests; since 2026-07-28 every request is a session of its own,
-without an id and without replay. What a message means is decided by the connection alone; here is decided by which
-stream each message of the server leaves.
+Up to 2025-11-25 a client has a session for all its requests; since 2026-07-28 every request has a session of its own,
+without an id and without replay. The connection decides what a message means; a session decides on which stream each
+message of the server is sent.
 """
 
 import logging
@@ -26,10 +26,10 @@ from workflowlookup.transport.streams import Replay, Stream, StreamId
 log = logging.getLogger(__name__)
 
 RESUMABLE_SINCE: Final = "2025-11-25"
-"""Since then clients understand an event without a message, with which a stream begins that can be resumed."""
-SPARE_PART: Final = 1 / 30
-"""Of `idle_seconds`: a session that is not used for so long makes room for a new one, where there is none left."""
-_FOR_SESSION: Final = frozenset(
+"""Clients of this version and later accept an event without data, which begins a stream that can be resumed."""
+EVICTION_SHARE: Final = 1 / 30
+"""At `max_sessions`, a session that was idle for this share of `idle_seconds` is ended to make room for a new one."""
+_SESSION_NOTIFICATIONS: Final = frozenset(
     {
         "notifications/resources/updated",
         "notifications/resources/list_changed",
@@ -38,7 +38,7 @@ _FOR_SESSION: Final = frozenset(
         "notifications/tasks/status",
     }
 )
-"""Notifications that belong to no request, even when one led to them."""
+"""Notifications that belong to no request, even when a request caused them."""
 
 
 class _Meta(msgspec.Struct, rename={"subscription": META_SUBSCRIPTION}.get):
@@ -51,7 +51,7 @@ class _Params(msgspec.Struct, rename={"progress_token": "progressToken", "meta":
 
 
 class _Outgoing(msgspec.Struct):
-    """What says where a message of the server belongs."""
+    """The parts of a message of the server by which its stream is chosen."""
 
     id: Any = None
     method: str = ""
@@ -67,35 +67,35 @@ class Session:
     def __init__(
         self, connection: Connection, access: object, metrics: Metrics, version: str = "", session_id: str = ""
     ) -> None:
-        """`version`: of MCP, as far as it is agreed; `session_id`: in the handshake era."""
+        """`version`: of MCP, empty until it is agreed; `session_id`: empty in the envelope era."""
         self.connection = connection
         self.access = access
-        """Who may use it."""
+        """The caller who began the session; no other may use it."""
         self.id = session_id
         self.version = version
         self.headers = ((SESSION, session_id.encode("latin-1")),) if session_id else ()
-        """Of every response."""
+        """Sent with every response."""
         self.key = ""
-        """What replicas call the session among themselves."""
+        """The hash of the id, by which replicas refer to the session; empty when they do not share it."""
         self.shared_at = 0.0
-        """When replicas were last told that it is in use."""
+        """When it was last recorded for other replicas that the session is in use."""
         self.in_flight = 0
         self.used_at = time.monotonic()
         self._metrics = metrics
         self._replay = Replay() if session_id else None
         self.streams: dict[StreamId, Stream] = {}
-        """Those of the requests that wait for their answers."""
+        """The streams of open requests, by request id."""
         self._notifications: Stream | None = None
         """The stream that the client opened with GET."""
         self._next_poll = 0.0
 
     def begin(self, opening: Request) -> None:
-        """`initialize` was answered."""
+        """Note the version that `initialize` agreed on, and give questions ids that no other replica uses."""
         self.version = str(opening.params.get("protocolVersion")) if isinstance(opening.params, dict) else ""
-        self.connection.question_prefix = f"wl-{secrets.token_hex(8)}"  # which no other replica asks by
+        self.connection.question_prefix = f"wl-{secrets.token_hex(8)}"
 
     def __enter__(self) -> None:
-        """While something of it is under way it does not grow old."""
+        """While a request of it is in flight, a session is not idle."""
         self.in_flight += 1
 
     def __exit__(self, *_: object) -> None:
@@ -105,7 +105,7 @@ class Session:
     # ── messages of the client ──────────────────────────────────────────────────────────────────────────────────
 
     def open_stream(self, request: Request) -> Stream | None:
-        """The stream that answers a request; None when one with its id is open."""
+        """Open the stream of a request; None when a request with this id is open."""
         request_id = msgspec.json.decode(request.id)
         if request_id in self.streams:
             return None
@@ -113,7 +113,7 @@ class Session:
         return stream
 
     def answer(self, stream: Stream, reply: bytes | None) -> None:
-        """Put what the connection has to say on its streams, and the reply to a request, if it is there, on its own."""
+        """Put the messages in the outbox on their streams, and the reply, unless it comes later, on `stream`."""
         if self._replay is not None and self.version >= RESUMABLE_SINCE:
             stream.put(b"")
         if self.connection.outbox:
@@ -121,8 +121,8 @@ class Session:
         if reply is not None:
             self._finish(stream, reply)
 
-    def hear(self, message: Notification | Response) -> None:
-        """A message of the client that is not answered: a notification, or the answer to a question of ours."""
+    def receive(self, message: Notification | Response) -> None:
+        """Handle a message that has no reply: a notification, or the answer to a question of the server."""
         cancelled = cancelled_in(message)
         if isinstance(message, Response):
             asker = self.connection.asker_of(msgspec.json.decode(message.id))
@@ -134,18 +134,18 @@ class Session:
         if stream is not None and reply is not None:
             self._finish(stream, reply)
         elif stream is not None and cancelled is not None and stream.request is not None:
-            # Clients take a stream that ends without a reply for a broken one, and resume it.
+            # To clients a stream that ends without a reply is broken: they would resume it.
             self._finish(stream, jsonrpc.failure(stream.request.id, RequestCancelled()))
 
     def abandon(self) -> None:
-        """The client closed its streams: since 2026-07-28 that cancels requests."""
+        """Cancel the open requests: since 2026-07-28 a client does that by closing their streams."""
         for stream in [*self.streams.values()]:
             params = {"requestId": stream.id, "reason": "the client closed the stream of its request"}
             self.connection.answer(Notification("notifications/cancelled", params))
             self._finish(stream, jsonrpc.failure(jsonrpc.NULL_ID, RequestCancelled()))
 
-    def is_waited_for(self, message: Message) -> bool:
-        """Whether a message is about something that is open here: an answer to a question, the cancelling of a call."""
+    def expects(self, message: Message) -> bool:
+        """False for the answer to a question, and the cancelling of a call, that are not open here."""
         if isinstance(message, Response):
             return self.connection.asker_of(msgspec.json.decode(message.id)) is not None
         cancelled = cancelled_in(message)
@@ -154,23 +154,23 @@ class Session:
     # ── messages of the server ──────────────────────────────────────────────────────────────────────────────────
 
     def open_notifications(self) -> Stream | None:
-        """The stream for what belongs to no request; None when it is open already."""
+        """Open the stream for what belongs to no request; None when it is open already."""
         if self._notifications is not None:
             return None
         self._notifications = Stream(None, None, self._replay)
         return self._notifications
 
     def close_notifications(self, stream: Stream) -> None:
-        """A response is over that may have been the one with this stream."""
+        """Forget the stream of notifications if it is this one and no response writes it any more."""
         if self._notifications is stream and not stream.is_read:
             self._notifications = None
 
     def resume(self, last_event_id: bytes) -> Stream:
-        """A stream with what followed an event, and all that is still to come there."""
-        found = self._replay.after(last_event_id) if self._replay is not None else None
-        stream_id, events = found or (None, [])
+        """The stream of an event, from the one after it; an ended one when the event is not in the replay."""
+        rest = self._replay.after(last_event_id) if self._replay is not None else None
+        stream_id, events = rest or (None, [])
         stream = self.streams.get(stream_id)
-        if found is not None and stream_id is None:
+        if rest is not None and stream_id is None:
             stream = self._notifications or self.open_notifications()
         if stream is None:
             stream = Stream(None, None, self._replay)
@@ -179,7 +179,7 @@ class Session:
         return stream
 
     def poll(self, *, is_rung: bool) -> None:
-        """Send what is there now for those who wait, when it is time or somebody rang."""
+        """Have the connection check what it waits for, if that is due or the bell rang, and send what is ready."""
         now = time.monotonic()
         if self.connection.is_watching and (is_rung or now >= self._next_poll):
             self._next_poll = now + self.connection.look_seconds
@@ -187,7 +187,7 @@ class Session:
         self.deliver(None)
 
     def deliver(self, current: Stream | None) -> None:
-        """Put what the connection has to say where it belongs; `current` is the stream that is being answered."""
+        """Put each message in the outbox on its stream; `current` is the stream of the request being answered."""
         outbox = self.connection.outbox
         messages = outbox.copy()
         outbox.clear()
@@ -217,7 +217,7 @@ class Session:
         if params.progress_token is not None:
             token = params.progress_token
             return next((stream for stream in self.streams.values() if _token(stream) == token), current)
-        return None if outgoing.method in _FOR_SESSION else current
+        return None if outgoing.method in _SESSION_NOTIFICATIONS else current
 
     def _finish(self, stream: Stream, reply: bytes) -> None:
         """Answer a request with the last message of its stream."""
@@ -230,7 +230,7 @@ class Session:
         stream.finish(reply, outcome.code)
 
     def close(self, *, hands_over: bool) -> None:
-        """End what is open; `hands_over`: runs that are waited for go on without it."""
+        """End the connection and all streams; `hands_over`: runs that the client waits for go on."""
         self.connection.close(hands_over=hands_over)
         if self.connection.outbox:
             self.deliver(None)
@@ -270,22 +270,22 @@ class SessionTable:
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self.by_id.values()))
 
-    def of_key(self, key: str) -> list[Session]:
-        """The session that replicas call by this key, if it is open here."""
+    def with_key(self, key: str) -> list[Session]:
+        """The session with this key, if it is open here; at most one."""
         return [session for session in self.by_id.values() if session.key == key]
 
     def add(self, session: Session) -> bool:
-        """Open a session; False when there are too many."""
+        """Add a session; False when there are too many."""
         if len(self.by_id) >= self._limits.max_sessions and not self._make_room():
             return False
         self.by_id[session.id] = session
         return True
 
     def _make_room(self) -> bool:
-        """End the session that was not used for longest, if that is long enough: many clients never say goodbye."""
+        """End the session that has been idle longest, if that is long enough: many clients never end theirs."""
         idle = [session for session in self.by_id.values() if not session.in_flight]
         oldest = min(idle, key=lambda session: session.used_at, default=None)
-        if oldest is None or oldest.used_at > time.monotonic() - self._limits.idle_seconds * SPARE_PART:
+        if oldest is None or oldest.used_at > time.monotonic() - self._limits.idle_seconds * EVICTION_SHARE:
             return False
         self.end(oldest)
         return True
