@@ -109,8 +109,8 @@ def explain_run(run: Run, records: Sequence[Record], budget: Budget) -> Explanat
     found = _from_journal(run, records, budget)
     skipped = [Skipped(step_id=step, condition=condition) for step, condition in run.skipped.items()]
     warnings = run.warnings
+    ahead = _Ahead(run.workflow, run.context, run.extents, budget)
     if not run.is_over:
-        ahead = _Ahead(run.workflow, run.context, run.extents, budget)
         ahead.go({**run.passed, run.current: None}, run.iterating)
         found |= {step: told for step, told in ahead.reasons.items() if _is_news(told, found.get(step))}
         warnings = tuple(dict.fromkeys([*warnings, *ahead.warnings]))
@@ -119,7 +119,7 @@ def explain_run(run: Run, records: Sequence[Record], budget: Budget) -> Explanat
     if run.waiting_for in (Waiting.OUTPUT, Waiting.CALL):
         path.append(run.current)
     return Explanation(
-        steps=tuple(_in_order(run.workflow, found, run.context, run.extents, budget, rest=rest)),
+        steps=tuple(ahead.in_order(found, rest)),
         path=tuple(path),
         skipped=tuple(skipped),
         warnings=warnings,
@@ -136,7 +136,7 @@ def explain_context(workflow: Workflow, context: Context, budget: Budget) -> Exp
     ahead = _Ahead(workflow, context, NO_EXTENTS, budget)
     path = ahead.go([])
     return Explanation(
-        steps=tuple(_in_order(workflow, ahead.reasons, context, NO_EXTENTS, budget)),
+        steps=tuple(ahead.in_order(ahead.reasons)),
         path=tuple(path),
         skipped=tuple(ahead.skipped),
         warnings=tuple(ahead.warnings),
@@ -339,7 +339,7 @@ def _over(run: Run) -> str:
 
 
 class _Ahead:
-    """The walk that follows when the context stays as it is."""
+    """The walk that follows when the context stays as it is, and every step in its order."""
 
     def __init__(self, workflow: Workflow, context: Context, extents: Extents, budget: Budget) -> None:
         self._workflow = workflow
@@ -377,52 +377,38 @@ class _Ahead:
     def _note(self, step_id: str, scope: Context, fate: Fate) -> None:
         self.reasons[step_id] = _reason(self._workflow, step_id, scope, fate, self._budget)
 
+    def in_order(self, found: Mapping[str, Reason], rest: str = "") -> Iterator[Reason]:
+        """Every step in the order of the document; `rest` is why the others were not reached."""
+        instances: dict[str, list[Reason]] = {}
+        for instance_id, reason in found.items():
+            instances.setdefault(split_instance(instance_id)[0], []).append(reason)
+        enclosing = self._workflow.enclosing
+        for step in self._workflow.every_step:
+            depth = len(enclosing[step.id])
+            known = instances.get(step.id, [])
+            if isinstance(step, LoopStep):
+                body = [inner for inner, around in enclosing.items() if step.id in around]
+                inside = [reason for inner in body for reason in instances.get(inner, ())]
+                yield from _folded(_loop(step, known, inside, self._extent(step), depth))
+            elif known:
+                yield from _folded(known)
+            else:
+                because = "its loop was not entered" if depth else rest
+                yield Reason(id=step.id, title=step.title, fate=Fate.NOT_REACHED, because=because, depth=depth)
 
-# ── all of it, in order ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _extent(step: LoopStep, context: Context, extents: Extents, budget: Budget) -> tuple[str, tuple[Check, ...]]:
-    """How often a loop goes round, as far as that is known, and the values that decide it."""
-    loop = step.loop
-    if loop.condition is not None:
-        scope = {**context, loop.iteration_var: 1}
-        return f"it repeats {loop.type} {in_words(loop.condition)}", decided_by(loop.condition, scope, budget)
-    name = loop.items if loop.type == "forEach" else loop.count
-    if not isinstance(name, str):
-        return ("it repeats until the agent ends it" if name is None else f"it repeats {name} times"), ()
-    value = extents.get(step.id) or lookup(context, name)
-    count = _counted(len(value)) if isinstance(value, list) else "not set" if value is None else brief(value)
-    return f"it repeats for {name}, which is {count}", ()
-
-
-def _counted(number: int) -> str:
-    return "a list of 1" if number == 1 else f"a list of {number}"
-
-
-def _in_order(  # noqa: PLR0913 - all that decides
-    workflow: Workflow,
-    found: Mapping[str, Reason],
-    context: Context,
-    extents: Extents,
-    budget: Budget,
-    *,
-    rest: str = "",
-) -> Iterator[Reason]:
-    instances: dict[str, list[Reason]] = {}
-    for instance_id, reason in found.items():
-        instances.setdefault(split_instance(instance_id)[0], []).append(reason)
-    for step in workflow.every_step:
-        depth = len(workflow.enclosing[step.id])
-        known = instances.get(step.id, [])
-        if isinstance(step, LoopStep):
-            body = [inner for inner, around in workflow.enclosing.items() if step.id in around]
-            inside = [reason for inner in body for reason in instances.get(inner, ())]
-            yield from _folded(_loop(step, known, inside, _extent(step, context, extents, budget), depth))
-        elif known:
-            yield from _folded(known)
-        else:
-            because = "its loop was not entered" if depth else rest
-            yield Reason(id=step.id, title=step.title, fate=Fate.NOT_REACHED, because=because, depth=depth)
+    def _extent(self, step: LoopStep) -> tuple[str, tuple[Check, ...]]:
+        """How often a loop goes round, as far as that is known, and the values that decide it."""
+        loop = step.loop
+        if loop.condition is not None:
+            scope = {**self._context, loop.iteration_var: 1}
+            checks = decided_by(loop.condition, scope, self._budget)
+            return f"it repeats {loop.type} {in_words(loop.condition)}", checks
+        name = loop.items if loop.type == "forEach" else loop.count
+        if not isinstance(name, str):
+            return ("it repeats until the agent ends it" if name is None else f"it repeats {name} times"), ()
+        value = self._extents.get(step.id) or lookup(self._context, name)
+        size = f"a list of {len(value)}" if isinstance(value, list) else "not set" if value is None else brief(value)
+        return f"it repeats for {name}, which is {size}", ()
 
 
 def _loop(
