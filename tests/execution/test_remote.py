@@ -122,7 +122,7 @@ def test_a_remote_run_that_is_cancelled_while_it_is_being_started_is_cancelled_t
 def test_a_remote_run_whose_start_is_answered_before_the_cancel_is_noticed_is_cancelled_there(
     working, remote, sqlite_place, monkeypatch
 ):
-    monkeypatch.setattr(driver, "LOOK_SECONDS", 2.0)
+    monkeypatch.setattr(driver, "POLL_SECONDS", 2.0)
     remote.world.control(delay=0.5, runs={"deploy": {"seconds": 60}})
     run = working.start(remote.workflow, INPUT)
     remote.world.wait_for("start" if remote.kind == "http" else "call")
