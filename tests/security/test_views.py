@@ -296,7 +296,6 @@ SERVER_ONLY = {
             "offer",
             "at_work",
             "left_running",
-            "at",
             "after",
             "every",
             "heads",

@@ -224,7 +224,7 @@ class Runs:
         is_same = isinstance(answer, kind) and answer.note == note and question in ("", answer.question)
         if not is_same or (is_open and not question):
             return None
-        return self._as_of(run, sequence)
+        return fold(run.id, self.journal.read(run.id), until=sequence)
 
     def cancel(self, run_id: str, reason: str = "", *, by: str = "") -> Run:
         """The run, ended; as it is when it was cancelled before."""
@@ -392,10 +392,6 @@ class Runs:
             return True
         self._loading[run_id] = part
         return False
-
-    def at(self, run_id: str, sequence: int) -> Run:
-        """The run as it was when it rested at a sequence. Raises `RunNotFound`."""
-        return self._as_of(self.get(run_id), sequence)
 
     def after(self, run: Run) -> Run:
         """The run as it was when it rested next after this; the same when it still rests there."""
@@ -580,10 +576,6 @@ class Runs:
         if not records:
             return run
         return fold(run_id, records) if run is None else functools.reduce(apply, records, run)
-
-    def _as_of(self, run: Run, sequence: int) -> Run:
-        """The run at the end of the call that stored this record."""
-        return fold(run.id, self.journal.read(run.id), until=sequence)
 
     def _store(self, expected: int, draft: Draft) -> bool:
         """Whether the records could be appended; False when somebody was faster."""
