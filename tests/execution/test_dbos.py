@@ -12,7 +12,7 @@ import pytest
 
 from workflowlookup.execution.dbos import DbosEngine, tables_version
 from workflowlookup.execution.engine import Limits
-from workflowlookup.execution.leases import PATIENCE, Lease
+from workflowlookup.execution.leases import FREE_CHECKS, Lease
 
 
 class Ends:
@@ -131,7 +131,7 @@ def test_drivers_of_an_older_version_are_not_waited_for_when_their_process_is_de
                 "executor_id = 'engine-00000001'"
             )
         assert await engine.driven(["run"]) == {"run"}
-        for _ in range(PATIENCE):
+        for _ in range(FREE_CHECKS):
             await engine.take_over()
         return await engine.driven(["run"])
 
@@ -169,7 +169,7 @@ def test_a_lease_is_believed_to_be_free_only_after_a_while(leases):
     while not mine.is_dead(other.id):
         polls += 1
         assert polls < 1_000
-    assert polls >= PATIENCE
+    assert polls >= FREE_CHECKS
 
 
 def test_a_lease_that_was_lost_with_the_database_is_taken_again(leases, postgres):
@@ -178,7 +178,7 @@ def test_a_lease_that_was_lost_with_the_database_is_taken_again(leases, postgres
     assert not mine.hold()  # it had been lost
     assert not mine.is_dead(other.id)
     other.hold()
-    assert not any(mine.is_dead(other.id) for _ in range(PATIENCE + 1))
+    assert not any(mine.is_dead(other.id) for _ in range(FREE_CHECKS + 1))
 
 
 def test_the_lease_of_a_dead_one_is_taken_by_one_at_a_time(leases, database):

@@ -1,7 +1,8 @@
 """The engine for a journal in PostgreSQL: a durable queue of DBOS, from which every replica takes runs to drive.
 
-DBOS stores who drives what, spreads the runs over the replicas and limits how many each drives at once. It does not
-notice that a replica died: each holds a lease (`leases`), and what a dead one was driving is put back into the queue.
+DBOS stores which replica drives which run, spreads the runs over the replicas and limits how many each drives at once.
+It does not notice that a replica died: each holds a lease (`leases`), and what a dead one was driving is put back into
+the queue. A driver is a workflow of DBOS with the id `run:sequence`.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.engine import Drive, Limits
-from workflowlookup.execution.leases import PATIENCE, Lease
+from workflowlookup.execution.leases import FREE_CHECKS, Lease
 from workflowlookup.providers.foreign_logs import join_log
 
 if TYPE_CHECKING:
@@ -31,20 +32,20 @@ Arguments = TypeVarTuple("Arguments")
 
 APPLICATION: Final = "workflowlookup"
 VERSION: Final = "interp-2"
-"""Of how runs are driven, never of the package: replicas take only work of their own version from the queue."""
+"""The version of how runs are driven, not of the package: replicas take only runs of this version from the queue."""
 NAME: Final = "drive"
 QUEUE: Final = "runs"
 POLL_SECONDS: Final = 0.05
-"""How often a replica looks into the queue."""
+"""How often a replica polls the queue."""
 HEARTBEAT_SECONDS: Final = 1.0
-"""How often a replica makes sure that it still has its lease."""
+"""How often a replica checks that it still has its lease."""
 KEEP_SECONDS: Final = 24 * 3600
-"""How long drivers that ended are kept."""
+"""How long ended drivers stay in the tables of DBOS."""
 ORPHANED_POLLS: Final = 4
-"""How often in a row a driver that is said to be here must be missing before its run is put back into the queue: one
-that was just taken from the queue begins a moment later."""
+"""For how many polls in a row DBOS must assign a driver to this replica that does not run here, before its run is put
+back into the queue: a driver begins a moment after it was taken from the queue."""
 CANCEL_SECONDS: Final = 2.0
-"""How long drivers that are cancelled may take to end."""
+"""How long `close` waits for cancelled drivers."""
 SECONDS_TO_CONNECT: Final = 10
 _SWEEP_SECONDS: Final = 3600.0
 _SWEEP_BATCH: Final = 500
@@ -55,27 +56,29 @@ _QUEUED: Final = ["ENQUEUED", "DELAYED"]
 _ACTIVE: Final = ["PENDING", *_QUEUED]
 
 _workflows: list[Any] = []
+"""The function `_drive` as registered with DBOS, which is done once a process."""
 _current: "DbosEngine | None" = None
+"""The engine that is open."""
 
 
 class DbosEngine:
-    """Drives the runs of a journal in PostgreSQL. At most one is open in a process, because DBOS is one a process."""
+    """Drives the runs of a journal in PostgreSQL. At most one is open in a process, because DBOS is a singleton."""
 
     def __init__(self, url: str, drive: Drive, limits: Limits, *, is_guest: bool = False) -> None:
-        """A guest drives the runs that it is given, at once, and takes nothing from the queue."""
+        """`is_guest`: a command, which drives the runs that it starts at once, and takes nothing from the queue."""
         self._url = url
         self._drive = drive
         self._limits = limits
         self._is_guest = is_guest
         self._lease = Lease(url)
         self._threads = concurrent.futures.ThreadPoolExecutor(1, "workflowlookup-engine")
-        """For what blocks; one, because a lease is for one thread at a time."""
+        """For calls that block; a single thread, because a lease must not be used by two at a time."""
         self._heartbeat: asyncio.Task[None] | None = None
         self._database: sqlalchemy.Engine | None = None
         self._drivers: dict[str, asyncio.Task[Any]] = {}
-        """By id of DBOS: what is driven here."""
+        """By id: the drivers that run here."""
         self._orphaned: dict[str, int] = {}
-        """By id of DBOS: how often in a row a driver that is said to be here was missing."""
+        """By id: for how many polls in a row a driver that DBOS assigns to this replica has not run here."""
         self._swept = 0.0
 
     @property
@@ -83,15 +86,15 @@ class DbosEngine:
         return self._lease.id
 
     async def open(self) -> None:
-        global _current  # noqa: PLW0603 - DBOS is one a process, and so is what it calls
+        global _current  # noqa: PLW0603 - DBOS is a singleton, and so is what it calls
         _current = self
         try:
-            await self._apart(self._lease.hold)
-            await self._apart(self._lease.lock)  # DBOS makes its tables as if nobody else did
+            await self._in_thread(self._lease.hold)
+            await self._in_thread(self._lease.lock)  # DBOS does not expect another process to make its tables meanwhile
             await self._launch()
-            await self._apart(self._lease.unlock)
+            await self._in_thread(self._lease.unlock)
             _freeze_loaded_objects()
-        except asyncio.CancelledError:  # the server ends
+        except asyncio.CancelledError:  # the server is stopping
             await self.close()
             raise
         except Exception as problem:  # broad on purpose: DBOS, SQLAlchemy and drivers raise what they like
@@ -103,7 +106,7 @@ class DbosEngine:
 
     async def _launch(self) -> None:
         join_log("dbos")
-        dbos = await self._apart(_import)
+        dbos = await self._in_thread(_import)
         self._database = _connect(self._url)
         config: DBOSConfig = {
             "name": APPLICATION,
@@ -121,12 +124,12 @@ class DbosEngine:
             _workflows.append(dbos.DBOS.workflow(name=NAME, max_recovery_attempts=None)(_drive))
         if self._is_guest:
             dbos.DBOS.listen_queues([])
-        dbos.DBOS.launch()  # here, so that DBOS takes this loop for its own
+        dbos.DBOS.launch()  # on this thread, so that DBOS uses its event loop
         if not self._is_guest:
             await self.set_limits(self._limits)
 
     async def set_limits(self, limits: Limits) -> None:
-        """The limits of every replica: they are stored with the queue, and the last one that sets them is right."""
+        """Set the limits of every replica: they are stored with the queue, so the last replica to set them decides."""
         from dbos import DBOS  # noqa: PLC0415 - loaded with the engine
 
         await DBOS.register_queue_async(
@@ -148,7 +151,7 @@ class DbosEngine:
             before = [one for one in before if one.workflow_id == driver or one.workflow_id.startswith(f"{driver}:")]
             if [one for one in before if one.status in _ACTIVE and not await self._end_stale(one)]:
                 return
-            driver = f"{driver}:{len(before)}" if before else driver  # the same for all who start it again
+            driver = f"{driver}:{len(before)}" if before else driver  # the same id for all who start it again
         with SetWorkflowID(driver):
             if self._is_guest:
                 await DBOS.start_workflow_async(_workflows[0], run_id)
@@ -156,12 +159,12 @@ class DbosEngine:
                 await DBOS.enqueue_workflow_async(QUEUE, _workflows[0], run_id)
 
     async def _end_stale(self, status: "WorkflowStatus") -> bool:
-        """For a guest: whether nobody will drive this; it is then cancelled, so that nobody does beside us."""
+        """For a guest: cancel a driver that is queued or whose replica is dead, to start its own; whether it did."""
         from dbos import DBOS  # noqa: PLC0415 - as above
 
-        for _ in range(PATIENCE if self._is_guest else 0):
+        for _ in range(FREE_CHECKS if self._is_guest else 0):
             owner = str(status.executor_id)
-            if status.status == "PENDING" and await self._apart(self._lease.is_dead, owner):
+            if status.status == "PENDING" and await self._in_thread(self._lease.is_dead, owner):
                 break
             await asyncio.sleep(_STALE_SECONDS)
             (status,) = await self._list(workflow_ids=[status.workflow_id])
@@ -176,7 +179,7 @@ class DbosEngine:
         return active.intersection(run_ids)
 
     async def run(self, run_id: str, driver: str) -> None:
-        """What DBOS runs. What came of each call is in the journal: a step would only store it a second time."""
+        """Drive a run; called by DBOS. No step of DBOS is used, because the journal has the result of each call."""
         task = asyncio.current_task()
         assert task is not None
         self._drivers[driver] = task
@@ -194,29 +197,29 @@ class DbosEngine:
     # ── other replicas ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def _keep_lease(self) -> None:
-        """Whatever else takes how long: without a lease others take over what is being done here."""
+        """Renew the lease, in a task of its own: without it others would take over the runs that are driven here."""
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             try:
-                await self._apart(self._lease.hold)
-            except Exception as problem:  # noqa: BLE001 - the database may be away; it is tried again
+                await self._in_thread(self._lease.hold)
+            except Exception as problem:  # noqa: BLE001 - the database may be unreachable; it is tried again
                 log.debug("the lease could not be renewed: %r", problem)
 
     async def take_over(self) -> None:
         pending = await self._list(status=["PENDING"])
         await self._put_back_orphaned([status for status in pending if status.executor_id == self.id])
         for other in {str(status.executor_id) for status in pending} - {self.id}:
-            if await self._apart(self._lease.is_dead, other):
+            if await self._in_thread(self._lease.is_dead, other):
                 await self._take_over_from(other)
         if time.monotonic() - self._swept > _SWEEP_SECONDS:
             self._swept = time.monotonic()
             await self.sweep()
 
     async def _take_over_from(self, other: str) -> None:
-        """Under the lease of the dead one, so that no two replicas do it, and the second puts back what runs again."""
+        """Put the runs of a dead replica back into the queue, holding its lease so that no other one does the same."""
         from dbos import DBOS  # noqa: PLC0415 - as above
 
-        if not await self._apart(self._lease.acquire, other):
+        if not await self._in_thread(self._lease.acquire, other):
             return
         try:
             left = await self._list(status=["PENDING"], executor_id=other)
@@ -224,26 +227,26 @@ class DbosEngine:
             others = [status.workflow_id for status in left if status.app_version != VERSION]
             if ours:
                 await DBOS.resume_workflows_async(ours, queue_name=QUEUE)
-            if others:  # which no replica of this version can drive; the journal says what is due
+            if others:  # of another version, which this one cannot drive; they are started again from the journal
                 await DBOS.cancel_workflows_async(others)
             log.info("took over %d runs from a process that ended", len(left))
         finally:
-            await self._apart(self._lease.give_back, other)
+            await self._in_thread(self._lease.give_back, other)
 
     async def _put_back_orphaned(self, ours: "list[WorkflowStatus]") -> None:
-        """Drivers that were taken from the queue here and never began: the database went away in that moment."""
+        """Put back drivers that were taken from the queue here and never began: the database was lost just then."""
         from dbos import DBOS  # noqa: PLC0415 - as above
 
         missing = [status.workflow_id for status in ours if status.workflow_id not in self._drivers]
         self._orphaned = {driver: self._orphaned.get(driver, 0) + 1 for driver in missing}
         lost = [driver for driver, polls in self._orphaned.items() if polls >= ORPHANED_POLLS]
         if lost:
-            log.warning("%s: begun here and driven by nobody, put back into the queue", ", ".join(lost))
+            log.warning("put back into the queue, because they did not begin here: %s", ", ".join(lost))
             await DBOS.resume_workflows_async(lost, queue_name=QUEUE)
             self._orphaned.clear()
 
     async def sweep(self, keep_seconds: float = KEEP_SECONDS) -> int:
-        """Delete drivers that ended long ago; how many they were."""
+        """Delete drivers that ended so long ago from the tables of DBOS; returns how many."""
         from dbos import DBOS  # noqa: PLC0415 - as above
 
         before = (dt.datetime.now(dt.UTC) - dt.timedelta(seconds=keep_seconds)).isoformat()
@@ -256,7 +259,7 @@ class DbosEngine:
     async def close(self, grace_seconds: float = 0.0) -> None:
         global _current  # noqa: PLW0603 - as above
         if _current is self:
-            _current = None  # what is still taken from the queue is left to others
+            _current = None  # a driver that is taken from the queue now is left to others
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         drivers = [*self._drivers.values()]
@@ -269,19 +272,19 @@ class DbosEngine:
         if self._database is not None:
             from dbos import DBOS  # noqa: PLC0415 - as above
 
-            await self._apart(DBOS.destroy)
-            await self._apart(self._database.dispose)
+            await self._in_thread(DBOS.destroy)
+            await self._in_thread(self._database.dispose)
             self._database = None
-        await self._apart(self._lease.release)
+        await self._in_thread(self._lease.release)
         self._threads.shutdown(wait=False)
 
-    async def _apart(self, work: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
-        """What blocks, done on a thread of its own."""
+    async def _in_thread(self, work: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+        """Do something that blocks on the engine's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
 
 class _QueueSlot:
-    """A slot of the queue: DBOS counts a run from when it is taken from the queue until its driver ends."""
+    """A slot that cannot be lent: DBOS counts a run from when it is taken from the queue until its driver ends."""
 
     @contextlib.asynccontextmanager
     async def lent(self) -> AsyncIterator[None]:
@@ -292,12 +295,12 @@ _SLOT: Final = _QueueSlot()
 
 
 async def _drive(run_id: str) -> None:
-    """What is registered with DBOS: the engine that is open drives."""
+    """The function that is registered with DBOS: drive a run by the engine that is open."""
     from dbos import DBOS  # noqa: PLC0415 - as above
 
     driver = DBOS.workflow_id
     if _current is None or driver is None:
-        raise asyncio.CancelledError  # the process is ending
+        raise asyncio.CancelledError  # the engine was closed
     await _current.run(run_id, driver)
 
 
@@ -307,22 +310,21 @@ def _run_of(status: "WorkflowStatus") -> str:
 
 @functools.cache
 def _freeze_loaded_objects() -> None:
-    """Have Python's collector pass over what is there now, once: by now everything is loaded, and it stays.
+    """Exempt what is loaded by now from garbage collection; once a process, because all of it stays.
 
-    To go through a hundred thousand objects takes 60 ms in which no thread of the process does anything, and that now
-    and then for as long as it runs.
+    A full collection over a hundred thousand objects stops every thread for 60 ms.
     """
     gc.freeze()
 
 
 def _import() -> Any:
-    import dbos  # noqa: PLC0415 - a quarter of a second, and only when there is something to drive
+    import dbos  # noqa: PLC0415 - takes a quarter of a second
 
     return dbos
 
 
 def _connect(url: str) -> "sqlalchemy.Engine":
-    """The connections of DBOS, which are ours to close: it leaves those that its threads have to the collector."""
+    """The connection pool for DBOS. We make it to close it: DBOS leaves the connections of its threads open."""
     import sqlalchemy  # noqa: PLC0415 - loaded with DBOS
 
     address = sqlalchemy.make_url(f"postgresql{url[url.index('://') :]}").set(drivername="postgresql+psycopg")

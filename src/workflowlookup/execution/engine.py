@@ -1,7 +1,7 @@
 """The contract of engines: each run whose call is due is driven by exactly one living process.
 
-An engine knows only who drives what. How far a run is, the journal says: a driver goes by the journal alone, so that it
-can be started again anywhere, and of two drivers of one run the journal refuses what the slower one would store.
+An engine knows only which process drives which run. How far a run has come is in the journal alone, so a driver can be
+started again anywhere; of two drivers of one run, the journal refuses what the slower one would store.
 `engines.ENGINES` has the implementations.
 """
 
@@ -12,23 +12,23 @@ from typing import Any, Final, Protocol
 import msgspec
 
 TAKE_OVER_SECONDS: Final = 2.0
-"""How often a server looks for runs that nobody drives any more."""
+"""How often a server polls for runs that nobody drives any more."""
 
 
 class Limits(msgspec.Struct, frozen=True):
     """How many runs are driven at once."""
 
     each: int
-    """By one process."""
+    """In one process."""
     total: int = 0
-    """By all replicas at one database together; 0 for any number. Processes at one file know only their own limit."""
+    """In all replicas at one database together; 0 for no such limit. It has no effect on a journal in a file."""
 
 
 class Slot(Protocol):
-    """A driver's share of the limit on runs that are worked on at once."""
+    """What a driver holds: one of the `Limits.each` places for runs that are driven at once."""
 
     def lent(self) -> AbstractAsyncContextManager[None]:
-        """While the driver waits for something else, another run may have the slot."""
+        """Let another run have the slot while this context is entered, in which the driver waits for something."""
 
 
 Drive = Callable[[str, Slot], Coroutine[Any, Any, None]]
@@ -44,18 +44,18 @@ class Engine(Protocol):
     async def start(self, run_id: str, sequence: int, *, again: bool = False) -> None:
         """Have a run driven whose call came due at this sequence, here or elsewhere.
 
-        Starting it twice, in whatever process, is starting it once. `again`: the run was not among those `driven`,
-        though it may have been started before: its driver ended and left the run where it was.
+        Starting the same run and sequence twice, in any process, has the effect of one start. `again`: the run may have
+        been started before and was not among those `driven` now, so its driver has ended: start another one.
         """
 
     async def driven(self, run_ids: Collection[str]) -> set[str]:
-        """Those of these runs that a living process drives, or that are queued."""
+        """The subset of these runs that a living process drives, or that are queued."""
 
     async def take_over(self) -> None:
-        """Have what dead processes were driving driven by those that live."""
+        """Have living processes drive what dead ones were driving."""
 
     async def set_limits(self, limits: Limits) -> None:
-        """Limit what is driven from now on; what is driven already goes on."""
+        """Change the limits; runs that are driven already go on."""
 
     async def close(self, grace_seconds: float = 0.0) -> None:
-        """Cancel the drivers, after this time if they take longer; others can take their runs over."""
+        """Wait so long for the drivers, cancel those that are left, and let others take their runs over."""

@@ -10,16 +10,16 @@ from workflowlookup.journals import POSTGRES, SQLITE, JournalKind, JournalUrl
 
 
 class EngineKind(msgspec.Struct, frozen=True, kw_only=True):
-    """How engines of one kind are made, and what is to be known of them without making one."""
+    """How to make engines of one kind, and to read the version of their tables without making one."""
 
     make: Callable[[str, Drive, Limits, bool], Engine]
-    """From the journal's URL, what drives, how many at once, and whether it is a guest."""
+    """Called with the journal's URL, what drives a run, the limits, and whether it is a guest (see `DbosEngine`)."""
     version: Callable[[str], int | None] | None = None
-    """The version of its tables at a journal's URL, or None where there are none yet; for an engine that has tables."""
+    """The version of its tables at a journal's URL, or None before they are made; for an engine that has tables."""
 
 
-def _make_local(path: str, drive: Drive, limits: Limits, is_guest: bool) -> Engine:  # noqa: ARG001, FBT001 - a guest is like any other
-    from workflowlookup.execution.local import LocalEngine  # noqa: PLC0415 - each loads what only it needs
+def _make_local(path: str, drive: Drive, limits: Limits, is_guest: bool) -> Engine:  # noqa: ARG001, FBT001 - guests need nothing special
+    from workflowlookup.execution.local import LocalEngine  # noqa: PLC0415 - only for a journal of this kind
 
     return LocalEngine(path, drive, limits)
 

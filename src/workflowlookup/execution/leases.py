@@ -1,7 +1,7 @@
-"""Leases of replicas: an advisory lock of PostgreSQL that each holds for as long as it lives.
+"""Leases of replicas: an advisory lock in PostgreSQL that each holds for as long as it lives.
 
-Every engine has an id that no other ever had, and holds the lock of that id on a connection that is kept for this. The
-database releases it when the process dies.
+Every engine has a unique id, and holds the lock of that id on a connection of its own. The database releases the lock
+when the process dies.
 """
 
 import contextlib
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, LiteralString
 if TYPE_CHECKING:
     import psycopg
 
-PATIENCE: Final = 3
-"""How often in a row a lock in PostgreSQL must be found free: after a restart of the database all are, for a moment."""
+FREE_CHECKS: Final = 3
+"""How often in a row a lease must be free before its holder counts as dead: after a restart of PostgreSQL all are."""
 _LOCK_PAUSE: Final = 0.05
 _CLASS: Final = 1_463_571_276
-"""The class of our advisory locks; any number that nobody else takes."""
+"""The first key of our advisory locks; any number that no other program uses."""
 
 
 def new_id() -> str:
@@ -24,7 +24,7 @@ def new_id() -> str:
 
 
 class Lease:
-    """The lease of one replica, and a way to see whether those of others are held. For one thread at a time."""
+    """The lease of one replica, and checks of the leases of others. For one thread at a time."""
 
     def __init__(self, url: str) -> None:
         self.id = new_id()
@@ -47,16 +47,16 @@ class Lease:
         return True
 
     def is_dead(self, other: str) -> bool:
-        """Whether the lease of another engine was free `PATIENCE` times in a row."""
+        """Whether the lease of another engine was free `FREE_CHECKS` times in a row."""
         if not self.acquire(other):
             return False
         self.give_back(other)
         self._free[other] = self._free.get(other, 0) + 1
-        return self._free[other] >= PATIENCE
+        return self._free[other] >= FREE_CHECKS
 
     def acquire(self, other: str) -> bool:
         """Take the lease of another engine, so that nobody else has it; False when it is held."""
-        if self._connection is None or other == self.id:  # whoever holds a lock gets it a second time
+        if self._connection is None or other == self.id:  # PostgreSQL would grant it a second time
             return False
         with contextlib.suppress(self._errors()):
             if self._try("SELECT pg_try_advisory_lock(%s, %s)", _CLASS, _key(other)):
@@ -70,8 +70,8 @@ class Lease:
                 self._try("SELECT pg_advisory_unlock(%s, %s)", _CLASS, _key(other))
 
     def lock(self) -> None:
-        """Wait until no other engine is being opened here; to be called when the lease is held."""
-        # One that waits in the database would be waited for by the one who makes indexes there.
+        """Wait until no other engine is being opened on this database; call it while the lease is held."""
+        # Polled: CREATE INDEX CONCURRENTLY waits for every transaction, also for one that waits for this lock.
         while self._connection is not None and not self._try("SELECT pg_try_advisory_lock(%s, %s)", _CLASS + 1, 0):
             time.sleep(_LOCK_PAUSE)
 
@@ -113,7 +113,7 @@ class Lease:
 
 
 def _key(engine: str) -> int:
-    """The id as the signed number that locks are named by."""
+    """The second key of an engine's lock: its id as a signed 32-bit number."""
     digits = engine.rpartition("-")[2]
     try:
         return int(digits, 16) - (1 << 31)

@@ -1,7 +1,7 @@
-"""The engine for a journal in a file: drivers are tasks of this process, and who drives a run holds its lock.
+"""The engine for a journal in a file: drivers are tasks of this process, and the process that drives a run locks it.
 
-Nothing is stored: what is due is in the journal, and the kernel releases the locks of a process when it ends, however
-it ends. So the processes at one journal need no heartbeat: whoever gets the lock of a due run drives it.
+Nothing is stored: what is due is in the journal, and the kernel releases the locks of a process however it ends. So the
+processes at one journal need no heartbeat: the one that gets the lock of a due run drives it.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 SUFFIX: Final = ".drivers"
 CANCEL_SECONDS: Final = 2.0
-"""How long drivers that are cancelled may take to end."""
+"""How long `close` waits for cancelled drivers."""
 
 _open_paths: set[str] = set()
 """The lock files that this process has open: see `RunLocks`."""
@@ -68,7 +68,7 @@ class RunLocks:
 
 
 def _offset(run_id: str) -> int:
-    """The byte of a run. Two runs with the same one would be driven one after the other."""
+    """The byte that is locked for a run. Two runs with the same byte would be driven one after the other."""
     return int.from_bytes(hashlib.blake2b(run_id.encode(), digest_size=8).digest()) >> 2
 
 
@@ -82,7 +82,7 @@ class LocalEngine:
         self._locks = RunLocks(f"{self._path}{SUFFIX}")
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._started: dict[str, int] = {}
-        """By run that is driven here: the last sequence that it was started for."""
+        """By id of a run that is driven here: the last sequence that it was started for."""
 
     async def open(self) -> None:
         try:
@@ -91,7 +91,7 @@ class LocalEngine:
             message = f"The engine that carries out calls, {self._path}{SUFFIX}, cannot be used: {problem.strerror}."
             raise StorageError(message, details=message) from problem
 
-    async def start(self, run_id: str, sequence: int, *, again: bool = False) -> None:  # noqa: ARG002 - nothing is stored
+    async def start(self, run_id: str, sequence: int, *, again: bool = False) -> None:  # noqa: ARG002 - an ended driver leaves nothing behind
         if run_id in self._drivers:
             self._started[run_id] = max(sequence, self._started[run_id])
         elif self._locks.acquire(run_id):
@@ -108,7 +108,7 @@ class LocalEngine:
         return False
 
     async def take_over(self) -> None:
-        """The locks of the dead are free: their runs are not `driven`, and are started like any other."""
+        """Nothing to do: the locks of a dead process are free, so its runs are not `driven` and are started again."""
 
     async def set_limits(self, limits: Limits) -> None:
         self._slots.set_limit(limits.each)
@@ -117,10 +117,10 @@ class LocalEngine:
         sequence = 0
         try:
             async with self._slots.slot():
-                while sequence < self._started[run_id]:  # it may come due again while its driver ends
+                while sequence < self._started[run_id]:  # another call may come due while the driver ends
                     sequence = self._started[run_id]
                     await self._drive(run_id, self._slots)
-        except Exception:  # broad on purpose: a fault ends one driver, and the run is driven again
+        except Exception:  # broad on purpose: an error ends one driver, and the run is driven again
             log.exception("the driver of run %s failed", run_id)
         finally:
             del self._drivers[run_id], self._started[run_id]

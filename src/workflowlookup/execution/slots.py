@@ -1,4 +1,4 @@
-"""Slots: a semaphore that serves in order and whose limit can change."""
+"""A semaphore that is first come, first served, and whose limit can change."""
 
 import asyncio
 import collections
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 
 class Slots:
-    """Limits how many do something at once, first come, first served. For one event loop."""
+    """Limits how many tasks of one event loop do something at once."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -15,7 +15,7 @@ class Slots:
         self._queue: collections.deque[asyncio.Future[None]] = collections.deque()
 
     def set_limit(self, limit: int) -> None:
-        """Those who have a slot keep it."""
+        """Change the limit; slots that are taken stay taken."""
         self._limit = limit
         self._wake()
 
@@ -27,14 +27,14 @@ class Slots:
         if not self.is_full:
             self._taken += 1
             return
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(place)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(waiter)
         try:
-            await place
+            await waiter
         except asyncio.CancelledError:
-            if not place.cancelled():  # it got its slot in the same moment
+            if not waiter.cancelled():  # it was given a slot in the same moment
                 self.release()
-            raise  # its place is passed over
+            raise  # `_wake` passes over a cancelled waiter
 
     def release(self) -> None:
         self._taken -= 1
@@ -50,18 +50,18 @@ class Slots:
 
     @contextlib.asynccontextmanager
     async def lent(self) -> AsyncIterator[None]:
-        """Give one's slot to others for a while, and queue for another afterwards."""
+        """Release the slot while this context is entered, and queue for another one afterwards."""
         self.release()
         try:
             yield
             await self.acquire()
         except BaseException:
-            self._taken += 1  # it is released by whoever had it before
+            self._taken += 1  # the caller still holds a slot, and releases it
             raise
 
     def _wake(self) -> None:
         while self._queue and self._taken < self._limit:
-            place = self._queue.popleft()
-            if not place.done():
+            waiter = self._queue.popleft()
+            if not waiter.done():
                 self._taken += 1
-                place.set_result(None)
+                waiter.set_result(None)
