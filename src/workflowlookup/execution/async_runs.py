@@ -1,4 +1,4 @@
-"""The journal for the worker's loop: used on a thread of its own, because it blocks and a connection is for one."""
+"""Runs for the worker's loop, on a thread of their own: the journal blocks, and its connection is for one thread."""
 
 import asyncio
 import collections
@@ -35,7 +35,7 @@ class AsyncRuns:
         self._offered.append(run)
 
     async def do(self, work: Callable[[Runs], T]) -> T:
-        """What comes of some work on the runs. Raises what it raises."""
+        """Do some work on the runs, on the journal's thread; returns and raises what the work does."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
 
     async def retry(self, work: Callable[[Runs], T]) -> T:

@@ -1,7 +1,7 @@
-"""Drives runs through the calls that are due, by the journal, until they wait for somebody or are over.
+"""Drives runs: makes the calls that are due by the journal, until a run waits for somebody or is over.
 
-Whatever happens is stored before anything follows from it. A run that was cancelled, that is out of time or that
-somebody else moved is noticed within a quarter of a second, at once when it was this process.
+Each event is stored before anything follows from it. That a run was cancelled, is out of time or was moved by somebody
+else is noticed within `POLL_SECONDS`, and at once when this process did it.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from workflowlookup.runs.service import Runs
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.25
-"""How often it is looked whether somebody else moved a run."""
+"""How often the runs that are driven here are polled for changes by others."""
 FIRST_RETRY: Final = 0.5
 MAX_RETRY: Final = 30.0
 CANCEL_SECONDS: Final = 5.0
-"""How long a call that was cancelled may take to end here."""
+"""How long a cancelled call may take to end here."""
 STORE_SECONDS: Final = 1.0
-"""Between two reports of a call that are stored."""
+"""Between two reports of progress that are stored for one call."""
 _FEW: Final = 16
-"""Up to so many runs are looked at each time; more, only when the journal says that somebody else has written."""
+"""Up to so many runs are read with each poll; more, only when the version of the journal says that others wrote."""
 _SHORT_WHILE: Final = 0.01
 _BY: Final = "server"
 
@@ -52,14 +52,15 @@ class _Driven:
         self.has_begun = False
         """Whether the call that is due was begun when the one before it was finished."""
         self.moved = asyncio.Event()
-        """Set when the run is no longer there."""
+        """Set when the run is no longer at this call."""
         self.deadline: int | None = None
         self.stored = 0.0
+        """When progress was last stored."""
         self.remote_id = ""
 
 
 class Driver:
-    """All that is driven in this process. For the worker's loop."""
+    """Drives the runs of this process. For the worker's loop."""
 
     def __init__(self, runs: AsyncRuns, calls: Calls, ring: Callable[[], None]) -> None:
         self._runs = runs
@@ -76,24 +77,24 @@ class Driver:
         return any(driven.at is not None for driven in self._driven.values())
 
     async def drive(self, run_id: str, slot: Slot) -> None:
-        """Make the calls of a run until it waits for somebody or is over; what the engine runs."""
+        """Make the calls of a run until it waits for somebody or is over; called by the engine."""
         driven = self._driven[run_id] = _Driven(run_id)
         if self._watch is None or self._watch.done():
-            self._watch = asyncio.create_task(self._watch_for_ever())
+            self._watch = asyncio.create_task(self._poll())
         try:
             run = await self._runs.retry(lambda runs: self._begin_first(runs, driven))
             while run.waiting_for is Waiting.CALL:
                 async with self._at_provider(slot, run):
                     run = await self._attempt(driven, run)
         except (RunNotFound, RunDamaged) as problem:
-            log.warning("run %s cannot be gone on with: %s", run_id, problem.remedy)
+            log.warning("run %s cannot be continued: %s", run_id, problem.remedy)
         finally:
             if self._driven.get(run_id) is driven:
                 del self._driven[run_id]
                 self.progress.pop(run_id, None)
 
     def _begin_first(self, runs: Runs, driven: _Driven) -> Run:
-        """The run to be driven; a call that nobody has begun yet is begun with the same visit to the journal."""
+        """The run to be driven. A new call of a tool is begun here, which saves a turn on the journal's thread."""
         run = runs.get(driven.run_id)
         is_new = run.waiting_for is Waiting.CALL and run.calling is not None and not run.calling.attempt
         if is_new and _is_begun_at_once(run):
@@ -104,7 +105,7 @@ class Driver:
 
     @contextlib.asynccontextmanager
     async def _at_provider(self, slot: Slot, run: Run) -> AsyncIterator[None]:
-        """A slot at the provider of the call, where it has a limit; while we wait for it, another run has ours."""
+        """Hold a slot at the provider of the call, if it has a limit; while waiting for one, lend our own."""
         limit = self._calls.limit_of(run.step.call)
         if limit is None:
             yield
@@ -120,21 +121,21 @@ class Driver:
             limit.release()
 
     def nudge(self, run_id: str) -> None:
-        """A run may have been moved: look at it at once."""
+        """Check at once whether a run was moved."""
         if driven := self._driven.get(run_id):
-            self._keep(self._look(driven))
+            self._in_background(self._check(driven))
 
     async def stop_what_is_over(self, seconds: float) -> None:
-        """See to it that no call goes on whose run is over; but not for longer than this."""
+        """Wait until no call goes on whose run is over, at most so long."""
         with contextlib.suppress(TimeoutError, WorkflowLookupError):
             async with asyncio.timeout(seconds):
                 for driven in [*self._driven.values()]:
-                    await self._look(driven)
+                    await self._check(driven)
                 while any(driven.at and driven.moved.is_set() for driven in self._driven.values()):  # noqa: ASYNC110
                     await asyncio.sleep(_SHORT_WHILE)
 
     async def stop_orphan(self, run_id: str) -> None:
-        """A run is over, and nobody sees to the call that it had begun: do that."""
+        """Stop the call of a run that is over and has no driver."""
         run = await self._runs.get(run_id)
         if run.needs_stop and run_id not in self._driven:
             await self._store_stop(run, await self._calls.stop_orphan(run))
@@ -142,7 +143,7 @@ class Driver:
     # ── one attempt ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _attempt(self, driven: _Driven, run: Run) -> Run:
-        """The run after one attempt at its call, and the pause before the next one."""
+        """Make one attempt at the call of a run, and pause if another must follow; the run after that."""
         step_id, before = run.current, run.calling
         is_repeated = before is not None and (before.begun or before.may_run) and not driven.has_begun
         if not driven.has_begun:
@@ -167,15 +168,15 @@ class Driver:
         return run
 
     async def _make_call(self, driven: _Driven, run: Run, *, is_repeated: bool) -> Run:
-        """Make the call until it ends, is out of time, or the run is elsewhere; and store what came of it."""
+        """Make the call until it ends, is out of time, or the run was moved; store the outcome."""
 
         async def acknowledge(remote_id: str) -> None:
             driven.remote_id = remote_id
-            with contextlib.suppress(RunStateError):  # the run is elsewhere: what was begun is stopped by its id
+            with contextlib.suppress(RunStateError):  # the run was moved: its remote run is stopped by this id
                 await self._runs.retry(lambda runs: runs.acknowledge_call(run.id, run.current, remote_id, by=_BY))
 
-        def note(told: Progress) -> None:
-            self._note(driven, run, told)
+        def note(progress: Progress) -> None:
+            self._note(driven, run, progress)
 
         async def carry_out() -> Outcome:
             with span_of(run):
@@ -187,7 +188,7 @@ class Driver:
         try:
             await asyncio.wait({work, moved}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
-                self.progress.pop(run.id, None)  # before the run is at another step, which has not come so far
+                self.progress.pop(run.id, None)  # before the run is at the next step, which has no progress yet
                 return await self._store_end(driven, run, work)
             work.cancel()
             await asyncio.wait({work}, timeout=CANCEL_SECONDS)
@@ -200,7 +201,7 @@ class Driver:
         finally:
             self.progress.pop(run.id, None)
             moved.cancel()
-            if not work.done():  # the server ends, and the call with it; it is made again by who takes over
+            if not work.done():  # the server is stopping; the process that takes over makes the call again
                 work.cancel()
                 await asyncio.wait({work}, timeout=CANCEL_SECONDS)
 
@@ -250,7 +251,7 @@ class Driver:
         return await self._store_stop(now, stopped) if now.needs_stop else now
 
     async def _store(self, run: Run, change: Callable[[Runs], Run], *, result: Outcome | None = None) -> Run:
-        """The run after a change; as it is when somebody else moved it meanwhile, and its `result` is lost."""
+        """Store a change; the run after it. When somebody else moved the run meanwhile, `result` is lost and logged."""
         try:
             return await self._runs.retry(change)
         except RunStateError:
@@ -280,7 +281,7 @@ class Driver:
     # ── progress ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _note(self, driven: _Driven, run: Run, reported: Progress) -> None:
-        """Tell how far a call is: live at once, and in the journal now and then."""
+        """Publish the progress of a call: live at once, in the journal every `STORE_SECONDS`."""
         if not math.isfinite(reported.done):
             return
         total = reported.total if reported.total is not None and math.isfinite(reported.total) else None
@@ -293,17 +294,16 @@ class Driver:
         now = time.monotonic()
         if now - driven.stored >= STORE_SECONDS:
             driven.stored = now
-            self._keep(self._store_progress(run, progress))
+            self._in_background(self._store_progress(run, progress))
 
-    async def _store_progress(self, run: Run, told: Progress) -> None:
-        await self._runs.do(
-            lambda runs: runs.report_call(run.id, run.current, told.done, told.total, told.message, by=_BY)
-        )
+    async def _store_progress(self, run: Run, progress: Progress) -> None:
+        done, total, message = progress.done, progress.total, progress.message
+        await self._runs.do(lambda runs: runs.report_call(run.id, run.current, done, total, message, by=_BY))
 
-    # ── what others do ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── changes by others ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _watch_for_ever(self) -> None:
-        """Look at the runs that are driven here, for as long as there are any: often, and when one is out of time."""
+    async def _poll(self) -> None:
+        """Check the runs that are driven here, every `POLL_SECONDS` and when one is out of time."""
         version = -1
         while self._driven:
             try:
@@ -314,15 +314,15 @@ class Driver:
                 for driven in [*self._driven.values()]:
                     is_late = driven.deadline is not None and driven.deadline < overdue
                     if is_late or now != version or len(self._driven) <= _FEW:
-                        await self._look(driven)
+                        await self._check(driven)
                 version = now
             except WorkflowLookupError as problem:  # the journal cannot be used; it is tried again
                 log.debug("%s", problem)
             soon = [d.deadline - time.time() * 1000 for d in self._driven.values() if d.deadline is not None]
             await asyncio.sleep(min([POLL_SECONDS, *(max(left / 1000, 0.02) for left in soon)]))
 
-    async def _look(self, driven: _Driven) -> None:
-        """See whether the run is where it is thought to be; one that is out of time is ended by this."""
+    async def _check(self, driven: _Driven) -> None:
+        """Read a run, which ends it if it is out of time; set `moved` if it is not at the call that is made here."""
         at = driven.at
         try:
             run = await self._runs.do(lambda runs: runs.get(driven.run_id))
@@ -335,8 +335,8 @@ class Driver:
         if at is not None and at == driven.at and at != now:
             driven.moved.set()
 
-    def _keep(self, work: Awaitable[None]) -> None:
-        """Let something be done beside."""
+    def _in_background(self, work: Awaitable[None]) -> None:
+        """Do something in a task; what the journal refuses is ignored."""
 
         async def quietly() -> None:
             with contextlib.suppress(WorkflowLookupError):
@@ -348,7 +348,7 @@ class Driver:
 
 
 def _is_begun_at_once(run: Run) -> bool:
-    """Whether the call that came due is begun in the commit that stores the result before it: a tool is."""
+    """Whether a call is begun in the commit in which it comes due: calls of tools are, starts of workflows are not."""
     return isinstance(run.step.call, ToolCall)
 
 

@@ -29,12 +29,12 @@ AGAIN_SECONDS: Final = 5.0
 LAST_SECONDS: Final = 0.5
 """For drivers that have nothing left to do but to say so."""
 ORPHAN_MS: Final = 1_000
-"""How long a run may be without a driver that anybody knows of: whoever moved it there is about to drive it."""
+"""How long a run may be without a driver: the process that stored the due call is about to start one."""
 FIRST_STOP_PAUSE: Final = 2.0
 MAX_STOP_PAUSE: Final = 300.0
 """Between two attempts to stop the same job at another system: the first, doubled each time, and the longest."""
 MAX_STOPPING: Final = 8
-"""How many such attempts are under way at once."""
+"""How many such attempts are made at once."""
 
 
 class LoopServices:
@@ -63,10 +63,10 @@ class LoopServices:
         self._opening = asyncio.Lock()
         self._chores: asyncio.Task[None] | None = None
         self._hopeless: set[str] = set()
-        """The runs that could not be taken up, of which it was said."""
+        """The runs that cannot be continued, for which that was logged."""
         self._closing: set[asyncio.Task[None]] = set()
         self._stopping: dict[str, asyncio.Task[None]] = {}
-        """By run: the attempt to stop what was left running."""
+        """By run: the attempt to stop a call that was left running."""
         self._stop_again: dict[str, tuple[int, float]] = {}
         """By run: how often that was tried, and when it is tried again."""
 
@@ -90,18 +90,18 @@ class LoopServices:
     # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def drive(self, run: Run, *, again: bool = False) -> None:
-        """See to it that a run whose call is due is driven, here or elsewhere."""
+        """Have a run driven whose call is due, here or elsewhere."""
         if run.waiting_for is Waiting.CALL and run.calling is not None:
             self._runs.offer(run)
             engine = self._engine or await self._opened()
             await engine.start(run.id, run.calling.due, again=again)
 
     async def stop(self, run_id: str) -> None:
-        """A run is over that had a call: whoever drives it here stops that now."""
+        """Have the call of a run that is over stopped, if it is made here."""
         self._driver.nudge(run_id)
 
     async def at_work(self) -> frozenset[str] | None:
-        """The runs that servers have to do something for, wherever they are driven; None when that is not known."""
+        """The runs that a server has work to do for, here or elsewhere; None when that cannot be said."""
         try:
             work = await self._runs.do(lambda runs: runs.at_work())
         except StorageError:
@@ -141,7 +141,7 @@ class LoopServices:
         return self._engine
 
     async def _look_after_others(self, engine: Engine) -> None:
-        """Each chore is done even if another fails: the database may be away, and all of them are done again soon."""
+        """Each chore runs even if another fails: the database may be unreachable, and all of them run again soon."""
         while True:
             for what, chore in (("taking over", engine.take_over), ("driving what nobody drives", self._adopt)):
                 try:
@@ -151,7 +151,7 @@ class LoopServices:
             await asyncio.sleep(TAKE_OVER_SECONDS)
 
     async def _adopt(self) -> None:
-        """What the journal has that nobody drives: whoever stored it, or drove it, ended before anything came of it."""
+        """Drive the due calls, and stop the orphaned ones, of which the journal tells and that no process works on."""
         engine = self._engine
         work = await self._runs.do(lambda runs: [*runs.at_work()])
         left = await self._runs.do(lambda runs: runs.left_running())
@@ -191,7 +191,7 @@ class LoopServices:
         self._stopping[run_id] = asyncio.create_task(stop())
 
     async def _take_up(self, run_id: str, do: Callable[[str], Awaitable[object]]) -> None:
-        """Do what a run needs; one that cannot be gone on with keeps nobody from the others."""
+        """Do something for a run; if that fails, it is logged once, and the other runs are not affected."""
         try:
             await do(run_id)
         except RunNotFound:
@@ -199,7 +199,7 @@ class LoopServices:
         except Exception as problem:  # noqa: BLE001 - DBOS and drivers raise what they like
             if run_id not in self._hopeless:
                 self._hopeless.add(run_id)
-                log.warning("run %s cannot be taken up: %s", run_id, getattr(problem, "remedy", "") or repr(problem))
+                log.warning("run %s cannot be continued: %s", run_id, getattr(problem, "remedy", "") or repr(problem))
         else:
             self._hopeless.discard(run_id)
 
@@ -231,7 +231,7 @@ class LoopServices:
         await self.discover()
 
     async def aclose(self) -> None:
-        """Lay everything down: what is being driven stays as it is, for whoever takes it up."""
+        """Close everything. Runs that are driven stay as they are, for others to take over."""
         await self._driver.stop_what_is_over(STOP_SECONDS)
         for task in (*self._stopping.values(), *filter(None, (self._chores,))):
             task.cancel()

@@ -33,13 +33,13 @@ WARM_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 10.0
 """How long laying work down may take; as a rule it takes a tenth of a second."""
 MAX_SETTLED: Final = 256
-"""How many runs that the worker is done with are remembered for those who wait for them."""
+"""How many runs that the worker is done with are cached for those who wait for them."""
 RING_SECONDS: Final = 0.1
 """Between two rings for changes of runs that are still worked on."""
 POLL_SECONDS: Final = 0.1
 """Between two polls for runs that others drive and somebody here waits for."""
 WAIT_SECONDS: Final = 1.0
-"""How long it is polled after somebody last waited."""
+"""How long polling goes on after somebody last waited."""
 _SHORT_WHILE: Final = 0.01
 NOTHING_YET: "Final[Mapping[str, Discovered]]" = {}
 
@@ -108,7 +108,7 @@ class Execution:
         return engine_of(self._journal).make(self._journal, drive, limits, self._is_guest)
 
     def _note_change(self, run_id: str, run: "Run | None") -> None:
-        """On the journal's thread: a run was stored there. Those who wait for it are woken when it is their turn."""
+        """On the journal's thread, after a change: cache a settled run, and ring for those who wait, not too often."""
         if is_settled := run is not None and not run.needs_server:
             self._settled[run_id] = run
         else:
@@ -123,7 +123,7 @@ class Execution:
         return self._settled.get(run_id)
 
     def is_at_work(self, run_id: str) -> bool:
-        """Whether a server, wherever it is, has something to do for a run; False also when that is not known.
+        """Whether a server, this one or another, has work to do for a run; False also when that cannot be said.
 
         The worker polls for it, for all runs together and only while somebody waits for one.
         """
