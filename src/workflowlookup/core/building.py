@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from workflowlookup.core.captures import describe_capture
-from workflowlookup.core.conditions import CompiledCondition, compiled, made_from_json
+from workflowlookup.core.conditions import CompiledCondition, compiled, construct_from_json
 from workflowlookup.core.contract import contract_of
 from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.document import (
@@ -127,7 +127,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         prompt=data.get("prompt", ""),
         prompt_blocks=data.get("promptBlocks"),
         prompt_fragments=msgspec.convert(
-            data.get("promptFragments", ()), tuple[Fragment, ...], dec_hook=made_from_json
+            data.get("promptFragments", ()), tuple[Fragment, ...], dec_hook=construct_from_json
         ),
         agent_role=data.get("agentRole", ""),
         guidance=tuple(data.get("guidance", ())),
@@ -155,7 +155,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
 
 
 def loop_of(data: Mapping[str, Any]) -> Loop:
-    return msgspec.convert(data, Loop, strict=False, dec_hook=made_from_json)
+    return msgspec.convert(data, Loop, strict=False, dec_hook=construct_from_json)
 
 
 def confirmation_of(data: Mapping[str, Any]) -> Confirmation | None:

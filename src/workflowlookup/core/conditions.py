@@ -18,20 +18,20 @@ Condition = Mapping[str, Json]
 Predicate = Callable[[Context, Budget], bool]
 Truth = bool | None
 Comparison = Callable[[Mapping[str, Any], Budget], Truth]
-"""Whether a comparison holds, given what is known of the variables; None where that cannot be said."""
+"""Whether a comparison holds, given the context or what an analysis uses instead; None where that is unknown."""
 
 COMPARE_OTHERWISE: Final = "Compare with a value of the type that the variable has"
 
 
 class Compares(StrEnum):
-    """What an operator tells apart, and so what a static analysis may assume about it."""
+    """What an operator distinguishes, and so what a static analysis may assume about it."""
 
     ORDER = "order"
-    """Numbers, by their order: those between two constants are alike."""
+    """Numbers, by their order: those between two constants give the same result."""
     EQUALITY = "equality"
-    """Values that equal a constant, or one of a list of constants, from all others, which are alike."""
+    """Values that equal a constant, or one of a list of constants; all others give the same result."""
     CONTENT = "content"
-    """What is inside texts, numbers and lists, which nobody knows beforehand. It never holds for anything else."""
+    """What is inside texts, numbers and lists, which an analysis does not know. It never holds for anything else."""
     NOTHING = "nothing"
     """No assumption: it has to be tried."""
 
@@ -42,10 +42,10 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     holds: Callable[[Json, Json, Budget], bool]
     """Whether it holds for the value of the variable and what the author compares it with. May raise `TooSlow`."""
     words: str
-    """What it says between the two."""
+    """Its words between the two."""
     compares: Compares = Compares.NOTHING
     flaw: Callable[[Json, Budget], str] | None = None
-    """Why no value satisfies it, given what the author compares with; empty when one may. May raise `TooSlow`."""
+    """Why no value can satisfy it, given what the author compares with; empty when one can. May raise `TooSlow`."""
     remedy: str = COMPARE_OTHERWISE
     """What the author does about a flaw."""
 
@@ -157,21 +157,21 @@ class CompiledCondition(dict[str, Json]):
     def __init__(self, written: Condition) -> None:
         super().__init__(written)
         self.holds: Predicate = _compile(written)
-        """Whether every part of it holds. A search that is given up counts as one that found nothing."""
+        """Whether every part of it holds. A search that takes too long counts as one without a match."""
 
 
 def compiled(written: Condition | None) -> CompiledCondition | None:
-    """The condition of a document, where there is one."""
+    """Compile the condition of a document, if there is one."""
     return None if written is None else CompiledCondition(written)
 
 
-def made_from_json(kind: type, data: Json) -> Any:
-    """A `dec_hook` of msgspec, for fields whose class is made from the JSON that the author wrote."""
+def construct_from_json(kind: type, data: Json) -> Any:
+    """A `dec_hook` for msgspec: calls the class of a field with the JSON that the author wrote."""
     return kind(data)
 
 
 def evaluate(condition: Condition | None, context: Context, budget: Budget) -> bool:
-    """Whether a condition holds that is asked once; an absent or empty one does."""
+    """Whether a condition holds that is evaluated only once; an absent or empty one does."""
     return _compile(condition or {})(context, budget)
 
 
@@ -181,22 +181,22 @@ def _compile(condition: Condition) -> Predicate:
 
 def _compare(condition: Condition) -> Comparison:
     name = condition["var"]
-    asked = [_ask(name, operator.holds, expected) for _, operator, expected in operators_in(condition)]
-    return _every(asked) if asked else lambda context, _: is_truthy(lookup(context, name))
+    parts = [_apply(name, operator.holds, expected) for _, operator, expected in operators_in(condition)]
+    return _every(parts) if parts else lambda context, _: is_truthy(lookup(context, name))
 
 
-def _ask(name: str, holds: Callable[[Json, Json, Budget], bool], expected: Json) -> Comparison:
-    def ask(context: Context, budget: Budget) -> bool:
+def _apply(name: str, holds: Callable[[Json, Json, Budget], bool], expected: Json) -> Comparison:
+    def compare(context: Context, budget: Budget) -> bool:
         try:
             return holds(lookup(context, name), expected, budget)
         except TooSlow:
             return False
 
-    return ask
+    return compare
 
 
 def combine(condition: Condition, compare: Callable[[Condition], Comparison]) -> Comparison:
-    """The logic of a condition over its comparisons, which are its parts with a `var`."""
+    """Compile the logic of a condition; `compare` compiles its comparisons, which are the parts with a `var`."""
     parts = [compare(condition)] if "var" in condition else []
     parts += [combine(part, compare) for part in condition.get("and", ())]
     if "or" in condition:
@@ -207,17 +207,17 @@ def combine(condition: Condition, compare: Callable[[Condition], Comparison]) ->
 
 
 def _opposite(part: Comparison) -> Comparison:
-    return lambda known, budget: None if (truth := part(known, budget)) is None else not truth
+    return lambda values, budget: None if (truth := part(values, budget)) is None else not truth
 
 
 def _every(parts: Sequence[Comparison]) -> Comparison:
     if len(parts) == 1:
         return parts[0]
 
-    def all_of(known: Context, budget: Budget) -> Truth:
+    def all_of(values: Context, budget: Budget) -> Truth:
         outcome: Truth = True
         for part in parts:
-            truth = part(known, budget)
+            truth = part(values, budget)
             if truth is False:
                 return False
             if truth is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from workflowlookup.core.conditions import made_from_json
+from workflowlookup.core.conditions import construct_from_json
 from workflowlookup.core.model import AllOf, AnyOf, Criterion, Malformed, Not
 from workflowlookup.core.patterns import Budget, TooSlow
 from workflowlookup.core.rules import RULES, RegexRule, Rule
@@ -69,7 +69,7 @@ def _group(data: Json) -> Criterion:
         return Not(part=_group(data["not"]))
     if data["type"] not in RULES:
         raise msgspec.ValidationError(f"there is no rule of type '{data['type']}'")
-    return msgspec.convert(data, RULES[data["type"]], strict=False, dec_hook=made_from_json)
+    return msgspec.convert(data, RULES[data["type"]], strict=False, dec_hook=construct_from_json)
 
 
 def each_rule(criterion: Criterion | None) -> Iterator[Rule]:

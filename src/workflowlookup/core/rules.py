@@ -1,7 +1,8 @@
 """The rules that an output can be judged by: one struct each, and the table `RULES`.
 
-A struct says all that others need to know about its rule: how it judges, its words, what may be wrong with it, and what
-of it may hold templates. A new rule is a struct here, a line in `RULES` and its `type` in `workflow.schema.json`.
+A struct says all that others need to know about its rule: how it judges, its words, what may be wrong with it, and
+which of its fields may hold templates. A new rule is a struct here, a line in `RULES` and its `type` in
+`workflow.schema.json`.
 """
 
 import itertools
@@ -20,7 +21,7 @@ from workflowlookup.core.values import Context, Json
 _FENCE: Final = "```"
 _BLANKS: Final = " \t\r\n"
 _JSON_BEGINS_WITH: Final = frozenset('{["-0123456789tfn')
-_MOST_MISFITS: Final = 5
+_MAX_MISFITS: Final = 5
 MAX_JSON: Final = 256 * 1024
 
 NO_MATCH: Final = "Output does not match pattern {}"
@@ -28,39 +29,39 @@ GIVEN_UP: Final = "The pattern {} took too long on this output and was given up"
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with an output: the author's message, and what would mend it."""
+    """One thing that is wrong with an output: the author's message, and what would fix it."""
 
     message: str
     suggestion: str
     is_undecided: bool = False
-    """Whether the rule could not be applied; then its opposite does not hold either."""
+    """Whether the rule could not be applied; then its negation does not hold either."""
 
 
 Check = Callable[[str, Context, Budget], Sequence[Issue] | None]
-"""What is wrong with an output; None when nothing is asked of it in this context. The context matters where rules are
-put together; a rule by itself does not look at it."""
+"""What is wrong with an output; None when no rule applies in this context. A single rule ignores the context, which is
+for the conditions of rules (`criteria`)."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that an output must meet. `check` and `words` are for every rule to say."""
+    """One demand on an output. Every rule defines `check` and `words`."""
 
     texts: ClassVar[Sequence[str]] = ()
-    """Fields with what the output is searched for. They may hold templates, as the message may."""
+    """Names of fields with text to search for. They may hold templates, as the message may."""
     patterns: ClassVar[Sequence[str]] = ()
-    """The same for patterns: values of templates are escaped in them."""
+    """Names of fields with patterns. They may hold templates, whose values are escaped."""
 
     message: str
     condition: CompiledCondition | None = None
 
     def check(self) -> Check:
-        """How it judges, whatever its condition. The check raises `BadPattern` and `BadSchema`."""
+        """Make the check, without regard to `condition`. The check may raise `BadPattern` and `BadSchema`."""
         raise NotImplementedError
 
     def words(self) -> str:
         """What it demands, as a sentence that a model can follow."""
         raise NotImplementedError
 
-    def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - for those that can have one
+    def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - for rules that can have flaws
         """Why no output can be judged by it: the field, and the reason. Raises `TooSlow`."""
         yield from ()
 
@@ -145,13 +146,13 @@ class LengthRule(Rule, frozen=True, kw_only=True, tag="length"):
         least, most = self.min, self.max
 
         def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
-            found = len(output)
-            if least is not None and found < least:
+            length = len(output)
+            if least is not None and length < least:
                 message = self.message or f"Output shorter than minimum length {least}"
-                advice = f"Add at least {least - found} more characters (now {found}, at least {least} are needed)."
-            elif most is not None and found > most:
+                advice = f"Add at least {least - length} more characters (now {length}, at least {least} are needed)."
+            elif most is not None and length > most:
                 message = self.message or f"Output exceeds maximum length {most}"
-                advice = f"Remove at least {found - most} characters (now {found}, at most {most})."
+                advice = f"Remove at least {length - most} characters (now {length}, at most {most})."
             else:
                 return ()
             return (Issue(message=message, suggestion=advice),)
@@ -191,11 +192,11 @@ class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
             except SyntaxProblem as problem:
                 return no_json(f"{problem.message}. {problem.suggestions[0]}")
             wrong = misfits(validator, value, msgspec.json.decode(self.schema))
-            found = list(itertools.islice(wrong, _MOST_MISFITS + 1))
-            if not found:
+            first = list(itertools.islice(wrong, _MAX_MISFITS + 1))
+            if not first:
                 return ()
-            sentences = "; ".join(misfit.sentence() for misfit in found[:_MOST_MISFITS])
-            more = "; and more" if len(found) > _MOST_MISFITS else ""
+            sentences = "; ".join(misfit.sentence() for misfit in first[:_MAX_MISFITS])
+            more = "; and more" if len(first) > _MAX_MISFITS else ""
             message = self.message or f"Output does not fit the JSON Schema: {sentences}"
             return (Issue(message=message, suggestion=f"Fix the JSON: {sentences}{more}."),)
 
@@ -208,7 +209,7 @@ class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
     def words(self) -> str:
         return f"The output is JSON that fits this JSON Schema: {self.schema.decode()}"
 
-    def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - it has no pattern of ours
+    def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - compiling a schema is not timed
         try:
             compile_schema_text(self.schema)
         except BadSchema as problem:

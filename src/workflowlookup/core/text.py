@@ -1,7 +1,7 @@
-"""Words and text for people: counts, text on one line, and characters that hide or mislead.
+"""Text for people: counts in words, text on one line, and characters that are invisible or mislead.
 
-What documents, outputs and other systems contain was written by strangers. Where it is shown, control characters would
-be obeyed by a terminal, and others would hide text or turn it around.
+Documents, outputs and answers of other systems come from strangers. A terminal would obey control characters in them,
+and other characters hide text or reverse its direction.
 """
 
 import re
@@ -15,12 +15,12 @@ _HIDING: Final = (
     "\ud800-\udfff\U000e0000-\U000e0fff"
 )
 HIDDEN: Final = f"[{_HIDING}]"
-"""A pattern for control characters other than tab and newline, and for what is not seen or moves other text.
+"""A pattern for control characters other than tab and newline, and for characters that are invisible or move text.
 
 Not compiled here: that takes milliseconds, and most commands and lookups never need it.
 """
 INVISIBLE: Final = f"[{_HIDING}\xad\u061c\u115f\u1160\u180b-\u180f\u200c-\u200f\u3164\uffa0]"
-"""Those, and what honest text may contain unseen, such as joiners. For text that a person decides upon."""
+"""As `HIDDEN`, and invisible characters of honest text, such as joiners. For text that a person decides upon."""
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:
@@ -42,7 +42,7 @@ def ago(seconds: int) -> str:
 
 
 def first_few(words: Sequence[str], limit: int) -> str:
-    """A list in words, of which the first so many are named."""
+    """The first so many words as a list, with `…` for the others."""
     return ", ".join([*words[:limit], *(["…"] if len(words) > limit else [])])
 
 
@@ -51,20 +51,20 @@ def shorten(text: str, limit: int) -> str:
 
 
 def joined(text: str) -> str:
-    """The text with one space for every run of white space, so on one line."""
+    """The text on one line: each run of white space becomes one space."""
     return " ".join(text.split())
 
 
 def printable(text: str) -> str:
-    """The text with a mark in place of every character that hides; line breaks and tabs stay."""
+    """The text with `REPLACEMENT` for every `HIDDEN` character; line breaks and tabs stay."""
     return text if text.isprintable() and text.isascii() else re.sub(HIDDEN, REPLACEMENT, text.replace("\r\n", "\n"))
 
 
 def visible(text: str) -> str:
-    """The text with a mark in place of every character that nobody sees; line breaks and tabs stay."""
+    """The text with `REPLACEMENT` for every `INVISIBLE` character; line breaks and tabs stay."""
     return re.sub(INVISIBLE, REPLACEMENT, text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without characters that hide."""
+    """The text on one line, without `HIDDEN` characters."""
     return joined(text if text.isprintable() and text.isascii() else re.sub(HIDDEN, " ", text))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ValueSchema(msgspec.Struct, frozen=True, dict=True):
-    """A JSON Schema that an author wrote for a variable; what follows from it is worked out once, when needed."""
+    """The JSON Schema of a variable; what is derived from it is computed once, when it is first needed."""
 
     schema: Json = True
 
@@ -35,20 +35,20 @@ class ValueSchema(msgspec.Struct, frozen=True, dict=True):
         return compile_schema(self.schema)
 
 
-MOST_REPEATED: Final = 100
-MOST_BRANCHES: Final = 2
-DEEPEST: Final = 4
-"""Branches multiply with every level, and schemas are written by strangers."""
+MAX_REPEATED: Final = 100
+MAX_BRANCHES: Final = 2
+MAX_DEPTH: Final = 4
+"""Limits on examples: branches multiply with every level, and schemas come from strangers."""
 
 
 def example_of(schema: Json, depth: int = 0) -> Json:
-    """A value that fits a JSON Schema, if its plain keywords lead to one; null only when nothing else is left."""
-    candidates = [*_candidates(schema, depth)] if isinstance(schema, Mapping) and depth <= DEEPEST else []
+    """A value that fits a JSON Schema, if its common keywords suffice to find one; null only as a last resort."""
+    candidates = [*_candidates(schema, depth)] if isinstance(schema, Mapping) and depth <= MAX_DEPTH else []
     if not candidates:
         return "…"
     try:
         fits = compile_schema(schema).is_valid
-    except BadSchema:  # a part that refers to the whole
+    except BadSchema:  # a subschema with a `$ref` into the whole schema
         return candidates[0]
     return next((value for value in candidates if value is not None and fits(value)), candidates[0])
 
@@ -59,7 +59,7 @@ def _candidates(schema: Mapping[str, Json], depth: int) -> Iterator[Json]:
         yield from schema.get(keyword, ())
     for keyword in ("anyOf", "oneOf", "allOf"):
         rest = {name: value for name, value in schema.items() if name != keyword}
-        for part in schema.get(keyword, ())[:MOST_BRANCHES]:
+        for part in schema.get(keyword, ())[:MAX_BRANCHES]:
             yield example_of({**rest, **part} if isinstance(part, Mapping) else rest, depth + 2)
     kinds = schema.get("type")
     for kind in kinds if isinstance(kinds, list) else [kinds]:
@@ -78,14 +78,15 @@ def _candidates(schema: Mapping[str, Json], depth: int) -> Iterator[Json]:
                 item = example_of(schema.get("items", {}), depth + 1)
                 yield from ([item] * max(1, _at_least(schema, "minItems")), [])
             case "object":
-                known = schema.get("properties", {})
-                yield {name: example_of(known.get(name, {}), depth + 1) for name in schema.get("required", known)}
+                properties = schema.get("properties", {})
+                names = schema.get("required", properties)
+                yield {name: example_of(properties.get(name, {}), depth + 1) for name in names}
             case "null":
                 yield None
 
 
 def _at_least(schema: Mapping[str, Json], keyword: str) -> int:
-    return int(min(schema.get(keyword, 0), MOST_REPEATED))
+    return int(min(schema.get(keyword, 0), MAX_REPEATED))
 
 
 def _numbers(schema: Mapping[str, Json]) -> Iterator[Json]:

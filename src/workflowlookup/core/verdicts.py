@@ -1,12 +1,12 @@
 """Whether a condition can come out both ways: `verdict(condition, scope)`.
 
-The procedure is small enough to be trusted. Operators do not tell all values of a variable apart: between two numbers
-that a condition names, every number is like every other. So each variable is tried with one representative of every
-class that the condition can tell apart and its declaration admits, and the condition is worked out for every
-combination. What an operator tells apart is said by its `Compares`. An answer that cannot be known for a whole class
-(`contains` on unknown text, or any operator that allows no assumption) is None, which is neither true nor false, and a
-condition is constant only when it comes out the same each time. A declaration is read only as far as it is understood;
-the rest of it could only make fewer values possible. What is too large to try has no verdict.
+Operators do not distinguish all values of a variable: between two numbers that a condition names, every number gives
+the same result. So each variable is tried with one representative of every class of values that the condition can
+distinguish and the declaration of the variable admits, and the condition is evaluated for every combination. `Compares`
+says what an operator distinguishes. Where the values of a class may differ (`contains` on unknown text, or any operator
+that allows no assumption), the truth is None, neither true nor false; a condition is constant only when it comes out
+the same each time. Keywords of a declaration that are not understood are ignored: they could only admit fewer values.
+A condition with too many combinations has no verdict.
 """
 
 import itertools
@@ -20,12 +20,12 @@ from workflowlookup.core.conditions import Compares, Comparison, Condition, Oper
 from workflowlookup.core.patterns import Budget, TooSlow
 from workflowlookup.core.values import Json, as_number, is_number, is_truthy, loosely_equal
 
-MOST_COMBINATIONS: Final = 20_000
-MOST_CONSTANTS: Final = 40
+MAX_COMBINATIONS: Final = 20_000
+MAX_CONSTANTS: Final = 40
 _ROUNDS: Final = (2, 6, None)
-"""How many more values are tried in each round: most conditions come out both ways for the first two already."""
-LARGEST_NUMBER: Final = 10**15
-"""Beyond it there are whole numbers that a float cannot tell from their neighbours."""
+"""How many more values are tried in each round: most conditions come out both ways within the first two."""
+MAX_NUMBER: Final = 10**15
+"""Beyond it a float cannot represent every whole number."""
 
 _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _BOOLEAN_WORDS: Final = ("true", "yes", "1", "false", "no", "0")
@@ -52,16 +52,16 @@ def verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
         return lambda answers, _: answers[name][index]
 
     holds = combine(condition, compare)
-    values = [possible_values(declaration(name, scope), [*_constants(asked)]) for name, asked in comparisons.items()]
+    values = [possible_values(declaration(name, scope), [*_constants(parts)]) for name, parts in comparisons.items()]
     rows: list[set[tuple[Truth, ...]]] = [set() for _ in comparisons]
     outcomes: set[Truth] = set()
     for number in _ROUNDS:
-        for row, asked, tried in zip(rows, comparisons.values(), values, strict=True):
+        for row, parts, tried in zip(rows, comparisons.values(), values, strict=True):
             if tried is None:
                 return None
             for value, exact in itertools.islice(tried, number):
-                row.add(tuple([_ask(part, value, budget, exact=exact) for part in asked]))
-        if math.prod(map(len, rows)) > MOST_COMBINATIONS:
+                row.add(tuple([_evaluate(part, value, budget, exact=exact) for part in parts]))
+        if math.prod(map(len, rows)) > MAX_COMBINATIONS:
             return None
         outcomes |= {holds(dict(zip(comparisons, choice, strict=True)), budget) for choice in itertools.product(*rows)}
         if len(outcomes) > 1:
@@ -80,17 +80,17 @@ def declaration(name: str, scope: Scope) -> Declared:
     return Declared(schema)
 
 
-# ── three values of truth ───────────────────────────────────────────────────────────────────────────────────────
+# ── three-valued logic ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ask(part: Condition, value: Json, budget: Budget, *, exact: bool) -> Truth:
-    """Whether the operators beside `var` hold for the value, or for all values that it stands for."""
-    asked = [_answer(operator, value, expected, budget, exact=exact) for _, operator, expected in operators_in(part)]
-    return _all(asked) if asked else is_truthy(value)
+def _evaluate(part: Condition, value: Json, budget: Budget, *, exact: bool) -> Truth:
+    """Whether the operators beside `var` hold for the value, or for all values that it represents."""
+    truths = [_compare(operator, value, expected, budget, exact=exact) for _, operator, expected in operators_in(part)]
+    return _all(truths) if truths else is_truthy(value)
 
 
-def _answer(operator: Operator, value: Json, expected: Json, budget: Budget, *, exact: bool) -> Truth:
-    """None where the values that this one stands for may differ, and where a search was given up."""
+def _compare(operator: Operator, value: Json, expected: Json, budget: Budget, *, exact: bool) -> Truth:
+    """None where the values that this one represents may differ, and where a search took too long."""
     try:
         if operator.flaw is not None and operator.flaw(expected, budget):
             return False
@@ -113,7 +113,7 @@ def _all(truths: Sequence[Truth]) -> Truth:
 
 
 def possible_values(declared: Declared, constants: Sequence[Json]) -> Iterator[tuple[Json, bool]] | None:
-    """Values to try, each with whether it stands for itself alone; None when there would be too many.
+    """Values to try, each with whether it represents itself alone; None when there would be too many.
 
     The first few are those by which most conditions can be told to come out both ways.
     """
@@ -124,7 +124,7 @@ def possible_values(declared: Declared, constants: Sequence[Json]) -> Iterator[t
             return iter([(value, True) for value in listed if _fits(value, schema)] + missing)
     numbers = [as_number(value) for value in (*constants, *(schema.get(bound) for bound in _BOUNDS))]
     named = {0, 1, *(number for number in numbers if number is not None)}
-    if len(constants) > MOST_CONSTANTS or any(abs(number) > LARGEST_NUMBER for number in named):
+    if len(constants) > MAX_CONSTANTS or any(abs(number) > MAX_NUMBER for number in named):
         return None
     tried = _representatives(named, constants)
     fitting = ((value, isinstance(value, bool)) for value in tried if not schema or _fits(value, schema))
@@ -132,7 +132,7 @@ def possible_values(declared: Declared, constants: Sequence[Json]) -> Iterator[t
 
 
 def understood(schema: Json) -> Mapping[str, Json]:
-    """The schema as far as it can be relied on: in older drafts nothing counts beside `$ref`."""
+    """The schema as far as it can be relied on: in older drafts keywords beside `$ref` have no effect."""
     return schema if isinstance(schema, Mapping) and "$ref" not in schema else {}
 
 
@@ -150,7 +150,7 @@ def constants_of(part: Condition, compares: Collection[Compares]) -> Iterator[Js
 
 
 def _representatives(named: set[float], constants: Sequence[Json]) -> Iterator[Json]:
-    """One value at least of every class that comparing with the constants can tell apart."""
+    """At least one value of every class that comparisons with the constants can distinguish."""
     texts = [value for value in constants if isinstance(value, str)]
 
     def is_new(text: str) -> bool:
@@ -168,7 +168,7 @@ def _representatives(named: set[float], constants: Sequence[Json]) -> Iterator[J
 
 
 def _numbers(named: Sequence[float]) -> Iterator[float]:
-    """The numbers, and between and beyond them a whole one, if there is one, and one that may be none."""
+    """The numbers; the whole numbers next to each; and the middle between every two."""
     for number in named:
         yield from (number, math.floor(number) - 1, math.floor(number), math.ceil(number), math.ceil(number) + 1)
     for below, above in itertools.pairwise(named):
