@@ -1,9 +1,8 @@
-"""What a tool takes: the JSON Schema that clients see, the check, and the value that the handler gets.
+"""The arguments of a tool: the JSON Schema that clients see, the check, and the value that the handler gets.
 
-The arguments of a built-in tool are one struct, and all three come from it; those of a workflow tool are checked by the
-schema that its author wrote, and handed on as they are. The constraints of a field are in its `extra_json_schema`: the
-JSON Schema validator checks them, in a fraction of the time that msgspec would take for patterns, and finds everything
-that does not fit at once.
+For a built-in tool all three come from one struct. The arguments of a workflow tool are checked by the schema that its
+author wrote, and passed on as they are. The constraints of a field are in its `extra_json_schema`, so that the JSON
+Schema validator checks them: it is faster than msgspec at patterns, and names every misfit at once.
 """
 
 import functools
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 
 MAX_MISFITS: Final = 5
 LONG_LIST: Final = 1_000
-"""Of arguments with a longer list only the first misfit is named: finding all of them would take long."""
+"""Of arguments with a list longer than this only the first misfit is named: to name all of them would take long."""
 
 
 class SchemaArguments:
-    """Arguments that fit a JSON Schema, handed on as they are."""
+    """Arguments that fit a JSON Schema, passed on as they are."""
 
     def __init__(self, schema: Mapping[str, Json]) -> None:
         self.schema = schema
@@ -51,35 +50,33 @@ class SchemaArguments:
 
 
 class StructArguments:
-    """Arguments that fit a struct, handed on as one."""
+    """Arguments that fit a struct, passed on as an instance of it."""
 
     def __init__(self, struct: type[msgspec.Struct]) -> None:
         self._struct = struct
         self._is_optional = len(struct.__struct_defaults__) == len(struct.__struct_fields__)
 
     @functools.cached_property
-    def _checked(self) -> SchemaArguments:
+    def _as_schema(self) -> SchemaArguments:
         return SchemaArguments(schema_of(self._struct))
 
     @property
     def schema(self) -> Mapping[str, Json]:
-        return self._checked.schema
+        return self._as_schema.schema
 
     def decode(self, value: Json) -> Any:
         """The arguments as the handler gets them. Raises `InvalidParams` naming each one that does not fit."""
         if not value and self._is_optional:
-            return self._struct()  # nothing to check: the first workflow_list need not wait for a validator
-        checked = self._checked.decode(value)
+            return self._struct()  # nothing to check: the first workflow_list does not load a validator
+        valid = self._as_schema.decode(value)
         try:
-            return msgspec.convert(checked, self._struct, strict=False)  # 5.0 is a whole number in JSON
-        except msgspec.ValidationError as problem:  # such as one beyond every limit
+            return msgspec.convert(valid, self._struct, strict=False)  # 5.0 is an integer in JSON
+        except msgspec.ValidationError as problem:  # such as an integer that is too large
             raise InvalidParams(str(problem)) from problem
 
 
 def schema_of(struct: type[msgspec.Struct]) -> dict[str, Json]:
-    """The JSON Schema of a struct whose fields are plain, in the form that clients read best: nothing is referred to,
-    and a field that may be null has two types.
-    """
+    """The JSON Schema of a struct without nested structs, without `$ref`; a field that may be null has two types."""
     _, components = msgspec.json.schema_components([struct])
     (schema,) = components.values()
     return {
@@ -92,7 +89,7 @@ def schema_of(struct: type[msgspec.Struct]) -> dict[str, Json]:
 
 def _flat(field: dict[str, Json]) -> dict[str, Json]:
     if "anyOf" in field:
-        inner, _ = field.pop("anyOf")  # the other one is null
+        inner, _ = field.pop("anyOf")  # the other branch is null
         merged = {**inner, **field}
         field = {**merged, "type": [merged["type"], "null"]}
     return {key: value for key, value in field.items() if key != "default" or value is not None}
@@ -106,7 +103,7 @@ WorkflowId: TypeAlias = Annotated[
     str, Meta(extra_json_schema={"pattern": "^[a-z0-9-][a-z0-9._-]*$", "minLength": 3, "maxLength": 64})
 ]
 StepId: TypeAlias = Annotated[str, Meta(extra_json_schema={**_INSTANCE, "minLength": 3})]
-"""In a loop it carries the iteration, as in `review@2`."""
+"""In a loop with the iteration, as in `review@2`."""
 RunId: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$", "maxLength": 64})]
 CompletedSteps: TypeAlias = Annotated[
     list[Annotated[str, Meta(extra_json_schema=_INSTANCE)]], Meta(extra_json_schema={"uniqueItems": True})

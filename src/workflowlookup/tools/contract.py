@@ -1,7 +1,7 @@
-"""What tools and protocol share: a tool, who calls it, what it may use, and what it can answer with.
+"""What tools and protocol share: a tool, its caller, the services that it may use, and what it can return.
 
-Light on purpose: a connection imports this before it has answered `initialize`. How a tool is found and called is in
-`registry`.
+Few imports on purpose: a connection imports this before it answers `initialize`. How a tool is looked up and called is
+in `registry`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +59,7 @@ def _command_line(*words: str) -> str:
 
 
 class ExecutionView(Protocol):
-    """What handlers may ask of the server's own work."""
+    """What handlers may ask of the server's own work. `execution.service.Execution` says what each method does."""
 
     def progress(self, run_id: str, /) -> "Progress | None": ...
     def settled(self, run_id: str, /) -> "Run | None": ...
@@ -68,7 +68,7 @@ class ExecutionView(Protocol):
 
 
 class WorkflowTools(Protocol):
-    """What makes tools of workflows; `tools.dynamic` has it."""
+    """Makes tools of workflows; implemented in `tools.dynamic`."""
 
     @property
     def plan(self) -> "Plan":
@@ -76,10 +76,10 @@ class WorkflowTools(Protocol):
 
     @property
     def offers(self) -> "Mapping[str, Offer]":
-        """The workflows that are tools, or would be if there were room, by the name of the tool."""
+        """The workflows that are tools, or would be if the list were not too long, by the name of the tool."""
 
     def discovered(self) -> "Mapping[str, Discovered]":
-        """What is known of the providers, by name."""
+        """What the providers last listed, by name of the provider."""
 
     def attach(self, registry: "Registry") -> None:
         """Keep this registry up to date from now on, by `Registry.replace`."""
@@ -87,38 +87,38 @@ class WorkflowTools(Protocol):
     def refresh_if_changed(self) -> bool:
         """Bring the registry up to date with the library, the providers and the settings; whether its list changed.
 
-        Called often: costs next to nothing when nothing changed.
+        Called often, so it must be cheap when nothing changed.
         """
 
     def resolve(self, wanted: str) -> "Workflow | None":
-        """The workflow with this tool name or id, wherever it comes from, ready to be run; None when there is none.
+        """The workflow of the library or a provider with this tool name or id, ready to run; None when there is none.
 
-        Raises `ProviderAway` when it belongs to a system that does not answer now.
+        Raises `ProviderAway` when its provider cannot be reached.
         """
 
     def default_timeout(self, workflow: "Workflow") -> float | None:
-        """How many seconds a run of it may take when nobody says; None for one that needs the agent or a person."""
+        """How many seconds a run may take by default; None for a workflow that needs the agent or a person."""
 
     def abilities(self, provider: str) -> frozenset[str] | None:
-        """Which of "start", "status" and "cancel" a provider can; None when it is not known."""
+        """Which of "start", "status" and "cancel" a provider supports; None when that is unknown."""
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """What handlers may ask."""
+    """What handlers may use, as one caller sees it."""
 
     catalog: "CatalogView"
     open_runs: Callable[[], "RunsView"] = _without_journal
-    """Called for every use, so that nothing of runs is loaded before there is one."""
+    """Called for every use, so that runs are loaded with the first use only."""
     confirmation: str = "auto"
-    """Whose word counts where a step needs a person: the setting of this name."""
+    """Who may confirm a step that needs a person: the setting of this name."""
     command_line: Callable[..., str] = _command_line
-    """A command of ours that a person can paste into a terminal, with the journal of this server."""
+    """A command line of ours, with the journal of this server, that a person can paste into a terminal."""
     open_consent: Callable[[], "Consent"] = without_consent
-    """As `open_runs`: what a repository brought and nobody trusted."""
+    """As `open_runs`: what of the files in a repository the user trusts."""
     access: Access = LOCAL
-    """Whose view of all this it is; `tools.scoped` makes them."""
+    """The caller."""
     open_execution: Callable[[], ExecutionView] = _without_execution
-    """As `open_runs`: nothing is started before there is something to do."""
+    """As `open_runs`: the worker is started with the first use only."""
     open_workflows: Callable[[], WorkflowTools | None] = _nothing
     """None when this server makes no tools of workflows."""
     reload: Callable[[], None] = _nothing
@@ -141,7 +141,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
         return self.open_workflows()
 
     def trust(self, digests: "Sequence[tuple[Entry, str]]", *, by: str) -> None:
-        """Let run what a person was shown, and read the settings again. Raises `Forbidden`, see `Access.may_trust`."""
+        """Trust what a person was shown, and read the settings again. Raises `Forbidden`, see `Access.may_trust`."""
         if not self.access.may_trust:
             raise Forbidden(ONLY_A_PERSON)
         self.consent.trust(digests, by=by)
@@ -149,16 +149,16 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerServices(Services, frozen=True, kw_only=True):
-    """The services of the whole server, for itself and for commands; `tools.scoped` makes those of callers."""
+    """The services of the whole server, for itself and for commands; `tools.scoped` makes those of other callers."""
 
     open_runs: Callable[[], "Runs"] = _without_journal
     open_execution: Callable[[], "Execution"] = _without_execution
     refresh: Callable[[], None] = _nothing
-    """Read the settings again and have every provider asked, now: somebody sent SIGHUP."""
+    """Read the settings again and poll every provider now; called on SIGHUP."""
     settle: Callable[[], None] = _nothing
-    """Called once, after the first reply: starts what goes on behind. Must not take long itself."""
+    """Starts background work; called once, after the first reply. Must return quickly."""
     close: Callable[[], None] = _nothing
-    """Ends what goes on behind; called once, last."""
+    """Ends background work; called once, last."""
 
     @property
     def runs(self) -> "Runs":
@@ -170,7 +170,7 @@ class ServerServices(Services, frozen=True, kw_only=True):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who calls: what the client can do, what it is called, and what the person in front of it answered."""
+    """A client that calls a tool: its capabilities, its name, and what the person in front of it answered."""
 
     capabilities: Mapping[str, Json] = {}
     name: str = ""
@@ -178,11 +178,11 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[str, Mapping[str, Json]] = {}
     """By the key of the question: `action` ("accept", "decline", "cancel") and, with "accept", `content`."""
     timeout_seconds: float | None = None
-    """How long the client gives a run that this call starts; None when it does not say."""
+    """The client's limit for a run that this call starts; None when it sets none."""
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether the client can show its person a form: said outright, or by naming no mode at all."""
+        """Whether the client can show a form: it names the mode `form`, or no mode at all."""
         offered = self.capabilities.get("elicitation")
         return isinstance(offered, dict) and (not offered or "form" in offered)
 
@@ -192,11 +192,11 @@ NOBODY: Final = Caller()
 
 
 class Elicitation(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to the person: what a handler gives in place of a result when it cannot go on without an answer.
+    """A question to the person, which a handler returns in place of a result when it cannot go on without an answer.
 
-    The handler is called again with the same arguments and `caller.answers[key]`; so what it does before it asks must
-    do no harm when it is done twice. Only a caller that `can_be_asked` may be asked. Who asks one thing after another
-    keeps what the first answer decided: since 2026-07-28 only the answer to the latest question comes with the call.
+    The handler is called again with the same arguments and `caller.answers[key]`, so what it does before it asks must
+    be idempotent. Ask only a caller that `can_be_asked`. A handler with several questions must store what each answer
+    decided: since 2026-07-28 only the answer to the latest question comes with the call.
     """
 
     key: str
@@ -204,38 +204,38 @@ class Elicitation(msgspec.Struct, frozen=True, kw_only=True):
     schema: Mapping[str, Json]
     """A flat object of texts, numbers and booleans: the form that the client shows."""
     meta: Mapping[str, Json] | None = None
-    """What the request to the client says beside it."""
+    """`_meta` of the request to the client."""
 
 
 Result: TypeAlias = Mapping[str, Json] | msgspec.Raw
-"""A JSON object; or one that is encoded already, because it is asked for often and changes seldom."""
+"""A JSON object, or one that is encoded already because it is needed often and rarely changes."""
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that is not there yet: what a handler gives in place of a result when the server works on it.
+    """A result that comes later, which a handler returns in its place while the server works on it.
 
-    The connection looks whenever the bell rings, and every now and then; other messages are answered meanwhile.
+    The connection polls `look` when the bell rings, and every now and then; other messages are answered meanwhile.
     """
 
     run_id: str
-    """The run that it is about; empty when it is about none, and so cannot become a task."""
+    """The run that it is about; empty when there is none, and then the call cannot become a task."""
     look: Callable[[], "Result | Elicitation | None"]
-    """The answer as soon as there is one. Cheap; raises what the handler would raise."""
+    """The result, or a question; None while there is neither. Cheap; raises what the handler would raise."""
     progress: "Callable[[], Progress | None]"
-    """How far it is, which never goes back; None when nothing is known."""
+    """Its progress, which never decreases; None when that is unknown."""
     abandon: Callable[[str], None]
-    """Nobody waits any more, for this reason: the client cancelled the call, or went away."""
+    """Called with the reason when nobody waits any more: the client cancelled the call, or disconnected."""
 
 
 Outcome: TypeAlias = Result | Elicitation | Pending
-"""What a tool gives: its result, or what has to come first."""
+"""What a handler returns: its result, or what has to come first."""
 
 Handler = Callable[[Services, Any, Caller], Outcome]
-"""Called with what `Arguments.decode` gives."""
+"""The second argument is what `Arguments.decode` returns."""
 
 
 class Arguments(Protocol):
-    """What a tool takes; `tools.arguments` has two kinds."""
+    """The arguments that a tool takes; `tools.arguments` has two implementations."""
 
     @property
     def schema(self) -> Mapping[str, Json]:
@@ -254,7 +254,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Arguments
     handler: Handler
     output_schema: Mapping[str, Json] | None = None
-    """Of results; None when nothing is promised."""
+    """The JSON Schema of results; None when nothing is promised."""
     example: tuple[Mapping[str, Json], Mapping[str, Json]] | None = None
     """Arguments and result."""
     read_only: bool = True
@@ -263,9 +263,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     open_world: bool = False
     """Whether it reaches systems other than this server."""
     can_be_task: bool = False
-    """Whether its answer may come later, so that a client may call it as a task."""
+    """Whether it may return `Pending`, so that a client may call it as a task."""
     meta: Mapping[str, Json] | None = None
-    """What else a client may want to know of it, as `_meta`."""
+    """Sent as `_meta`."""
 
     def describe(self) -> dict[str, Json]:
         """The tool as `tools/list` shows it."""
@@ -295,7 +295,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _or_refusal(schema: Mapping[str, Json]) -> dict[str, Json]:
-    """The schema of results, or of what comes back with `isError`: some clients check that too."""
+    """The schema of results and of refusals: some clients check the content of a result with `isError`, too."""
     properties = {
         **schema.get("properties", {}),
         "code": {"type": "integer", "description": "With isError: the code of the refusal."},

@@ -1,8 +1,8 @@
-"""What one caller sees of the library, the runs and the server's own work: the one place where rights are decided.
+"""What one caller sees of the library, the runs and the server's own work: the one place where rights are checked.
 
-A handler or a page is given `Services` and asks no questions about rights. What the caller may not see is not there: it
-is not found, not listed, not counted and not suggested, in the very words used for what never was. What they see and
-may not do raises `Forbidden`. A method without a rule here does not exist for a caller.
+Handlers and pages get `Services` and check no rights. What the caller may not see is not listed, counted or suggested,
+and is refused in the same words as what does not exist. What they may see but not do raises `Forbidden`. A method that
+is not defined here does not exist for a caller.
 """
 
 import collections
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from workflowlookup.providers.discovery import Discovered
 
 MAX_REMEMBERED: Final = 10_000
-"""How many runs a watch remembers, to tell of their end."""
+"""How many visible runs a watch remembers, to report when one of them is deleted."""
 
 BeginWatch = Callable[[Callable[[str], None]], Watch]
 P = ParamSpec("P")
@@ -49,13 +49,13 @@ R = TypeVar("R")
 def scoped(
     services: ServerServices,
     access: Access,
-    bring_up_to_date: Callable[[], None] = lambda: None,
+    refresh_tools: Callable[[], None] = lambda: None,
     begin_watch: BeginWatch | None = None,
 ) -> Services:
-    """The same services as this caller sees them; what goes on behind stays with those whom they belong to.
+    """The services as this caller sees them. Background work stays with the server.
 
-    `bring_up_to_date` has the tools of the whole server refreshed, when anything has changed; `begin_watch` follows
-    all runs, where there is a better way than one watch for each who follows them.
+    `refresh_tools` brings the workflow tools of the whole server up to date; `begin_watch` follows all runs, where many
+    callers share one watch of the journal.
     """
     if access.is_unbound:
         return services
@@ -66,7 +66,7 @@ def scoped(
     @functools.cache
     def open_workflows() -> ScopedWorkflows | None:
         whole = services.workflows
-        return None if whole is None else ScopedWorkflows(whole, access, bring_up_to_date)
+        return None if whole is None else ScopedWorkflows(whole, access, refresh_tools)
 
     def reload() -> None:
         access.need("admin")
@@ -90,30 +90,31 @@ class ScopedCatalog:
     def __init__(self, catalog: CatalogView, access: Access) -> None:
         self._catalog = catalog
         self._access = access
-        self._seen: tuple[Snapshot, Snapshot] | None = None
+        self._visible: tuple[Snapshot, Snapshot] | None = None
+        """The last snapshot of the library, and the part of it that the caller sees."""
 
     @property
     def sources(self) -> Sequence[Source]:
-        """Where documents lie is for administrators of everything."""
+        """For administrators of everything: a source says where documents lie."""
         return self._catalog.sources if self._access.administers_all else ()
 
     def snapshot(self) -> Snapshot:
         whole = self._catalog.snapshot()
         if self._access.administers_all:
             return whole
-        if self._seen is None or self._seen[0] is not whole:
-            self._seen = (whole, self._part_of(whole))
-        return self._seen[1]
+        if self._visible is None or self._visible[0] is not whole:
+            self._visible = (whole, self._part_of(whole))
+        return self._visible[1]
 
     def _part_of(self, whole: Snapshot) -> Snapshot:
         summaries = tuple(summary for summary in whole.summaries if self._sees(summary.id))
         return Snapshot(
             summaries=summaries,
             encoded=msgspec.Raw(msgspec.json.encode(summaries)),
-            entries={key: _without_place(entry) for key, entry in whole.entries.items() if self._sees(key)},
-            problems=tuple(_without_place(entry) for entry in whole.problems if self._sees(entry.file.id)),
+            entries={key: _without_path(entry) for key, entry in whole.entries.items() if self._sees(key)},
+            problems=tuple(_without_path(entry) for entry in whole.problems if self._sees(entry.file.id)),
             shadowed=tuple(
-                (_without_place(hidden), _without_place(by))
+                (_without_path(hidden), _without_path(by))
                 for hidden, by in whole.shadowed
                 if self._sees(hidden.file.id)  # which is the id of both
             ),
@@ -141,8 +142,8 @@ class ScopedCatalog:
         return self._access.may("read", workflow_id)
 
 
-def _without_place(entry: Entry) -> Entry:
-    """A document for those who are not to know where it lies."""
+def _without_path(entry: Entry) -> Entry:
+    """The entry of a document without the directory that it lies in."""
     file = entry.file
     refusal = file.refusal and _naming_file(file.refusal)
     bare = msgspec.structs.replace(file, path=os.path.basename(file.path), refusal=refusal)
@@ -150,7 +151,7 @@ def _without_place(entry: Entry) -> Entry:
 
 
 def _naming_file(refusal: WorkflowLookupError) -> WorkflowLookupError:
-    """What is wrong with a document, with the name of its file in place of its path."""
+    """The same refusal, with the name of the file in place of its path."""
     path = refusal.data.get("file")
     if not isinstance(path, str):
         return refusal
@@ -159,7 +160,7 @@ def _naming_file(refusal: WorkflowLookupError) -> WorkflowLookupError:
 
 
 def _reading(method: Callable[Concatenate[Runs, str, P], R]) -> "Callable[Concatenate[ScopedRuns, str, P], R]":
-    """A method of `Runs` about one run, for those who see that run; it is not found by others."""
+    """A method of `Runs` that reads one run, for callers who see it; others get `RunNotFound`."""
 
     def guarded(self: "ScopedRuns", run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._need("read", run_id)
@@ -171,7 +172,7 @@ def _reading(method: Callable[Concatenate[Runs, str, P], R]) -> "Callable[Concat
 def _moving(
     scope: str, method: Callable[Concatenate[Runs, str, P], Run]
 ) -> "Callable[Concatenate[ScopedRuns, str, P], Run]":
-    """A method of `Runs` that moves one run, for those who have the scope; it is done in their name."""
+    """A method of `Runs` that changes one run, for callers with this scope; it is recorded in their name."""
 
     def guarded(self: "ScopedRuns", run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Run:
         self._need(scope, run_id)
@@ -182,7 +183,7 @@ def _moving(
 
 
 class ScopedRuns:
-    """The runs of the workflows that a caller may read, and what they may do to them, in their name."""
+    """The runs of the workflows that a caller may read. Changes are recorded in the name of the caller."""
 
     def __init__(
         self, whole: Runs, access: Access, *, confirmation: str, begin_watch: BeginWatch | None = None
@@ -212,7 +213,7 @@ class ScopedRuns:
         timeout: float | None = None,
     ) -> Run:
         if not self._sees(workflow.id):
-            raise missing("read")  # whoever has the document in hand got it elsewhere
+            raise missing("read")  # not `WorkflowNotFound`: the caller has the document already
         self._access.need("run", workflow.id)
         try:
             signed = self._access.sign(by)
@@ -229,7 +230,7 @@ class ScopedRuns:
         return self._runs.earlier_verdict(run, step_id, output, changes)
 
     def _need(self, scope: str, run_id: str) -> None:
-        """Raises `RunNotFound` for a run that they do not see, `Forbidden` for what they may not do to it."""
+        """Raises `RunNotFound` for a run that the caller does not see, `Forbidden` for what they may not do to it."""
         workflow_id = self.workflow_of(run_id)
         if workflow_id is None:
             raise self.not_found(run_id)
@@ -258,7 +259,7 @@ class ScopedRuns:
         return self._runs.imported([run_id for run_id in run_ids if self.workflow_of(run_id) is not None])
 
     def queue_position(self, run_id: str) -> tuple[int, int]:
-        """Among those that the caller sees."""
+        """The position among the queued runs that the caller sees."""
         self._need("read", run_id)
         if self._access.sees_all:
             return self._runs.queue_position(run_id)
@@ -278,7 +279,7 @@ class ScopedRuns:
         return dict(collections.Counter(line.state for line in lines if self._sees(line.workflow_id)))
 
     def _narrowed(self, query: Query) -> Query:
-        """So that pages are full though hidden runs lie between."""
+        """The query for visible runs only, so that a page is full even if there are hidden runs in between."""
         if self._access.sees_all:
             return query
         return msgspec.structs.replace(query, workflows=self._access.workflows)
@@ -289,7 +290,7 @@ class ScopedRuns:
         return ScopedWatch(self, listener, self._begin_watch)
 
     def set_aside(self) -> Sequence[SetAside]:
-        """Where it lies is for administrators of everything; how much was saved counts runs of all workflows."""
+        """The path is for administrators of everything, the outcome, which counts all runs, for those who see all."""
         whole = self._runs.set_aside()
         if self._access.administers_all:
             return whole
@@ -308,28 +309,28 @@ class ScopedWatch:
     def __init__(self, runs: ScopedRuns, listener: Callable[[str], None], begin: BeginWatch) -> None:
         self._runs = runs
         self._listener = listener
-        self._shown: BoundedCache[str, None] = BoundedCache(MAX_REMEMBERED)
-        """Runs that the caller has heard of: they hear that one is gone, when nobody can tell any more whose it was."""
-        self._watch = begin(self._hear)
+        self._visible: BoundedCache[str, None] = BoundedCache(MAX_REMEMBERED)
+        """Runs that the caller saw: when one is deleted, its workflow cannot be looked up any more."""
+        self._watch = begin(self._on_change)
 
-    def _hear(self, run_id: str) -> None:
+    def _on_change(self, run_id: str) -> None:
         try:
-            is_shown = self._shows(run_id)
-        except StorageError:  # the change itself is stored, and must not look as if it were not
+            is_visible = self._is_visible(run_id)
+        except StorageError:  # the change itself is stored: it must not fail because of this
             return
-        if is_shown:
+        if is_visible:
             self._listener(run_id)
 
-    def _shows(self, run_id: str) -> bool:
-        if self._runs.workflow_of(run_id) is None:  # hidden, or gone
-            was_shown = run_id in self._shown
-            self._shown.pop(run_id)
-            return was_shown
-        self._shown[run_id] = None
+    def _is_visible(self, run_id: str) -> bool:
+        if self._runs.workflow_of(run_id) is None:  # hidden, or deleted
+            was_visible = run_id in self._visible
+            self._visible.pop(run_id)
+            return was_visible
+        self._visible[run_id] = None
         return True
 
     def changed(self) -> Collection[str]:
-        return [run_id for run_id in self._watch.changed() if self._shows(run_id)]
+        return [run_id for run_id in self._watch.changed() if self._is_visible(run_id)]
 
     def close(self) -> None:
         self._watch.close()
@@ -338,16 +339,16 @@ class ScopedWatch:
 class ScopedWorkflows:
     """The workflow tools of a caller: those of the server that they may read, in a registry of their own."""
 
-    def __init__(self, whole: WorkflowTools, access: Access, bring_up_to_date: Callable[[], None]) -> None:
-        """`bring_up_to_date` has the server look what workflows there are, when anything has changed."""
+    def __init__(self, whole: WorkflowTools, access: Access, refresh_tools: Callable[[], None]) -> None:
         self._whole = whole
         self._access = access
-        self._bring_up_to_date = bring_up_to_date
+        self._refresh_tools = refresh_tools
         self._registry: Registry | None = None
-        self._seen: object = None
+        self._all_offers: Mapping[str, Offer] | None = None
+        """The offers of the server from which those of the caller were last chosen."""
         self._offers: Mapping[str, Offer] = {}
-        self._shown: tuple[object, ...] = ()
-        """What the registry was last told: the offers, and the settings."""
+        self._current: tuple[object, ...] = ()
+        """The offers and the settings that the registry was last made from; empty before that."""
 
     @property
     def plan(self) -> Plan:
@@ -357,8 +358,8 @@ class ScopedWorkflows:
     def offers(self) -> Mapping[str, Offer]:
         """By the name of the tool, in its order."""
         everything = self._whole.offers
-        if everything is not self._seen:
-            self._seen = everything
+        if everything is not self._all_offers:
+            self._all_offers = everything
             self._offers = {name: offer for name, offer in everything.items() if self._sees(offer.workflow_id)}
         return self._offers
 
@@ -367,25 +368,25 @@ class ScopedWorkflows:
 
     def attach(self, registry: Registry) -> None:
         self._registry = registry
-        self._shown = ()
+        self._current = ()
 
     def refresh_if_changed(self) -> bool:
-        self._bring_up_to_date()
+        self._refresh_tools()
         offers, plan = self.offers, self.plan
-        if self._registry is None or (self._shown and self._shown[0] is offers and self._shown[1] is plan):
+        if self._registry is None or (self._current and self._current[0] is offers and self._current[1] is plan):
             return False
-        self._shown = (offers, plan)
+        self._current = (offers, plan)
         return self._registry.replace(self._tools(self._registry, [offer.tool for offer in offers.values()]))
 
     def _tools(self, registry: Registry, tools: list[Tool]) -> list[Tool]:
-        """The tools, or what stands for them when the list would be too long."""
+        """The tools of the caller, or `workflow_search` in their place when the list would be too long."""
         if not self.plan.is_on:
             return []
         size = len(msgspec.json.encode([tool.describe() for tool in (*registry.built_in.values(), *tools)]))
         return [workflow_refresh.TOOL, *([workflow_search.TOOL] if size > self.plan.budget_bytes else tools)]
 
     def resolve(self, wanted: str) -> Workflow | None:
-        self._bring_up_to_date()
+        self._refresh_tools()
         offer = find_offer(self.offers, wanted)
         return self._whole.resolve(offer.tool.name) if offer is not None else None
 
@@ -396,20 +397,20 @@ class ScopedWorkflows:
         return self._whole.abilities(provider)
 
     def discovered(self) -> Mapping[str, "Discovered"]:
-        """What is known of the providers that have something for this caller, and nothing else of these."""
+        """The providers with workflows that the caller sees, each with those workflows only."""
         everything = self._whole.discovered()
         if self._access.sees_all:
             return everything
-        parts = {name: self._part_of(found) for name, found in everything.items()}
+        parts = {name: self._part_of(discovered) for name, discovered in everything.items()}
         return {name: part for name, part in parts.items() if part.definitions}
 
-    def _part_of(self, found: "Discovered") -> "Discovered":
-        seen = tuple(definition for definition in found.definitions if self._sees(definition.workflow_id))
-        return msgspec.structs.replace(found, definitions=seen)
+    def _part_of(self, discovered: "Discovered") -> "Discovered":
+        visible = tuple(definition for definition in discovered.definitions if self._sees(definition.workflow_id))
+        return msgspec.structs.replace(discovered, definitions=visible)
 
 
 class ScopedExecution:
-    """The server's own work, as far as a caller may know of it."""
+    """The server's own work on the runs that a caller sees."""
 
     def __init__(self, whole: ExecutionView, access: Access, runs: ScopedRuns) -> None:
         self._whole = whole
@@ -427,6 +428,6 @@ class ScopedExecution:
         return self._whole.is_at_work(run_id) and self._runs.workflow_of(run_id) is not None
 
     def refresh(self) -> "Future[None]":
-        """For those who may have providers asked again."""
+        """Poll all providers; for administrators."""
         self._access.need("admin")
         return self._whole.refresh()
