@@ -1,7 +1,7 @@
-"""Journal URLs: which kind of journal a setting names, and what the rest of the program must know about that kind.
+"""Journal URLs, and the table of journal kinds: what the rest of the program must know about each.
 
-A kind is a row of `JOURNALS`, by the scheme of its URLs; a path has no scheme. Nothing is imported or opened here
-before it is needed.
+The scheme of a URL is the key in `JOURNALS`; a path has no scheme. The module of a kind is imported when its first
+journal is opened.
 """
 
 import os
@@ -21,9 +21,9 @@ class JournalKind(msgspec.Struct, frozen=True, kw_only=True):
     open: "Callable[[str], Journal]"
     """Makes the journal of a URL, which connects on its first use."""
     prefix: str = ""
-    """What its URLs begin with, as errors recommend it; nothing where they are paths."""
+    """What its URLs begin with, for error messages; empty for paths."""
     has_replicas: bool = False
-    """Servers on several machines share it: they notify each other, share sessions and take over each other's runs."""
+    """Whether servers on several machines share it: they notify each other, share sessions and take over runs."""
 
     @property
     def is_file(self) -> bool:
@@ -46,15 +46,15 @@ SQLITE: Final = JournalKind(open=_sqlite)
 POSTGRES: Final = JournalKind(open=_postgres, prefix="postgresql://", has_replicas=True)
 
 JOURNALS: Final[Mapping[str, JournalKind]] = {"": SQLITE, "postgresql": POSTGRES, "postgres": POSTGRES}
-"""By the scheme of the setting `journal`."""
+"""By scheme."""
 
 
 class JournalUrl:
     """A journal URL, or the path of a journal file. Raises `ValueError` for a scheme that is not in `JOURNALS`."""
 
     def __init__(self, text: str) -> None:
-        scheme, mark, _ = text.partition("://")
-        kind = JOURNALS.get(scheme if mark else "")
+        scheme, separator, _ = text.partition("://")
+        kind = JOURNALS.get(scheme if separator else "")
         if not text or kind is None:
             prefixes = dict.fromkeys(kind.prefix for kind in JOURNALS.values() if kind.prefix)
             raise ValueError(f"a path, or a URL that begins with {' or '.join(prefixes)}")
@@ -65,7 +65,7 @@ class JournalUrl:
         return self.kind.open(self.text)
 
     def relative_to(self, directory: str) -> str:
-        """The URL as text, where a path is relative to this directory."""
+        """The URL as text; a relative path is joined to this directory."""
         return os.path.join(directory, self.text) if self.kind.is_file else self.text
 
     @property
@@ -75,10 +75,11 @@ class JournalUrl:
 
     @property
     def shown(self) -> str:
+        """The URL with its password replaced, for people."""
         return without_password(self.text)
 
     def as_argument(self) -> tuple[str, bool]:
-        """The URL without its password, for a command line that works anywhere; and whether it has a password."""
+        """The URL without its password, for a command line that works in any directory; and whether it had one."""
         if self.kind.is_file:
             return os.path.abspath(self.text), False
         url = re.sub(r"(://[^:/@]*):[^/]*@", r"\1@", self.text)

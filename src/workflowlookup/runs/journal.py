@@ -1,5 +1,5 @@
-"""What a journal promises: append-only records of runs, a line about each run for those who list them, and what all
-servers at one journal share: names of tools, tokens, sessions, and announcements to each other.
+"""The contract of journals: append-only records of runs, a summary of each run for lists, and what the servers at one
+journal share: names of tools, tokens, sessions, and announcements to each other.
 
 An append is stored whole or not at all, and is durable when it returns. Each (run, sequence) is stored once: of two
 appends that build on the same record one raises `Conflict`. What a journal cannot do raises `StorageError`.
@@ -18,7 +18,7 @@ from workflowlookup.errors import StorageError
 from workflowlookup.runs.levels import Level
 
 STOP: Final = "stop"
-"""What the line about a run says that it waits for when it is over and its call may still be running."""
+"""The `waiting_for` of a summary when the run is over and its call may still be running."""
 
 
 class NoRoom(StorageError):
@@ -34,7 +34,7 @@ class Conflict(Exception):
 
 
 class Summary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A line about a run: what is listed and filtered without reading its records. Times are in milliseconds."""
+    """What is listed and filtered of a run without reading its records. Times are in milliseconds."""
 
     id: str
     workflow_id: str
@@ -70,7 +70,7 @@ def summarise(run: Run) -> Summary:
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Where a run is, and which it is: an id can be taken anew when its run was forgotten."""
+    """How far a run is, and which run it is: the id of a deleted run can be used again."""
 
     sequence: int
     started: int
@@ -78,7 +78,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs are listed: those that fit everything that is given, the last started first."""
+    """Which runs are listed: those that fit every field that is set, the last started first."""
 
     state: str | None = None
     workflow_id: str | None = None
@@ -97,7 +97,7 @@ class SetAside(msgspec.Struct, frozen=True, kw_only=True):
 
     file: str
     outcome: str = ""
-    """How much of it was saved; nothing where nobody knows."""
+    """How much of it was saved; empty when that is unknown."""
     details: tuple[str, ...] = ()
     """Which runs were not saved whole."""
 
@@ -106,7 +106,7 @@ class SetAside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is known of a token. Times are in milliseconds."""
+    """What is stored of a token, without its hash. Times are in milliseconds."""
 
     id: str
     name: str
@@ -131,7 +131,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Announcement(msgspec.Struct, frozen=True, kw_only=True):
-    """What one server tells the others at its journal."""
+    """A message from one server to the others at its journal."""
 
     number: int = 0
     """In the order in which they were stored, without gaps; the journal gives it."""
@@ -143,7 +143,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal(Protocol):
-    """A place where runs are kept, and what the servers share that use it."""
+    """Stores runs, and what the servers that use it share."""
 
     def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
         """Store the records after the one with sequence `expected` of this very run; 0 begins it. Raises `Conflict`."""
@@ -152,7 +152,7 @@ class Journal(Protocol):
         """The sequence of the last record; None when there is no such run."""
 
     def mark(self, run_id: str) -> Mark | None:
-        """Where a run is, and which; None when there is no such run."""
+        """See `Mark`; None when there is no such run."""
 
     def workflow_of(self, run_id: str) -> str | None:
         """The id of the workflow that a run is of; None when there is no such run."""
@@ -161,13 +161,13 @@ class Journal(Protocol):
         """Of these runs, those that were imported, and where each came from."""
 
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
-        """The records after a sequence, in order; all of them, or the first so many."""
+        """The records after a sequence, in order; all of them, or the first `limit`."""
 
     def summaries(self, query: Query) -> list[Summary]:
         """A page of runs, the last started first."""
 
     def overdue(self, now: int) -> list[str]:
-        """The runs whose deadline has passed and that do not know it yet."""
+        """The runs whose deadline has passed and for which that is not stored yet."""
 
     def at_work(self, limit: int) -> list[Summary]:
         """The runs that wait for a call of the server's own, the one that has waited longest first."""
@@ -176,7 +176,7 @@ class Journal(Protocol):
         """The runs that are over and whose call may still be running."""
 
     def queue_position(self, run_id: str) -> tuple[int, int]:
-        """The place of a run among those whose call has still to be begun, from 1, or 0; and how many they are."""
+        """The position of a run among those whose call is not begun yet, from 1, or 0; and how many they are."""
 
     def counts(self) -> dict[str, int]:
         """How many runs are in which state."""
@@ -187,31 +187,31 @@ class Journal(Protocol):
     def keep_tool_names(
         self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]], at: int
     ) -> None:
-        """Keep these names, and free those at this time; where somebody was faster, what is kept already stays."""
+        """Store the added names, and free the removed ones at this time; a name that is stored already stays."""
 
     def freed_names(self, since: int) -> dict[str, tuple[str, str]]:
-        """The names that were freed since a time, each with the provider and the workflow that had it last."""
+        """The names that were freed since a time, each with its last provider and workflow."""
 
     def remembered(self) -> dict[str, tuple[str, str]]:
-        """By provider: its settings and its workflows, as `remember` was given them."""
+        """By provider: the `settings` and `body` of the last `remember`."""
 
     def remember(self, provider: str, settings: str, body: str) -> None:
-        """Keep what a provider has listed, in place of what was kept of it before."""
+        """Store what a provider has listed, in place of what it listed before."""
 
     def heads(self, since: int) -> dict[str, int]:
         """The last sequence of each run that was updated at or after a time."""
 
     def version(self) -> int:
-        """A number that is another one when another process has written."""
+        """A number that changes when another process writes."""
 
     def delete(self, run_id: str) -> bool:
-        """Forget a run; whether there was one."""
+        """Delete a run; whether there was one."""
 
     def purge(self, before: int) -> int:
-        """Forget the runs that are over and were last updated before a time; how many they were."""
+        """Delete the runs that are over and were last updated before a time; returns how many."""
 
     def close(self) -> None:
-        """Give back what is held; the journal opens itself again when it is needed."""
+        """Close files and connections; the next use opens them again."""
 
     # ── tokens ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -222,7 +222,7 @@ class Journal(Protocol):
         """
 
     def tokens(self) -> list[Token]:
-        """All that were ever stored, the latest first."""
+        """All tokens, also revoked ones, the latest first."""
 
     def tokens_by_id(self, token_id: str) -> list[tuple[Token, str]]:
         """The tokens with this id, each with its hash."""
@@ -235,13 +235,13 @@ class Journal(Protocol):
 
     @property
     def names(self) -> frozenset[str]:
-        """What tells this journal from others, also when it is lost: its paths, or its database without a password."""
+        """What identifies this journal, even when it is lost: its paths, or its database without a password."""
 
     def require_tokens(self) -> None:
         """Record durably, outside of the tables, that requests over HTTP need a token."""
 
     def requires_tokens(self) -> bool:
-        """Whether that was recorded; also when nobody can read the record."""
+        """Whether that was recorded, or the record cannot be read."""
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -252,10 +252,10 @@ class Journal(Protocol):
         """The message that opened a session of this owner that was used at or after a time."""
 
     def touch_sessions(self, keys: Iterable[str], at: int, oldest: int) -> None:
-        """These sessions were used at this time; forget those that were last used before the `oldest` time."""
+        """Store that these sessions were used at this time, and delete those last used before the `oldest` time."""
 
     def end_session(self, key: str) -> None:
-        """Forget a session and its subscriptions."""
+        """Delete a session and its subscriptions."""
 
     def subscribe(self, key: str, address: str) -> None:
         """Store that a session follows a resource; nothing happens when there is no such session."""
@@ -268,7 +268,7 @@ class Journal(Protocol):
     # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────
 
     def announce(self, announcement: Announcement, oldest: int) -> None:
-        """Store an announcement with the next number, and forget those before a time; the last one stays."""
+        """Store an announcement with the next number, and delete those before the `oldest` time; the last one stays."""
 
     def announcements(self, after: int) -> list[Announcement]:
         """Those with a higher number, in order."""
@@ -285,19 +285,19 @@ class Journal(Protocol):
     # ── maintenance ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def level(self) -> Level:
-        """The version of the tables; nothing is made or changed."""
+        """The schema version of the tables; nothing is created or changed."""
 
     def upgrade(self) -> None:
-        """Bring the tables up to date, which every other use does as well."""
+        """Migrate the tables now, as every other use would."""
 
     def faults(self, known: Sequence[SetAside] | None = None) -> Iterator[tuple[str, str]]:
-        """What is wrong with the journal, each with a remedy: it is opened, checked, and a write is tried.
+        """Open the journal, check it and try a write; yields each problem with its remedy.
 
         `known`: what was set aside before the check began, if that was before this call.
         """
 
     def salvage(self) -> SetAside | None:
-        """Set the journal aside and begin a new one with what can be read of it; None when there was no need to."""
+        """Set a damaged journal aside and begin a new one with what can be read of it; None when it is not damaged."""
 
     def set_aside(self) -> Sequence[SetAside]:
-        """The damaged journals that were set aside and are still kept."""
+        """The damaged journals that were set aside and still exist."""

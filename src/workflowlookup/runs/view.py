@@ -1,7 +1,7 @@
 """What tool handlers and console pages may ask of runs.
 
-`runs.service.Runs` answers for all runs, `tools.scoped.ScopedRuns` for those that one caller may see. What is not here,
-only the server itself and the commands of its machine do. Each method does what its namesake of `Runs` says.
+`runs.service.Runs` has all runs, `tools.scoped.ScopedRuns` those that one caller may see. Methods that are not here are
+for the server itself and for commands. The docstrings are in `Runs`.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Watch(Protocol):
-    """Follows the runs from when it is made until it is closed; its listener hears of what this process changes."""
+    """Follows runs until it is closed; its listener is called for each change by this process."""
 
     def changed(self) -> Collection[str]:
         """The ids of the runs that other processes changed since the last time."""
@@ -27,7 +27,7 @@ class Watch(Protocol):
 
 
 class RunsView(Protocol):
-    """The runs that somebody sees, and what they may do to them."""
+    """The runs that one caller sees, and what may be done to them."""
 
     def start(  # noqa: PLR0913 - as `Runs.start`
         self,
