@@ -12,7 +12,7 @@ FIELDS: Final = ("id", "name", "category", "provider")
 
 
 class Subject(Protocol):
-    """What can be matched."""
+    """A workflow, as far as it matters for whether it becomes a tool, and how that tool is named."""
 
     @property
     def id(self) -> str: ...

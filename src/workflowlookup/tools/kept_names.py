@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from workflowlookup.errors import StorageError
-from workflowlookup.tools.tool_names import Key, Named, assign
+from workflowlookup.providers.filters import Subject
+from workflowlookup.tools.tool_names import Key, assign
 
 if TYPE_CHECKING:
     from workflowlookup.runs.journal import Journal
@@ -44,7 +45,12 @@ class KeptNames:
         self._has_journal = True
 
     def assign(
-        self, workflows: Sequence[Named], reserved: Collection[str], *, known: Collection[Key], certain: Collection[str]
+        self,
+        workflows: Sequence[Subject],
+        reserved: Collection[str],
+        *,
+        known: Collection[Key],
+        certain: Collection[str],
     ) -> Mapping[Key, str]:
         """The name of each workflow: as it was before, wherever it was.
 

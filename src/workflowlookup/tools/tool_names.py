@@ -7,7 +7,9 @@ never that of a built-in tool. Where two would be the same but for their case, t
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
+
+from workflowlookup.providers.filters import Subject
 
 LONGEST: Final = 52
 _SOUND: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST}}}")
@@ -17,19 +19,11 @@ Key: TypeAlias = tuple[str, str]
 NO_NAMES: Final[Mapping[str, Key]] = {}
 
 
-class Named(Protocol):
-    """A workflow, as far as it matters here."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def provider(self) -> str: ...
-
-
 def assign(
-    workflows: Iterable[Named], kept: Mapping[Key, str], reserved: Collection[str], freed: Mapping[str, Key] = NO_NAMES
+    workflows: Iterable[Subject],
+    kept: Mapping[Key, str],
+    reserved: Collection[str],
+    freed: Mapping[str, Key] = NO_NAMES,
 ) -> tuple[dict[Key, str], dict[Key, str]]:
     """A name for each workflow, and those among them that are new. `kept` names are given to nobody else, and those
     that were `freed` lately only to the workflow that had them.
@@ -51,7 +45,7 @@ def assign(
     return names, new
 
 
-def _candidates(workflow: Named) -> Iterator[str]:
+def _candidates(workflow: Subject) -> Iterator[str]:
     """Names that would do, the best first, without end."""
     own, by_id, provider = slug(workflow.name), slug(workflow.id), slug(workflow.provider)
     base = own or by_id or "workflow"
