@@ -29,7 +29,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     """As the journal names them, such as `token ci-bot`; empty for the local person, who needs no name."""
     kind: str
     """`person` or `agent` for those with a token; `local` for the person who started the server for themselves;
-    `loopback` for whoever reaches a server without tokens on this machine.
+    `loopback` for a caller without a token on this machine, where none is required.
     """
     scopes: frozenset[str]
     workflows: tuple[str, ...] = EVERYTHING
@@ -57,12 +57,12 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unbound(self) -> bool:
-        """Whether they see and do everything, in no name of their own."""
+        """Whether they may see and do everything, and have no name of their own."""
         return self.kind in ("local", "loopback") and self.administers_all
 
     @property
     def may_trust(self) -> bool:
-        """Whether they may let run what a repository brought: only a person may, and `loopback` could be anybody."""
+        """Whether they may trust what a repository brings. Only a person may, and `loopback` may be a program."""
         return self.kind in ("local", "person") and self.administers_all
 
     def may_confirm(self, confirmation: str) -> bool:
@@ -77,12 +77,12 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 LOCAL: Final = Access(name="", kind="local", scopes=frozenset({"admin"}))
 """The person who started the server for themselves: over pipes, or for the console that only they can open."""
 LOOPBACK: Final = Access(name="", kind="loopback", scopes=frozenset({"admin"}))
-"""Whoever reaches a server without tokens on this machine: they could read its files as well."""
+"""A caller on the machine of a server that requires no tokens: they could read its files as well."""
 
 
 def missing(scope: str) -> Forbidden:
-    told = f"This needs the scope '{scope}', which your token does not have. Use one that has it."
-    return Forbidden(told, scope=scope)
+    message = f"This needs the scope '{scope}', which your token does not have. Use one that has it."
+    return Forbidden(message, scope=scope)
 
 
 def admits(patterns: Iterable[str], workflow_id: str) -> bool:

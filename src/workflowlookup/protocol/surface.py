@@ -1,4 +1,4 @@
-"""What a connection calls: the tools and what is behind them, imported when first asked for."""
+"""What a connection calls: the tools and their services, imported when they are first needed."""
 
 import functools
 from collections.abc import Callable
@@ -33,21 +33,21 @@ class Surface:
         return Registry(BUILTIN_TOOLS, self.services)
 
     def watch(self, listener: "Listener") -> "Watch":
-        """Follow the runs, until closed."""
+        """Follow the runs until the watch is closed."""
         return self.services.runs.watch(listener)
 
     def settle(self) -> None:
-        """The first reply has been sent. What goes on behind is the server's to start, see `ServerSurface`."""
+        """Called after the first reply. Only `ServerSurface` has background work to start."""
 
     def refresh(self) -> None:
-        """Somebody sent SIGHUP."""
+        """Called on SIGHUP."""
 
     def close(self) -> None:
-        """The client has left. Safe to repeat."""
+        """Called when the client has disconnected. Safe to repeat."""
 
 
 class ServerSurface(Surface):
-    """All of a server for its only client: what goes on behind begins and ends with that client."""
+    """The surface of a server with one client: background work begins and ends with that client."""
 
     _make_services: "Callable[[], ServerServices]"
     _is_closed = False

@@ -1,8 +1,8 @@
-"""Who sends a request over HTTP: asked before anything else is done with it, in the same way everywhere.
+"""Authentication of requests over HTTP, before anything else is done with them.
 
-A request proves it by one `Authorization: Bearer` header, with a token of ours or a JWT of the issuer that the settings
-name; pages of the console also by a cookie that the login gives. On loopback, where there never was a token and no
-issuer is named, everybody is the local person: whoever can reach it has the files as well.
+A request has one `Authorization: Bearer` header, with a token of ours or a JWT of the issuer that the settings name;
+for pages of the console the cookie of the login is accepted, too. On loopback, where there never was a token and no
+issuer is named, every caller is `LOOPBACK`: a program that can reach the server can read its files as well.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ MAX_TOKENS: Final = 10_000
 FORWARDED: Final = frozenset(
     {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"}
 )
-"""Headers of what came through a proxy: it is not from this machine, whatever its address says."""
+"""Headers that a proxy adds: such a request is not from this machine, whatever its address says."""
 
 _BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
 _HOST: Final = re.compile(r"[A-Za-z0-9.:\[\]_-]+")
@@ -120,7 +120,7 @@ class Guard:
                 return self._refuse(request, 401, "invalid_request", "Send Authorization: Bearer TOKEN.")
             secret = said[1]
         elif self._is_open(request, is_again=is_again):
-            return LOOPBACK  # with a cookie, too: it may be of another server on this machine
+            return LOOPBACK  # also with a cookie, which may be from another server on this machine
         else:
             secret = request.cookies.get(COOKIE, "") if by_cookie else ""
             if not secret:
@@ -157,9 +157,9 @@ class Guard:
         return token if token is not None and token.state(now()) == "valid" else None
 
     def _is_open(self, request: Request, *, is_again: bool) -> bool:
-        """Whether it is the local person, who proves nothing.
+        """Whether a request needs no token.
 
-        Whoever revokes the last token, or loses the journal, does not open the door to everybody.
+        Revoking the last token, or losing the journal, does not open the server to everybody.
         """
         if not self._is_closed:
             made, _ = self._version if is_again else self._tokens.version()
@@ -236,12 +236,12 @@ class Guarded:
         if scope["type"] != "http":
             return
         request = Request(scope)
-        found = await self._ask(request)
-        if isinstance(found, Response):
+        access = await self._ask(request)
+        if isinstance(access, Response):
             self._refused()
-            await self._answer_unknown(request, found)(scope, receive, send)
+            await self._answer_unknown(request, access)(scope, receive, send)
             return
-        scope[ACCESS] = found
+        scope[ACCESS] = access
         begun, ended = False, False
 
         async def note(message: Message) -> None:
@@ -252,7 +252,7 @@ class Guarded:
 
         task = asyncio.current_task()
         assert task is not None
-        served = self._served[task] = _Served(request, found)
+        served = self._served[task] = _Served(request, access)
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._watch_served())
         try:
@@ -273,12 +273,12 @@ class Guarded:
                 await response(scope, receive, send)
 
     async def _ask_and_check(self, request: Request, *, is_again: bool = False) -> Access | Response:
-        found = await self._guard.authenticate(request, by_cookie=self._by_cookie, is_again=is_again)
-        problem = self._needs(found) if self._needs is not None and isinstance(found, Access) else ""
-        return self._guard.forbid(request, problem) if problem else found
+        access = await self._guard.authenticate(request, by_cookie=self._by_cookie, is_again=is_again)
+        problem = self._needs(access) if self._needs is not None and isinstance(access, Access) else ""
+        return self._guard.forbid(request, problem) if problem else access
 
     async def _watch_served(self) -> None:
-        """Authenticate requests that take long again and again, and end those that are not from whom they were."""
+        """Authenticate long requests again from time to time, and end those whose caller has changed."""
         while self._served:
             served = dict(self._served)
             await asyncio.sleep(LOOK_SECONDS)
@@ -291,11 +291,12 @@ class Guarded:
 
     async def _is_valid(self, served: "_Served") -> bool:
         try:
-            found = await self._ask(served.request, is_again=True)
+            access = await self._ask(served.request, is_again=True)
         except Exception:  # broad on purpose: whom nobody can ask any more is not let on
             log.exception("who sent a request could not be asked again")
             return False
-        return found == served.access or (isinstance(found, Response) and found.status_code >= 500)  # nobody knows
+        is_unknown = isinstance(access, Response) and access.status_code >= 500
+        return is_unknown or access == served.access
 
 
 class _Served(msgspec.Struct, eq=False):

@@ -37,8 +37,8 @@ BACKLOG: Final = 1024
 """How many clients may wait to be let in."""
 
 
-class _Joined:
-    """A transport that writes what is given to it in one go at once: the head of a response and its body."""
+class _BufferedTransport:
+    """A transport that joins writes of one turn of the event loop: the head of a response and its body."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -70,7 +70,7 @@ class Impatient(H11Protocol):
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_Joined(transport))  # type: ignore[arg-type]  # all of it that is used
+        super().connection_made(_BufferedTransport(transport))  # type: ignore[arg-type]  # it has what uvicorn uses
         self._expect(h11.IDLE)
 
     def handle_events(self) -> None:

@@ -37,7 +37,7 @@ class _Error(msgspec.Struct):
 
 
 class _Reply(msgspec.Struct):
-    """What tells the outcome, of a reply."""
+    """The parts of a reply that decide its outcome."""
 
     result: _Result | None = None
     error: _Error | None = None
@@ -52,7 +52,7 @@ class Outcome(msgspec.Struct, frozen=True):
     word: str
     """`ok`, `refused` (by a tool), `cancelled`, or the code of the error."""
     code: int | None = None
-    """Of the error that it was answered with."""
+    """The code of the error; None without one."""
 
 
 CANCELLED: Final = Outcome("cancelled", RequestCancelled.code)
@@ -61,7 +61,7 @@ _REFUSED: Final = Outcome("refused")
 
 
 def outcome_of(reply: bytes) -> Outcome:
-    """What a reply says."""
+    """The outcome of a request with this reply."""
     parts = _decode_reply(reply)
     if parts.error is not None:
         code = parts.error.code
@@ -87,7 +87,7 @@ class Metrics:
         self._refusals: defaultdict[str, int] = defaultdict(int)
 
     def count(self, method: str, outcome: Outcome, begun: float) -> None:
-        """Count a request, by what became of it; `begun`: when it came, by `time.perf_counter`."""
+        """Count a request by method and outcome; `begun`: when it arrived, by `time.perf_counter`."""
         named = method if method in METHODS else "other"  # a client cannot make up more
         self._requests[named, outcome.word] += 1
         if named != "subscriptions/listen":  # which takes as long as the client likes

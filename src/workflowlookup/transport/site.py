@@ -29,7 +29,7 @@ class Site:
     """Answers only to the names of this server, and only to its own pages: a page from elsewhere cannot reach it."""
 
     def __init__(self, mcp: ASGIApp, rest: ASGIApp, limits: Limits, refuse: Callable[[str], None]) -> None:
-        """`mcp` is asked for messages, `rest` for all else; `refuse` counts."""
+        """`mcp` serves `/mcp`, `rest` all other paths; `refuse` counts refusals."""
         self._mcp = mcp
         self._rest = rest
         self._limits = limits

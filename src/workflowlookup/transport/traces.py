@@ -1,7 +1,7 @@
 """Traces for OpenTelemetry, when somebody collects them: a span for each message, and beneath it what came of it.
 
-Here are the spans of messages, where all spans go, and what of a span is told to nobody. `execution.driver` makes those
-of the calls that runs make, the MCP SDK those of requests to other servers.
+This module makes the spans of messages, exports all spans, and removes what must not leave the server.
+`execution.driver` makes the spans of calls of runs, the MCP SDK those of requests to other servers.
 """
 
 import logging
@@ -52,22 +52,24 @@ def start_traces(environment: Mapping[str, str]) -> bool:
 
 
 class RequestSpan:
-    """The span of one message, from its arrival to its answer."""
+    """The span of one request, from its arrival to its reply."""
 
     def __init__(self, request: "Request", headers: Mapping[bytes, bytes], version: str) -> None:
-        """It belongs to the trace that `_meta` names, else to that of the headers."""
+        """The trace is that in `_meta`, else that in the headers."""
         from opentelemetry import propagate, trace  # noqa: PLC0415 - only where somebody wants it
 
         params = request.params if isinstance(request.params, dict) else {}
         meta, name = params.get("_meta"), params.get("name")
-        carrier = {field: headers[field.encode()].decode("latin-1") for field in _CARRIED if field.encode() in headers}
+        carrier = {
+            field: headers[field.encode()].decode("latin-1") for field in _TRACE_CONTEXT if field.encode() in headers
+        }
         if isinstance(meta, dict) and isinstance(meta.get("traceparent"), str):
-            carrier = {field: meta[field] for field in _CARRIED if isinstance(meta.get(field), str)}
+            carrier = {field: meta[field] for field in _TRACE_CONTEXT if isinstance(meta.get(field), str)}
         attributes = {"mcp.method.name": request.method, "jsonrpc.request.id": request.id.decode().strip('"')}
         if version:
             attributes["mcp.protocol.version"] = version
-        if isinstance(name, str) and request.method in _NAMED:
-            attributes[_NAMED[request.method]] = name
+        if isinstance(name, str) and request.method in _NAME_ATTRIBUTES:
+            attributes[_NAME_ATTRIBUTES[request.method]] = name
         if request.method == "tools/call":
             attributes["gen_ai.operation.name"] = "execute_tool"
         self._span = trace.get_tracer("workflowlookup").start_span(
@@ -78,13 +80,13 @@ class RequestSpan:
         )
 
     def active(self) -> "AbstractContextManager[Span]":
-        """What happens meanwhile is beneath it."""
+        """While this context is entered, new spans are children of this one."""
         from opentelemetry import trace  # noqa: PLC0415
 
         return trace.use_span(self._span)
 
     def end(self, outcome: "Outcome") -> None:
-        """The request was answered."""
+        """End the span with the outcome of the request."""
         from opentelemetry.trace import StatusCode  # noqa: PLC0415
 
         if outcome.word != "ok":
@@ -93,9 +95,9 @@ class RequestSpan:
         self._span.end()
 
 
-_CARRIED: Final = ("traceparent", "tracestate")
-_NAMED: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
-"""What the name in a request is called in its span."""
+_TRACE_CONTEXT: Final = ("traceparent", "tracestate")
+_NAME_ATTRIBUTES: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
+"""The attribute for the `name` of a request, by method."""
 
 
 def _discreet(exporter: "SpanExporter") -> "SpanExporter":

@@ -26,9 +26,9 @@ class Views:
         self._surfaces: BoundedCache[Access, Surface] = BoundedCache(MAX_SURFACES)
 
     def of(self, access: object) -> Surface:
-        """What this caller sees. Nobody is taken for the local person because they were not asked."""
+        """The surface of this caller. Raises `TypeError` for a request that was not authenticated."""
         if not isinstance(access, Access):
-            raise TypeError("nobody asked who sent this request")
+            raise TypeError("the request was not authenticated")
         surface = self._surfaces.get(access)
         if surface is None:
             see = functools.partial(self._see, access)
