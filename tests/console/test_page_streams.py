@@ -9,7 +9,7 @@ from sites import VIEWERS
 from make import document, step
 from workflowlookup.console.guard import Refused
 from workflowlookup.console.run_pages import events
-from workflowlookup.console.streams import BEAT, MOST_EACH, RETRY, Streams
+from workflowlookup.console.streams import BEAT, MAX_STREAMS_PER_VIEWER, RETRY, Streams
 from workflowlookup.core.building import build
 
 FLOW = build(document(step("one-step"), step("two-step"), identifier="other-flow"))
@@ -164,7 +164,7 @@ def test_there_are_only_so_many_streams(furnished, visit):
 def test_one_viewer_with_many_pages_does_not_keep_the_others_from_theirs(site):
     async def follow():
         console = site.console(pause=0.05)
-        streams = [await open_stream(console, "mira") for _ in range(MOST_EACH)]
+        streams = [await open_stream(console, "mira") for _ in range(MAX_STREAMS_PER_VIEWER)]
         for stream in streams:
             await told(stream)
         with pytest.raises(Refused, match="Too many pages are open"):

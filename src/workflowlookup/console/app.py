@@ -72,7 +72,7 @@ Identify = Callable[[Request], Visit | None]
 def make_routes(identify: Identify, welcome: str = "Come with a token that may read.") -> list[BaseRoute]:
     """The routes of the console, to be put after all others: the last one answers every address.
 
-    `identify` says who sends a request and what they see; `welcome` tells those whom it does not know how to come in.
+    `identify` makes the visit of a request, None for an unknown sender, who is shown `welcome`.
     """
 
     def route(method: str, path: str, handler: Handler) -> Route:
@@ -133,8 +133,8 @@ def _told(problem: Exception, request: Request) -> tuple[int, str]:
     return 500, "The server's log says more."
 
 
-def _problem(visit: Visit | None, status: int, told: str) -> Response:
-    page = render("problem.html", visit, status=status, title=TITLES[status], told=told)
+def _problem(visit: Visit | None, status: int, message: str) -> Response:
+    page = render("problem.html", visit, status=status, title=TITLES[status], message=message)
     return _guarded(HTMLResponse(page, status))
 
 

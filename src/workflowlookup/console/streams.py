@@ -1,7 +1,7 @@
-"""News of runs for those who look at them, as server-sent events.
+"""Notifications of changed runs for open pages, as server-sent events.
 
-While somebody listens, one task polls for what other processes changed; what this process changes is told at once. A
-stream tells ids only, each time a run that its viewer sees has changed; the page then asks for what is new.
+While a page is open, one task polls for changes by other processes; a change by this process is sent at once. An event
+has only the ids of runs that changed and that the viewer sees; the page then fetches what is new.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_STREAMS: Final = 256
-MOST_EACH: Final = 32
-"""How many of them one viewer may have: nobody's pages keep those of others from being live."""
+MAX_STREAMS: Final = 256
+MAX_STREAMS_PER_VIEWER: Final = 32
+"""A limit for each viewer, so that the pages of one do not keep those of others from being live."""
 SECONDS_BETWEEN_POLLS: Final = 0.5
 POLLS_BETWEEN_DEADLINES: Final = 10
-"""A run past its deadline fails when somebody lists the runs; so they are listed once in so many polls."""
+"""Listing the runs ends those past their deadline; so they are listed once in so many polls."""
 SECONDS_BETWEEN_BEATS: Final = 15.0
-MOST_PENDING: Final = 500
-"""How many runs are told of by name at once."""
+MAX_PENDING: Final = 500
+"""How many ids one event has at most."""
 
 RETRY: Final = b"retry: 2000\n\n"
 BEAT: Final = b": still here\n\n"
 
 
 class _Page:
-    """One page that is open: the runs that changed since it was last told."""
+    """One open page: the runs that changed since the last event."""
 
     def __init__(self, surface: Surface, run_id: str, who: str) -> None:
         self.who = who
@@ -47,16 +47,16 @@ class _Page:
         self._watch: Watch | None = None
 
     def poll(self, *, expires: bool = False) -> None:
-        """Hear of what other processes changed; with `expires`, also of runs whose time is over."""
+        """Collect what other processes changed; with `expires`, also end the runs that are out of time."""
         if self._watch is None:
-            self._watch = self._surface.watch(self._hear)
+            self._watch = self._surface.watch(self._on_change)
         for run_id in self._watch.changed():
-            self._hear(run_id)
+            self._on_change(run_id)
         if expires:
             self._surface.services.runs.summaries(Query(limit=1))
 
-    def _hear(self, run_id: str) -> None:
-        if len(self.changed) < MOST_PENDING and self._run_id in ("", run_id):
+    def _on_change(self, run_id: str) -> None:
+        if len(self.changed) < MAX_PENDING and self._run_id in ("", run_id):
             self.changed[run_id] = None
             self.news.set()
 
@@ -69,7 +69,7 @@ class Streams:
     """All pages that are open."""
 
     def __init__(
-        self, *, most: int = MOST_STREAMS, pause: float = SECONDS_BETWEEN_POLLS, beat: float = SECONDS_BETWEEN_BEATS
+        self, *, most: int = MAX_STREAMS, pause: float = SECONDS_BETWEEN_POLLS, beat: float = SECONDS_BETWEEN_BEATS
     ) -> None:
         self._most = most
         self._pause = pause
@@ -85,7 +85,7 @@ class Streams:
     def is_full(self, who: str) -> bool:
         """Whether a viewer may open no other page that is live."""
         theirs = sum(page.who == who for page in self._pages)
-        return self._is_closed or len(self._pages) >= self._most or theirs >= MOST_EACH
+        return self._is_closed or len(self._pages) >= self._most or theirs >= MAX_STREAMS_PER_VIEWER
 
     def close(self) -> None:
         """End every stream, so that the server can stop; no new one is begun."""
@@ -94,7 +94,7 @@ class Streams:
             page.news.set()
 
     async def follow(self, surface: Surface, run_id: str = "", who: str = "") -> AsyncIterator[bytes]:
-        """What one page is sent of the runs of a surface, or of one of them, until it leaves or the server stops."""
+        """The events for one page, about all runs of a surface or one of them, until it or the server is closed."""
         page = _Page(surface, run_id, who)
         self._poll((page,))
         self._pages.add(page)

@@ -1,4 +1,4 @@
-"""One request for a page: what its sender sees, who they are, what they sent, and the page that answers it."""
+"""One request to the console: the services of its sender, what they sent, and the page that answers it."""
 
 import functools
 from collections.abc import Mapping
@@ -40,13 +40,13 @@ PLACES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def _places_for(access: Access) -> Mapping[str, tuple[str, str]]:
-    """Those that there are for somebody; the pages at these addresses are not there for others."""
+    """The places that a caller may open."""
     hidden = {"trust": not access.administers_all, "health": not access.may("admin")}
     return {key: place for key, place in PLACES.items() if not hidden.get(key)}
 
 
 class Visit:
-    """What a page has to go by. Its services are those of the sender, so that no page asks about rights."""
+    """A request, and what a page needs to answer it. Its services are those of the sender, so no page checks rights."""
 
     def __init__(  # noqa: PLR0913 - what is known of a request
         self,
@@ -59,8 +59,8 @@ class Visit:
         client: str = "console",
         journal: str = "",
     ) -> None:
-        """`session`: what only this visitor knows, for forms to be bound to. `sign_out`: where a form is sent that ends
-        the visit. `client`: what the journal says of how they came. `journal`: where the runs are, as it may be shown.
+        """`session`: a secret of this visitor, to which forms are bound. `sign_out`: the address that ends the session.
+        `client`: the client that the journal names. `journal`: the journal URL without its password.
         """
         self.request = request
         self.surface = surface
@@ -84,7 +84,7 @@ class Visit:
         return str(self.request.path_params[name])
 
     def need_place(self, place: str) -> None:
-        """Raises `NotThere` where there is no such page for them."""
+        """Raises `NotThere` when the sender may not open this place."""
         if place not in self.places:
             raise NotThere
 
