@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def replacing(path: str, mode: int | None = 0o600) -> Iterator[BinaryIO]:
-    """A stream for a file that takes the place of the one at a path when the block ends, and is on the disk by then.
+    """Open a stream for a new file, which is synced and replaces the one at the path when the block ends without error.
 
     A link at the path is replaced, not followed. A `mode` of None leaves it to the umask. Raises `OSError`.
     """
@@ -30,14 +30,14 @@ def replacing(path: str, mode: int | None = 0o600) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: str, data: bytes, mode: int | None = 0o600) -> None:
-    """`replacing` for data that is there already."""
+    """Replace a file with this data, as `replacing` does."""
     with replacing(path, mode) as stream:
         stream.write(data)
 
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
-    """While no other process holds the lock of a file; its directory is made where it is missing. Raises `OSError`."""
+    """Hold the lock of a file, which other processes wait for; its directory is created if needed. Raises `OSError`."""
     import fcntl  # noqa: PLC0415 - only to write
 
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)

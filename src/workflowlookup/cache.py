@@ -1,4 +1,4 @@
-"""A bounded cache: what was least recently used makes room for what is new."""
+"""A bounded cache that evicts the least recently used entry."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -29,7 +29,7 @@ _POLL_SECONDS: Final = 0.1
 _QUIET_SECONDS: Final = 0.05
 _MAX_ROUNDS: Final = 8
 _SHARE: Final = 0.01
-"""How much of the time is spent on looking without being told to."""
+"""The share of time spent on polling, which finds what the kernel does not report."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,13 +46,13 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         remedy = "Check the path." if options.paths else "Run `workflowlookup init` to prepare this directory."
         raise CommandError(f"{shown_path(missing)} does not exist. {remedy}")
     if options.once:
-        checked = _look(paths, settings)
+        checked = _check(paths, settings)
         REPORTERS["text"](checked) if is_terminal() else _write_lines(checked)
         return int(any(item.has_problems for item in checked))
     try:
         before: dict[str, Checked] = {}
         for saved in _saves(paths):
-            checked = _look(paths, settings)
+            checked = _check(paths, settings)
             fresh = [item for item in checked if _is_fresh(item, before, saved)]
             before = {item.file: item for item in checked}
             _redraw(checked) if is_terminal() else _write_lines(fresh)
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _look(paths: Sequence[str], settings: Settings) -> list[Checked]:
+def _check(paths: Sequence[str], settings: Settings) -> list[Checked]:
     """The documents, examined, and their fixtures, run."""
     suites = Workbench(settings).load(paths)
     return [
@@ -97,8 +97,8 @@ def examine(document: Json) -> Iterable[Finding]:
 def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
     """The files that were saved, again and again; none at first, when they are watched.
 
-    The kernel says when to look, where it can. What it does not tell, such as another directory in the place of one
-    that is watched, is found by looking now and then.
+    The kernel notifies of changes, where it can. What it does not report, such as another directory in the place of one
+    that is watched, is found by polling now and then.
     """
     directories = {os.path.realpath(path) for path in paths if os.path.isdir(path)}
     files = {os.path.realpath(path) for path in paths} - directories
@@ -127,8 +127,8 @@ def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
 
 
 def _signatures(directories: Collection[str], files: Collection[str], changes: Changes) -> dict[str, Signature]:
-    """What tells each file from what it was before. A file is watched through its directory, because many editors save
-    by putting another file in its place.
+    """The signature of each file, by which a change is noticed. A file is watched through its directory, because many
+    editors save by putting another file in its place.
     """
     for directory in {os.path.dirname(file) for file in files}:
         changes.watch(directory)

@@ -24,10 +24,10 @@ MAX_NODES: Final = 8192
 SECONDS_PER_SEARCH: Final = 0.25
 SECONDS_PER_REQUEST: Final = 0.5
 WORTH_COUNTING: Final = 0.0005
-MOST_STEPS: Final = 3_000_000
-"""That a search may take which cannot be given up."""
+MAX_STEPS: Final = 3_000_000
+"""How many steps a search may take that cannot be interrupted."""
 UNTIMED_STEPS: Final = 1_000_000
-"""That the searches of a request may take together before they are timed: some milliseconds, tens at the very worst."""
+"""How many steps the searches of a request may take before they are timed: some milliseconds, at worst tens."""
 FLAGS: Final = "gimsuy"
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class TooSlow(Exception):
 
 
 class Budget:
-    """The time that the patterns of one request may take together. Who answers a request makes one and passes it on."""
+    """The time that the patterns of one request may take together. Made with the request, and passed on."""
 
     __slots__ = ("_seconds", "_steps")
 
@@ -51,14 +51,14 @@ class Budget:
         self._steps = UNTIMED_STEPS
 
     def takes(self, steps: int) -> bool:
-        """Whether a search of so many steps need not be timed; if so, they are taken from the budget."""
+        """Whether a search of so many steps need not be timed; if so, they are deducted from the budget."""
         if steps > self._steps:
             return False
         self._steps -= steps
         return True
 
     def spend(self, work: Callable[[float], T]) -> T:
-        """Do some work that gets a number of seconds, and take from the budget what it needs. Raises `TooSlow`."""
+        """Do some work, called with the seconds it may take, and deduct what it took. Raises `TooSlow`."""
         if self._seconds <= 0:
             raise TooSlow
         started = perf_counter()
@@ -109,7 +109,7 @@ def _compile(pattern: str, flags: str) -> Search:
 
     def search(text: str, budget: Budget) -> bool:
         steps = len(text) * states
-        if not text.isascii() or steps > MOST_STEPS:
+        if not text.isascii() or steps > MAX_STEPS:
             return give_up_in_time(text, budget)
         return find(text) if budget.takes(steps) else budget.spend(lambda _: find(text))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_BUILT: Final = 512
-"""How many built workflows are cached; the others are read again when asked for."""
+"""How many built workflows are cached; the others are read again when they are needed."""
 SECONDS_BETWEEN_LOOKS: Final = 0.25
 """How often it is checked that no directory above a source was replaced: no change inside the source tells."""
 

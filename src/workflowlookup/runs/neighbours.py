@@ -1,8 +1,8 @@
-"""What the servers at one journal tell each other.
+"""The replica bus: announcements between the servers at one journal.
 
-What a server announces is stored in the journal and read from there, so a server whose connection was lost misses
-nothing: once it is connected again, it looks. A thread of its own waits for announcements and does nothing but ring;
-they are read by the thread that serves.
+Announcements are stored in the journal and read from there, so a server whose connection was lost misses nothing: it
+polls once it is connected again. A thread of its own waits for announcements and only rings; they are read by the
+thread that serves.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ LOOK_SECONDS: Final = 15.0
 """How often it is looked without being told to."""
 RETRY_SECONDS: Final = 1.0
 KEEP_SECONDS: Final = 600
-"""How long announcements are stored. A server that heard nothing for longer is told that it missed some."""
+"""How long announcements are stored. A server that read none for longer gets `MISSED`."""
 MISSED: Final = "missed"
-"""The topic of that: anything may have been said."""
+"""The topic that listeners get when announcements were lost: any may have been made."""
 
 Listener = Callable[[str, str], None]
-"""Is given a topic and what is said about it."""
+"""Called with the topic and the body of an announcement."""
 
 
 class Neighbours:
@@ -48,7 +48,7 @@ class Neighbours:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Hear of announcements from now on. Safe to repeat."""
+        """Receive announcements from now on. Safe to repeat."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._wait, name="workflowlookup-neighbours", daemon=True)
             self._thread.start()
@@ -90,7 +90,7 @@ class Neighbours:
         for listener in list(self.listeners):
             try:
                 listener(topic, body)
-            except Exception:  # broad on purpose: one that cannot be followed must not hide the others
+            except Exception:  # broad on purpose: one announcement that fails must not hide the others
                 log.exception("what another server said about %s could not be followed", topic)
 
     def close(self) -> None:

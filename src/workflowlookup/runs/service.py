@@ -38,7 +38,7 @@ from workflowlookup.trust import IMPORTED, NO_CONSENT, Consent
 log = logging.getLogger(__name__)
 
 MAX_FOLDED: Final = 256
-"""How many folded runs are cached; the others are folded when they are asked for."""
+"""How many folded runs are cached; the others are folded when they are needed."""
 MAX_WEIGHT: Final = 64 << 20
 """How many characters their long results may have, all together."""
 MAX_TRIES: Final = 5
@@ -367,7 +367,7 @@ class Runs:
             return self._load(run_id)
 
     def offer(self, run: Run) -> None:
-        """A run as another thread of this process has it: it need not be read again unless it has gone on since."""
+        """Cache a run that another thread of this process has folded; it is read again only if it has changed since."""
         cached = self._folded.get(run.id)
         if cached is None or cached.sequence < run.sequence:
             self._folded[run.id] = run
@@ -593,7 +593,7 @@ class Runs:
 
 
 def not_found(run_id: str, asides: Sequence[SetAside]) -> RunNotFound:
-    """The refusal of a run that there is not, for one who knows of these damaged journals."""
+    """The refusal of an id that no run has; it names the damaged journals that the caller may know of."""
     told = "".join(f" {aside}" for aside in asides)
     return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.{told}", runId=run_id)
 

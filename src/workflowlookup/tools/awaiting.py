@@ -28,7 +28,7 @@ AWAY_SECONDS: Final = 60.0
 """How long it is waited for a journal that cannot be read."""
 
 READ_SECONDS: Final = 1.0
-"""How often a run is read that is known to be at work: it may be out of time, which reading it finds out."""
+"""How often a run that a server works on is read: reading a run ends it if it is out of time."""
 
 Tell = Callable[[Run], Result | Elicitation]
 """The answer to the one who waited, from the run as it is then."""
@@ -81,14 +81,14 @@ class _Waiter:
         return self.answer(run) if run is not None else None
 
     def _settled(self) -> Run | None:
-        """The run, when the worker of this process has done its part."""
+        """The run, if the worker of this process has nothing left to do for it."""
         try:
             return self._services.execution.settled(self._run_id)
-        except WorkflowLookupError:  # this server carries out nothing: another does
+        except WorkflowLookupError:  # this server makes no calls: another one does
             return None
 
     def _polled(self) -> Run | None:
-        """The run as the journal has it, which another process may have moved; None while it is known to be at work."""
+        """The run from the journal, where another process may have moved it; None while a server works on it."""
         now = time.monotonic()
         try:
             if self._services.execution.is_at_work(self._run_id) and now < self._next_read:
@@ -145,7 +145,7 @@ def _told_by_call(services: Services, run: Run) -> "Progress | CallProgressed | 
     """The newest that is known: here at once, in the journal about every second."""
     try:
         live = services.execution.progress(run.id)
-    except WorkflowLookupError:  # this server carries out nothing: another does
+    except WorkflowLookupError:  # this server makes no calls: another one does
         live = None
     return live or (run.calling.progress if run.calling else None)
 
