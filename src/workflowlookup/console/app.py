@@ -1,6 +1,5 @@
 """The console as routes: which page answers which address, and what becomes of a request that cannot be answered."""
 
-import functools
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -103,7 +102,7 @@ def _endpoint(identify: Identify, welcome: str, handler: Handler) -> Callable[[R
             return _problem(None, 401, welcome)
         try:
             if "run" in request.path_params:
-                await load_in_slices(functools.partial(visit.services.runs.load, request.path_params["run"]))
+                await load_in_slices(visit.services.runs, request.path_params["run"])
             if request.method == "POST":
                 visit.form = await read_form(request, visit.token)
             return _guarded(await handler(visit))

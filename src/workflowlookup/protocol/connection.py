@@ -203,7 +203,7 @@ class Connection:
 
         services = self._surface.services
         try:
-            await load_in_slices(lambda: services.runs.load(run_id))
+            await load_in_slices(services.runs, run_id)
             if request.method == "resources/read" and isinstance(request.params, dict):
                 report = await prepare_report(services, str(request.params.get("uri")))
                 return request if report is None else msgspec.structs.replace(request, report=report)

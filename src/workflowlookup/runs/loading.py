@@ -5,7 +5,6 @@ What is then made of the records is pure and belongs in a worker thread; the jou
 """
 
 import asyncio
-from collections.abc import Callable
 
 from workflowlookup.core.events import Record
 from workflowlookup.core.run import Run
@@ -13,13 +12,10 @@ from workflowlookup.runs.service import SLICE
 from workflowlookup.runs.view import RunsView
 
 
-async def load_in_slices(load: Callable[[], bool]) -> bool:
-    """Call `load`, such as `Runs.load` of a run, until it says that all is done; whether others had their turn."""
-    has_waited = False
-    while not load():
-        has_waited = True
+async def load_in_slices(runs: RunsView, run_id: str) -> None:
+    """Have a run folded, however long it is."""
+    while not runs.load(run_id):  # noqa: ASYNC110 - it is not waited for: each call does a part of the work
         await asyncio.sleep(0)
-    return has_waited
 
 
 async def read_in_slices(runs: RunsView, run: Run) -> list[Record]:
