@@ -76,9 +76,9 @@ def _denied(terminal: Terminal, note: str) -> Decision:
 
 
 def _show(terminal: Terminal, run: Run, command: str) -> None:
-    asked = question_of(run, Budget())
-    terminal.show(asked.heading, wrap=True)
-    for about, text in asked.quotations:
+    question = question_of(run, Budget())
+    terminal.show(question.heading, wrap=True)
+    for about, text in question.quotations:
         terminal.show(f"\n{about}:")
         terminal.quote(text[:MAX_SHOWN])
         if len(text) > MAX_SHOWN:

@@ -140,15 +140,15 @@ def write_verdict(run: Run) -> None:
 
 def write_question(run: Run, command: str) -> None:
     """What a person is asked to agree to, with the output that it is about; `command` shows all of a long one."""
-    asked = question_of(run, Budget())
-    write_heading(asked.heading)
+    question = question_of(run, Budget())
+    write_heading(question.heading)
     _, earlier = run.answers.get(run.current, (0, None))
     if isinstance(earlier, ConfirmationDenied):
         write(
             ("An earlier output of this step was answered with no", "yellow"),
             f": {earlier.note}" if earlier.note else ".",
         )
-    for number, (about, text) in enumerate(asked.quotations):
+    for number, (about, text) in enumerate(question.quotations):
         if number:
             write(f"{about}:")
         write_quoted(text[:MAX_SHOWN])

@@ -49,23 +49,23 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     facts: dict[str, Any]
     if isinstance(subject, Workflow):
         workflow, head, facts = subject, "", {"context": dict(options.context)}
-        told = explain_context(workflow, facts["context"], Budget())
+        explanation = explain_context(workflow, facts["context"], Budget())
         graph = draw(workflow, facts["context"])
     else:
         workflow, facts = subject.workflow, {"runId": subject.id, "state": subject.state}
         person = " for a person" if subject.waiting_for is Waiting.CONFIRMATION else ""
         head = f" · run {subject.id} · {subject.state}{person}"
-        told = explain_run(subject, make_services(settings).runs.history(subject.id), Budget())
+        explanation = explain_run(subject, make_services(settings).runs.history(subject.id), Budget())
         waiting = "" if subject.is_over else subject.current
         is_whole = subject.is_over and subject.end is None
-        graph = draw_path(workflow, told.path, told.skipped, waiting, is_whole=is_whole)
+        graph = draw_path(workflow, explanation.path, explanation.skipped, waiting, is_whole=is_whole)
     if options.mermaid:
         write_text(as_mermaid(graph))
     elif options.json:
         about = {"workflowId": workflow.id, "version": workflow.version}
-        write_json({**about, **facts, "steps": told.steps, "warnings": told.warnings})
+        write_json({**about, **facts, "steps": explanation.steps, "warnings": explanation.warnings})
     else:
-        _write(workflow, head, told)
+        _write(workflow, head, explanation)
     return 0
 
 
@@ -82,16 +82,16 @@ def _find(name: str, settings: Settings, *, is_workflow: bool) -> Run | Workflow
         try:
             return runs.get(find_run(runs, name))
         except RunNotFound as problem:
-            told = f"{problem.remedy} Nor is there a workflow of this id: `workflowlookup list` has them."
-            raise RunNotFound(told, runId=name) from refusal
+            message = f"{problem.remedy} Nor is there a workflow of this id: `workflowlookup list` has them."
+            raise RunNotFound(message, runId=name) from refusal
 
 
 # ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _write(workflow: Workflow, more: str, told: Explanation) -> None:
+def _write(workflow: Workflow, more: str, explanation: Explanation) -> None:
     write((workflow.name, "bold"), (f"  {workflow.id} · version {workflow.version}{more}", "dim"))
-    for reason in told.steps:
+    for reason in explanation.steps:
         sign, style = _SIGNS[reason.fate]
         indent = "  " * reason.depth
         write()
@@ -101,7 +101,7 @@ def _write(workflow: Workflow, more: str, told: Explanation) -> None:
         )
         for line in _lines(workflow, reason):
             write(indent, "    ", line, hang=len(indent) + 4)
-    write_list("Warnings", told.warnings)
+    write_list("Warnings", explanation.warnings)
 
 
 def _lines(workflow: Workflow, reason: Reason) -> Iterator[str]:

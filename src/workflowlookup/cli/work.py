@@ -77,11 +77,11 @@ class Work:
         """How far the call is, on a line that is written over."""
         if self._is_quiet or not is_terminal():
             return
-        told = self._services.execution.progress(run.id)
-        if told is None:
+        progress = self._services.execution.progress(run.id)
+        if progress is None:
             return
-        of = "" if told.total is None else f" of {told.total:g}"
-        line = printable(f"  {told.done:g}{of}  {told.message}").replace("\n", " ")[: (width() or 80) - 1]
+        of = "" if progress.total is None else f" of {progress.total:g}"
+        line = printable(f"  {progress.done:g}{of}  {progress.message}").replace("\n", " ")[: (width() or 80) - 1]
         sys.stdout.write(f"\r\x1b[K{line}")
         sys.stdout.flush()
         self._is_drawn = True

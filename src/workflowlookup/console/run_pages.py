@@ -156,16 +156,16 @@ async def _page(visit: Visit, template: str, found: Run, after: int, **more: Any
 
 def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> dict[str, Any]:
     budget = Budget()
-    told, took = explain_run(found, records, budget), durations(records)
+    explanation, took = explain_run(found, records, budget), durations(records)
     return {
         "place": "runs",
         "run": found,
         "title": timeline.title_of(found.workflow, found.current),
         "entries": list(timeline.entries(found, records, budget, after)),
-        "flow": Markup(_flow(found, told, took)),  # noqa: S704 - made and escaped by us
-        "reasons": told.steps[:MOST_REASONS],
-        "more_reasons": max(0, len(told.steps) - MOST_REASONS),
-        "warnings": told.warnings,
+        "flow": Markup(_flow(found, explanation, took)),  # noqa: S704 - made and escaped by us
+        "reasons": explanation.steps[:MOST_REASONS],
+        "more_reasons": max(0, len(explanation.steps) - MOST_REASONS),
+        "warnings": explanation.warnings,
         "took": took,
         "judged": found.judged.output if found.judged else "",
         "issues": found.judged.issues if isinstance(found.judged, OutputRefused) else (),
@@ -213,13 +213,13 @@ def durations(records: Sequence[Record]) -> dict[str, int]:
     return took
 
 
-def _flow(found: Run, told: Explanation, took: Mapping[str, int]) -> str:
+def _flow(found: Run, explanation: Explanation, took: Mapping[str, int]) -> str:
     """The way of the run on the picture of its workflow, with the reasons on the cards."""
     waiting = "" if found.is_over else found.current
     is_whole = found.is_over and found.end is None
-    graph = draw_path(found.workflow, told.path, told.skipped, waiting, is_whole=is_whole)
+    graph = draw_path(found.workflow, explanation.path, explanation.skipped, waiting, is_whole=is_whole)
     by_step: dict[str, list[Reason]] = {}
-    for reason in told.steps:
+    for reason in explanation.steps:
         by_step.setdefault(split_instance(reason.id)[0], []).append(reason)
     times: dict[str, list[int]] = {}
     for instance_id, time in took.items():

@@ -410,13 +410,13 @@ class Connection:
             if result is None:
                 return None
             self._stop_waiting(call)
-            told = self._result_of(call, result)
+            reply = self._result_of(call, result)
         except Exception as problem:  # noqa: BLE001 - broad on purpose: as for every call
             self._stop_waiting(call)
             return refuse(call, problem)
-        if told is PENDING:
+        if reply is PENDING:
             return None
-        return success(call, told)
+        return success(call, reply)
 
     def _stop_waiting(self, call: Call) -> None:
         if self._waiting is not None:

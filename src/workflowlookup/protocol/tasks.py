@@ -112,9 +112,9 @@ class Tasks:
 
         def tell(run: Run) -> Result | Elicitation:
             if self._needs_person(run, caller) and not was_asked(run, caller):
-                asked = ask_person(self._services, run, caller)
-                if isinstance(asked, Elicitation):
-                    return msgspec.structs.replace(asked, meta={RELATED: {"taskId": run.id}})
+                question = ask_person(self._services, run, caller)
+                if isinstance(question, Elicitation):
+                    return msgspec.structs.replace(question, meta={RELATED: {"taskId": run.id}})
             return {**self._payload(run, caller), "_meta": {RELATED: {"taskId": run.id}}}
 
         return await_end(self._services, run, tell)
@@ -199,9 +199,9 @@ class Tasks:
         status = self._status(run, caller)
         reply = {**_common(run, "completed" if status == "failed" else status), **_UNLIMITED}
         if status == "input_required":
-            asked = ask_person(self._services, run, caller)
-            if isinstance(asked, Elicitation):
-                reply["inputRequests"] = {asked.key: elicitation(asked)}
+            question = ask_person(self._services, run, caller)
+            if isinstance(question, Elicitation):
+                reply["inputRequests"] = {question.key: elicitation(question)}
         elif status in ("completed", "failed"):
             reply["result"] = self._payload(run, caller)
         return reply
@@ -215,9 +215,9 @@ class Tasks:
         run = self._run(call)
         key = question_key(run)
         if self._needs_person(run, caller) and key in responses:
-            asked = ask_person(self._services, run, caller)
-            if isinstance(asked, Elicitation):
-                said = checked(responses[key], asked)
+            question = ask_person(self._services, run, caller)
+            if isinstance(question, Elicitation):
+                said = checked(responses[key], question)
                 ask_person(self._services, run, msgspec.structs.replace(caller, answers={key: said}))
         return {}
 

@@ -124,8 +124,10 @@ class Runs:
         alike = isinstance(started, Started) and started.input == given and started.context == {**given, **context}
         if run.workflow.id == workflow.id and alike:
             return run
-        told = f"There is a run '{run_id}' of workflow '{run.workflow.id}' that was started otherwise. Use another id."
-        raise RunStateError(told, runId=run_id, state=run.state, workflowId=run.workflow.id)
+        message = (
+            f"There is a run '{run_id}' of workflow '{run.workflow.id}' that was started otherwise. Use another id."
+        )
+        raise RunStateError(message, runId=run_id, state=run.state, workflowId=run.workflow.id)
 
     def submit(self, run_id: str, step_id: str, output: str, changes: Context, *, by: str = "") -> Run:
         """The run after an output; for one that was submitted before, the run as it is now.
@@ -460,8 +462,8 @@ class Runs:
         known = self.journal.read(run_id)
         if _as_imported(records, "") == _as_imported(known, "") or list(records) == known:
             return False
-        told = f"There is a run '{run_id}' already, with other events. Take this one into another journal."
-        raise RunStateError(told, runId=run_id)
+        message = f"There is a run '{run_id}' already, with other events. Take this one into another journal."
+        raise RunStateError(message, runId=run_id)
 
     def _refuse_future(self, run_id: str, records: Sequence[Record]) -> None:
         late = next((record for record in records if record.time > self._clock() + MAX_AHEAD), None)
@@ -534,8 +536,8 @@ class Runs:
                 return decided
             if self._store(run.sequence, decided):
                 return decided.run
-        told = "Others kept moving the run at the same time. Look at it with workflow_status, and try again."
-        raise RunStateError(told, runId=run_id)
+        message = "Others kept moving the run at the same time. Look at it with workflow_status, and try again."
+        raise RunStateError(message, runId=run_id)
 
     def _load(self, run_id: str) -> Run:
         """The run as the journal has it now."""
@@ -594,8 +596,8 @@ class Runs:
 
 def not_found(run_id: str, asides: Sequence[SetAside]) -> RunNotFound:
     """The refusal of an id that no run has; it names the damaged journals that the caller may know of."""
-    told = "".join(f" {aside}" for aside in asides)
-    return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.{told}", runId=run_id)
+    damaged = "".join(f" {aside}" for aside in asides)
+    return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.{damaged}", runId=run_id)
 
 
 class Watch:

@@ -84,9 +84,9 @@ def answer_with_result(services: Services, run: Run, caller: Caller) -> dict[str
 
 def _confirmation(run: Run, budget: Budget) -> dict[str, Json]:
     """What the run waits for a person to say."""
-    asked: dict[str, Json] = {"stepId": run.current, "title": title_of(run), "question": question(run, budget)}
+    details: dict[str, Json] = {"stepId": run.current, "title": title_of(run), "question": question(run, budget)}
     fields = {field.name: field.schema for field in fields_of(run, budget)}
-    return {**asked, **({"answers": fields} if fields else {})}
+    return {**details, **({"answers": fields} if fields else {})}
 
 
 def _at_work(services: Services, run: Run) -> dict[str, Json]:
@@ -103,10 +103,10 @@ def _at_work(services: Services, run: Run) -> dict[str, Json]:
     if run.state is State.QUEUED:
         position, length = services.runs.queue_position(run.id)
         reply["queue"] = {"position": position, "length": length}
-    told = (
+    advice = (
         f"The server works on it. Call workflow_status with runId '{run.id}' to see how far it is, or workflow_cancel."
     )
-    return {**reply, "next": told}
+    return {**reply, "next": advice}
 
 
 def result_in(run: Run) -> dict[str, Json]:
@@ -136,10 +136,10 @@ def _verdict(judged: Verdict) -> dict[str, Json]:
 
 
 def _step(run: Run, budget: Budget) -> dict[str, Json]:
-    told = tell(run.workflow, run.offered, budget)
+    reply = tell(run.workflow, run.offered, budget)
     if isinstance(run.judged, OutputRefused):
-        told.pop("missing", None)  # the refusal has named them, with those that the step should have produced
-    return told
+        reply.pop("missing", None)  # the refusal has named them, with those that the step should have produced
+    return reply
 
 
 def _next_for_output(run: Run) -> str:
@@ -334,10 +334,10 @@ def _form(run: Run) -> Mapping[str, Json]:
     """What a client shows: accepting it is a yes, so that it holds only what the person may add."""
     fields = tuple(fields_of(run, Budget()))
     required = [field.name for field in fields if field.required]
-    asked = {field.name: {"type": "string", **field.schema} if field.choices else field.schema for field in fields}
+    properties = {field.name: {"type": "string", **field.schema} if field.choices else field.schema for field in fields}
     return {
         "type": "object",
-        "properties": {"note": _NOTE, **asked},
+        "properties": {"note": _NOTE, **properties},
         **({"required": required} if required else {}),
     }
 

@@ -63,14 +63,14 @@ def tell(workflow: Workflow, found: Next, budget: Budget) -> dict[str, Json]:
     if found.need is not None:
         return tell_need(workflow, found.instance_id, need_of_loop(workflow, found.need), found.warnings)
     step = found.step
-    told = guide(workflow, found, budget)
-    warnings = told.warnings
-    reply: dict[str, Json] = {"step": told.step or None, "guidance": _guidance(told)}
+    guidance = guide(workflow, found, budget)
+    warnings = guidance.warnings
+    reply: dict[str, Json] = {"step": guidance.step or None, "guidance": _guidance(guidance)}
     needs = unmet(workflow, step, found.context) if step is not None else ()
     if needs:
         reply["missing"] = needs
         needed = {need.variable for need in needs}
-        others = [name for name in told.unset if name.partition(".")[0] not in needed]
+        others = [name for name in guidance.unset if name.partition(".")[0] not in needed]
         warnings = (
             *found.warnings,
             *warn_of_unset(others),
@@ -104,13 +104,13 @@ def _progress(workflow: Workflow, found: Next) -> dict[str, Json]:
     return {"completed": found.completed, "total": workflow.total_steps - len(found.skipped)}
 
 
-def _guidance(told: Guidance) -> dict[str, Json]:
-    hint = {"modelHint": told.model_hint} if told.model_hint else {}
+def _guidance(guidance: Guidance) -> dict[str, Json]:
+    hint = {"modelHint": guidance.model_hint} if guidance.model_hint else {}
     return {
-        "prompt": told.prompt,
+        "prompt": guidance.prompt,
         **hint,
-        "requiresConfirmation": told.requires_confirmation,
-        "validationCriteria": told.criteria,
+        "requiresConfirmation": guidance.requires_confirmation,
+        "validationCriteria": guidance.criteria,
     }
 
 
