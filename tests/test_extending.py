@@ -25,8 +25,8 @@ runs, catalog = make_runs(settings), make_catalog(settings)
 console = make_console(settings, person="ann", port=8000)
 client = TestClient(console.app, base_url="http://localhost:8000")
 """
-OPERATOR = "divisible or operator or schema or every_example"
-RULE = "begins or rule"
+OPERATOR = "divisible or operator or schema or every_example or every_row"
+RULE = "begins or rule or every_row"
 ENVELOPE = {"io.modelcontextprotocol/clientCapabilities": {}}
 
 

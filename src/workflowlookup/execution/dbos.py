@@ -46,7 +46,6 @@ ORPHANED_POLLS: Final = 4
 back into the queue: a driver begins a moment after it was taken from the queue."""
 CANCEL_SECONDS: Final = 2.0
 """How long `close` waits for cancelled drivers."""
-SECONDS_TO_CONNECT: Final = 10
 _SWEEP_SECONDS: Final = 3600.0
 _SWEEP_BATCH: Final = 500
 _STALE_SECONDS: Final = 0.5
@@ -335,6 +334,8 @@ def _connect(url: str) -> "sqlalchemy.Engine":
 def tables_version(url: str) -> int | None:
     """The version of the tables of DBOS in a database; None where there are none, or they cannot be read."""
     import psycopg  # noqa: PLC0415 - only where there is such a database
+
+    from workflowlookup.runs.postgres import SECONDS_TO_CONNECT  # noqa: PLC0415
 
     with contextlib.suppress(psycopg.Error), psycopg.connect(url, connect_timeout=SECONDS_TO_CONNECT) as connection:
         if connection.execute("SELECT to_regclass('dbos.dbos_migrations')").fetchone() != (None,):

@@ -32,19 +32,15 @@ class Lease:
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
         self._free: dict[str, int] = {}
 
-    def hold(self) -> bool:
-        """Take the lease, or make sure that it is still held. False when it had been lost, and is held again."""
+    def hold(self) -> None:
+        """Take the lease, or take it again when it was lost with its connection."""
         if self._connection is not None:
             with contextlib.suppress(self._errors()):
                 self._connection.execute("SELECT 1")
-                return True
-            self._connection.close()
-            self._connection = None
+                return
+            self.release()
             self._free.clear()
-            self._connect()
-            return False
         self._connect()
-        return True
 
     def is_dead(self, other: str) -> bool:
         """Whether the lease of another engine was free `FREE_CHECKS` times in a row."""
