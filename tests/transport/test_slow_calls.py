@@ -15,6 +15,7 @@ from client import ENVELOPE
 from make import document, settings_file, step, write
 from upstream.upstreams import McpUpstream
 from web import HEADERS, MODERN, WebClient, events, modern, opening
+from workflowlookup.protocol.jsonrpc import MAX_NESTING
 
 
 def serve_slow(serve, tmp_path, *flags, seconds=20):
@@ -190,11 +191,11 @@ def test_a_request_does_not_overtake_a_persons_answer(serve, connect, tmp_path):
     assert next(stream)["result"]["state"] == "completed"
 
 
-def test_what_is_nested_too_deeply_for_the_sdk_alone_is_done(serve, connect, tmp_path):
+def test_what_nests_deeper_than_the_limit_is_refused_and_the_rest_is_done(serve, connect, tmp_path):
     server, run = serve_slow(serve, tmp_path, seconds=0)
     client = connect(server)
     statuses = set()
-    for depth in range(900, 1000, 4):  # from what both can read to what nobody can
+    for depth in (100, MAX_NESTING - 2, MAX_NESTING, 960, 1000):
         message = run(depth)
         message["params"]["_meta"] = ENVELOPE | {"deep": "DEEP"}
         body = json.dumps(message).replace('"DEEP"', "[" * depth + "]" * depth).encode()

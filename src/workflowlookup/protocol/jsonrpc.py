@@ -10,10 +10,13 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, deeper_than
 from workflowlookup.errors import InvalidRequest, ParseError, WorkflowLookupError
 
 MAX_BATCH: Final = 100
+MAX_NESTING: Final = 256
+"""Of lists and objects in the parameters: what is stored of them must be readable wherever it is read later, and with
+whatever is left of the stack there."""
 NULL_ID: Final = b"null"
 SCANNED_BYTES: Final = 1 << 16
 """How much of a message that cannot be read is searched for its id."""
@@ -92,6 +95,8 @@ def decode(line: bytes) -> Message:
         return Malformed(find_id(text), _parse_error(text, problem))
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         return Malformed(NULL_ID, _parse_error(text, problem))
+    if text.count(b"[") + text.count(b"{") > MAX_NESTING and deeper_than(parsed.params, MAX_NESTING):
+        return Malformed(find_id(text), _parse_error(text, RecursionError()))
     if text is not line and bytes(parsed.id) not in line:
         return Malformed(NULL_ID, _invalid("id must be text in valid Unicode"))  # it could not come back as it was sent
     return _classify(parsed, len(line))
