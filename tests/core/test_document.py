@@ -163,6 +163,11 @@ LOADS_WITH_WARNING = [
         "The JSON Schema of a rule is malformed",
     ),
     (
+        "a length beyond all outputs",
+        step(validationCriteria={"type": "length", "min": 1e30, "message": "m"}),
+        "Field 'validationCriteria.min' must be at most 1000000000; found 1e30",
+    ),
+    (
         "criteria of no form",
         step(validationCriteria=[{"type": "nonsense", "message": "m"}]),
         "Field 'validationCriteria[0].type'",
