@@ -175,7 +175,8 @@ def test_a_lease_is_believed_to_be_free_only_after_a_while(leases):
 def test_a_lease_that_was_lost_with_the_database_is_taken_again(leases, postgres):
     mine, other = leases
     postgres.restart()
-    mine.hold()
+    assert not mine.hold()  # it had been lost
+    assert mine.hold()
     assert not mine.is_dead(other.id)
     other.hold()
     assert not any(mine.is_dead(other.id) for _ in range(FREE_CHECKS + 1))

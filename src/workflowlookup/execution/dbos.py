@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.engine import Drive, Limits
+from workflowlookup.execution.engine import Drive, Limits, Superseded
 from workflowlookup.execution.leases import FREE_CHECKS, Lease
 from workflowlookup.providers.foreign_logs import join_log
 
@@ -184,6 +184,9 @@ class DbosEngine:
         self._drivers[driver] = task
         try:
             await self._drive(run_id, _SLOT)
+        except Superseded as problem:
+            log.warning("%s", problem)
+            raise asyncio.CancelledError from None  # DBOS stores nothing: the driver belongs to another replica
         finally:
             if self._drivers.get(driver) is task:
                 del self._drivers[driver]
@@ -197,12 +200,24 @@ class DbosEngine:
 
     async def _keep_lease(self) -> None:
         """Renew the lease, in a task of its own: without it others would take over the runs that are driven here."""
+        was_lost = False
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             try:
-                await self._in_thread(self._lease.hold)
+                was_lost |= not await self._in_thread(self._lease.hold)
+                if was_lost:
+                    await self._cancel_taken_over()
+                    was_lost = False
             except Exception as problem:  # noqa: BLE001 - the database may be unreachable; it is tried again
                 log.debug("the lease could not be renewed: %r", problem)
+
+    async def _cancel_taken_over(self) -> None:
+        """Cancel the drivers here whose runs other replicas took over while this one had lost its lease."""
+        ours = {status.workflow_id for status in await self._list(status=["PENDING"], executor_id=self.id)}
+        for driver, task in self._drivers.items():
+            if driver not in ours:
+                log.warning("the run of driver %s was taken over by another replica", driver)
+                task.cancel()
 
     async def take_over(self) -> None:
         pending = await self._list(status=["PENDING"])

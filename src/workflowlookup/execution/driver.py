@@ -21,7 +21,8 @@ from workflowlookup.core.run import Run, Waiting
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.calls import Calls, Failure, Outcome, OutcomeUnknown
-from workflowlookup.execution.engine import Slot
+from workflowlookup.execution.engine import Slot, Superseded
+from workflowlookup.execution.slots import Slots
 from workflowlookup.execution.spans import span_of
 from workflowlookup.providers.upstream import Stopped
 from workflowlookup.runs.service import Runs
@@ -58,6 +59,12 @@ class _Driven:
         """When progress was last stored."""
         self.remote_id = ""
 
+    def wait_at(self, run: Run) -> None:
+        """Have `moved` set when the run is no longer at the call where it is now."""
+        self.at = (run.current, run.calling.due if run.calling else 0)
+        self.deadline = run.deadline
+        self.moved.clear()
+
 
 class Driver:
     """Drives the runs of this process. For the worker's loop."""
@@ -77,15 +84,15 @@ class Driver:
         return any(driven.at is not None for driven in self._driven.values())
 
     async def drive(self, run_id: str, slot: Slot) -> None:
-        """Make the calls of a run until it waits for somebody or is over; called by the engine."""
+        """Make the calls of a run until it waits for somebody or is over; called by the engine. Raises `Superseded`."""
         driven = self._driven[run_id] = _Driven(run_id)
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._poll())
         try:
             run = await self._runs.retry(lambda runs: self._begin_first(runs, driven))
             while run.waiting_for is Waiting.CALL:
-                async with self._at_provider(slot, run):
-                    run = await self._attempt(driven, run)
+                async with self._at_provider(driven, slot, run) as may_call:
+                    run = await self._attempt(driven, run) if may_call else await self._moved_run(run.id)
         except (RunNotFound, RunDamaged) as problem:
             log.warning("run %s cannot be continued: %s", run_id, problem.remedy)
         finally:
@@ -104,21 +111,50 @@ class Driver:
         return run
 
     @contextlib.asynccontextmanager
-    async def _at_provider(self, slot: Slot, run: Run) -> AsyncIterator[None]:
-        """Hold a slot at the provider of the call, if it has a limit; while waiting for one, lend our own."""
+    async def _at_provider(self, driven: _Driven, slot: Slot, run: Run) -> AsyncIterator[bool]:
+        """Hold a slot at the provider of the call, if it has a limit; while waiting for one, lend our own.
+
+        False when the run was moved, such as cancelled, before there was a slot.
+        """
         limit = self._calls.limit_of(run.step.call)
         if limit is None:
-            yield
+            yield True
             return
         if limit.is_full:
             async with slot.lent():
-                await limit.acquire()
+                has_slot = await self._wait_for_slot(driven, limit, run)
         else:
             await limit.acquire()
+            has_slot = True
         try:
-            yield
+            yield has_slot
         finally:
-            limit.release()
+            if has_slot:
+                limit.release()
+
+    async def _wait_for_slot(self, driven: _Driven, limit: Slots, run: Run) -> bool:
+        """Whether there is a slot before the run is moved."""
+        driven.wait_at(run)
+        acquired = asyncio.create_task(limit.acquire())
+        moved = asyncio.create_task(driven.moved.wait())
+        try:
+            await asyncio.wait({acquired, moved}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            if acquired.done():
+                limit.release()
+            raise
+        finally:
+            driven.at = None
+            moved.cancel()
+            acquired.cancel()  # has no effect when it is done
+        return acquired.done() and not acquired.cancelled()
+
+    async def _moved_run(self, run_id: str) -> Run:
+        """The run after somebody else moved it. Raises `Superseded` when it is at a call: another process makes it."""
+        run = await self._runs.get(run_id)
+        if run.waiting_for is Waiting.CALL:
+            raise Superseded(f"run {run_id} was moved to step '{run.current}' by another process, which drives it now")
+        return run
 
     def nudge(self, run_id: str) -> None:
         """Check at once whether a run was moved."""
@@ -150,12 +186,10 @@ class Driver:
             try:
                 run = await self._runs.retry(lambda runs: runs.begin_call(run.id, step_id, by=_BY))
             except RunStateError:
-                return await self._runs.get(run.id)
+                return await self._moved_run(run.id)
         driven.has_begun = False
-        driven.at = (step_id, run.calling.due if run.calling else 0)
+        driven.wait_at(run)
         driven.remote_id = run.calling.remote_id if run.calling else ""
-        driven.deadline = run.deadline
-        driven.moved.clear()
         try:
             run = await self._make_call(driven, run, is_repeated=is_repeated)
             if _is_at(run, step_id) and run.calling is not None and not run.calling.begun:
@@ -194,7 +228,7 @@ class Driver:
             await asyncio.wait({work}, timeout=CANCEL_SECONDS)
             if not moved.done():
                 return await self._store_timeout(driven, run, seconds or 0.0)
-            now = await self._runs.get(run.id)
+            now = await self._moved_run(run.id)
             if now.needs_stop:
                 return await self._store_stop(now, await self._calls.stop(now, driven.remote_id))
             return now
@@ -255,7 +289,7 @@ class Driver:
         try:
             return await self._runs.retry(change)
         except RunStateError:
-            now = await self._runs.get(run.id)
+            now = await self._moved_run(run.id)
         if result is not None:
             size = f"{len(result.text):,} characters"
             log.warning(

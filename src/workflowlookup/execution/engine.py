@@ -31,8 +31,13 @@ class Slot(Protocol):
         """Let another run have the slot while this context is entered, in which the driver waits for something."""
 
 
+class Superseded(Exception):
+    """Another process drives the run by now: this driver makes no more calls."""
+
+
 Drive = Callable[[str, Slot], Coroutine[Any, Any, None]]
-"""Makes the calls of a run until it waits for somebody or is over. Cancelled when the engine is closed."""
+"""Makes the calls of a run until it waits for somebody or is over. Cancelled when the engine is closed, or no longer
+drives the run. Raises `Superseded`."""
 
 
 class Engine(Protocol):

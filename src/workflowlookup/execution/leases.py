@@ -30,17 +30,23 @@ class Lease:
         self.id = new_id()
         self._url = url
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
+        self._was_held = False
         self._free: dict[str, int] = {}
 
-    def hold(self) -> None:
-        """Take the lease, or take it again when it was lost with its connection."""
+    def hold(self) -> bool:
+        """Take the lease, or make sure that it is still held.
+
+        False when it was lost and is taken again: others may have found it free meanwhile.
+        """
         if self._connection is not None:
             with contextlib.suppress(self._errors()):
                 self._connection.execute("SELECT 1")
-                return
+                return True
             self.release()
             self._free.clear()
         self._connect()
+        is_first, self._was_held = not self._was_held, True
+        return is_first
 
     def is_dead(self, other: str) -> bool:
         """Whether the lease of another engine was free `FREE_CHECKS` times in a row."""

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Final
 
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.engine import Drive, Limits
+from workflowlookup.execution.engine import Drive, Limits, Superseded
 from workflowlookup.execution.slots import Slots
 
 log = logging.getLogger(__name__)
@@ -120,6 +120,8 @@ class LocalEngine:
                 while sequence < self._started[run_id]:  # another call may come due while the driver ends
                     sequence = self._started[run_id]
                     await self._drive(run_id, self._slots)
+        except Superseded as problem:
+            log.warning("%s", problem)
         except Exception:  # broad on purpose: an error ends one driver, and the run is driven again
             log.exception("the driver of run %s failed", run_id)
         finally:

@@ -1,0 +1,84 @@
+"""Runs that somebody else moves while they are driven here: the driver notices, and makes no call that is not its own."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from execution.working import call, flow, open_runs
+from workflowlookup.core.run import State
+from workflowlookup.execution.async_runs import AsyncRuns
+from workflowlookup.execution.calls import Outcome
+from workflowlookup.execution.driver import Driver
+from workflowlookup.execution.engine import Superseded
+from workflowlookup.execution.slots import Slots
+
+SECONDS = 20
+
+
+class Calls:
+    """Calls that end when the test says so."""
+
+    def __init__(self, limit=None):
+        self.made = []
+        self.has_begun, self.may_end = asyncio.Event(), asyncio.Event()
+        self._limit = limit
+
+    def limit_of(self, _):
+        return self._limit
+
+    def seconds_of(self, _):
+        return None
+
+    async def carry_out(self, run, _note, _acknowledge, *, is_repeated):
+        assert not is_repeated
+        self.made.append(run.current)
+        self.has_begun.set()
+        await self.may_end.wait()
+        return Outcome(text="ours", value="ours")
+
+
+@contextlib.asynccontextmanager
+async def driven(place, calls):
+    """A run of three calls that is driven, the task that drives it, and its journal as another process has it."""
+    others = open_runs(place)
+    run = others.start(flow(call("one", "say"), call("two", "say"), call("three", "say")), {}, {})
+    runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
+    async with asyncio.timeout(SECONDS):
+        yield run.id, asyncio.create_task(Driver(runs, calls, lambda: None).drive(run.id, Slots(1))), others
+    await runs.aclose()
+    others.close()
+
+
+@pytest.mark.parametrize("is_at_end", [True, False], ids=["its call has ended", "its call goes on"])
+def test_a_driver_makes_no_more_calls_of_a_run_that_another_one_drives(place, is_at_end):
+    async def drive():
+        calls = Calls()
+        async with driven(place, calls) as (run_id, task, others):
+            await calls.has_begun.wait()
+            if is_at_end:
+                calls.may_end.set()
+            others.finish_call(run_id, "one", "theirs", "theirs", begins_next=lambda _: True)
+            with pytest.raises(Superseded, match="by another process"):
+                await task
+            return calls.made, others.get(run_id)
+
+    made, run = asyncio.run(drive())
+
+    assert made == ["one"]
+    assert (run.current, run.context["one"]) == ("two", "theirs")
+
+
+def test_a_run_that_is_cancelled_while_it_waits_for_its_provider_is_left_at_once(place):
+    async def drive():
+        limit = Slots(1)
+        await limit.acquire()
+        calls = Calls(limit)
+        async with driven(place, calls) as (run_id, task, others):
+            await asyncio.sleep(0.1)
+            others.cancel(run_id)
+            await task
+            limit.release()
+            return calls.made, others.get(run_id).state, limit.is_full
+
+    assert asyncio.run(drive()) == ([], State.CANCELLED, False)
