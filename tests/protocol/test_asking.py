@@ -342,7 +342,7 @@ def test_since_2026_answers_nest_no_deeper_than_everything_else():
     deep = json.loads("[" * 400 + "]" * 400)
 
     assert (
-        Client(version=None).modern({"question 0": {**YES, "content": {"confirmed": deep}}})["error"]["code"] == -32602
+        Client(version=None).modern({"question 0": {**YES, "content": {"confirmed": deep}}})["error"]["code"] == -32700
     )
 
 

@@ -1,7 +1,7 @@
 """The server, but killed in the middle of its work: at the n-th touch of the journal, n being the first argument.
 
-A touch is each of: before a transaction, at its begin, after each statement and each row of it, and when it is stored
-but nobody has been told.
+A touch is each of: before an append or another transaction, at its begin, after each statement and each row of it, and
+when it is stored but nobody has been told.
 """
 
 import contextlib
@@ -44,7 +44,12 @@ class Doomed:
 def doomed(open_journal):
     def open_doomed(place):
         journal = open_journal(place)
-        whole = journal.writing
+        append, whole = journal.append, journal.writing
+
+        def doomed_append(*arguments):
+            touch()
+            append(*arguments)
+            touch()
 
         @contextlib.contextmanager
         def writing():
@@ -54,7 +59,7 @@ def doomed(open_journal):
                 yield Doomed(transaction)
             touch()
 
-        journal.writing = writing
+        journal.append, journal.writing = doomed_append, writing
         return journal
 
     return open_doomed
