@@ -28,7 +28,8 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
         What the account keeps in its own directories does not, even where the home directory is the project.
         """
-        if self._is_around_home and any(is_inside(path, own) for own in self._own_directories()):
+        own = os.path.join(self.home, ".config", APPLICATION), os.path.join(self.home, f".{APPLICATION}")
+        if self._is_around_home and any(is_inside(path, directory) for directory in own):
             return False
         return any(self._has(place) for place in _links_and_end(path))
 
@@ -52,9 +53,6 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _is_around_home(self) -> bool:
         return bool(self.home) and _is_below(self.home, self.root)
-
-    def _own_directories(self) -> tuple[str, ...]:
-        return os.path.join(self.home, ".config", APPLICATION), os.path.join(self.home, f".{APPLICATION}")
 
 
 def find_project(directory: str) -> Project:

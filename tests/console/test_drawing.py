@@ -18,7 +18,7 @@ from workflowlookup.core.building import build
 from workflowlookup.core.graph import draw
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.svg import as_fragment
-from workflowlookup.runs.clock import now
+from workflowlookup.runs.journal import now
 
 
 @pytest.mark.parametrize(

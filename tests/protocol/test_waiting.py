@@ -5,7 +5,7 @@ import json
 import pytest
 
 from client import ENVELOPE
-from workflowlookup.core.progress import Progress
+from workflowlookup.core.values import Progress
 from workflowlookup.errors import ExecutionFailed
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import ServerSurface

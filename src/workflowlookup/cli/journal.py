@@ -16,7 +16,7 @@ from workflowlookup.core.text import ago as time_ago
 from workflowlookup.core.text import first_few
 from workflowlookup.errors import RunNotFound
 from workflowlookup.journals import JournalUrl
-from workflowlookup.runs.clock import now
+from workflowlookup.runs.journal import now
 from workflowlookup.runs.set_aside import files_set_aside, is_begun
 from workflowlookup.settings import Settings
 

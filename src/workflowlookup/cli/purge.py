@@ -10,8 +10,7 @@ from workflowlookup.cli.journal import age, ago, has_journal
 from workflowlookup.cli.output import CommandError, write, write_json, write_table
 from workflowlookup.core.run import OVER
 from workflowlookup.core.text import plural
-from workflowlookup.runs.clock import now
-from workflowlookup.runs.journal import Summary
+from workflowlookup.runs.journal import Summary, now
 from workflowlookup.settings import Settings
 
 MAX_SHOWN: Final = 20

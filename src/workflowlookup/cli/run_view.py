@@ -22,7 +22,6 @@ from workflowlookup.cli.output import (
 )
 from workflowlookup.cli.refusals import problems
 from workflowlookup.core.advance import loops_to_end, remedy_of
-from workflowlookup.core.calls import name_call
 from workflowlookup.core.contract import how_to_send, unmet
 from workflowlookup.core.events import ConfirmationDenied, EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.guidance import Guidance, filler, guide
@@ -98,7 +97,7 @@ def write_call(run: Run) -> None:
     """The call that the server makes in the current step."""
     _write_title(run)
     if run.step.call is not None:
-        write(f"The server calls {name_call(run.step.call)}.")
+        write(f"The server calls {run.step.call.described}.")
     if run.calling is not None and run.calling.failure:
         write(("The last attempt failed: ", "yellow"), run.calling.failure)
 

@@ -11,8 +11,7 @@ from workflowlookup.cli.journal import age, ago, has_journal, person
 from workflowlookup.cli.output import CommandError, complain, write, write_json, write_table
 from workflowlookup.cli.person import refuse_agents
 from workflowlookup.core.text import plural
-from workflowlookup.runs.clock import now
-from workflowlookup.runs.journal import Token
+from workflowlookup.runs.journal import Token, now
 from workflowlookup.runs.tokens import PREFIX, TokenProblem
 from workflowlookup.settings import Settings
 

@@ -10,8 +10,7 @@ from workflowlookup.console.visit import Visit
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.run import kept_document
 from workflowlookup.errors import RunStateError, WorkflowLookupError, WorkflowNotFound
-from workflowlookup.runs.clock import now
-from workflowlookup.runs.journal import Query, Summary
+from workflowlookup.runs.journal import Query, Summary, now
 from workflowlookup.tools.workflow_start import find_startable
 
 MOST_SCANNED: Final = 5_000

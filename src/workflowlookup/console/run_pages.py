@@ -16,7 +16,7 @@ from workflowlookup.console.looking import NO_SUCH_FILTER, TIMES, current, page_
 from workflowlookup.console.text import number_in
 from workflowlookup.console.visit import Visit
 from workflowlookup.core import report as reports
-from workflowlookup.core.calls import call_arguments, name_call
+from workflowlookup.core.calls import call_arguments
 from workflowlookup.core.events import CallDue, OutputAccepted, OutputRefused, Record, StepOffered
 from workflowlookup.core.exchange import as_line
 from workflowlookup.core.graph import draw_path
@@ -186,7 +186,7 @@ def _call(found: Run) -> dict[str, Any] | None:
         return None
     doing = found.calling
     return {
-        "name": name_call(found.step.call),
+        "name": found.step.call.described,
         "arguments": call_arguments(found),
         "attempt": doing.attempt if doing else 0,
         "progress": doing.progress if doing else None,

@@ -22,8 +22,7 @@ from workflowlookup.core.report import duration
 from workflowlookup.core.statistics import Figures, StepFigures, Tally
 from workflowlookup.core.text import plural
 from workflowlookup.errors import WorkflowLookupError
-from workflowlookup.runs.clock import now
-from workflowlookup.runs.journal import Query, Summary
+from workflowlookup.runs.journal import Query, Summary, now
 
 MOST_READ: Final = 1_000
 """How many runs are read for the figures of a workflow; the last started count."""
@@ -155,7 +154,7 @@ async def workflow(visit: Visit) -> Response:
         is_cut=read >= MOST_READ,
         stops=list(_stops(chosen)),
         rules=list(_rules(chosen)),
-        spans=list(_spans(chosen, scale)) if times else [],
+        spans=list(_rows(chosen, lambda step: _span(step, scale))) if times else [],
         axis=scale.axis(),
     )
 
@@ -236,10 +235,6 @@ def _rules(chosen: Sequence[Figures]) -> Iterator[Row]:
             for one, count in zip(chosen, sides, strict=True)
         )
         yield Row(id=step_id, title=issue, marks=marks)
-
-
-def _spans(chosen: Sequence[Figures], scale: plots.Scale) -> Iterator[Row]:
-    return _rows(chosen, lambda step: _span(step, scale))
 
 
 def _span(step: StepFigures | None, scale: plots.Scale) -> Mark:

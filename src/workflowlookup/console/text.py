@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from workflowlookup.core.report import clock, duration
 from workflowlookup.core.text import HIDDEN, joined, plural, shorten
 from workflowlookup.core.text import ago as time_ago
-from workflowlookup.runs.clock import now
+from workflowlookup.runs.journal import now
 
 _NAMES: Final = {
     "\u200b": "ZWSP",

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from workflowlookup.core import events
-from workflowlookup.core.calls import missing_for_call, name_call
+from workflowlookup.core.calls import missing_for_call
 from workflowlookup.core.conditions import describe
 from workflowlookup.core.contract import (
     MAX_MISFITS,
@@ -476,7 +476,7 @@ def _retries(run: Run) -> int:
 
 
 def _called(run: Run) -> str:
-    return name_call(run.step.call) if run.step.call else "nothing"
+    return run.step.call.described if run.step.call else "nothing"
 
 
 def _storable(text: str) -> str:

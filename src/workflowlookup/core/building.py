@@ -143,7 +143,10 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         function_calls=msgspec.convert(data.get("functionCalls", ()), tuple[FunctionCall, ...]),
         function_references=tuple(data.get("functionReferences", ())),
         template_call=data.get("templateCall"),
-        parallel_delegations=tuple(map(_delegation, data.get("parallelDelegations", ()))),
+        parallel_delegations=tuple(
+            Delegation(content=item, when=compiled(item.get("runCondition")))
+            for item in data.get("parallelDelegations", ())
+        ),
         synthesis=data.get("synthesis"),
         requires=tuple(data.get("requires", ())),
         produces=() if captures else tuple(data.get("produces", ())),
@@ -174,10 +177,6 @@ def confirmation_of(data: Mapping[str, Any]) -> Confirmation | None:
         question=fields.get("question", ""),
         answers=fields.get("answers", {}),
     )
-
-
-def _delegation(data: Mapping[str, Any]) -> Delegation:
-    return Delegation(content=data, when=compiled(data.get("runCondition")))
 
 
 def captures_of(produces: Any) -> tuple[Capture, ...]:

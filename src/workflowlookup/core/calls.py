@@ -1,10 +1,10 @@
-"""What a call is told: its arguments, with the variables of the run in them; and what it is called itself."""
+"""What a call is made with: its arguments, with the variables of the run in them."""
 
 from collections.abc import Mapping
 
 from workflowlookup.core.contract import unmet
 from workflowlookup.core.guidance import fill_values, filler
-from workflowlookup.core.model import Call, PromptStep, ToolCall, Workflow
+from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.run import Run
 from workflowlookup.core.values import Context, Json
 
@@ -27,10 +27,3 @@ def missing_for_call(workflow: Workflow, step: PromptStep, scope: Context) -> li
 def _filled(arguments: Mapping[str, Json], scope: Context, unset: dict[str, None]) -> Mapping[str, Json]:
     filled: Mapping[str, Json] = fill_values(arguments, scope, filler(scope, unset))
     return filled
-
-
-def name_call(call: Call) -> str:
-    """`tool 'create_issue' of MCP server 'github'`."""
-    if isinstance(call, ToolCall):
-        return f"tool '{call.tool}' of MCP server '{call.server}'"
-    return f"workflow '{call.workflow}' of provider '{call.provider}'"

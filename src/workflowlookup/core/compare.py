@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from workflowlookup.core.building import call_of, confirmation_of, loop_of
-from workflowlookup.core.calls import name_call
 from workflowlookup.core.document import walk_steps
 from workflowlookup.core.graph import describe_confirmation, describe_loop, in_words
 from workflowlookup.core.model import LoopStep, Requirement, Workflow
@@ -214,7 +213,7 @@ def _as_value(field: str, before: Json, after: Json) -> Iterator[Change]:
 def _as_call(_: str, before: Json, after: Json) -> Iterator[Change]:
     """What is called, in words; and each field that says how."""
     old, new = (call_of(value) if value else None for value in (before, after))
-    names = tuple(name_call(call) if call else "" for call in (old, new))
+    names = tuple(call.described if call else "" for call in (old, new))
     if names[0] != names[1]:
         yield _replaced("call", *names)
     known = {"server", "tool", "provider", "workflow"}
@@ -289,10 +288,6 @@ def _json(value: Json, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
-def _loop_words(value: Json) -> str:
-    return describe_loop(loop_of(value))
-
-
 def _confirmation_words(value: Json) -> str:
     wanted = confirmation_of({"requireConfirmation": value})
     words = describe_confirmation(wanted)
@@ -321,6 +316,6 @@ _STEP_FIELDS: Final[Mapping[str, Teller | None]] = {
     "produces": _as_produced,
     "runCondition": _in_words("condition", in_words),
     "requireConfirmation": _in_words("confirmation", _confirmation_words),
-    "loop": _in_words("loop", _loop_words),
+    "loop": _in_words("loop", lambda value: describe_loop(loop_of(value))),
     "call": _as_call,
 }

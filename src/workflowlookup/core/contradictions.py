@@ -71,14 +71,10 @@ def _demands(criterion: Criterion, data: Json, path: PathTo = (), *, passes: boo
             yield from _demands(part, data["not"], (*path, "not"), passes=not passes)
         case _ if has_templates(criterion):
             return  # what it asks is known with the context
-        case AnyOf() if not any(_has_condition(part) for part in criterion.parts):
+        case AnyOf() if all(rule.condition is None for rule in each_rule(criterion)):
             yield Demand(path=path, criterion=criterion)
         case Rule():
             yield Demand(path=path, criterion=criterion, passes=passes)
-
-
-def _has_condition(criterion: Criterion) -> bool:
-    return any(rule.condition is not None for rule in each_rule(criterion))
 
 
 def _first_conflict(demands: Sequence[Demand], budget: Budget) -> tuple[PathTo, str] | None:

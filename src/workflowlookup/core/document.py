@@ -99,7 +99,8 @@ def _from_misfit(misfit: Misfit, document: Json) -> Finding:
         names = ", ".join(suggest(name, misfit.known) for name in misfit.unknown[:5])
         message = f"Unknown {'field' if len(misfit.unknown) == 1 else 'fields'} {names}{at}"
         free = "names that start with 'x-' are free for your own data"
-        suggestion = f"Rename or remove unknown fields; {free if misfit.is_open else _known(misfit)}"
+        known = f"known here: {', '.join(misfit.known)}"
+        suggestion = f"Rename or remove unknown fields; {free if misfit.is_open else known}"
     elif not misfit.path:
         message = f"The document must be {misfit.expected}; found {misfit.found}"
         suggestion = "Write the workflow as one object with id, name, description and steps"
@@ -114,10 +115,6 @@ def _from_misfit(misfit: Misfit, document: Json) -> Finding:
         message=message,
         suggestion=suggestion,
     )
-
-
-def _known(misfit: Misfit) -> str:
-    return f"known here: {', '.join(misfit.known)}"
 
 
 def _make(misfit: Misfit) -> str:

@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from workflowlookup.core.calls import name_call
 from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.contract import how_to_send, need_of_loop
 from workflowlookup.core.model import Confirmation, Loop, LoopStep, Step, Workflow
@@ -205,7 +204,7 @@ def _nodes(steps: Sequence[Step], route: "_Route", parent: str, prefix: str) -> 
         else:
             delegations = tuple(_delegate(item.content) for item in step.parallel_delegations)
             kind = Kind.PARALLEL if delegations else Kind.CALL if step.call else Kind.STEP
-            calls = name_call(step.call) if step.call else ""
+            calls = step.call.described if step.call else ""
             yield replace(node, kind=kind, criteria=len(step.requirements), delegations=delegations, calls=calls)
 
 

@@ -101,6 +101,10 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 0
     timeout_seconds: float | None = None
 
+    @property
+    def described(self) -> str:
+        return f"tool '{self.tool}' of MCP server '{self.server}'"
+
 
 class WorkflowCall(msgspec.Struct, frozen=True, kw_only=True):
     """What another system does in a step: it runs a workflow of its own."""
@@ -113,6 +117,10 @@ class WorkflowCall(msgspec.Struct, frozen=True, kw_only=True):
     save_as: str = ""
     retries: int = 0
     timeout_seconds: float | None = None
+
+    @property
+    def described(self) -> str:
+        return f"workflow '{self.workflow}' of provider '{self.provider}'"
 
 
 Call: TypeAlias = ToolCall | WorkflowCall

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.calls import call_arguments, name_call
+from workflowlookup.core.calls import call_arguments
 from workflowlookup.core.captures import capture
 from workflowlookup.core.contract import input_misfits
 from workflowlookup.core.events import OutputRefused
@@ -131,7 +131,7 @@ def question_of(run: Run, budget: Budget) -> Question:
         return Question(text=text, if_not=fails, about="What is to be done", subject=prompt, fields=fields)
     if reason == "call" and run.step.call is not None:
         arguments = msgspec.json.format(msgspec.json.encode(call_arguments(run))).decode()
-        called = f"{name} will call {one_line(name_call(run.step.call))}."
+        called = f"{name} will call {one_line(run.step.call.described)}."
         text = f"{called} {own or 'Do you agree?'}"
         return Question(text=text, if_not=fails, about="Its arguments", subject=arguments, fields=fields)
     if reason == "attempts" and isinstance(run.judged, OutputRefused):

@@ -290,7 +290,7 @@ def _path_difference(expected: Sequence[str], actual: Sequence[str]) -> str:
 
 
 def _verdict_difference(judged: Judged) -> str:
-    subject = f"The output {_excerpt(judged.output)} of '{judged.instance_id}'"
+    subject = f"The output '{shorten(joined(judged.output), 40)}' of '{judged.instance_id}'"
     if judged.problem:
         return f"{subject} cannot be judged: {judged.problem}"
     if not judged.issues:
@@ -307,10 +307,6 @@ def _arrows(path: Sequence[str]) -> str:
 
 def _listed(texts: Sequence[str]) -> str:
     return "; ".join(f"'{text}'" for text in texts) or "(none)"
-
-
-def _excerpt(text: str) -> str:
-    return f"'{shorten(joined(text), 40)}'"
 
 
 # ── coverage ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,6 @@ import msgspec
 
 from workflowlookup.core import events
 from workflowlookup.core.advance import remedy_of
-from workflowlookup.core.calls import name_call
 from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.events import Event, Record, describe_how
 from workflowlookup.core.guidance import filler, has_template
@@ -280,7 +279,7 @@ class _Story:
 
     def _called(self, step_id: str) -> str:
         step = find_step(self._run.workflow, step_id)
-        return inline(name_call(step.call)) if isinstance(step, PromptStep) and step.call else "nothing"
+        return inline(step.call.described) if isinstance(step, PromptStep) and step.call else "nothing"
 
     def _begun(self, event: events.CallBegun, when: str) -> Iterator[str]:
         yield f"Called {when}{f', attempt {event.attempt}' if event.attempt > 1 else ''}."

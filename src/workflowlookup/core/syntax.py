@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.values import Json, deeper_than
+from workflowlookup.core.values import Json, deeper_than, nests_deeper
 
 MAX_NESTING: Final = 64
 MAX_YAML_NODES: Final = 100_000
@@ -52,13 +52,9 @@ def parse_json(text: bytes) -> Json:
         raise _json_problem(text, str(problem)) from None
     except RecursionError:
         raise TooDeep from None
-    if _may_be_deep(text) and deeper_than(value, MAX_NESTING):
+    if nests_deeper(text, value, MAX_NESTING):
         raise TooDeep
     return value
-
-
-def _may_be_deep(text: bytes) -> bool:
-    return text.count(b"{") + text.count(b"[") > MAX_NESTING
 
 
 def _not_utf8(text: bytes, position: int) -> SyntaxProblem:

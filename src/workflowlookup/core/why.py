@@ -218,7 +218,8 @@ def _from_journal(run: Run, records: Sequence[Record], budget: Budget) -> dict[s
         asked = _asked(run, event, handed_out, context)
         fate = _fate_at_first(event, found.get(step_id))
         if fate is not None:
-            found[step_id] = replace(_told(run, step_id, context, fate, budget), confirmation=asked)
+            scope = scope_of(run.workflow, step_id, context, run.extents)
+            found[step_id] = replace(_reason(run.workflow, step_id, scope, fate, budget), confirmation=asked)
         elif step_id in found:
             found[step_id] = _changed(found[step_id], record, asked)
     if run.current in found:
@@ -264,10 +265,6 @@ def _changed(reason: Reason, record: Record, asked: str) -> Reason:
             undone = f"what came with the output was {taken_back(restored)}"
             return replace(reason, confirmation=f"{reason.confirmation}; {undone}")
     return reason
-
-
-def _told(run: Run, step_id: str, context: Context, fate: Fate, budget: Budget) -> Reason:
-    return _reason(run.workflow, step_id, scope_of(run.workflow, step_id, context, run.extents), fate, budget)
 
 
 def _reason(workflow: Workflow, step_id: str, scope: Context, fate: Fate, budget: Budget) -> Reason:

@@ -17,10 +17,9 @@ from workflowlookup.core.advance import CallFailure
 from workflowlookup.core.calls import call_arguments
 from workflowlookup.core.events import RemoteError
 from workflowlookup.core.model import ToolCall, WorkflowCall
-from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run
 from workflowlookup.core.text import shorten
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, Progress
 from workflowlookup.errors import NotSupported, ProviderAway, Untrusted
 from workflowlookup.execution.slots import Slots
 from workflowlookup.providers.provider import OnProgress, Provider, ProviderError, RemoteStatus

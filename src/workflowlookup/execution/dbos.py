@@ -174,7 +174,7 @@ class DbosEngine:
         return True
 
     async def driven(self, run_ids: Collection[str]) -> set[str]:
-        active = {_run_of(status) for status in await self._list(status=_ACTIVE)}
+        active = {status.workflow_id.partition(":")[0] for status in await self._list(status=_ACTIVE)}
         return active.intersection(run_ids)
 
     async def run(self, run_id: str, driver: str) -> None:
@@ -316,10 +316,6 @@ async def _drive(run_id: str) -> None:
     if _current is None or driver is None:
         raise asyncio.CancelledError  # the engine was closed
     await _current.run(run_id, driver)
-
-
-def _run_of(status: "WorkflowStatus") -> str:
-    return str(status.workflow_id).partition(":")[0]
 
 
 @functools.cache

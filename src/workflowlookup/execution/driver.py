@@ -9,21 +9,21 @@ import contextlib
 import logging
 import math
 import random
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from workflowlookup.core.advance import MAX_REMOTE_TEXT, CallFailure
 from workflowlookup.core.events import Failed
 from workflowlookup.core.model import ToolCall
-from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run, Waiting
+from workflowlookup.core.values import Progress
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.calls import Calls, Failure, Outcome, OutcomeUnknown
 from workflowlookup.execution.engine import Slot, Superseded
 from workflowlookup.execution.slots import Slots
-from workflowlookup.execution.spans import span_of
 from workflowlookup.providers.upstream import Stopped
 from workflowlookup.runs.service import Runs
 
@@ -192,7 +192,8 @@ class Driver:
         driven.remote_id = run.calling.remote_id if run.calling else ""
         try:
             run = await self._make_call(driven, run, is_repeated=is_repeated)
-            if _is_at(run, step_id) and run.calling is not None and not run.calling.begun:
+            is_here = run.waiting_for is Waiting.CALL and run.current == step_id
+            if is_here and run.calling is not None and not run.calling.begun:
                 pause = min(FIRST_RETRY * 2 ** (run.calling.attempt - 1), MAX_RETRY) * random.uniform(0.75, 1.25)  # noqa: S311
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(driven.moved.wait(), pause)
@@ -213,7 +214,7 @@ class Driver:
             self._note(driven, run, progress)
 
         async def carry_out() -> Outcome:
-            with span_of(run):
+            with _span_of(run):
                 return await self._calls.carry_out(run, note, acknowledge, is_repeated=is_repeated)
 
         seconds = self._calls.seconds_of(run.step.call)
@@ -386,5 +387,16 @@ def _is_begun_at_once(run: Run) -> bool:
     return isinstance(run.step.call, ToolCall)
 
 
-def _is_at(run: Run, step_id: str) -> bool:
-    return run.waiting_for is Waiting.CALL and run.current == step_id
+def _span_of(run: Run) -> contextlib.AbstractContextManager[Any]:
+    """A span of OpenTelemetry around one attempt at the call that is due; nothing where nobody collects spans."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return contextlib.nullcontext()
+    attributes = {
+        "workflowlookup.run": run.id,
+        "workflowlookup.workflow": run.workflow.id,
+        "workflowlookup.step": run.current,
+        "workflowlookup.attempt": run.calling.attempt if run.calling else 1,
+    }
+    tracer: Any = trace.get_tracer("workflowlookup")
+    return tracer.start_as_current_span(f"call {run.current}", attributes=attributes)  # type: ignore[no-any-return]

@@ -7,8 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run, Waiting
+from workflowlookup.core.values import Progress
 from workflowlookup.errors import RunNotFound, StorageError
 from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.calls import STOP_SECONDS, Calls

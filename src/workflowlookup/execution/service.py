@@ -19,8 +19,8 @@ from workflowlookup.providers.config import Plan
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from workflowlookup.core.progress import Progress
     from workflowlookup.core.run import Run
+    from workflowlookup.core.values import Progress
     from workflowlookup.execution.engine import Drive, Engine, Limits
     from workflowlookup.execution.loop_services import LoopServices
     from workflowlookup.providers.discovery import Discovered

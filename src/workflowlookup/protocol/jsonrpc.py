@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from workflowlookup.core.values import Json, deeper_than
+from workflowlookup.core.values import Json, nests_deeper
 from workflowlookup.errors import InvalidRequest, ParseError, WorkflowLookupError
 
 MAX_BATCH: Final = 100
@@ -95,7 +95,7 @@ def decode(line: bytes) -> Message:
         return Malformed(find_id(text), _parse_error(text, problem))
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         return Malformed(NULL_ID, _parse_error(text, problem))
-    if text.count(b"[") + text.count(b"{") > MAX_NESTING and deeper_than(parsed.params, MAX_NESTING):
+    if nests_deeper(text, parsed.params, MAX_NESTING):
         return Malformed(find_id(text), _parse_error(text, RecursionError()))
     if text is not line and bytes(parsed.id) not in line:
         return Malformed(NULL_ID, _invalid("id must be text in valid Unicode"))  # it could not come back as it was sent

@@ -1,16 +1,13 @@
 """`notifications/progress`: how far something is, for a client that sent a token, and only when it moved forward."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, Progress
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.calls import Call
-
-if TYPE_CHECKING:
-    from workflowlookup.core.progress import Progress
 
 Token: TypeAlias = str | int | None
 """What a client wants to know the news by; None when it wants none."""
@@ -29,7 +26,7 @@ class Told(msgspec.Struct):
     token: Token
     done: float | None = None
 
-    def news(self, progress: "Progress", meta: Mapping[str, Json] | None = None) -> bytes | None:
+    def news(self, progress: Progress, meta: Mapping[str, Json] | None = None) -> bytes | None:
         """The notification for a client that does not know this yet; None when there is nothing to tell it."""
         if self.token is None or (self.done is not None and progress.done <= self.done):
             return None

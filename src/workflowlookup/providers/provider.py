@@ -12,8 +12,7 @@ from typing import Final, Protocol, TypeAlias, TypeGuard
 import msgspec
 
 from workflowlookup.core.events import RemoteError
-from workflowlookup.core.progress import Progress
-from workflowlookup.core.values import Json, text_or_json
+from workflowlookup.core.values import Json, Progress, text_or_json
 from workflowlookup.providers.config import Options, hidden
 from workflowlookup.providers.states import RemoteState
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from workflowlookup.core.events import RemoteError
-from workflowlookup.core.progress import Progress
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, Progress
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.acknowledging import acknowledge_at_once
 from workflowlookup.providers.config import NotSet, ServerConfig, expanded, hidden, server_secrets

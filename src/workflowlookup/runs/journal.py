@@ -6,6 +6,7 @@ appends that build on the same record one raises `Conflict`. What a journal cann
 Which kinds of journal there are is in `journals.JOURNALS`.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -19,6 +20,11 @@ from workflowlookup.runs.levels import Level
 
 STOP: Final = "stop"
 """The `waiting_for` of a summary when the run is over and its call may still be running."""
+
+
+def now() -> int:
+    """The time of all records: UTC, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 class NoRoom(StorageError):

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.clock import now
-from workflowlookup.runs.journal import Announcement, Journal
+from workflowlookup.runs.journal import Announcement, Journal, now
 
 log = logging.getLogger(__name__)
 

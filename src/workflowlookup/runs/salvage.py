@@ -13,8 +13,7 @@ import msgspec
 
 from workflowlookup.core.run import Run, apply, fold, hash_of
 from workflowlookup.errors import RunStateError, StorageError
-from workflowlookup.runs.clock import now
-from workflowlookup.runs.journal import summarise
+from workflowlookup.runs.journal import now, summarise
 from workflowlookup.runs.sql import SqlJournal, Transaction
 from workflowlookup.runs.sqlite_pages import Pages, Row
 

@@ -30,9 +30,19 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.core.run import Run, State, Waiting, apply, fold, submission_key
 from workflowlookup.core.values import Context, Json
 from workflowlookup.errors import InvalidParams, RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
-from workflowlookup.runs.clock import now
 from workflowlookup.runs.foreign import read_foreign
-from workflowlookup.runs.journal import Conflict, Journal, Mark, NoRoom, Query, ReadOnly, SetAside, Summary, summarise
+from workflowlookup.runs.journal import (
+    Conflict,
+    Journal,
+    Mark,
+    NoRoom,
+    Query,
+    ReadOnly,
+    SetAside,
+    Summary,
+    now,
+    summarise,
+)
 from workflowlookup.trust import IMPORTED, NO_CONSENT, Consent
 
 log = logging.getLogger(__name__)

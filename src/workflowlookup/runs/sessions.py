@@ -8,8 +8,7 @@ id alone opens nothing.
 import hashlib
 from collections.abc import Callable, Iterable
 
-from workflowlookup.runs.clock import now
-from workflowlookup.runs.journal import Journal
+from workflowlookup.runs.journal import Journal, now
 
 
 class Sessions:

@@ -257,7 +257,8 @@ class SqliteJournal(SqlJournal):
     def _open(self) -> None:
         self._is_ready = False
         self._why_not_written = None
-        if os.path.exists(self.path) and not _may_write(self.path):
+        may_write = os.access(self.path, os.W_OK) and os.access(os.path.dirname(self.path), os.W_OK | os.X_OK)
+        if os.path.exists(self.path) and not may_write:
             self._open_to_read(self._storage_error("it is read-only", sqlite3.SQLITE_READONLY))
             return
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
@@ -537,10 +538,6 @@ def _code(problem: Exception) -> int:
 
 def _reason(problem: Exception) -> str:
     return str(problem.strerror) if isinstance(problem, OSError) else str(problem).partition(" with text ")[0]
-
-
-def _may_write(path: str) -> bool:
-    return os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK | os.X_OK)
 
 
 def _size(path: str) -> int:

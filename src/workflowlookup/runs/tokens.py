@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from workflowlookup.access import checked_patterns, checked_scopes
-from workflowlookup.runs.clock import now
-from workflowlookup.runs.journal import Journal, Token
+from workflowlookup.runs.journal import Journal, Token, now
 from workflowlookup.runs.required_tokens import RequiredTokens
 
 PREFIX: Final = "wl_"

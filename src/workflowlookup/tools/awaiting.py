@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from workflowlookup.core.advance import MAX_REMOTE_TEXT, remedy_of
 from workflowlookup.core.events import Failed
-from workflowlookup.core.progress import Progress
 from workflowlookup.core.questions import title_of
 from workflowlookup.core.run import Run, State, Waiting
-from workflowlookup.core.values import brief
+from workflowlookup.core.values import Progress, brief
 from workflowlookup.errors import ExecutionFailed, StorageError, WorkflowLookupError
 from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending, Result, Services
 from workflowlookup.tools.run_answers import remote_error, stopped_in

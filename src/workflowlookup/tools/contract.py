@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
 import msgspec
 
 from workflowlookup.access import LOCAL, Access
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, Progress
 from workflowlookup.errors import Forbidden, StorageError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from workflowlookup.core.model import Workflow
-    from workflowlookup.core.progress import Progress
     from workflowlookup.core.run import Run
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import CatalogView

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from workflowlookup.core.model import PromptStep, Workflow, WorkflowCall
-from workflowlookup.core.progress import Progress
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, Progress
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import LIBRARY, Plan
 from workflowlookup.providers.definition import Definition, as_document, usable_schema

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from workflowlookup.core.advance import loops_to_end, remedy_of
-from workflowlookup.core.calls import name_call
 from workflowlookup.core.events import EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.core.model import PromptStep
 from workflowlookup.core.navigation import MAX_SKIPPED, Skipped, explain_skip
@@ -94,7 +93,7 @@ def _at_work(services: Services, run: Run) -> dict[str, Json]:
     call = run.calling
     doing: dict[str, Json] = {"stepId": run.current, "title": title_of(run)}
     if run.step.call is not None:
-        doing["calls"] = name_call(run.step.call)
+        doing["calls"] = run.step.call.described
     reply: dict[str, Json] = {"call": doing}
     if call is not None:
         doing["attempt"] = max(call.attempt, 1)
@@ -256,7 +255,7 @@ def stopped_in(run: Run) -> list[dict[str, Json]]:
         return []
     if call.stopped is not None:
         return [{"stepId": call.step_id, "stopped": call.stopped.stopped, "told": call.stopped.told}]
-    named = name_call(run.step.call) if run.step.call is not None else "what it called"
+    named = run.step.call.described if run.step.call is not None else "what it called"
     message = f"nobody has said yet that {named} was stopped: it may still be running"
     return [{"stepId": call.step_id, "stopped": False, "told": message}]
 

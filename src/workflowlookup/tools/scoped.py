@@ -17,9 +17,8 @@ from workflowlookup.access import Access, missing
 from workflowlookup.cache import BoundedCache
 from workflowlookup.core.events import OutputAccepted, OutputRefused, Record
 from workflowlookup.core.model import Workflow
-from workflowlookup.core.progress import Progress
 from workflowlookup.core.run import Run
-from workflowlookup.core.values import Context
+from workflowlookup.core.values import Context, Progress
 from workflowlookup.errors import Forbidden, RunNotFound, RunStateError, StorageError, WorkflowLookupError
 from workflowlookup.library.catalog import CatalogView, Entry, Snapshot, Source, not_found
 from workflowlookup.library.directory import Listing

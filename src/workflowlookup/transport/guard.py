@@ -24,8 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from workflowlookup.access import LOOPBACK, SCOPES, Access
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.clock import now
-from workflowlookup.runs.journal import Token
+from workflowlookup.runs.journal import Token, now
 from workflowlookup.runs.tokens import PREFIX, Store
 from workflowlookup.transport.guesses import Guesses
 from workflowlookup.transport.oauth import KeysAway, Oauth

@@ -28,35 +28,29 @@ class Rate:
 
     def __init__(self, requests_per_minute: int) -> None:
         self._most = requests_per_minute
-        self._buckets: BoundedCache[str, _Bucket] = BoundedCache(MAX_CLIENTS)
+        self._left: BoundedCache[str, tuple[float, float]] = BoundedCache(MAX_CLIENTS)
+        """By client: how many requests it had left, and when."""
 
     def take(self, client: str) -> int:
         """Count a request; how many seconds to wait when it is too many, else 0."""
         if not self._most:
             return 0
-        bucket = self._buckets.get(client)
         now = time.monotonic()
-        if bucket is None:
-            bucket = self._buckets[client] = _Bucket(float(self._most), now)
-        bucket.left = min(float(self._most), bucket.left + (now - bucket.at) * self._most / 60)
-        bucket.at = now
-        if bucket.left < 1:
-            return max(1, math.ceil((1 - bucket.left) * 60 / self._most))
-        bucket.left -= 1
-        return 0
+        left = self._left_at(client, now)
+        if left >= 1:
+            self._left[client] = left - 1, now
+        return self._seconds_until_one(left)
 
     def wait(self, client: str) -> int:
         """How many seconds to wait before the next request; 0 when it may come now."""
-        bucket = self._buckets.get(client) or _Bucket(float(self._most), 0.0)
-        left = bucket.left + (time.monotonic() - bucket.at) * self._most / 60
+        return self._seconds_until_one(self._left_at(client, time.monotonic()))
+
+    def _left_at(self, client: str, now: float) -> float:
+        left, at = self._left.get(client) or (self._most, now)
+        return min(self._most, left + (now - at) * self._most / 60)
+
+    def _seconds_until_one(self, left: float) -> int:
         return 0 if left >= 1 else max(1, math.ceil((1 - left) * 60 / self._most))
-
-
-class _Bucket(msgspec.Struct):
-    """How many requests a client had left at a time."""
-
-    left: float
-    at: float
 
 
 def names_of(host: str) -> tuple[str, ...]:

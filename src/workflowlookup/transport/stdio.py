@@ -131,7 +131,7 @@ class Stdio:
 
     def _serve(self) -> None:
         poll = select.poll()
-        waits = _can_wait(self._in)
+        waits = not stat.S_ISREG(os.fstat(self._in).st_mode)  # reading a file never blocks
         handle = self._connection.handle
         has_replied = is_settled = False
         while not self._connection.is_finished and not self._reader_is_gone and not self._must_stop:
@@ -323,11 +323,6 @@ class Lines:
             self._too_long = jsonrpc.too_long(self.limit, self._rest)
             self._rest = b""
         return lines
-
-
-def _can_wait(descriptor: int) -> bool:
-    """Whether reading may block: pipes, sockets and terminals do, files do not."""
-    return not stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
 def _is_ready(descriptor: int, timeout: int | None = 0) -> bool:
