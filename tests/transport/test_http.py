@@ -20,6 +20,7 @@ from client import ENVELOPE
 from make import document, long_run, settings_file, step, write
 from upstream.upstreams import McpUpstream
 from web import MODERN, WebServer, events, modern, opening, routing
+from workflowlookup.protocol.jsonrpc import MAX_NESTING
 from workflowlookup.runs.journal import summarise
 from workflowlookup.runs.sqlite import SqliteJournal
 
@@ -388,14 +389,14 @@ def test_what_was_sent_while_a_stream_was_broken_is_sent_again_to_its_own_sessio
     assert "workflow_list" not in resume(other)
 
 
-def test_a_question_is_put_though_the_sdk_could_not_read_the_request(serve, connect, tmp_path):
+def test_a_question_is_put_however_deep_the_request_nests_within_the_limit(serve, connect, tmp_path):
     write(tmp_path / "library", document(step("one", requireConfirmation=True), identifier="asks-a-person"))
     client = connect(serve(directory=tmp_path / "library"))
     client.initialize(capabilities={"elicitation": {}})
     client.on_question = lambda _: {"result": {"action": "accept", "content": {}}}
     start = {"name": "workflow_start", "arguments": {"workflowId": "asks-a-person"}}
     run = client.request("tools/call", start)["result"]["structuredContent"]["runId"]
-    deep = functools.reduce(lambda inner, _: [inner], range(300), [])
+    deep = functools.reduce(lambda inner, _: [inner], range(MAX_NESTING - 10), [])
 
     submission = {"runId": run, "stepId": "one", "output": "done"}
     reply = client.request("tools/call", {"name": "workflow_submit", "arguments": submission, "_meta": {"deep": deep}})
