@@ -1,27 +1,53 @@
-"""The wheel: it carries the schema and the bundled workflows, and the server runs from it in an empty environment."""
+"""What is published: all of one version; the server runs from the wheel, and from the bundle, in an empty environment."""
 
 import json
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
+import release
+from workflowlookup import __version__
+
 ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--outdir", str(directory), str(ROOT)],
-        check=True,
-        capture_output=True,
-    )
-    (path,) = directory.glob("*.whl")
+def built(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("release") / "dist"
+    release.build(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    (path,) = built.glob("*.whl")
     return path
+
+
+def test_everything_that_is_published_is_of_one_version(built):
+    server = json.loads((built / "server.json").read_text())
+    plugin = json.loads((built / "claude-plugin/.claude-plugin/plugin.json").read_text())
+    entry = json.loads((built / "claude-plugin/.mcp.json").read_text())["mcpServers"]["workflowlookup"]
+    with zipfile.ZipFile(built / f"workflowlookup-{__version__}.mcpb") as bundle:
+        manifest = json.loads(bundle.read("manifest.json"))
+        project = tomllib.loads(bundle.read("pyproject.toml").decode())["project"]
+
+    versions = {server["version"], server["packages"][0]["version"], plugin["version"], manifest["version"]}
+    assert versions == {__version__}
+    assert project["dependencies"] == [f"workflowlookup=={__version__}"]
+    assert entry["args"] == [f"workflowlookup=={__version__}", "serve"]
+    assert {path.name for path in built.glob("workflowlookup-*")} == {
+        f"workflowlookup-{__version__}-py3-none-any.whl",
+        f"workflowlookup-{__version__}.tar.gz",
+        f"workflowlookup-{__version__}.mcpb",
+    }
+    assert f"mcp-name: {server['name']}" in (ROOT / "README.md").read_text()
+    assert len(server["description"]) <= release.MAX_DESCRIPTION
 
 
 def test_the_wheel_carries_the_schema_the_workflows_and_the_types(wheel):
@@ -34,7 +60,7 @@ def test_the_wheel_carries_the_schema_the_workflows_and_the_types(wheel):
     assert not {name for name in names if name.startswith(("tests", "bench", "demo", "docs"))}
 
 
-def test_the_server_runs_from_the_wheel_in_an_empty_environment(wheel, tmp_path):
+def test_the_server_runs_from_the_wheel_and_the_bundle_in_an_empty_environment(built, wheel, tmp_path):
     venv.create(tmp_path / "venv")
     binaries = tmp_path / "venv" / "bin"
     subprocess.run(
@@ -69,16 +95,26 @@ def test_the_server_runs_from_the_wheel_in_an_empty_environment(wheel, tmp_path)
         },
         {"jsonrpc": "2.0", "id": 4, "method": "shutdown"},
     ]
-    done = subprocess.run(
-        [binaries / "workflowlookup", "serve"],
-        input="".join(json.dumps(message) + "\n" for message in messages),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={"HOME": str(tmp_path), "PATH": str(binaries)},
+    (bundle,) = built.glob("*.mcpb")
+    zipfile.ZipFile(bundle).extractall(tmp_path / "bundle")
+    started = {
+        "wheel": [binaries / "workflowlookup", "serve"],
+        "bundle": [binaries / "python", tmp_path / "bundle" / "server.py"],
+    }
+    done, from_bundle = (
+        subprocess.run(
+            command,
+            input="".join(json.dumps(message) + "\n" for message in messages),
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={"HOME": str(tmp_path), "PATH": str(binaries)},
+        )
+        for command in started.values()
     )
 
+    assert from_bundle.stdout == done.stdout
     replies = [json.loads(line)["result"] for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (0, "")
     assert len(replies[1]["workflows"]) >= 8

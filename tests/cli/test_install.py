@@ -1,7 +1,10 @@
 """`workflowlookup install`."""
 
+import argparse
 import json
 import os
+import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -9,7 +12,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from commands import Cli
+
+from workflowlookup import __version__
+from workflowlookup.cli.clients import server_command
 
 SCRIPT = Path(sys.executable).with_name("workflowlookup")
 START = [str(SCRIPT)] if os.access(SCRIPT, os.X_OK) else [sys.executable, "-P", "-m", "workflowlookup"]
@@ -20,6 +27,16 @@ PLACES = [
     (["claude-code"], "home/.claude.json", {"mcpServers": {"workflowlookup": ENTRY}}),
     (["claude-code", "--scope", "project"], ".mcp.json", {"mcpServers": {"workflowlookup": ENTRY}}),
     (["codex"], "home/.codex/config.toml", {"mcp_servers": {"workflowlookup": ENTRY}}),
+    (["codex", "--scope", "project"], ".codex/config.toml", {"mcp_servers": {"workflowlookup": ENTRY}}),
+    (["gemini"], "home/.gemini/settings.json", {"mcpServers": {"workflowlookup": ENTRY}}),
+    (["gemini", "--scope", "project"], ".gemini/settings.json", {"mcpServers": {"workflowlookup": ENTRY}}),
+    (["windsurf"], "home/.codeium/windsurf/mcp_config.json", {"mcpServers": {"workflowlookup": ENTRY}}),
+    (
+        ["opencode", "--scope", "project"],
+        "opencode.json",
+        {"mcp": {"workflowlookup": {"type": "local", "command": [COMMAND, *ARGUMENTS], "enabled": True}}},
+    ),
+    (["zed", "--scope", "project"], ".zed/settings.json", {"context_servers": {"workflowlookup": ENTRY}}),
     (["cursor"], "home/.cursor/mcp.json", {"mcpServers": {"workflowlookup": ENTRY}}),
     (["cursor", "--scope", "project"], ".cursor/mcp.json", {"mcpServers": {"workflowlookup": ENTRY}}),
     (["vscode", "--scope", "project"], ".vscode/mcp.json", {"servers": {"workflowlookup": {"type": "stdio", **ENTRY}}}),
@@ -30,6 +47,22 @@ if sys.platform == "linux":
             ["claude-desktop"],
             "home/.config/Claude/claude_desktop_config.json",
             {"mcpServers": {"workflowlookup": ENTRY}},
+        ),
+        (
+            ["goose"],
+            "home/.config/goose/config.yaml",
+            {
+                "extensions": {
+                    "workflowlookup": {
+                        "type": "stdio",
+                        "name": "workflowlookup",
+                        "enabled": True,
+                        "cmd": COMMAND,
+                        "args": ARGUMENTS,
+                        "timeout": 300,
+                    }
+                }
+            },
         ),
         (["vscode"], "home/.config/Code/User/mcp.json", {"servers": {"workflowlookup": {"type": "stdio", **ENTRY}}}),
     ]
@@ -45,9 +78,17 @@ OTHERS = """\
 """
 
 
+PARSERS = {".toml": tomllib.loads, ".json": json.loads, ".yaml": yaml.safe_load}
+TEXTS = {
+    ".json": OTHERS,
+    ".toml": 'model = "o9"  # mine\n\n[mcp_servers.other]\ncommand = "npx"\n\n[mcp_servers.other.env]\nA = "b"\n',
+    ".yaml": "GOOSE_MODEL: x  # mine\nextensions:\n    developer:\n        enabled: true\n        type: builtin\nlast: 1\n",
+}
+"""What a file may hold before."""
+
+
 def content_of(path: Path) -> object:
-    text = path.read_text("utf-8")
-    return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    return PARSERS[path.suffix](path.read_text("utf-8"))
 
 
 @pytest.mark.parametrize(("words", "file", "content"), PLACES, ids=lambda value: str(value)[:40])
@@ -63,9 +104,87 @@ def test_each_client_gets_its_entry_in_its_file(cli: Cli, words: list[str], file
 def test_print_gives_just_the_entry_and_changes_nothing(cli: Cli, words: list[str], file: str, content: object) -> None:
     done = cli("install", *words, "--print")
 
-    parse = tomllib.loads if file.endswith(".toml") else json.loads
-    assert (done.returncode, done.stderr, parse(done.stdout)) == (0, "", content)
+    assert (done.returncode, done.stderr, PARSERS[Path(file).suffix](done.stdout)) == (0, "", content)
     assert not (cli.directory / file).exists()
+
+
+@pytest.mark.parametrize(("words", "file", "content"), PLACES, ids=lambda value: str(value)[:40])
+def test_uninstall_takes_out_what_install_put_in_and_nothing_else(
+    cli: Cli, words: list[str], file: str, content: dict[str, dict[str, object]]
+) -> None:
+    path = cli.directory / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = TEXTS[path.suffix].replace("mcpServers", next(iter(content)))
+    path.write_text(before)
+    cli("install", *words, "--yes")
+    installed = content_of(path)
+
+    done = cli("uninstall", *words, "--yes")
+
+    assert installed != PARSERS[path.suffix](before)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert path.read_text().rstrip("\n") == before.rstrip("\n")
+    again = cli("uninstall", *words, "--yes")
+    assert "has no server 'workflowlookup'" in again.stdout
+
+
+@pytest.mark.parametrize(("words", "file", "content"), PLACES, ids=lambda value: str(value)[:40])
+def test_every_client_has_an_out_of_date_entry_renewed_as_the_doctor_says(
+    cli: Cli, words: list[str], file: str, content: dict[str, object]
+) -> None:
+    path = cli.directory / file
+    cli("install", *words, "--yes")
+    path.write_text(path.read_text().replace(COMMAND, "/gone/workflowlookup"))
+    problems = [
+        problem for problem in json.loads(cli("doctor", "--json").stdout)["problems"] if "/gone/" in str(problem)
+    ]
+
+    renewal = shlex.split(problems[0]["remedy"].partition(": ")[2].strip("`"))[1:]
+    done = cli(*renewal, "--yes")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert content_of(path) == content
+
+
+@pytest.mark.parametrize(
+    "text", ['{"mcpServers": {"a": {}, "workflowlookup": {}, "b": {}}}', '{"mcpServers": {"workflowlookup": {}}}']
+)
+def test_an_entry_is_removed_from_one_line(cli: Cli, text: str) -> None:
+    file = cli.directory / ".mcp.json"
+    file.write_text(text)
+
+    done = cli("uninstall", "claude-code", "--scope", "project", "--yes")
+
+    left = json.loads(text)
+    del left["mcpServers"]["workflowlookup"]
+    assert (done.returncode, json.loads(file.read_text())) == (0, left)
+
+
+@pytest.mark.parametrize(
+    ("file", "client", "text"),
+    [
+        (".mcp.json", "claude-code", '{"mcpServers": {"workflowlookup": {/* mine */}}}'),
+        (".codex/config.toml", "codex", 'mcp_servers = {workflowlookup = {command = "x"}}\n'),
+    ],
+)
+def test_an_entry_that_cannot_be_removed_safely_is_left_alone(cli: Cli, file: str, client: str, text: str) -> None:
+    path = cli.directory / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+    done = cli("uninstall", client, "--scope", "project", "--yes")
+
+    assert (done.returncode, path.read_text()) == (1, text)
+    assert "was not touched" in done.stderr
+
+
+def test_no_path_of_the_cache_of_uv_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", "/home/me/.cache/uv/archive-v0/Xy3_-k")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/home/me/.local/bin/{name}")
+
+    command = server_command(argparse.Namespace())
+
+    assert command == ["/home/me/.local/bin/uvx", f"workflowlookup=={__version__}", "serve"]
 
 
 def test_the_rest_of_the_file_stays_byte_for_byte_and_a_copy_is_kept(cli: Cli) -> None:
@@ -154,7 +273,7 @@ def test_another_name_and_settings_are_passed_on(cli: Cli) -> None:
         ),
         (["codex"], "home/.codex/config.toml", "a = ", "it is not valid TOML"),
         (["codex"], "home/.codex/config.toml", "mcp_servers = {}", "touch more than the entry"),
-        (["codex"], "home/.codex/config.toml", '[mcp_servers.workflowlookup]\ncommand = "x"\n', "already, with other"),
+        (["codex"], "home/.codex/config.toml", 'mcp_servers.workflowlookup.command = "x"\n', "no table"),
     ],
 )
 def test_a_file_that_cannot_be_changed_safely_is_left_alone(
@@ -242,8 +361,7 @@ def test_without_a_terminal_and_without_yes_the_change_is_only_shown(cli: Cli) -
     assert '+    "workflowlookup": {' in done.stdout
     assert f"claude mcp add --scope user workflowlookup -- {COMMAND}" in done.stdout
     assert done.stderr == (
-        "workflowlookup: nothing was written. "
-        "Add --yes to write without being asked, or --print to paste it yourself.\n"
+        "workflowlookup: nothing was written. Add --yes to write without being asked, or edit the file yourself.\n"
     )
 
 

@@ -14,7 +14,19 @@ from make import document, step, write
 from workflowlookup.cli.main import COMMANDS
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
-WITHOUT_DATA = {"serve", "schema", "install", "new", "init", "convert", "fmt", "watch", "console"}
+WITHOUT_DATA = {
+    "serve",
+    "schema",
+    "install",
+    "uninstall",
+    "new",
+    "init",
+    "convert",
+    "fmt",
+    "watch",
+    "console",
+    "completion",
+}
 UNNEEDED = (
     "rich",
     "jsonschema_rs",
@@ -56,7 +68,32 @@ def test_without_a_command_there_is_help(cli: Cli) -> None:
     done = cli()
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert all(f"\n    {name} " in done.stdout for name in COMMANDS)
+    assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
+    assert re.findall(r"^(\w[\w ]+):$", done.stdout, re.MULTILINE) == [
+        "options",
+        *dict.fromkeys(group for _, group, _ in COMMANDS.values()),
+        "examples",
+    ]
+
+
+def test_help_is_a_command_too(cli: Cli) -> None:
+    assert cli("help").stdout == cli().stdout == cli("--help").stdout
+    assert cli("help", "lint").stdout == cli("lint", "--help").stdout
+
+
+def test_a_misspelt_command_gets_the_nearest_one(cli: Cli) -> None:
+    done = cli("lsit")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "workflowlookup: there is no command 'lsit'. Did you mean 'list'? `workflowlookup help` lists them all.\n"
+    )
+
+
+def test_force_color_colours_what_goes_into_a_pipe(cli: Cli) -> None:
+    assert "\x1b[" not in cli("list").stdout
+    assert "\x1b[" in cli("list", FORCE_COLOR="1").stdout
+    assert "\x1b[" not in cli("list", FORCE_COLOR="0").stdout
 
 
 @pytest.mark.parametrize(
@@ -68,7 +105,7 @@ def test_without_a_command_there_is_help(cli: Cli) -> None:
         pytest.param(["show", "code-review", "--mode", "all"], id="a mode that does not exist"),
         pytest.param(["next", "code-review", "--context", "size"], id="a variable without a value"),
         pytest.param(["install", "emacs"], id="a client that is not known"),
-        pytest.param(["install", "codex", "--scope", "project"], id="a scope that the client does not have"),
+        pytest.param(["install", "windsurf", "--scope", "project"], id="a scope that the client does not have"),
         pytest.param(["install", "codex", "--name", "a b"], id="a name that clients refuse"),
         pytest.param(["list", "--bundled", "perhaps"], id="a setting that cannot be used"),
     ],
@@ -132,7 +169,7 @@ def test_serve_imports_nothing_of_the_other_commands_for_a_handshake(cli: Cli, t
     )
 
     imported = set(re.findall(r"\| +([\w.]+)\n", done.stderr.decode()))
-    commands = {f"workflowlookup.cli.{module}" for module, _ in COMMANDS.values()} - {"workflowlookup.cli.serve"}
+    commands = {f"workflowlookup.cli.{module}" for module, _, _ in COMMANDS.values()} - {"workflowlookup.cli.serve"}
     helpers = {f"workflowlookup.cli.{name}" for name in ("output", "answers", "positions", "configuration", "checkup")}
     assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "workflowlookup"
     assert "workflowlookup.transport.stdio" in imported

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +20,7 @@ import msgspec
 from workflowlookup import __version__
 from workflowlookup.app import make_catalog, make_consent, make_journal
 from workflowlookup.cli.checkup_tools import Problem, Record, ToolsReport, examine_tools, tools_problems
-from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command
+from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command, words_of
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
 from workflowlookup.core.text import joined
@@ -267,19 +267,11 @@ def _client(name: str, scope: str) -> ClientState:
 def _our_entries(client: Client, file: str) -> Iterator[ServerEntry]:
     """The entries that are this server's, by their name or by what they start."""
     for name, entry in servers(read_text(file) or "", file, client.section).items():
-        words = _words(entry)
+        words = words_of(entry)
         if name == SERVER_NAME or any(os.path.basename(word).startswith(SERVER_NAME) for word in words):
             # An address instead of a command, or a variable that only the client knows, is taken on trust.
             is_found = not words or "${" in words[0] or shutil.which(words[0]) is not None
             yield ServerEntry(name=name, command=shlex.join(words), is_found=is_found)
-
-
-def _words(entry: object) -> list[str]:
-    """The command and the arguments of an entry."""
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("command"), str):
-        return []
-    arguments = entry.get("args")
-    return [entry["command"], *(map(str, arguments) if isinstance(arguments, list) else ())]
 
 
 def _client_problems(clients: Sequence[ClientState]) -> Iterator[Problem]:

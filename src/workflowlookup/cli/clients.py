@@ -1,21 +1,25 @@
-"""The MCP clients that we know: where each keeps its servers, and the command that it shall start.
+"""The MCP clients that we know: where each keeps its servers, in which form, and the command that starts ours.
 
 A new client is a row of `CLIENTS`.
 """
 
 import argparse
 import os
+import re
+import shutil
 import sys
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from workflowlookup import __version__
 from workflowlookup.core.values import Json
 from workflowlookup.settings import SETTINGS, paths
 
 SERVER_NAME: Final = "workflowlookup"
+_UV_CACHE: Final = re.compile(r"[/\\](?:archive|builds|environments)-v\d+[/\\]")
+"""In the path of an environment that `uvx` made for one run."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,8 +30,11 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     """By scope, the usual one first: the file that it reads; `{name}` is a folder of `_folders`."""
     section: str = "mcpServers"
     """The field of the file under which servers stand."""
-    fields: Mapping[str, Json] = MappingProxyType({})
-    """What an entry has beside its command."""
+    entry: Callable[[str, Sequence[str]], Mapping[str, Json]] = lambda command, arguments: {
+        "command": command,
+        "args": [*arguments],
+    }
+    """A server as the file describes it, given what starts it."""
     afterwards: str
     """How to see that it works."""
 
@@ -49,7 +56,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
     ),
     "codex": Client(
         title="Codex",
-        files={"user": "{codex}/config.toml"},
+        files={"user": "{codex}/config.toml", "project": ".codex/config.toml"},
         section="mcp_servers",
         afterwards="Restart Codex; /mcp shows the server.",
     ),
@@ -62,8 +69,45 @@ CLIENTS: Final[Mapping[str, Client]] = {
         title="VS Code",
         files={"user": "{applications}/Code/User/mcp.json", "project": ".vscode/mcp.json"},
         section="servers",
-        fields={"type": "stdio"},
+        entry=lambda command, arguments: {"type": "stdio", "command": command, "args": [*arguments]},
         afterwards="Run 'MCP: List Servers' in VS Code and start the server.",
+    ),
+    "gemini": Client(
+        title="Gemini CLI",
+        files={"user": "~/.gemini/settings.json", "project": ".gemini/settings.json"},
+        afterwards="Restart Gemini CLI; /mcp shows the server.",
+    ),
+    "opencode": Client(
+        title="opencode",
+        files={"user": "{opencode}/opencode.json", "project": "opencode.json"},
+        section="mcp",
+        entry=lambda command, arguments: {"type": "local", "command": [command, *arguments], "enabled": True},
+        afterwards="Restart opencode; `opencode mcp list` shows the server.",
+    ),
+    "zed": Client(
+        title="Zed",
+        files={"user": "{zed}/settings.json", "project": ".zed/settings.json"},
+        section="context_servers",
+        afterwards="The settings of Zed's agent panel show the server.",
+    ),
+    "windsurf": Client(
+        title="Windsurf",
+        files={"user": "~/.codeium/windsurf/mcp_config.json"},
+        afterwards="Refresh the servers in Windsurf's MCP settings.",
+    ),
+    "goose": Client(
+        title="goose",
+        files={"user": "{goose}/config.yaml"},
+        section="extensions",
+        entry=lambda command, arguments: {
+            "type": "stdio",
+            "name": SERVER_NAME,
+            "enabled": True,
+            "cmd": command,
+            "args": [*arguments],
+            "timeout": 300,
+        },
+        afterwards="Begin a new goose session; it lists the extension.",
     ),
 }
 
@@ -73,19 +117,38 @@ def _folders(environment: Mapping[str, str]) -> Mapping[str, str]:
         "darwin": "~/Library/Application Support",
         "win32": environment.get("APPDATA") or "~/AppData/Roaming",
     }
+    config = environment.get("XDG_CONFIG_HOME") or "~/.config"
     return {
-        "applications": applications.get(sys.platform) or environment.get("XDG_CONFIG_HOME") or "~/.config",
+        "applications": applications.get(sys.platform) or config,
         "claude": environment.get("CLAUDE_CONFIG_DIR") or "~",
         "codex": environment.get("CODEX_HOME") or "~/.codex",
+        "goose": f"{applications['win32']}/Block/goose/config" if sys.platform == "win32" else f"{config}/goose",
+        "opencode": f"{config}/opencode",
+        "zed": f"{applications['win32']}/Zed" if sys.platform == "win32" else f"{config}/zed",
     }
+
+
+def words_of(entry: object) -> list[str]:
+    """The command and the arguments of an entry of any client; none of one that names an address."""
+    if not isinstance(entry, Mapping):
+        return []
+    command, arguments = entry.get("command", entry.get("cmd")), entry.get("args")
+    words = command if isinstance(command, list) else [command] if isinstance(command, str) else []
+    return [*map(str, words), *(map(str, arguments) if isinstance(arguments, list) else ())]
 
 
 def server_command(options: argparse.Namespace) -> list[str]:
     """What starts this very installation as a server, with the settings that were given as flags."""
+    return [*_program(), "serve", *_flags(vars(options))]
+
+
+def _program() -> list[str]:
+    """The command of this installation, by a path that stays: uv deletes the environments in its cache at any time."""
+    if _UV_CACHE.search(sys.prefix):
+        return [shutil.which("uvx") or "uvx", f"{SERVER_NAME}=={__version__}"]
     script = os.path.join(os.path.dirname(sys.executable), SERVER_NAME + (".exe" if sys.platform == "win32" else ""))
     # `-P`: else Python would look for modules in the working directory first, which is somebody's repository
-    command = [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", SERVER_NAME]
-    return [*command, "serve", *_flags(vars(options))]
+    return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", SERVER_NAME]
 
 
 def _flags(options: Mapping[str, Any]) -> list[str]:

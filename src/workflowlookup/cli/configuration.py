@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -38,6 +38,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Its content, as the client understands it. Raises `NotReadable`."""
     insert: Callable[[str, str, str, Entry], str]
     """The text with this entry in (text, section, name, entry). May raise `NotEditable`."""
+    remove: Callable[[str, str, str], str]
+    """The text without an entry that it has (text, section, name). May raise `NotEditable`."""
     snippet: Callable[[str, str, Entry], str]
     """What a person would paste."""
 
@@ -48,11 +50,11 @@ def format_of(path: str) -> Format:
 
 def servers(text: str, path: str, section: str) -> dict[str, Any]:
     """The servers that a file names. Raises `NotReadable`."""
-    content = format_of(path).parse(text) if text.strip() else {}
-    found = content.get(section, {}) if isinstance(content, dict) else None
-    if not isinstance(found, dict):
+    content = format_of(path).parse(text) if text.strip() else None
+    entries = (content.get(section) or {}) if isinstance(content, dict) else {} if content is None else None
+    if not isinstance(entries, dict):
         raise NotReadable(f"it has no object '{section}' where one is expected")
-    return found
+    return entries
 
 
 def with_server(text: str, path: str, section: str, name: str, entry: Entry) -> str:
@@ -71,7 +73,24 @@ def with_server(text: str, path: str, section: str, name: str, entry: Entry) -> 
     except RecursionError:
         raise NotEditable("it nests too deep") from None
     content = form.parse(text) if text.strip() else {}
-    if _parsed_or_none(form, changed) != {**content, section: {**before, name: wanted}}:
+    if _parsed_or_none(form, changed) != {**(content or {}), section: {**before, name: wanted}}:
+        raise NotEditable("the change would touch more than the entry")
+    return changed
+
+
+def without_server(text: str, path: str, section: str, name: str) -> str:
+    """The text without this entry; the same text when it is not there. Raises `NotReadable` and `NotEditable`."""
+    before = servers(text, path, section)
+    if name not in before:
+        return text
+    form = format_of(path)
+    try:
+        changed = form.remove(text, section, name)
+    except RecursionError:
+        raise NotEditable("it nests too deep") from None
+    left = {other: entry for other, entry in before.items() if other != name}
+    content, rest = form.parse(text), _parsed_or_none(form, changed) if changed.strip() else {}
+    if not isinstance(rest, dict) or {**rest, section: rest.get(section) or {}} != {**content, section: left}:
         raise NotEditable("the change would touch more than the entry")
     return changed
 
@@ -153,6 +172,21 @@ def _insert_json(text: str, section: str, name: str | None, entry: Json) -> str:
     return text[: older.start] + _dumped(text, entry, depth=2) + text[older.end :]
 
 
+def _remove_json(text: str, section: str, name: str) -> str:
+    bare = _without_comments(text)
+    parent = scan(bare).members[section]
+    entry = parent.members[name]
+    start, end = entry.at, entry.end
+    if text[end : parent.end].lstrip().startswith(","):
+        end += text[end:].index(",") + 1
+        end += len(text[end:]) - len(text[end:].lstrip())
+    else:  # the last one: the comma before it goes
+        start = max((node.end for node in parent.members.values() if node.end < start), default=parent.start + 1)
+    if bare[start:end].rstrip(", ") != text[start:end].rstrip(", "):
+        raise NotEditable("the entry has comments, which would be lost")
+    return text[:start] + text[end:]
+
+
 def _with_member(text: str, parent: Node, name: str | None, value: Json, depth: int) -> str:
     """The text with one more member at the end of an object, or one more item at the end of a list."""
     member = ("" if name is None else f"{json.dumps(name)}: ") + _dumped(text, value, depth)
@@ -201,21 +235,99 @@ def _parse_toml(text: str) -> Json:
 
 
 def _insert_toml(text: str, section: str, name: str, entry: Entry) -> str:
-    if name in _parse_toml(text).get(section, {}):
-        raise NotEditable(f"it has a table [{section}.{name}] already, with other values")
-    gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-    added = gap + _toml_snippet(section, name, entry)
-    return text + (added.replace("\n", "\r\n") if "\r\n" in text else added)
+    if name not in _parse_toml(text).get(section, {}):
+        gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+        added = gap + _toml_snippet(section, name, entry)
+        return text + (added.replace("\n", "\r\n") if "\r\n" in text else added)
+    lines = text.splitlines(keepends=True)
+    header, end = _toml_table(lines, section, name)
+    older = [line for line in lines[header + 1 : end] if line.partition("=")[0].strip() not in entry]
+    newer = [line + "\n" for line in _toml_fields({key: entry[key] for key in entry if _is_flat(entry[key])})]
+    return "".join([*lines[: header + 1], *newer, *older, *lines[end:]])
+
+
+def _remove_toml(text: str, section: str, name: str) -> str:
+    lines = text.splitlines(keepends=True)
+    while name in _parse_toml("".join(lines)).get(section, {}):  # its own table, and those below it
+        header, end = _toml_table(lines, section, name)
+        del lines[header:end]
+    return "".join(lines)
+
+
+def _toml_table(lines: Sequence[str], section: str, name: str) -> tuple[int, int]:
+    """The line of a table's header, and that of the next header. Raises `NotEditable`."""
+    headers = [number for number, line in enumerate(lines) if line.lstrip().startswith("[")]
+    this = re.compile(rf'\s*\[\s*{re.escape(section)}\s*\.\s*"?{re.escape(name)}"?\s*[\].]')
+    header = next((number for number in headers if this.match(lines[number])), None)
+    if header is None:
+        raise NotEditable(f"the entry has no table [{section}.{name}] of its own")
+    return header, next((number for number in headers if number > header), len(lines))
 
 
 def _toml_snippet(section: str, name: str, entry: Entry) -> str:
-    fields = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items()]  # the same in TOML
-    return "\n".join([f"[{section}.{name}]", *fields, ""])
+    return "\n".join([f"[{section}.{name}]", *_toml_fields(entry), ""])
+
+
+def _toml_fields(entry: Entry) -> list[str]:
+    return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items()]  # the same in TOML
+
+
+def _is_flat(value: Json) -> bool:
+    return not isinstance(value, dict)
+
+
+# ── YAML ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _parse_yaml(text: str) -> Json:
+    import yaml  # noqa: PLC0415 - one client has YAML
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        raise NotReadable(f"it is not valid YAML: {str(problem).partition(chr(10))[0]}") from None
+
+
+def _insert_yaml(text: str, section: str, name: str, entry: Entry) -> str:
+    if name in ((_parse_yaml(text) or {}).get(section) or {}):
+        text = _remove_yaml(text, section, name)
+    lines = text.splitlines(keepends=True)
+    number = next((number for number, line in enumerate(lines) if line.rstrip() == f"{section}:"), None)
+    if number is None:
+        gap = "" if not text or text.endswith("\n") else "\n"
+        return text + gap + _yaml_snippet(section, name, entry)
+    following = next((line for line in lines[number + 1 :] if line.strip() and not line.lstrip().startswith("#")), "")
+    indent = len(following) - len(following.lstrip()) or 2
+    return "".join([*lines[: number + 1], _yaml_entry(name, entry, indent), *lines[number + 1 :]])
+
+
+def _remove_yaml(text: str, section: str, name: str) -> str:
+    lines = text.splitlines(keepends=True)
+    begin = next((number for number, line in enumerate(lines) if line.rstrip() == f"{section}:"), len(lines))
+    entry = next((n for n in range(begin, len(lines)) if lines[n].strip() == f"{name}:"), None)
+    if entry is None:
+        raise NotEditable(f"'{name}' is not a block of its own under '{section}:'")
+    indent = len(lines[entry]) - len(lines[entry].lstrip())
+    end = next(
+        (n for n in range(entry + 1, len(lines)) if len(lines[n]) - len(lines[n].lstrip()) <= indent), len(lines)
+    )
+    return "".join(lines[:entry] + lines[end:])
+
+
+def _yaml_snippet(section: str, name: str, entry: Entry) -> str:
+    return f"{section}:\n{_yaml_entry(name, entry, 2)}"
+
+
+def _yaml_entry(name: str, entry: Entry, indent: int) -> str:
+    margin = " " * indent
+    fields = [f"{margin}{margin}{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in entry.items()]
+    return "".join([f"{margin}{name}:\n", *fields])
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    ".json": Format(parse=_parse_json, insert=_insert_json, snippet=_json_snippet),
-    ".toml": Format(parse=_parse_toml, insert=_insert_toml, snippet=_toml_snippet),
+    ".json": Format(parse=_parse_json, insert=_insert_json, remove=_remove_json, snippet=_json_snippet),
+    ".toml": Format(parse=_parse_toml, insert=_insert_toml, remove=_remove_toml, snippet=_toml_snippet),
+    ".yaml": Format(parse=_parse_yaml, insert=_insert_yaml, remove=_remove_yaml, snippet=_yaml_snippet),
 }
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -265,14 +265,15 @@ def end_of_terminal() -> Iterator[None]:
             os.dup2(nowhere, descriptor)
         raise TerminalGone(begun)
 
-    signals = [number for number in (signal.SIGHUP, signal.SIGTERM) if signal.getsignal(number) is signal.SIG_DFL]
-    for number in signals:
-        signal.signal(number, interrupt)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
+    for number, handler in handlers.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
     try:
         yield
     finally:
-        for number in signals:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def needs_of(run: Run, changes: dict[str, Json]) -> tuple[Need, ...]:

@@ -5,7 +5,7 @@ import re
 import shlex
 from typing import Final
 
-from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, server_command
+from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command
 from workflowlookup.cli.configuration import (
     NotEditable,
     NotReadable,
@@ -22,9 +22,14 @@ SCOPES: Final = ("user", "project")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_client_arguments(parser)
+    parser.add_argument("--print", action="store_true", help="print the entry to paste, and change nothing")
+
+
+def add_client_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which entry of which client, for `install` and `uninstall`."""
     parser.add_argument("client", metavar="CLIENT", choices=tuple(CLIENTS), help=f"one of {', '.join(CLIENTS)}")
     parser.add_argument("--scope", choices=SCOPES, help="for you everywhere (default), or for this directory")
-    parser.add_argument("--print", action="store_true", help="print the entry to paste, and change nothing")
     parser.add_argument("--yes", action="store_true", help="write without asking")
     parser.add_argument(
         "--name", type=_server_name, default=SERVER_NAME, help=f"what the client calls it (default: {SERVER_NAME})"
@@ -37,14 +42,30 @@ def _server_name(text: str) -> str:
     return text
 
 
-def run(options: argparse.Namespace, _: Settings) -> int:
-    client = CLIENTS[options.client]
-    scope = options.scope or next(iter(client.files))
+def scope_of(options: argparse.Namespace, client: Client) -> str:
+    """The scope that was chosen, or the usual one. Raises `CommandError` when the client has no such scope."""
+    scope: str = options.scope or next(iter(client.files))
     if scope not in client.files:
         raise CommandError(f"{client.title} has no scope '{scope}'. Use --scope {' or '.join(client.files)}.", 2)
+    return scope
+
+
+def agree_or_raise(options: argparse.Namespace) -> None:
+    """Ask whether the change that was shown is to be written. Raises `CommandError` unless the answer is yes."""
+    if options.yes:
+        return
+    if not (is_terminal() and is_typed()):
+        raise CommandError("nothing was written. Add --yes to write without being asked, or edit the file yourself.")
+    if not ask_yes_or_no("Write this?"):
+        raise CommandError("nothing was written.")
+
+
+def run(options: argparse.Namespace, _: Settings) -> int:
+    client = CLIENTS[options.client]
+    scope = scope_of(options, client)
     file, name = client.file(scope), options.name
     command, *arguments = server_command(options)
-    entry = {**client.fields, "command": command, "args": arguments}
+    entry = client.entry(command, arguments)
     snippet = format_of(file).snippet(client.section, name, entry)
     if options.print:
         print(snippet, end="")
@@ -65,12 +86,7 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         write(("The same with Claude Code's own command: ", "dim"), shlex.join(words), wrap=False)
     if scope == "project":
         write(("The path is one of this machine: others who share the file run this command too.", "dim"))
-    if not options.yes:
-        if not (is_terminal() and is_typed()):
-            advice = "Add --yes to write without being asked, or --print to paste it yourself."
-            raise CommandError(f"nothing was written. {advice}")
-        if not ask_yes_or_no("Write this?"):
-            raise CommandError("nothing was written.")
+    agree_or_raise(options)
     copy = replace_text(file, before, after)
     write((f"Wrote {shown_path(file)}.", "green"), f" The older one is {shown_path(copy)}." if copy else "")
     write(client.afterwards)

@@ -16,65 +16,76 @@ from workflowlookup import __version__
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.settings import SETTINGS, SettingsError, read_settings, warn_ignored
 
-COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "serve": ("serve", "serve MCP on standard input and output, or over HTTP"),
-    "list": ("list_", "list the workflows of the library"),
-    "tools": ("tools", "list the workflows that are tools, and whose they are"),
-    "show": ("show", "show one workflow"),
-    "next": ("next_", "show the step that comes next"),
-    "check": ("check", "judge an output by the criteria of a step"),
-    "run": ("run", "go through a workflow step by step, or show what became of a run"),
-    "runs": ("runs", "list runs, the last started first"),
-    "confirm": ("confirm", "agree to the step of a run that waits for a person, or not"),
-    "cancel": ("cancel", "end a run that is not over"),
-    "why": ("why", "tell why each step ran, was skipped or waits"),
-    "stats": ("stats", "show how runs went: tries, median time, time of 9 in 10 (slow), where they stop"),
-    "console": ("console", "open the library and the runs in the browser"),
-    "export": ("export", "write the journal or the report of a run"),
-    "import": ("import_", "take in runs that were exported"),
-    "purge": ("purge", "forget finished runs that are old"),
-    "token": ("token", "make, list and revoke tokens for a server that others reach"),
-    "trust": ("trust", "look at what a repository would run, and allow it or not"),
-    "db": ("db", "check, upgrade or repair the tables that runs are kept in"),
-    "graph": ("graph", "draw the flow of a workflow: tree, Mermaid or SVG"),
-    "diff": ("diff", "show what changed between two versions of a workflow"),
-    "validate": ("validate", "check workflow documents"),
-    "lint": ("lint", "find dead steps, endless loops, criteria that nothing meets, injections"),
-    "test": ("test_", "run the test fixtures of workflows"),
-    "new": ("new", "write a new workflow"),
-    "init": ("init", "prepare a project for workflows"),
-    "convert": ("convert", "turn JSON into YAML, or YAML into JSON"),
-    "fmt": ("fmt", "lay documents out in one form"),
-    "watch": ("watch", "check documents whenever they are saved"),
-    "schema": ("schema", "print the JSON Schema of workflow documents"),
-    "doctor": ("doctor", "check the installation, the library and the settings"),
-    "install": ("install", "add the server to an MCP client"),
-}
-"""By name: the module in this package, and a line of help."""
+FOLLOW: Final = "Follow workflows"
+RUNS: Final = "Runs"
+AUTHORS: Final = "Write workflows"
+SET_UP: Final = "Set up and administer"
 
-_EPILOG: Final = """\
+COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "list": ("list_", FOLLOW, "list the workflows of the library"),
+    "show": ("show", FOLLOW, "show one workflow"),
+    "next": ("next_", FOLLOW, "show the step that comes next"),
+    "check": ("check", FOLLOW, "judge an output by the criteria of a step"),
+    "run": ("run", FOLLOW, "go through a workflow step by step, or show what became of a run"),
+    "tools": ("tools", FOLLOW, "list the workflows that are tools, and whose they are"),
+    "runs": ("runs", RUNS, "list runs, the last started first"),
+    "why": ("why", RUNS, "tell why each step ran, was skipped or waits"),
+    "confirm": ("confirm", RUNS, "agree to the step of a run that waits for a person, or not"),
+    "cancel": ("cancel", RUNS, "end a run that is not over"),
+    "stats": ("stats", RUNS, "show how runs went: tries, median time, time of 9 in 10 (slow), where they stop"),
+    "console": ("console", RUNS, "open the library and the runs in the browser"),
+    "export": ("export", RUNS, "write the journal or the report of a run"),
+    "import": ("import_", RUNS, "take in runs that were exported"),
+    "purge": ("purge", RUNS, "forget finished runs that are old"),
+    "new": ("new", AUTHORS, "write a new workflow"),
+    "init": ("init", AUTHORS, "prepare a project for workflows"),
+    "validate": ("validate", AUTHORS, "check workflow documents"),
+    "lint": ("lint", AUTHORS, "find dead steps, endless loops, criteria that nothing meets, injections"),
+    "test": ("test_", AUTHORS, "run the test fixtures of workflows"),
+    "fmt": ("fmt", AUTHORS, "lay documents out in one form"),
+    "convert": ("convert", AUTHORS, "turn JSON into YAML, or YAML into JSON"),
+    "watch": ("watch", AUTHORS, "check documents whenever they are saved"),
+    "graph": ("graph", AUTHORS, "draw the flow of a workflow: tree, Mermaid or SVG"),
+    "diff": ("diff", AUTHORS, "show what changed between two versions of a workflow"),
+    "schema": ("schema", AUTHORS, "print the JSON Schema of workflow documents"),
+    "install": ("install", SET_UP, "add the server to an MCP client"),
+    "uninstall": ("uninstall", SET_UP, "remove the server from an MCP client"),
+    "serve": ("serve", SET_UP, "serve MCP on standard input and output, or over HTTP"),
+    "doctor": ("doctor", SET_UP, "check the installation, the library and the settings"),
+    "trust": ("trust", SET_UP, "look at what a repository would run, and allow it or not"),
+    "token": ("token", SET_UP, "make, list and revoke tokens for a server that others reach"),
+    "db": ("db", SET_UP, "check, upgrade or repair the tables that runs are kept in"),
+    "completion": ("completion", SET_UP, "print what completes commands in bash, zsh or fish"),
+}
+"""By name: the module in this package, the group in which `--help` lists it, and a line of help."""
+
+_EXAMPLES: Final = """\
 examples:
   workflowlookup list                          what there is
   workflowlookup show bug-investigation        what it is about, and its first step
   workflowlookup run bug-investigation         go through it yourself, step by step
   workflowlookup install claude-code           add the server to Claude Code
   workflowlookup validate my-workflow.json     check a document of your own
-  workflowlookup lint my-workflow.json         find dead steps, endless loops and the like
 
+`workflowlookup help COMMAND` tells more about a command and has examples of it.
 exit codes: 0 all is well, 1 problems were found, 2 wrong usage"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words == ["serve"]:  # what clients start, many times a day: no parser needs to be built for it
-        options = argparse.Namespace(command="serve", config=None)
-    else:
-        parser = _parser(words, next((word for word in words if not word.startswith("-")), None))
-        if not words:
-            parser.print_help()
-            return 0
-        options = parser.parse_args(words)
+    if arguments is not None:
+        return _run(arguments)
+    from workflowlookup.transport.signals import Terminated, end_by, raise_when_terminated  # noqa: PLC0415
+
+    raise_when_terminated()
+    try:
+        return _run(sys.argv[1:])
+    except Terminated as termination:
+        end_by(termination.number)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    options = _parse(list(arguments))
     try:
         settings = read_settings(vars(options), os.environ, directory=_working_directory(), config=options.config)
     except SettingsError as problem:
@@ -83,9 +94,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         options.settings_problem = str(problem)  # the doctor goes on with the defaults and says so
         settings = read_settings({}, {"XDG_CONFIG_HOME": os.devnull}, directory=os.devnull)
-    from workflowlookup.logs import start_log  # noqa: PLC0415 - `--help` needs no log
+    from workflowlookup.logs import announce, start_audit, start_log  # noqa: PLC0415 - `--help` needs no log
 
     start_log(settings.log_level, settings.log_format)
+    try:
+        start_audit(settings.audit_log)
+    except OSError as problem:
+        announce(f"workflowlookup: audit_log: {settings.audit_log} cannot be written: {problem.strerror}")
+        return 2
     if options.command not in ("doctor", "trust"):  # which show it themselves
         warn_ignored(settings)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -104,9 +120,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
-    except OSError as problem:  # nowhere to print to: a full disk
-        print(f"workflowlookup: {problem.strerror or problem}", file=sys.stderr)
+    except OSError as problem:  # no address to listen at, or nowhere to print to: a full disk
+        announce(f"workflowlookup: {problem.strerror or problem}")
         return 1
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    """The options of a command. Raises `SystemExit` after help, and for words that make no sense."""
+    if words == ["serve"]:  # what clients start, many times a day: no parser needs to be built for it
+        return argparse.Namespace(command="serve", config=None)
+    if not words or words[0] == "help":
+        words = [*words[1:2], "--help"]
+    name = next((word for word in words if not word.startswith("-")), None)
+    if name is not None and name not in COMMANDS:
+        print(_unknown(name), file=sys.stderr)
+        raise SystemExit(2)
+    return make_parser(name).parse_args(words)
 
 
 def _working_directory() -> str:
@@ -120,29 +149,44 @@ def _load(name: str) -> ModuleType:
     return importlib.import_module(f"workflowlookup.cli.{COMMANDS[name][0]}")
 
 
-def _parser(words: Sequence[str], chosen: str | None) -> argparse.ArgumentParser:
-    """The parser; only the chosen command's module is imported for its arguments."""
+def _unknown(name: str) -> str:
+    import difflib  # noqa: PLC0415 - only for what is misspelt
+
+    close = difflib.get_close_matches(name, [*COMMANDS, "help"], n=1, cutoff=0.5)
+    suggestion = f" Did you mean '{close[0]}'?" if close else ""
+    return f"workflowlookup: there is no command {name!r}.{suggestion} `workflowlookup help` lists them all."
+
+
+def make_parser(chosen: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the command line; only the chosen command's module is imported for its arguments."""
     parser = argparse.ArgumentParser(
         prog="workflowlookup",
+        usage="workflowlookup COMMAND [OPTIONS]",
         description="Workflows that AI agents follow and people trust, as an MCP server.",
-        epilog=_EPILOG,
+        epilog=f"{_list_commands()}\n\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"workflowlookup {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="command", required=bool(words))
-    for name, (_, help_line) in COMMANDS.items():
-        command = _load(name) if name == chosen else None
+    commands = parser.add_subparsers(dest="command", prog="workflowlookup", required=True, help=argparse.SUPPRESS)
+    if chosen is not None:
+        command, (_, _, help_line) = _load(chosen), COMMANDS[chosen]
         subparser = commands.add_parser(
-            name,
-            help=help_line,
+            chosen,
             description=help_line[0].upper() + help_line[1:] + ".",
-            epilog=f"examples:\n{command.EXAMPLES}" if command else None,
+            epilog=f"examples:\n{command.EXAMPLES}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if command:
-            command.add_arguments(subparser)
-            _add_settings(subparser, are_listed=name == "serve")
+        command.add_arguments(subparser)
+        _add_settings(subparser, are_listed=chosen == "serve")
     return parser
+
+
+def _list_commands() -> str:
+    """The commands by group, a line each."""
+    groups: dict[str, list[str]] = {}
+    for name, (_, group, help_line) in COMMANDS.items():
+        groups.setdefault(group, []).append(f"  {name:<10}  {help_line}")
+    return "\n\n".join("\n".join([f"{group}:", *lines]) for group, lines in groups.items())
 
 
 def _add_settings(parser: argparse.ArgumentParser, *, are_listed: bool) -> None:

@@ -38,9 +38,14 @@ def is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
+def is_styled() -> bool:
+    """Whether output is laid out and coloured: on a terminal, and where FORCE_COLOR asks for it, as in logs of CI."""
+    return is_terminal() or os.environ.get("FORCE_COLOR", "0") not in ("", "0")
+
+
 def width() -> int | None:
     """How many columns there are; None in a pipe, which has no end."""
-    return _console().width if is_terminal() else None
+    return _console().width if is_styled() else None
 
 
 def shown_path(path: str) -> str:
@@ -54,7 +59,7 @@ def write(*pieces: Piece, hang: int = 0, wrap: bool = True) -> None:
     `wrap=False` is for what a person copies: a command, a line of a diff.
     """
     parts = _cleaned(pieces)
-    if not is_terminal():
+    if not is_styled():
         print("".join(text for text, _ in parts))
         return
     from rich.text import Text  # noqa: PLC0415 - only for a terminal
@@ -170,7 +175,7 @@ def write_heading(title: str) -> None:
 
 def write_hint(text: str, command: str = "") -> None:
     """What to do next, and a command that can be copied: for the person at the terminal, and for nobody else."""
-    if is_terminal():
+    if is_styled():
         write()
         write((text + command, "dim"), wrap=not command)
 
@@ -192,7 +197,7 @@ def write_records(
 def write_table(headings: Sequence[str], rows: Sequence[Sequence[Piece]], *, cut: bool = False) -> None:
     """A row a line, whole, in a pipe; within the width of a terminal, by wrapping cells or by cutting the last."""
     styled = [[(joined(text), style) for text, style in _cleaned(row)] for row in rows]
-    if not is_terminal():
+    if not is_styled():
         lines = [[heading.upper() for heading in headings], *([text for text, _ in row] for row in styled)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
         for line in lines:
@@ -219,7 +224,7 @@ def write_table(headings: Sequence[str], rows: Sequence[Sequence[Piece]], *, cut
 def write_markdown(text: str) -> None:
     """Markdown as it is in a pipe, laid out on a terminal."""
     text = printable(text)
-    if not is_terminal():
+    if not is_styled():
         print(text)
         return
     from markdown_it import MarkdownIt  # noqa: PLC0415 - only for a terminal
@@ -234,7 +239,7 @@ def write_markdown(text: str) -> None:
 def write_list(title: str, lines: Sequence[str]) -> None:
     """A section of literal lines, such as patterns, that Markdown would bend; nothing without lines."""
     if lines:
-        write_heading(title if is_terminal() else f"## {title}")
+        write_heading(title if is_styled() else f"## {title}")
         write()
         for line in lines:
             write(("- ", "cyan"), line, hang=2)
@@ -249,7 +254,7 @@ class Branch(msgspec.Struct, frozen=True):
 
 def write_tree(root: Branch) -> None:
     """A line a branch, whole, in a pipe; wrapped beside its guides on a terminal."""
-    if not is_terminal():
+    if not is_styled():
         write(*root.pieces)
         _write_branches(root.branches, "")
         return
@@ -297,7 +302,7 @@ def write_bytes(data: bytes) -> None:
 
 def write_text(text: str) -> None:
     """Text for programs: as it is in a pipe, without what a terminal would obey on one."""
-    write_bytes((printable(text) if is_terminal() else text).encode())
+    write_bytes((printable(text) if is_styled() else text).encode())
 
 
 def write_file(path: str, data: bytes) -> None:

@@ -1,0 +1,199 @@
+"""Builds everything that is published, from one version number, and checks it; nothing leaves this machine.
+
+    python packaging/release.py dist
+
+The version is `workflowlookup.__version__`. The wheel and the sdist are for PyPI, `server.json` for the MCP registry,
+the `.mcpb` bundle for desktop clients, and `claude-plugin/` for Claude Code. The container image is built from
+`deploy/Containerfile` where there is an engine to build it with.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from workflowlookup import __version__
+
+ROOT: Final = Path(__file__).parent.parent
+NAME: Final = "workflowlookup"
+REGISTRY_NAME: Final = "io.github.workflowlookup/workflowlookup"
+DESCRIPTION: Final = "Workflows that AI agents follow and people trust, one judged step at a time."
+HOMEPAGE: Final = "https://github.com/workflowlookup/workflowlookup"
+MAX_DESCRIPTION: Final = 100
+"""Of the registry."""
+_HELLO: Final = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "release", "version": "1"}},
+}
+_ENTRY: Final = '''"""Starts the server from the bundle."""
+
+from workflowlookup.cli.main import main
+
+if __name__ == "__main__":
+    raise SystemExit(main(["serve"]))
+'''
+
+
+class ReleaseError(Exception):
+    """Something that would be published is not right; the text says what."""
+
+
+def server_json(version: str) -> Mapping[str, Any]:
+    """The entry of the MCP registry; the README has its name, which proves that both belong together."""
+    return {
+        "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
+        "name": REGISTRY_NAME,
+        "title": "Workflow Lookup",
+        "description": DESCRIPTION,
+        "version": version,
+        "repository": {"url": HOMEPAGE, "source": "github"},
+        "packages": [
+            {
+                "registryType": "pypi",
+                "identifier": NAME,
+                "version": version,
+                "runtimeHint": "uvx",
+                "transport": {"type": "stdio"},
+                "packageArguments": [{"type": "positional", "value": "serve"}],
+            }
+        ],
+    }
+
+
+def bundle_manifest(version: str) -> Mapping[str, Any]:
+    """The manifest of the MCPB bundle: a server of type `uv`, for which the client brings Python."""
+    return {
+        "manifest_version": "0.4",
+        "name": NAME,
+        "display_name": "Workflow Lookup",
+        "version": version,
+        "description": DESCRIPTION,
+        "author": {"name": "The workflowlookup maintainers", "url": HOMEPAGE},
+        "repository": {"type": "git", "url": f"{HOMEPAGE}.git"},
+        "license": "MIT",
+        "keywords": ["workflow", "agents", "checklist", "runbook"],
+        "server": {
+            "type": "uv",
+            "entry_point": "server.py",
+            "mcp_config": {"command": "uv", "args": ["run", "--directory", "${__dirname}", "server.py"]},
+        },
+        "tools_generated": True,
+        "prompts_generated": True,
+        "compatibility": {"platforms": ["darwin", "linux"], "runtimes": {"python": ">=3.11"}},
+    }
+
+
+def plugin_files(version: str) -> Mapping[str, Any]:
+    """The Claude Code plugin: its manifest and the server's entry."""
+    server = {"command": "uvx", "args": [f"{NAME}=={version}", "serve"]}
+    return {
+        ".claude-plugin/plugin.json": {
+            "name": NAME,
+            "version": version,
+            "description": DESCRIPTION,
+            "homepage": HOMEPAGE,
+            "license": "MIT",
+        },
+        ".mcp.json": {"mcpServers": {NAME: server}},
+    }
+
+
+def build(target: Path, version: str = __version__) -> list[Path]:
+    """Build all of it into an empty directory; what was built."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    _run([sys.executable, "-m", "build", "--outdir", str(target), str(ROOT)])
+    _write_json(target / "server.json", server_json(version))
+    for name, content in plugin_files(version).items():
+        _write_json(target / "claude-plugin" / name, content)
+    project = (
+        f'[project]\nname = "{NAME}-bundle"\nversion = "{version}"\nrequires-python = ">=3.11"\n'
+        f'dependencies = ["{NAME}=={version}"]\n'
+    )
+    with zipfile.ZipFile(target / f"{NAME}-{version}.mcpb", "w", zipfile.ZIP_DEFLATED) as bundle:
+        bundle.writestr("manifest.json", json.dumps(bundle_manifest(version), indent=2))
+        bundle.writestr("pyproject.toml", project)
+        bundle.writestr("server.py", _ENTRY)
+        bundle.write(ROOT / "LICENSE", "LICENSE")
+    return sorted(path for path in target.rglob("*") if path.is_file())
+
+
+def check(target: Path, version: str = __version__) -> None:
+    """Use what was built as those would who get it. Raises `ReleaseError`."""
+    (wheel,), (sdist,) = target.glob("*.whl"), target.glob("*.tar.gz")
+    _run([sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)])
+    _require(f"-{version}-" in wheel.name, f"the wheel is not of version {version}: {wheel.name}")
+    _require(len(DESCRIPTION) <= MAX_DESCRIPTION, "the registry takes shorter descriptions only")
+    readme = (ROOT / "README.md").read_text("utf-8")
+    _require(f"mcp-name: {REGISTRY_NAME}" in readme, "the README lacks the mcp-name of the registry")
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    is_dated = re.search(rf"^## \[?{re.escape(version)}\]? - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE)
+    _require(is_dated is not None, f"the changelog has no dated section for {version}")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    _require({"pyproject.toml", "LICENSE", "README.md"} <= names, "the sdist lacks files that every release has")
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        python = _environment(place / "venv", wheel)
+        _require(_answers([str(python.with_name(NAME)), "serve"], place), "the server of the wheel does not answer")
+        zipfile.ZipFile(target / f"{NAME}-{version}.mcpb").extractall(place / "bundle")
+        manifest = json.loads((place / "bundle" / "manifest.json").read_text("utf-8"))
+        entry = place / "bundle" / manifest["server"]["entry_point"]
+        _require(_answers([str(python), str(entry)], place), "the server of the bundle does not answer")
+
+
+def _environment(place: Path, wheel: Path) -> Path:
+    """A fresh environment with the wheel; its interpreter."""
+    venv.create(place)
+    python = place / "bin" / "python"
+    _run([sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", str(wheel)])
+    return python
+
+
+def _answers(command: Sequence[str], place: Path) -> bool:
+    done = subprocess.run(
+        command, input=json.dumps(_HELLO) + "\n", capture_output=True, text=True, cwd=place, check=False, timeout=60
+    )
+    return done.returncode == 0 and f'"version":"{__version__}"' in done.stdout
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    _require(done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+
+
+def _require(holds: bool, problem: str) -> None:  # noqa: FBT001 - reads as an assertion
+    if not holds:
+        raise ReleaseError(problem)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+
+
+def main() -> int:
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else "dist")
+    try:
+        for path in build(target):
+            print(f"built {path}")
+        check(target)
+    except ReleaseError as problem:
+        print(f"not ready: {problem}", file=sys.stderr)
+        return 1
+    print(f"{NAME} {__version__} is ready in {target}. Nothing was published: docs/releasing.md says how to.")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
