@@ -12,12 +12,16 @@ SOURCE = Path(workflowlookup.__file__).parent
 LAYERS = {
     "errors": 0,
     "cache": 0,
+    "greenlets": 0,
     "core": 1,
     "access": 1,
+    "recent": 1,
     "web": 1,
     "atomic": 1,
     "repository": 1,
+    "shares": 2,
     "trust": 2,
+    "logs": 2,
     "library": 3,
     "runs": 3,
     "journals": 4,
@@ -28,12 +32,11 @@ LAYERS = {
     "transport": 8,
     "console": 8,
     "settings": 8,
-    "logs": 8,
     "app": 9,
     "cli": 10,
     "__main__": 11,
 }
-"""errors, cache <- core, access, web, atomic, repository <- trust <- library, runs <- journals, providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
+"""errors, cache, greenlets <- core, access, recent, web, atomic, repository <- shares, trust, logs <- library, runs <- journals, providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
 
 
 def imports_of(path: Path):

@@ -37,7 +37,6 @@ _BESIDES: Final = (
     "sqlalchemy.dialects.postgresql.psycopg",
     "sqlalchemy.dialects.sqlite.pysqlite",
     "uvicorn.lifespan.on",
-    "uvicorn.protocols.http.h11_impl",
 )
 """What is imported by name, once it is needed."""
 _ENDS: Final = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")

@@ -19,6 +19,8 @@ EVERYTHING: Final = ("*",)
 MOST_PATTERN: Final = 64
 MOST_PATTERNS: Final = 100
 
+_PRETENDS: Final = re.compile(r"(token|oauth|loopback|client)\b|.* via ", re.IGNORECASE | re.DOTALL)
+"""Matches the name of a client that could be mistaken for an authenticated caller."""
 _PATTERN: Final = r"[a-z0-9._*?-]+"
 
 
@@ -34,6 +36,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     scopes: frozenset[str]
     workflows: tuple[str, ...] = EVERYTHING
     """Patterns of ids: `*` is any text, `?` any character."""
+    credential: str = ""
+    """The id of the token, where it is one of ours: another token with the same name is another caller's."""
 
     def may(self, scope: str, workflow_id: str | None = None) -> bool:
         """Whether they have this scope, and for this workflow if one is named."""
@@ -65,13 +69,26 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         """Whether they may trust what a repository brings. Only a person may, and `loopback` may be a program."""
         return self.kind in ("local", "person") and self.administers_all
 
+    @property
+    def caller(self) -> str:
+        """What their requests count against. All on this machine who need no token are one caller."""
+        return self.name or self.kind
+
     def may_confirm(self, confirmation: str) -> bool:
         """Whether their word on a step counts, where the setting `confirmation` says whose does."""
         return self.may("confirm") and not (confirmation == "person" and self.kind == "agent")
 
     def sign(self, client: str) -> str:
-        """Who did it, for the journal, when it came by a client of this name."""
-        return f"{self.name} via {client}" if self.name and client else self.name or client
+        """Who did it, for the journal, when it came by a client of this name, such as `token ada (person) via curl`.
+
+        What is before ` via ` is what this server knows; a client's own name cannot pretend to be that.
+        """
+        who = "loopback" if self.kind == "loopback" else self.name
+        if not who:
+            return f"client {client}" if _PRETENDS.match(client) else client
+        if self.kind == "person":
+            who += " (person)"
+        return f"{who} via {client}" if client else who
 
 
 LOCAL: Final = Access(name="", kind="local", scopes=frozenset({"admin"}))

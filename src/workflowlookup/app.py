@@ -5,13 +5,13 @@ import functools
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from workflowlookup.journals import JournalUrl
+from workflowlookup.logs import announce
 from workflowlookup.settings import Live, Settings, command_line, issuer_of, plan_of
 
 if TYPE_CHECKING:
@@ -19,19 +19,24 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from workflowlookup.console.local import Local
+    from workflowlookup.console.streams import Streams
     from workflowlookup.core.run import Run
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
+    from workflowlookup.runs.console_sessions import ConsoleSessions
     from workflowlookup.runs.journal import Journal
     from workflowlookup.runs.neighbours import Neighbours
+    from workflowlookup.runs.pool import JournalPool
     from workflowlookup.runs.service import Runs
     from workflowlookup.runs.tokens import Tokens
     from workflowlookup.tools.contract import ServerServices
     from workflowlookup.tools.dynamic import DynamicTools
     from workflowlookup.transport.bell import Bell
+    from workflowlookup.transport.callers import Proxies
     from workflowlookup.transport.endpoint import Endpoint
     from workflowlookup.transport.guard import Guard
+    from workflowlookup.transport.login import Login
     from workflowlookup.transport.replicas import ReplicaSessions
     from workflowlookup.transport.shared import SharedSurface
     from workflowlookup.transport.site import Site
@@ -102,14 +107,21 @@ def origin_of(path: str, settings: Settings) -> str:
 
 def make_journal(settings: Settings) -> "Journal":
     """The journal where the settings say; it is opened with the first question."""
-    return JournalUrl(settings.journal).open()
+    return JournalUrl(settings.journal).open(settings.journal_timeout_seconds)
 
 
-def make_runs(settings: Settings, consent: "Consent | None" = None) -> "Runs":
-    """The runs where the settings say."""
+def make_journal_pool(settings: Settings) -> "JournalPool":
+    """The same journal for a server on an event loop, which a journal that does not answer must not stop."""
+    from workflowlookup.runs.pool import JournalPool  # noqa: PLC0415
+
+    return JournalPool(functools.partial(make_journal, settings), settings.journal_timeout_seconds)
+
+
+def make_runs(settings: Settings, consent: "Consent | None" = None, journal: "Journal | None" = None) -> "Runs":
+    """The runs where the settings say, in this journal if it is open already."""
     from workflowlookup.runs.service import Runs  # noqa: PLC0415
 
-    return Runs(make_journal(settings), consent=consent or make_consent(lambda: settings))
+    return Runs(journal or make_journal(settings), consent=consent or make_consent(lambda: settings))
 
 
 def make_consent(current: Callable[[], Settings]) -> "Consent":
@@ -133,22 +145,25 @@ def make_consent(current: Callable[[], Settings]) -> "Consent":
     return Consent(store, ignored, systems)
 
 
-def make_tokens(settings: Settings) -> "Tokens":
+def make_tokens(settings: Settings, journal: "Journal | None" = None) -> "Tokens":
     """The tokens, which are kept beside the runs."""
     from workflowlookup.runs.required_tokens import FILE_NAME, RequiredTokens  # noqa: PLC0415
     from workflowlookup.runs.tokens import Tokens  # noqa: PLC0415
 
     own = settings.own_directory
-    return Tokens(make_journal(settings), required=RequiredTokens(os.path.join(own, FILE_NAME) if own else ""))
+    required = RequiredTokens(os.path.join(own, FILE_NAME) if own else "")
+    return Tokens(journal or make_journal(settings), required=required)
 
 
-def make_neighbours(settings: Settings, ring: Callable[[], None]) -> "Neighbours | None":
+def make_neighbours(
+    settings: Settings, ring: Callable[[], None], journal: "Journal | None" = None
+) -> "Neighbours | None":
     """What the servers at one journal tell each other; None for a kind of journal that has no replicas."""
     if not JournalUrl(settings.journal).kind.has_replicas:
         return None
     from workflowlookup.runs.neighbours import Neighbours  # noqa: PLC0415 - only where there are replicas
 
-    return Neighbours(functools.partial(make_journal, settings), ring)
+    return Neighbours(functools.partial(make_journal, settings), ring, journal)
 
 
 def _nobody_waits() -> None:
@@ -178,14 +193,15 @@ def make_services(
     ring: Callable[[], None] = _nobody_waits,
     live: Live | None = None,
     neighbours: "Neighbours | None" = None,
+    journal: "Journal | None" = None,
 ) -> "ServerServices":
     """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell; `live`
     has the settings as they are now, and a server has it: a command leaves the calls of runs to one, unless it asks.
-    `neighbours` are the other servers at the same database.
+    `neighbours` are the other servers at the same database, `journal` is used if it is open already.
     """
     from workflowlookup.tools.contract import ServerServices  # noqa: PLC0415
 
-    parts = _Parts(settings, ring, live or Live(settings), neighbours, is_server=live is not None)
+    parts = _Parts(settings, ring, live or Live(settings), neighbours, journal, is_server=live is not None)
     parts.services = ServerServices(
         catalog=make_catalog(settings),
         open_runs=lambda: parts.runs,
@@ -195,6 +211,7 @@ def make_services(
         confirmation=settings.confirmation,
         command_line=functools.partial(command_line, settings),
         reload=parts.reload,
+        question_secret=parts.question_secret,
         refresh=parts.refresh,
         settle=parts.settle,
         close=parts.close,
@@ -210,16 +227,18 @@ class _Parts:
 
     services: "ServerServices"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a server is made of
         self,
         settings: Settings,
         ring: Callable[[], None],
         live: Live,
         neighbours: "Neighbours | None",
+        journal: "Journal | None",
         *,
         is_server: bool,
     ) -> None:
         self._settings = settings
+        self._journal = journal
         self._neighbours = neighbours
         self._is_server = is_server
         self._live = live
@@ -227,7 +246,7 @@ class _Parts:
 
     @functools.cached_property
     def runs(self) -> "Runs":
-        runs = make_runs(self._settings, self.consent)
+        runs = make_runs(self._settings, self.consent, self._journal)
         if self._is_server:
             runs.listeners.append(self._follow)
         return runs
@@ -251,6 +270,20 @@ class _Parts:
             look_at_settings=self._look_at_settings,
             tell_named=functools.partial(self._announce, NAMED),
         )
+
+    def question_secret(self) -> str:
+        """The secret of all servers at this journal; of this process alone while the journal cannot be used."""
+        from workflowlookup.errors import StorageError  # noqa: PLC0415 - with the first of it
+        from workflowlookup.tools.contract import PROCESS_SECRET  # noqa: PLC0415
+
+        try:
+            return self._shared_secret
+        except StorageError:
+            return PROCESS_SECRET
+
+    @functools.cached_property
+    def _shared_secret(self) -> str:
+        return self.runs.journal.shared_secret("questions", os.urandom(32).hex())
 
     def reload(self) -> None:
         """Read the settings now, here and wherever another server has this journal."""
@@ -342,18 +375,25 @@ def make_console(settings: Settings, *, person: str, port: int, is_agent: bool =
 def serve_stdio(settings: Settings) -> int:
     """Serve standard input and output until the client is done; the exit code."""
     from workflowlookup.transport.bell import Bell  # noqa: PLC0415
-    from workflowlookup.transport.signals import END_SECONDS, Termination  # noqa: PLC0415
-    from workflowlookup.transport.stdio import Stdio, divert  # noqa: PLC0415
+    from workflowlookup.transport.signals import END_SECONDS, Watchdog  # noqa: PLC0415
+    from workflowlookup.transport.stdio import NUDGE, Stdio, divert  # noqa: PLC0415
 
     wire = divert()  # first: what is opened before may take the place of a standard descriptor that is closed
     bell = Bell()
     connection = make_connection(settings, bell.ring)
     server = Stdio(connection, wire, settings.max_message_bytes, bell, drain_seconds=settings.drain_seconds)
-    signal.signal(signal.SIGHUP, server.hang_up)
-    termination = Termination(server.stop, settings.drain_seconds + END_SECONDS)
-    termination.install()
+    watchdog = Watchdog(
+        settings.drain_seconds + END_SECONDS,
+        stop=server.stop,
+        reload=server.reload,
+        progress=lambda: server.progress,
+        input_descriptor=wire[0],
+    )
+    server.on_end = watchdog.end_input
+    signal.signal(NUDGE, server.interrupt)
+    watchdog.start()
     code = server.run()
-    termination.finish()
+    watchdog.finish()
     return code
 
 
@@ -366,24 +406,33 @@ class Web(msgspec.Struct, frozen=True):
     site: "Site"
     mcp: "Endpoint"
     surface: "SharedSurface"
+    journals: "JournalPool"
 
 
 def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", *, is_traced: bool = False) -> Web:
     """The web site of a server that listens at this address."""
     from workflowlookup.access import LOOPBACK  # noqa: PLC0415
+    from workflowlookup.console.static import address  # noqa: PLC0415
+    from workflowlookup.console.streams import Streams  # noqa: PLC0415
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
-    from workflowlookup.transport import figures  # noqa: PLC0415
+    from workflowlookup.runs.console_sessions import ConsoleSessions  # noqa: PLC0415
+    from workflowlookup.transport.callers import Proxies  # noqa: PLC0415
     from workflowlookup.transport.endpoint import Endpoint  # noqa: PLC0415
+    from workflowlookup.transport.fair_use import FairUse  # noqa: PLC0415
+    from workflowlookup.transport.figures import Figures  # noqa: PLC0415
     from workflowlookup.transport.limits import Limits, names_of  # noqa: PLC0415
+    from workflowlookup.transport.login import Login  # noqa: PLC0415
     from workflowlookup.transport.metrics import Metrics  # noqa: PLC0415
     from workflowlookup.transport.shared import SharedSurface  # noqa: PLC0415
     from workflowlookup.transport.site import make_site  # noqa: PLC0415
     from workflowlookup.transport.views import Views  # noqa: PLC0415
 
     live = Live(settings)
-    neighbours = make_neighbours(settings, bell.ring)
+    pool = make_journal_pool(settings)
+    journal = pool.journal
+    neighbours = make_neighbours(settings, bell.ring, journal)
     surface = SharedSurface(
-        lambda: msgspec.structs.replace(make_services(settings, bell.ring, live, neighbours), access=LOOPBACK),
+        lambda: msgspec.structs.replace(make_services(settings, bell.ring, live, neighbours, journal), access=LOOPBACK),
         bell.ring,
         tells_changes=lambda: live.settings.workflow_tools,
     )
@@ -394,50 +443,60 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", *, is_t
         requests_per_minute=settings.requests_per_minute,
         allowed_hosts=(*names_of(host), *settings.allowed_hosts),
         allowed_origins=settings.allowed_origins,
+        journal_seconds=settings.journal_timeout_seconds,
     )
     views = Views(surface)
+    metrics = Metrics([Figures(surface, lambda: pool.fault).families])
+    proxies = Proxies(settings.trusted_proxies)
+    fair_use = FairUse(
+        settings.requests_per_minute,
+        max_message_bytes=settings.max_message_bytes,
+        proxies=proxies,
+        refused=metrics.refuse,
+    )
     mcp = Endpoint(
         lambda access: Connection(views.of(access)),
         limits,
         bell,
-        Metrics([functools.partial(figures.families, surface)]),
-        replicas=_make_replica_sessions(settings, neighbours),
+        metrics,
+        fair_use=fair_use,
+        replicas=_make_replica_sessions(settings, neighbours, journal),
         is_traced=is_traced,
     )
-    guard = make_guard(settings, host)
-    pages, end_streams = _make_pages(settings, views, guard, lambda: mcp.metrics.refuse("access"))
-    mcp.on_drain.append(end_streams)
-    find_fault = functools.partial(figures.find_fault, surface)
-    site = make_site(mcp, limits, guard=guard, find_fault=find_fault, routes=pages)
-    return Web(site, mcp, surface)
+    sessions = ConsoleSessions(journal)
+    guard = make_guard(settings, host, sessions, proxies, journal)
+    streams = Streams(mcp.listeners)
+    login = Login(guard, sessions, fair_use=fair_use, stylesheet=address("console.css"))
+    pages = _make_pages(settings, views, login, streams, lambda: metrics.refuse("access"))
+    mcp.on_close.append(streams.close)
+    site = make_site(mcp, limits, guard=guard, fair_use=fair_use, find_fault=lambda: pool.fault, routes=pages)
+    return Web(site, mcp, surface, pool)
 
 
-def _make_replica_sessions(settings: Settings, neighbours: "Neighbours | None") -> "ReplicaSessions | None":
+def _make_replica_sessions(
+    settings: Settings, neighbours: "Neighbours | None", journal: "Journal"
+) -> "ReplicaSessions | None":
     """Sessions that other servers can go on with; None where there are no others."""
     if neighbours is None:
         return None
     from workflowlookup.runs.sessions import Sessions  # noqa: PLC0415
     from workflowlookup.transport.replicas import ReplicaSessions  # noqa: PLC0415
 
-    store = Sessions(make_journal(settings), settings.idle_seconds)
+    store = Sessions(journal, settings.idle_seconds)
     return ReplicaSessions(store, neighbours, settings.idle_seconds)
 
 
 def _make_pages(
-    settings: Settings, views: "Views", guard: "Guard", refused: Callable[[], None]
-) -> tuple[list["BaseRoute"], Callable[[], None]]:
-    """The console for everybody who comes, each with what is theirs; and what ends its streams."""
+    settings: Settings, views: "Views", login: "Login", streams: "Streams", refused: Callable[[], None]
+) -> list["BaseRoute"]:
+    """The console for everybody who comes, each with what is theirs."""
     from starlette.applications import Starlette  # noqa: PLC0415
     from starlette.routing import Mount  # noqa: PLC0415
 
     from workflowlookup.console.app import make_routes, static_route  # noqa: PLC0415
-    from workflowlookup.console.static import address  # noqa: PLC0415
-    from workflowlookup.console.streams import Streams  # noqa: PLC0415
     from workflowlookup.console.visit import Visit  # noqa: PLC0415
-    from workflowlookup.transport.guard import COOKIE  # noqa: PLC0415
-    from workflowlookup.transport.login import LOGOUT, Login, access_of, session_of  # noqa: PLC0415
-
-    streams = Streams()
+    from workflowlookup.transport.cookies import session_in  # noqa: PLC0415
+    from workflowlookup.transport.login import LOGOUT, access_of, session_of  # noqa: PLC0415
 
     def identify(request: "Request") -> Visit | None:
         access = access_of(request)
@@ -448,25 +507,32 @@ def _make_pages(
             views.of(access),
             streams,
             session=session_of(request),
-            sign_out=LOGOUT if COOKIE in request.cookies and not access.is_unbound else "",
+            sign_out=LOGOUT if session_in(request) and not access.is_unbound else "",
             journal=JournalUrl(settings.journal).shown,
         )
 
-    login = Login(guard, stylesheet=address("console.css"))
     pages = Starlette(routes=make_routes(identify))
-    return [*login.routes(), static_route(), Mount("/", app=login.guarded(pages, refused))], streams.close
+    return [*login.routes(static_route()), Mount("/", app=login.guarded(pages, refused))]
 
 
-def make_guard(settings: Settings, address: str) -> "Guard":
+def make_guard(
+    settings: Settings, address: str, sessions: "ConsoleSessions", proxies: "Proxies", journal: "Journal | None" = None
+) -> "Guard":
     """Who may come in where a server listens at this address."""
-    from workflowlookup.transport.guard import Guard, is_loopback  # noqa: PLC0415
-    from workflowlookup.transport.guesses import Guesses  # noqa: PLC0415
+    from workflowlookup.transport.guard import Guard  # noqa: PLC0415
     from workflowlookup.transport.oauth import Issuer, Oauth  # noqa: PLC0415
 
     issuer = issuer_of(settings)
     oauth = Oauth(Issuer(**issuer)) if issuer else None
-    guesses = Guesses(settings.trusted_proxies)
-    return Guard(make_tokens(settings), oauth, is_loopback=is_loopback(address), guesses=guesses)
+    is_open = not _why_tokens_are_required(settings, address)
+    tokens = make_tokens(settings, journal)
+    return Guard(tokens, oauth, is_open=is_open, proxies=proxies, sessions=sessions)
+
+
+def _why_tokens_are_required(settings: Settings, address: str) -> str:
+    from workflowlookup.transport.guard import why_tokens_are_required  # noqa: PLC0415
+
+    return why_tokens_are_required(address, settings.allowed_hosts, is_required=settings.require_tokens)
 
 
 def _has_tokens(settings: Settings) -> bool:
@@ -477,32 +543,44 @@ def _has_tokens(settings: Settings) -> bool:
 def serve_http(settings: Settings) -> int:
     """Serve HTTP until told to stop; the exit code."""
     from workflowlookup.transport.bell import Bell  # noqa: PLC0415
+    from workflowlookup.transport.callers import Proxies  # noqa: PLC0415
+    from workflowlookup.transport.connections import Connections, connection_limit  # noqa: PLC0415
     from workflowlookup.transport.guard import why_not_listen  # noqa: PLC0415
-    from workflowlookup.transport.listening import listen, run  # noqa: PLC0415
-    from workflowlookup.transport.signals import ask_children_to_end  # noqa: PLC0415
+    from workflowlookup.transport.listening import END_SECONDS, listen, run  # noqa: PLC0415
+    from workflowlookup.transport.signals import Watchdog  # noqa: PLC0415
     from workflowlookup.transport.traces import start_traces  # noqa: PLC0415
     from workflowlookup.web import split_address  # noqa: PLC0415
 
     host, port = split_address(settings.http)
     listener = listen(host, port)
     address = listener.getsockname()[0]
-    problem = why_not_listen(address, has_tokens=lambda: _has_tokens(settings), has_issuer=bool(issuer_of(settings)))
+    reason = _why_tokens_are_required(settings, address)
+    problem = why_not_listen(reason, has_tokens=lambda: _has_tokens(settings), has_issuer=bool(issuer_of(settings)))
     if problem:
         listener.close()
-        print(f"workflowlookup: {problem}", file=sys.stderr)  # noqa: T201 - said to whoever starts it
+        announce(f"workflowlookup: {problem}")
         return 2
+    watchdog = Watchdog(settings.stop_delay_seconds + settings.drain_seconds + END_SECONDS)
+    watchdog.start()
     bell = Bell()
     web = make_asgi(settings, bell, address, is_traced=start_traces(os.environ))
     web.surface.settle()
+    web.journals.start()
     try:
         return run(
             web.site,
             web.mcp,
             listener,
-            max_sessions=settings.max_sessions,
+            connections=Connections(
+                connection_limit(settings.max_sessions),
+                settings.connections_per_address,
+                proxies=Proxies(settings.trusted_proxies),
+                refused=lambda: web.mcp.metrics.refuse("connections"),
+            ),
+            stop_delay_seconds=settings.stop_delay_seconds,
             drain_seconds=settings.drain_seconds,
             reload=web.surface.services.refresh,
-            forsake=ask_children_to_end,
+            watchdog=watchdog,
         )
     finally:
         web.surface.end()

@@ -5,8 +5,21 @@ refusal go into `data`, and `remedy` is a sentence that tells the caller what to
 documents are not errors: they are values (`core.model.Issue`, `core.document.Finding`).
 """
 
+import errno
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+JOURNAL_SECONDS: Final = 5.0
+"""How long a use of the journal may take, unless the settings say otherwise."""
+AWAY_RETRY_SECONDS: Final = 5
+"""`Retry-After` of requests that fail because the journal does not answer."""
+_UNKNOWN_OUTCOME: Final = (
+    "Nobody can say whether it was stored. Ask workflow_status, or workflow_runs, before you send it again; an "
+    "identical workflow_submit is recognised, and so is a workflow_start with the same runId."
+)
+_REPEATABLE: Final = (
+    "It may have been stored. Sending the same request again is safe: what was stored is recognised, not stored twice."
+)
 
 
 class WorkflowLookupError(Exception):
@@ -153,6 +166,50 @@ class StorageError(WorkflowLookupError):
     """A document is there but cannot be read, or the journal of runs can be neither read nor written."""
 
     code, message = -32006, "Storage error"
+
+
+class JournalAway(StorageError):
+    """The journal does not answer in time. With `retryAfterSeconds` in its data, HTTP sends a 503 with `Retry-After`.
+
+    If a change may have been stored, `retryAfterSeconds` is left out, because a proxy would repeat the request; unless
+    repeating it is safe (`as_repeatable`).
+    """
+
+    def __init__(self, reason: str, /, *, is_unknown: bool = False, is_repeatable: bool = False, **data: Any) -> None:
+        """`reason`: a sentence without its full stop. `is_unknown`: a change was sent that may have been stored.
+
+        `is_repeatable`: the same request, sent again, is recognised if its change was stored.
+        """
+        self.reason = reason
+        self.is_unknown = is_unknown
+        if is_repeatable or not is_unknown:
+            data["retryAfterSeconds"] = AWAY_RETRY_SECONDS
+        unknown = _REPEATABLE if is_repeatable else _UNKNOWN_OUTCOME
+        details = f"{reason}. {unknown if is_unknown else 'Nothing was changed. Try again in a moment.'}"
+        super().__init__(details, **data, details=details)
+
+    def as_repeatable(self) -> "JournalAway":
+        """The same error, for a request that can safely be repeated whether or not its change was stored."""
+        return JournalAway(self.reason, is_unknown=self.is_unknown, is_repeatable=True)
+
+
+class JournalBusy(JournalAway):
+    """The journal answers, but another process or connection held a lock for too long."""
+
+
+class OutOfDescriptors(StorageError):
+    """The process, or the machine, has no file descriptor left; a later attempt may succeed."""
+
+
+def out_of_descriptors(**data: Any) -> OutOfDescriptors:
+    """The error for any operation that needs a file while none can be opened."""
+    details = "too many open files: try again in a moment, close connections, or raise the limit (`ulimit -n`)"
+    return OutOfDescriptors(f"No file can be opened: {details}.", details=details, **data)
+
+
+def is_out_of_descriptors(problem: BaseException) -> bool:
+    """Whether the system refused to open a file because too many are open."""
+    return isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE)
 
 
 class RunDamaged(StorageError):

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from workflowlookup.errors import JOURNAL_SECONDS
+
 if TYPE_CHECKING:
     from workflowlookup.runs.journal import Journal
 
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 class JournalKind(msgspec.Struct, frozen=True, kw_only=True):
     """What is true of all journals of one kind."""
 
-    open: "Callable[[str], Journal]"
-    """Makes the journal of a URL, which connects on its first use."""
+    open: "Callable[[str, float], Journal]"
+    """Makes the journal of a URL, which connects on its first use; the seconds are how long a use may take."""
     prefix: str = ""
     """What its URLs begin with, for error messages; empty for paths."""
     has_replicas: bool = False
@@ -30,16 +32,16 @@ class JournalKind(msgspec.Struct, frozen=True, kw_only=True):
         return not self.prefix
 
 
-def _sqlite(url: str) -> "Journal":
+def _sqlite(url: str, seconds: float) -> "Journal":
     from workflowlookup.runs.sqlite import SqliteJournal  # noqa: PLC0415
 
-    return SqliteJournal(url)
+    return SqliteJournal(url, seconds)
 
 
-def _postgres(url: str) -> "Journal":
+def _postgres(url: str, seconds: float) -> "Journal":
     from workflowlookup.runs.postgres import PostgresJournal  # noqa: PLC0415
 
-    return PostgresJournal(url)
+    return PostgresJournal(url, seconds)
 
 
 SQLITE: Final = JournalKind(open=_sqlite)
@@ -61,8 +63,9 @@ class JournalUrl:
         self.kind = kind
         self.text = os.path.expanduser(text) if kind.is_file else text
 
-    def open(self) -> "Journal":
-        return self.kind.open(self.text)
+    def open(self, seconds: float = JOURNAL_SECONDS) -> "Journal":
+        """The journal; a use of it fails with `JournalAway` when it takes longer than so many seconds."""
+        return self.kind.open(self.text, seconds)
 
     def relative_to(self, directory: str) -> str:
         """The URL as text; a relative path is joined to this directory."""

@@ -1,24 +1,90 @@
-"""The log: one line an event on standard error, as text or as JSON. Failing to write it never stops the work."""
+"""The log: one line an event on standard error, as text or as JSON. Failing to write it never stops the work.
+
+The audit log says who did what: one line an action, among the others or in a file of its own.
+"""
 
 import contextlib
 import logging
 import os
 import re
 import select
+import sys
+import threading
+import types
 from typing import Final
 
 _NAME: Final = "workflowlookup"
 _DESCRIPTOR: Final = 2
+DETAILS: Final = "details"
+"""Where a record has fields that a JSON line shows apart from the message."""
+_IS_PLAIN: Final = "is_plain"
+"""Marks a record whose text is written as it is."""
+_NEVER: Final = logging.CRITICAL + 1
+
+_audit: Final = logging.getLogger(f"{_NAME}.audit")
+_audit.setLevel(_NEVER)
 
 
 def start_log(level: str, form: str) -> None:
-    """Send the package's log to standard error."""
+    """Send the log to standard error: the package's own from this level on, and the warnings of libraries.
+
+    With the form `json` every line there is one JSON object, also what Python itself would print.
+    """
     handler = _StandardError()
     handler.setFormatter(_JsonLines() if form == "json" else _TextLines())
     logger = logging.getLogger(_NAME)
     logger.handlers = [handler]
     logger.propagate = False
     logger.setLevel(level.upper())
+    root = logging.getLogger()
+    root.handlers = [*(other for other in root.handlers if not isinstance(other, _StandardError)), handler]
+    logging.captureWarnings(capture=True)
+    if form == "json":
+        sys.excepthook = _log_uncaught
+        threading.excepthook = lambda about: _log_uncaught(about.exc_type, about.exc_value, about.exc_traceback)
+        sys.unraisablehook = lambda about: _log_uncaught(about.exc_type, about.exc_value, about.exc_traceback)
+
+
+def announce(text: str) -> None:
+    """Say something to the person who started the server, whatever the log level; as plain text, or as a JSON line."""
+    logger = logging.getLogger(_NAME)
+    record = logger.makeRecord(_NAME, logging.INFO, "", 0, text, (), None, extra={_IS_PLAIN: True})
+    if any(isinstance(handler, _StandardError) for handler in logger.handlers):
+        logger.handle(record)
+    else:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201 - no log was started
+
+
+def start_audit(destination: str) -> None:
+    """Write the audit log: nowhere when it is empty, to standard error for `log`, else to the file of this path.
+
+    To be called after `start_log`. Raises `OSError` when the file cannot be opened.
+    """
+    handlers: list[logging.Handler] = []
+    if destination == "log":
+        handlers = list(logging.getLogger(_NAME).handlers)
+    elif destination:
+        os.close(_open_to_append(destination))
+        handlers = [_File(destination)]
+        handlers[0].setFormatter(_JsonLines())
+    _audit.handlers = handlers
+    _audit.propagate = False
+    _audit.setLevel(logging.INFO if handlers else _NEVER)
+
+
+def audit(action: str, **details: object) -> None:
+    """Record that somebody did something; `details` say who (`by`) and to what."""
+    if _audit.isEnabledFor(logging.INFO):
+        _audit.info("%s", action, extra={DETAILS: {name: value for name, value in details.items() if value}})
+
+
+def _log_uncaught(
+    kind: type[BaseException], problem: BaseException | None, traceback: types.TracebackType | None
+) -> None:
+    if issubclass(kind, SystemExit):
+        return
+    problem = problem or kind()
+    logging.getLogger(_NAME).critical("an exception was not caught", exc_info=(kind, problem, traceback))
 
 
 class _StandardError(logging.Handler):
@@ -33,6 +99,32 @@ class _StandardError(logging.Handler):
                 os.write(_DESCRIPTOR, data[start : start + select.PIPE_BUF])
 
 
+class _File(logging.Handler):
+    """Appends lines to a file, which may be moved away at any time: it is opened for each of them."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            descriptor = _open_to_append(self._path)
+            try:
+                os.write(descriptor, f"{self.format(record)}\n".encode(errors="backslashreplace"))
+            finally:
+                os.close(descriptor)
+        except OSError as problem:
+            message = "the audit log %s cannot be written (%s), and lacks this: %s %s"
+            details = getattr(record, DETAILS, {})
+            logging.getLogger(_NAME).log(
+                logging.ERROR, message, self._path, problem.strerror, record.getMessage(), details
+            )
+
+
+def _open_to_append(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
 def _one_line(text: str) -> str:
     """The text without what a terminal would obey: what is logged may quote a document that somebody else wrote."""
     from workflowlookup.core.text import HIDDEN, printable  # noqa: PLC0415 - with the first line
@@ -43,19 +135,31 @@ def _one_line(text: str) -> str:
     return re.sub(HIDDEN, lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def _quoted(value: object) -> str:
+    """A field of a text line, in quotes unless it is one plain word: a name that somebody chose is no other field."""
+    import msgspec  # noqa: PLC0415 - not needed for lines without fields
+
+    text = str(value)
+    return text if re.fullmatch(r"[^\s\"=]+", text) else msgspec.json.encode(text).decode()
+
+
 class _TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         text = record.getMessage()
+        if getattr(record, _IS_PLAIN, False):
+            return text
+        text += "".join(f" {name}={_quoted(value)}" for name, value in getattr(record, DETAILS, {}).items())
         if record.exc_info:
             text += ": " + self.formatException(record.exc_info)
-        return f"{_NAME} {record.levelname.lower()}: {_one_line(text)}"
+        kind = "audit" if record.name == _audit.name else record.levelname.lower()
+        return f"{_NAME} {kind}: {_one_line(text)}"
 
 
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         import msgspec  # noqa: PLC0415 - imported long before, and not needed for text
 
-        line = {
+        line: dict[str, object] = {
             "time": record.created,
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -63,4 +167,5 @@ class _JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
+        line |= getattr(record, DETAILS, {})
         return msgspec.json.encode(line).decode()

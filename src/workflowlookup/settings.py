@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from workflowlookup.errors import JOURNAL_SECONDS
 from workflowlookup.journals import JournalUrl, without_password
 from workflowlookup.repository import Project, configuration_directory, find_project
 
@@ -156,6 +157,13 @@ def address(value: object) -> str:
     return str(value)
 
 
+def audit_destination(value: object) -> str:
+    path = os.path.expanduser(value) if isinstance(value, str) else "?"
+    if path in ("", "log") or os.path.isabs(path):
+        return path
+    raise ValueError("log, or an absolute path")
+
+
 def one_of(*options: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if isinstance(value, str) and value.lower() in options:
@@ -182,6 +190,7 @@ ALWAYS: Final = TrustRule("nothing", lambda _, __, ___: True)
 NEVER: Final = TrustRule("set it", lambda _, __, ___: False)
 """For what does no harm, whatever the value."""
 TO_SWITCH_ON: Final = TrustRule("switch it off", lambda held, wanted, _: wanted and not held)
+TO_SWITCH_OFF: Final = TrustRule("switch it on", lambda held, wanted, _: held and not wanted)
 TO_ASK_MORE_OFTEN: Final = TrustRule(
     "have them asked less often, or never",
     lambda held, wanted, _: wanted != 0 and (held == 0 or wanted < held),
@@ -262,6 +271,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="Where runs are kept: a file, or a PostgreSQL database by its URL. `$XDG_DATA_HOME` moves the default.",
     ),
     Setting(
+        name="journal_timeout_seconds",
+        default=JOURNAL_SECONDS,
+        parse=seconds(1, 600),
+        help="How long a request waits for the journal before it is refused, over HTTP with 503.",
+    ),
+    Setting(
         name="confirmation",
         default="auto",
         parse=one_of("auto", "person", "agent"),
@@ -281,7 +296,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default="text",
         parse=one_of("text", "json"),
         needs_trust=NEVER,
-        help="A log line as text or as JSON.",
+        help="The log as text, or every line on standard error as one JSON object.",
+    ),
+    Setting(
+        name="audit_log",
+        default="",
+        parse=audit_destination,
+        help="Where to record who did what: `log` for standard error, or the absolute path of a file to which JSON "
+        "lines are appended; empty: nowhere.",
     ),
     Setting(
         name="max_message_bytes",
@@ -372,6 +394,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="How long calls that are waited for may take to finish when the client goes away, or the server stops.",
     ),
     Setting(
+        name="stop_delay_seconds",
+        default=0.0,
+        parse=seconds(0, 300),
+        needs_trust=NEVER,
+        help="How long a stopping server over HTTP keeps serving while /readyz says 503, before it stops accepting "
+        "connections: time for a load balancer to notice.",
+    ),
+    Setting(
         name="http",
         default="",
         parse=address,
@@ -381,7 +411,16 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="allowed_hosts",
         default=(),
         parse=names,
-        help="More names that clients call this server by over HTTP, with or without a port; * allows all.",
+        help="More names that clients call this server by over HTTP, with or without a port; * allows all. A name that "
+        "is not of this machine alone makes tokens required, as require_tokens does.",
+    ),
+    Setting(
+        name="require_tokens",
+        default=False,
+        parse=boolean,
+        needs_trust=TO_SWITCH_OFF,
+        help="Over HTTP, require a token from the first request on, also on loopback; the server does not start until "
+        "there is a token or an issuer.",
     ),
     Setting(
         name="allowed_origins",
@@ -391,16 +430,23 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting(
         name="trusted_proxies",
-        default=("127.0.0.1/32", "::1/128"),
+        default=(),
         parse=networks,
-        help="Addresses and networks of proxies that are believed when X-Forwarded-For says where a request is from; "
-        "those who guess tokens are slowed down by it.",
+        help="Addresses and networks of proxies whose X-Forwarded-For header is trusted, such as 127.0.0.1 for one on "
+        "this machine. Requests without a token, and wrong tokens, are counted by the client's address.",
     ),
     Setting(
         name="max_sessions",
         default=1_000,
         parse=whole_number(1, 100_000),
         help="How many clients may have a session open over HTTP at once.",
+    ),
+    Setting(
+        name="connections_per_address",
+        default=500,
+        parse=whole_number(1, 100_000),
+        help="How many HTTP connections one address may have open at once, at most half of all; addresses in "
+        "trusted_proxies are not limited. At the limit, the oldest idle connection is closed for a new one.",
     ),
     Setting(
         name="idle_seconds",
@@ -463,9 +509,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     project: bool
     directories: tuple[str, ...]
     journal: str
+    journal_timeout_seconds: float
     confirmation: str
     log_level: str
     log_format: str
+    audit_log: str
     max_message_bytes: int
     workflow_tools: bool
     include: tuple[str, ...]
@@ -477,11 +525,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_concurrent: int
     max_concurrent_total: int
     drain_seconds: float
+    stop_delay_seconds: float
     http: str
     allowed_hosts: tuple[str, ...]
+    require_tokens: bool
     allowed_origins: tuple[str, ...]
     trusted_proxies: tuple[str, ...]
     max_sessions: int
+    connections_per_address: int
     idle_seconds: float
     requests_per_minute: int
     oauth_issuer: str

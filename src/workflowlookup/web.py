@@ -26,6 +26,12 @@ def is_allowed_host(host: str, allowed: tuple[str, ...]) -> bool:
     return "*" in allowed or host in allowed or _without_port(host) in allowed
 
 
+def is_loopback_name(host: str) -> bool:
+    """Whether a name that clients use, with or without a port, is one of this machine for itself."""
+    name = _without_port(host.lower())
+    return name in LOOPBACK or name == "::1" or name.endswith(".localhost")
+
+
 def is_allowed_origin(origin: str, host: str, allowed: Iterable[str]) -> bool:
     """Whether a page of this origin may ask: the server's own pages, and those that the settings name."""
     origin, host = origin.lower().rstrip("/"), host.lower()
@@ -72,11 +78,16 @@ async def read_fields(request: "Request") -> dict[str, str]:
     """The fields by their names. Raises `FormProblem`."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != KIND:
         raise FormProblem(415, f"Forms are sent as {KIND}.")
+    from starlette.requests import ClientDisconnect  # noqa: PLC0415 - commands without a server need no Starlette
+
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BYTES:
-            raise FormProblem(413, f"A form may have {MOST_BYTES:,} bytes at most.")
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MOST_BYTES:
+                raise FormProblem(413, f"A form may have {MOST_BYTES:,} bytes at most.")
+    except ClientDisconnect:
+        raise FormProblem(400, "The connection ended before the form did. Send it again.") from None
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS))
     except ValueError:

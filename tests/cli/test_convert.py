@@ -190,7 +190,6 @@ def test_a_file_that_is_there_is_replaced_only_by_force(cli: Cli, tmp_path: Path
         ("a.json", "{", 1),
         ("a.json", "[]", 1),
         ("a.json", "5", 1),
-        ("a.json", '{"id": "abc", "id": "abd"}', 1),
         ("a.yaml", "", 1),
         ("a.yaml", "- a\n", 1),
         ("a.txt", "", 2),

@@ -27,11 +27,14 @@ from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.replies import PENDING, cacheable_in
 from workflowlookup.settings import read_settings
 from workflowlookup.transport.bell import Bell
+from workflowlookup.transport.connections import Connections
 from workflowlookup.transport.endpoint import Endpoint
+from workflowlookup.transport.fair_use import FairUse
 from workflowlookup.transport.guard import Guard
 from workflowlookup.transport.limits import Limits, names_of
 from workflowlookup.transport.listening import listen, run
 from workflowlookup.transport.shared import SharedSurface
+from workflowlookup.transport.signals import Watchdog
 from workflowlookup.transport.site import make_site
 from workflowlookup.web import split_address
 
@@ -259,19 +262,32 @@ def main() -> int:
     surface = SharedSurface(lambda: make_services(settings, bell.ring, Live(settings)), bell.ring)
     limits = Limits(
         max_message_bytes=1 << 20,
-        max_sessions=100,
+        max_sessions=400,  # the suites are one caller, which may have a quarter
         idle_seconds=60,
         requests_per_minute=0,
         allowed_hosts=names_of(host),
         allowed_origins=(),
     )
     mcp = Endpoint(lambda _: Fixtures(surface), limits, bell)
-    site = make_site(mcp, limits, guard=Guard(NoTokens(), None, is_loopback=True), find_fault=lambda: "")
+    guard = Guard(NoTokens(), None, is_open=True)
+    site = make_site(mcp, limits, guard=guard, fair_use=FairUse(0), find_fault=lambda: "")
     surface.settle()
+    watchdog = Watchdog(2.0)
+    watchdog.start()
     try:
-        return run(site, mcp, listen(host, port), max_sessions=100, drain_seconds=1, reload=lambda: None)
+        return run(
+            site,
+            mcp,
+            listen(host, port),
+            connections=Connections(400, 400),
+            stop_delay_seconds=0,
+            drain_seconds=1,
+            reload=lambda: None,
+            watchdog=watchdog,
+        )
     finally:
         surface.end()
+        watchdog.finish()
 
 
 if __name__ == "__main__":

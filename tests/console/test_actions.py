@@ -22,7 +22,7 @@ def test_confirming_lets_the_run_go_on(site, visit):
     assert (run.current, run.waiting_for) == ("announce", "output")
     given = run.answers["publish"][1]
     assert (given.note, given.how) == ("Go.\nNow.", "console")
-    assert next(one for one in site.runs.history(run_id) if one.event == given).by == "judge via console"
+    assert next(one for one in site.runs.history(run_id) if one.event == given).by == "judge (person) via console"
     assert "You confirmed the step." in client.get(answer.headers["location"]).text
 
 
@@ -98,7 +98,7 @@ def test_a_run_is_started_anew_with_its_input_and_once(site, visit):
     old = site.runs.get(run_id)
     assert {answer.headers["location"] for answer in answers} == {f"/runs/{new.id}?said=again#now"}
     assert (new.input, new.context, new.workflow.id) == (old.input, old.context, old.workflow.id)
-    assert (new.by, new.state) == ("runner via console", "waiting")
+    assert (new.by, new.state) == ("runner (person) via console", "waiting")
 
 
 @pytest.mark.parametrize("new", ["", "../../x", "ABCDEF123456", "0" * 13])

@@ -9,8 +9,9 @@ from sites import VIEWERS
 from make import document, step
 from workflowlookup.console.guard import Refused
 from workflowlookup.console.run_pages import events
-from workflowlookup.console.streams import BEAT, MAX_STREAMS_PER_VIEWER, RETRY, Streams
+from workflowlookup.console.streams import BEAT, RETRY, Streams
 from workflowlookup.core.building import build
+from workflowlookup.shares import Shares
 
 FLOW = build(document(step("one-step"), step("two-step"), identifier="other-flow"))
 
@@ -154,7 +155,7 @@ def test_each_viewer_hears_of_what_they_may_see_and_of_the_run_that_they_watch(s
 
 
 def test_there_are_only_so_many_streams(furnished, visit):
-    client = visit(furnished, most=0)
+    client = visit(furnished, listeners=Shares(0))
     answer = client.get("/events")
 
     assert answer.status_code == 429
@@ -163,11 +164,12 @@ def test_there_are_only_so_many_streams(furnished, visit):
 
 def test_one_viewer_with_many_pages_does_not_keep_the_others_from_theirs(site):
     async def follow():
-        console = site.console(pause=0.05)
-        streams = [await open_stream(console, "mira") for _ in range(MAX_STREAMS_PER_VIEWER)]
+        listeners = Shares(40)
+        console = site.console(listeners=listeners, pause=0.05)
+        streams = [await open_stream(console, "mira") for _ in range(listeners.per_caller)]
         for stream in streams:
             await told(stream)
-        with pytest.raises(Refused, match="Too many pages are open"):
+        with pytest.raises(Refused, match="Too many of your pages are open"):
             await open_stream(console, "mira")
         streams.append(await open_stream(console, "reader"))
         assert await told(streams[-1]) == RETRY

@@ -11,10 +11,12 @@ from make import document, step
 from workflowlookup.core import advance
 from workflowlookup.core.advance import CallFailure, Moment
 from workflowlookup.core.building import build
-from workflowlookup.errors import StorageError
+from workflowlookup.core.run import State
+from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.journals import JournalUrl
 from workflowlookup.runs.journal import Announcement, Conflict, Mark, Query, Token, summarise
 from workflowlookup.runs.postgres import PostgresJournal
+from workflowlookup.runs.service import Runs
 from workflowlookup.runs.sqlite import SqliteJournal
 
 
@@ -124,6 +126,25 @@ def test_many_at_once_and_each_record_is_stored_once(store):
 
     assert (len(won), len(lost)) == (1, 29)
     assert store.open().read("r1", after=run.sequence) == won[0].records
+
+
+def test_pieces_of_work_are_each_answered_and_a_refused_one_takes_no_other_with_it(store, journal):
+    runs, others = Runs(journal), Runs(store.open())
+    first, second = (runs.start(WORKFLOW, {}, {}).id for _ in range(2))
+    others.cancel(second)
+
+    after_first, refusal, after_both = runs.do_all(
+        [
+            lambda runs: runs.submit(first, "one", "done", {}),
+            lambda runs: runs.submit(second, "one", "done", {}),
+            lambda runs: runs.submit(first, "two", "done", {}),
+        ]
+    )
+
+    assert isinstance(refusal, RunStateError)
+    assert [after_first.current, after_both.current] == ["two", "three"]
+    assert others.get(first) == after_both
+    assert others.get(second).state is State.CANCELLED
 
 
 @pytest.fixture
@@ -483,6 +504,31 @@ def test_what_a_session_follows_is_forgotten_with_it(store):
         *(frozenset(), frozenset({"runs://recent"}), frozenset(), frozenset()),
     ]
     assert journal.session_opening("idle", "ada", 0) is None
+
+
+# ── the console, and secrets of the servers ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_session_of_the_console_is_there_until_it_expires_or_ends(store):
+    journal, other = store.open(), store.open()
+    journal.add_console_session("a", "é", 2_000, 1_000)
+    journal.add_console_session("b", "b", 3_000, 1_000)
+
+    assert other.console_session("a", 1_999) == "é"
+    assert other.console_session("a", 2_000) is None
+    assert other.console_session("none", 0) is None
+    other.end_console_session("b")
+    assert journal.console_session("b", 1_000) is None
+    other.add_console_session("c", "c", 9_000, 2_000)
+    assert journal.console_session("a", 0) is None  # what has expired is deleted
+
+
+def test_a_secret_is_the_same_for_all_servers(store):
+    journal, other = store.open(), store.open()
+
+    assert journal.shared_secret("questions", "one") == "one"
+    assert other.shared_secret("questions", "two") == "one"
+    assert other.shared_secret("others", "three") == "three"
 
 
 # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -409,3 +409,11 @@ def test_a_call_is_made_as_often_as_its_retries_say_and_not_as_attempts_do():
     assert [(finding.severity.value, finding.message) for finding in check(document(call))] == [
         ("note", "'maxAttempts' is loaded but not acted on in step 1 ('one')")
     ]
+
+
+def test_an_error_behind_a_hundred_warnings_is_an_error():
+    malformed = step(validationCriteria=[{"type": "regexp"}] * 150)
+    untitled = {"id": "second-step", "prompt": "p"}
+
+    assert not is_sound(document(malformed, untitled))
+    assert not is_sound(document(malformed, *[step(f"step-{n}") for n in range(600)], untitled))

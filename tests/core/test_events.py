@@ -15,6 +15,7 @@ from workflowlookup.console import timeline
 from workflowlookup.core import events, replay, report, run
 from workflowlookup.core.events import Event, StepSkipped, kind_of
 from workflowlookup.core.run import TRANSITIONS
+from workflowlookup.runs import service
 
 SOURCE = Path(workflowlookup.__file__).parent
 EVENTS: tuple[type[Any], ...] = Event.__args__
@@ -47,6 +48,11 @@ ONLY_TOLD = {
     *("Completed", "Failed", "EndUnknown", "Cancelled"),
 }
 """What decides nothing about a step: `why`, the statistics and the durations leave it out."""
+BY_THE_SERVER = {
+    *("CallBegun", "CallAcknowledged", "CallProgressed", "CallFailed", "CallStopped"),
+    *("Failed", "EndUnknown"),
+}
+"""What no caller does, so that the audit log leaves it out."""
 CONTEXT = {"ContextChanged", "ContextRestored", "ContextAsked"}
 LOOPS = {"LoopEntered", "LoopIterated", "LoopLeft"}
 ASKING = {"ConfirmationAsked", "ConfirmationGiven", "ConfirmationDenied"}
@@ -65,6 +71,9 @@ CONSUMERS: dict[str, set[str]] = {
     | FIRST
     | CONTEXT
     | LOOPS,
+    "ACTIONS in runs/service.py (or FOLLOWING or BY_THE_SERVER here)": names(*service.ACTIONS)
+    | FOLLOWING
+    | BY_THE_SERVER,
     "durations in console/run_pages.py (or ONLY_TOLD here)": mentioned("console/run_pages.py")
     | {"StepSkipped", "CallFailed"}
     | ONLY_TOLD

@@ -101,3 +101,32 @@ def test_a_budget_that_is_used_up_says_nothing_about_another():
 
     fresh = Budget()
     assert compile_pattern("(é)+ never compiled before", "", fresh)("é never compiled before", fresh)
+
+
+@pytest.mark.parametrize("before", range(195, 205))
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ("b{2}c?", "bb"),
+        ("[b\\]c]+?", "]"),
+        (r"\x62\u0063\u{64}", "bcd"),
+        ("(?<name>b)\\k<name>", "bb"),
+        ("(?:b|c)*d", "bcbd"),
+        (r"(?<=a)b(?=c)c", "bc"),
+        (r"\p{Lu}\.", "\u00c9."),
+    ],
+)
+def test_a_long_pattern_means_the_same_as_a_short_one(before, part, text):
+    budget = Budget()
+    search = compile_pattern("^" + "a" * before + part + "$", "u", budget)
+
+    assert search("a" * before + text, budget)
+    assert not search("a" * before + text + "\u00e9", budget)
+    assert not search("a" * (before - 1) + "\u00e9" + text, budget)
+
+
+def test_a_long_text_as_a_pattern_is_searched_at_once():
+    budget = Budget()
+
+    assert compile_pattern("a" * 4_000, "", budget)("\u00e9" + "a" * 5_000, budget)
+    assert not budget.is_spent

@@ -126,6 +126,9 @@ def test_drivers_of_an_older_version_are_not_waited_for_when_their_process_is_de
     async def conversation(engine, ends):
         await drive_one(engine, ends)
         with psycopg.connect(database, autocommit=True) as connection:
+            pending = "SELECT FROM dbos.workflow_status WHERE status = 'PENDING'"
+            while connection.execute(pending).fetchone() is not None:  # noqa: ASYNC110 - another process writes it
+                await asyncio.sleep(0.01)  # DBOS notes a moment later that the driver has ended
             connection.execute(
                 "UPDATE dbos.workflow_status SET status = 'PENDING', application_version = 'interp-1', "
                 "executor_id = 'engine-00000001'"

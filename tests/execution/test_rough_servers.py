@@ -191,7 +191,7 @@ from workflowlookup.providers import child
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.transport import signals
 
-start, ask, starting, ending = asyncio.create_subprocess_exec, child.ask_all_to_end, threading.Event(), threading.Event()
+start, end, starting, ending = asyncio.create_subprocess_exec, child.end_all, threading.Event(), threading.Event()
 
 async def start_late(*words, **options):
     starting.set()
@@ -205,11 +205,14 @@ async def speak():
     async with child.Child(deaf).streams():
         await asyncio.sleep(60)
 
-asyncio.create_subprocess_exec, child.ask_all_to_end = start_late, lambda: (ending.set(), ask())
-signals.Termination(lambda: None, 0.0).install()
+asyncio.create_subprocess_exec, child.end_all = start_late, lambda: (ending.set(), end())
+signals.raise_when_terminated()
 threading.Thread(target=asyncio.run, args=(speak(),), daemon=True).start()
 starting.wait()
-os.kill(os.getpid(), signal.SIGTERM)
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except signals.Terminated as termination:
+    signals.end_by(termination.number)
 """
 
 
@@ -230,7 +233,7 @@ async def speak():
     async with child.Child(ServerConfig(name="late", command=sys.executable)).streams():
         print("started")
 
-child.ask_all_to_end()
+child.end_all()
 try:
     asyncio.run(asyncio.wait_for(speak(), 0.5))
 except TimeoutError:

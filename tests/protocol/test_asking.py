@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client import ENVELOPE
+from workflowlookup.access import Access
+from workflowlookup.protocol.asking import signed_key
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.tools.arguments import SchemaArguments
@@ -20,7 +22,12 @@ FORM = {
 }
 YES = {"action": "accept", "content": {"confirmed": True}}
 CAN = {"elicitation": {"form": {}}}
+SERVICES = Services(catalog=None)
 MODERN_CAN = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": CAN}
+
+
+def question(key, what="it", **_):
+    return Elicitation(key=key, message=f"Go on with {what}?", schema=FORM)
 
 
 def ask_person(services, arguments, caller):
@@ -30,7 +37,7 @@ def ask_person(services, arguments, caller):
     for number in range(arguments.get("times", 1)):
         key = "again" if arguments.get("again") else f"question {number}"
         if key not in caller.answers or arguments.get("again"):
-            return Elicitation(key=key, message=f"Go on with {arguments.get('what', 'it')}?", schema=FORM)
+            return question(key, **arguments)
     if arguments.get("fail"):
         raise ZeroDivisionError
     return {"answers": dict(caller.answers), "by": caller.name}
@@ -51,8 +58,8 @@ class Client:
     """One end of a connection in memory."""
 
     def __init__(self, version="2025-11-25", capabilities=CAN):
-        surface = Surface(lambda: None)
-        surface.registry = Registry({TOOL.name: TOOL}, Services(catalog=None))
+        surface = Surface(lambda: SERVICES)
+        surface.registry = Registry({TOOL.name: TOOL}, SERVICES)
         self.connection = Connection(surface)
         if version:
             hello = {"protocolVersion": version, "capabilities": capabilities, "clientInfo": {"name": "tests"}}
@@ -67,6 +74,13 @@ class Client:
         return self.send({"id": identifier, "method": "tools/call", "params": params})
 
     def modern(self, responses=None, meta=MODERN_CAN, **arguments):
+        """Call it with responses to its questions, by the keys that they have on the wire."""
+        if isinstance(responses, dict):
+            responses = {wire(key, **arguments): value for key, value in responses.items()}
+        return self.forge(responses, meta, **arguments)
+
+    def forge(self, responses=None, meta=MODERN_CAN, **arguments):
+        """Call it with responses by any keys."""
         params = {"name": "ask_person", "arguments": arguments, "_meta": meta}
         if responses is not None:
             params["inputResponses"] = responses
@@ -80,6 +94,11 @@ class Client:
 
     def cancel(self, identifier):
         self.send({"method": "notifications/cancelled", "params": {"requestId": identifier}})
+
+
+def wire(key, **arguments):
+    """The key of a question as its client sees it."""
+    return signed_key(question(key, **arguments), SERVICES)
 
 
 def answers(reply):
@@ -210,13 +229,14 @@ def test_a_cancelled_call_takes_its_question_back_and_is_never_answered():
     assert answers(client.send({"id": "wl-2", "result": YES})) == {"question 0": YES}
 
 
-def test_the_end_of_the_connection_drops_what_is_open():
+def test_the_end_of_the_connection_answers_the_call_with_an_open_question():
     client = Client()
     client.call()
     client.heard()
     client.connection.close()
 
-    assert client.heard() == []
+    (reply,) = client.heard()
+    assert "The session ended before the person answered" in json.dumps(reply)
     assert client.send({"id": "wl-1", "result": YES}) is None
 
 
@@ -281,7 +301,7 @@ def test_since_2026_a_question_is_the_result_and_the_answer_comes_with_the_call_
 
     assert result["resultType"] == "input_required"
     assert result["inputRequests"] == {
-        "question 0": {
+        wire("question 0", what="step two"): {
             "method": "elicitation/create",
             "params": {"message": "Go on with step two?", "requestedSchema": FORM},
         }
@@ -306,9 +326,31 @@ def test_since_2026_answers_that_are_missing_are_asked_for_again_and_others_pass
     half = client.modern({"question 0": YES}, times=2)["result"]
     whole = client.modern({"question 0": YES, "question 1": YES}, times=2)
 
-    assert missing["inputRequests"].keys() == {"question 0"}
-    assert half["inputRequests"].keys() == {"question 1"}
+    assert missing["inputRequests"].keys() == {wire("question 0")}
+    assert half["inputRequests"].keys() == {wire("question 1")}
     assert answers(whole) == {"question 0": YES, "question 1": YES}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "question 0",
+        "question 0.",
+        wire("question 0", what="something else"),
+        wire("question 1"),
+        signed_key(question("question 0"), Services(catalog=None, question_secret=lambda: "of another server")),
+        signed_key(
+            question("question 0"),
+            Services(catalog=None, access=Access(name="token eve", kind="agent", scopes=frozenset({"run"}))),
+        ),
+    ],
+    ids=["unsigned", "an empty signature", "another text", "another question", "another server", "another caller"],
+)
+def test_since_2026_an_answer_to_what_this_caller_was_not_asked_is_none(key):
+    result = Client(version=None).forge({key: YES})["result"]
+
+    assert result["resultType"] == "input_required"
+    assert result["inputRequests"].keys() == {wire("question 0")}
 
 
 @pytest.mark.parametrize(
@@ -407,4 +449,4 @@ def test_since_2026_any_responses_are_refused_or_fit_the_form_or_are_asked_for_a
     elif reply["result"]["resultType"] == "complete":
         assert is_answer(answers(reply)["question 0"])
     else:
-        assert reply["result"]["inputRequests"].keys() == {"question 0"}
+        assert reply["result"]["inputRequests"].keys() == {wire("question 0")}

@@ -148,8 +148,8 @@ def test_a_handler_is_told_who_calls_in_both_eras():
         example=({}, {}),
         handler=lambda services, arguments, caller: seen.append(caller) or {},
     )
-    surface = Surface(lambda: None)
-    surface.registry = Registry({tool.name: tool}, Services(catalog=None))
+    surface = Surface(lambda: Services(catalog=None))
+    surface.registry = Registry({tool.name: tool}, surface.services)
     connection = Connection(surface)
     hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {"name": "old"}}
     ask(connection, "initialize", hello)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflowlookup.protocol.jsonrpc import Malformed, Request, decode, find_id, without_surrogates
+from workflowlookup.protocol.jsonrpc import Malformed, Request, decode, too_long, without_surrogates
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
     ['"id":5,', "}", "\\", '\\"', "id"]
@@ -25,14 +25,14 @@ def test_the_id_of_any_request_is_found_wherever_it_stands(identifier, others, r
     random.shuffle(members)
     text = json.dumps(dict(members), ensure_ascii=is_ascii, indent=2 if is_wide else None).encode()
 
-    assert json.loads(find_id(text)) == identifier
+    assert json.loads(too_long(0, text).reply_id) == identifier
 
 
 @given(IDS, VALUES, st.integers(0, 200))
 def test_of_the_beginning_of_a_request_the_id_is_found_or_nothing(identifier, params, cut):
     text = json.dumps({"jsonrpc": "2.0", "params": params, "id": identifier, "method": "ping"}).encode()
 
-    assert json.loads(find_id(text[:cut])) in (identifier, None)
+    assert json.loads(too_long(0, text[:cut]).reply_id) in (identifier, None)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_of_the_beginning_of_a_request_the_id_is_found_or_nothing(identifier, pa
     ],
 )
 def test_no_other_id_is_taken_for_it(text):
-    assert find_id(text) == b"null"
+    assert too_long(0, text).reply_id == b"null"
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,8 @@ def test_in_the_envelope_era_a_later_question_is_the_result_and_the_answer_comes
 
     (reply,) = client.heard()
     assert reply["result"]["resultType"] == "input_required"
-    client.work_on("careful", 6, meta=MODERN, inputResponses={"sure": {"action": "decline"}})
+    (key,) = reply["result"]["inputRequests"]
+    client.work_on("careful", 6, meta=MODERN, inputResponses={key: {"action": "decline"}})
     (reply,) = client.heard()
     assert (reply["id"], reply["result"]["structuredContent"]) == (6, {"sure": "decline"})
 

@@ -6,7 +6,7 @@ import threading
 import time
 
 from workflowlookup.providers import child as children
-from workflowlookup.providers.child import Child, ask_all_to_end
+from workflowlookup.providers.child import Child, end_all
 from workflowlookup.providers.config import ServerConfig
 
 
@@ -16,7 +16,7 @@ def test_a_process_that_is_just_being_started_is_asked_to_end_as_well(monkeypatc
 
     async def conversation():
         loop = asyncio.get_running_loop()
-        runs, is_waited_for = asyncio.Event(), asyncio.Event()
+        runs, is_waited_for, has_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def start_slowly(*command, **options):
             process = await start(*command, **options)
@@ -30,7 +30,7 @@ def test_a_process_that_is_just_being_started_is_asked_to_end_as_well(monkeypatc
 
         async def use():
             async with child.streams():
-                await asyncio.wait_for(child.gone.wait(), 10)
+                await has_ended.wait()
                 return await child.last_words()
 
         monkeypatch.setattr(asyncio, "create_subprocess_exec", start_slowly)
@@ -38,8 +38,8 @@ def test_a_process_that_is_just_being_started_is_asked_to_end_as_well(monkeypatc
         await runs.wait()
         monkeypatch.setattr(time, "sleep", wait)
         monkeypatch.setattr(children, "_is_ending", threading.Event())  # our own goes on
-        await asyncio.to_thread(ask_all_to_end)
-        is_waited_for.set()
+        await asyncio.to_thread(end_all)
+        has_ended.set()
         return await using
 
     assert asyncio.run(conversation()) == "its process ended with signal 15"

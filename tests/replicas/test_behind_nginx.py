@@ -2,23 +2,24 @@
 read without what they are for.
 """
 
+import contextlib
 import re
 import shutil
-import socket
 import subprocess
+import threading
 import time
-from pathlib import Path
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
 import pytest
 import yaml
 
 from make import document, step, write
+from replicas.fleet import DEPLOY, nginx, nginx_program, shipped_environment, write_nginx_configuration
 from web import WebClient, WebServer
 from workflowlookup.runs.postgres import PostgresJournal
 from workflowlookup.runs.tokens import Tokens
-
-DEPLOY = Path(__file__).parents[2] / "deploy"
+from workflowlookup.transport.listening import END_SECONDS
 
 
 @pytest.fixture
@@ -31,34 +32,10 @@ def replicas(database, library, tmp_path):
         server.stop()
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture
 def proxy(replicas, tmp_path):
-    """nginx by deploy/nginx.conf, but for where the servers are and what it may write to."""
-    nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
-    if nginx is None:
-        pytest.skip("nginx is not here")
-    said = (DEPLOY / "nginx.conf").read_text()
-    for number, server in enumerate(replicas, 1):
-        said = said.replace(f"replica-{number}:8787", server.base.removeprefix("http://"))
-    port = free_port()
-    said = said.replace("listen 8080", f"listen 127.0.0.1:{port}").replace(
-        "worker_processes auto", "worker_processes 1"
-    )
-    places = "".join(f"{name}_temp_path {tmp_path};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-    said = said.replace("access_log off;", "access_log off;\n" + places)
-    said = f"daemon off;\nmaster_process off;\npid {tmp_path}/pid;\nerror_log {tmp_path}/nginx.log;\n" + said
-    config = tmp_path / "nginx.conf"
-    config.write_text(said)
-    running = subprocess.Popen([nginx, "-c", str(config)], stderr=subprocess.DEVNULL)
-    yield f"http://127.0.0.1:{port}/mcp"
-    running.terminate()
-    running.wait(30)
+    with nginx(tmp_path, [int(server.base.rpartition(":")[2]) for server in replicas]) as url:
+        yield url
 
 
 @pytest.fixture
@@ -102,6 +79,116 @@ def test_a_session_works_through_the_proxy_with_its_stream_and_without_a_replica
         server.wait()
     for _ in range(6):
         assert tool(client, "workflow_status", runId=run)["state"] == "waiting"
+
+
+def test_nginx_accepts_the_configuration(tmp_path):
+    configuration = write_nginx_configuration(tmp_path, 8080, [8787, 8788, 8789])
+
+    done = subprocess.run(
+        [nginx_program(), "-t", "-c", str(configuration)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "[warn]" not in done.stderr
+
+
+class Stub(ThreadingHTTPServer):
+    """In place of a replica: answers every POST with a status, or by closing the connection; counts them."""
+
+    def __init__(self, status):
+        stub = self
+        self.posts = 0
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                self._respond(200)
+
+            def do_POST(self):
+                stub.posts += 1
+                self.rfile.read(int(self.headers["content-length"]))
+                if status is None:
+                    self.close_connection = True
+                else:
+                    self._respond(status)
+
+            def _respond(self, status):
+                self.send_response(status)
+                self.send_header("content-length", "0")
+                if status == 503:
+                    self.send_header("retry-after", "1")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+@pytest.fixture
+def balance(tmp_path):
+    """nginx before three stubs that answer with these statuses; one that is `gone` refuses connections."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*statuses):
+            stubs = [stack.enter_context(Stub(status)) for status in statuses]
+            for stub, status in zip(stubs, statuses, strict=True):
+                if status == "gone":
+                    stub.server_close()
+                else:
+                    threading.Thread(target=stub.serve_forever, daemon=True).start()
+                    stack.callback(stub.shutdown)
+            url = stack.enter_context(nginx(tmp_path, [stub.server_port for stub in stubs]))
+            return url, stubs
+
+        yield start
+
+
+def test_a_post_that_may_have_arrived_is_not_sent_again(balance):
+    url, stubs = balance(None, None, None)
+
+    assert httpx2.post(url, content=b"x").status_code == 502
+    assert sum(stub.posts for stub in stubs) == 1
+
+
+def test_a_post_that_was_answered_503_goes_to_the_next_replica_and_the_sick_one_is_left_out(balance):
+    url, (sick, *others) = balance(503, 200, 200)
+
+    assert [httpx2.post(url, content=b"x").status_code for _ in range(30)] == [200] * 30
+    assert sick.posts <= 3
+    assert sum(stub.posts for stub in others) == 30
+
+
+def test_a_replica_that_refuses_connections_is_left_out(balance):
+    url, (gone, *others) = balance("gone", 200, 200)
+
+    assert [httpx2.post(url, content=b"x").status_code for _ in range(30)] == [200] * 30
+    assert [gone.posts, sum(stub.posts for stub in others)] == [0, 30]
+
+
+def test_replicas_that_are_all_sick_are_asked_nevertheless(balance):
+    url, _ = balance(503, 503, 503)
+
+    answers = [httpx2.post(url, content=b"x") for _ in range(10)]
+
+    assert [(answer.status_code, answer.headers.get("retry-after")) for answer in answers] == [(503, "1")] * 10
+
+
+def test_a_replica_is_stopped_with_the_time_that_it_takes():
+    """nginx keeps no idle connection for as long as a stopping replica serves, and nobody kills it before its end."""
+    seconds = [float(shipped_environment()[f"WORKFLOWLOOKUP_{name}_SECONDS"]) for name in ("STOP_DELAY", "DRAIN")]
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    unit = (DEPLOY / "workflowlookup@.service").read_text()
+    kept = re.findall(r"^ *keepalive_timeout (\d+)s;", (DEPLOY / "nginx.conf").read_text(), re.MULTILINE)
+
+    assert [float(each) < seconds[0] for each in kept] == [True] * 3
+    assert float(services["replica-1"]["stop_grace_period"].removesuffix("s")) > sum(seconds) + END_SECONDS
+    assert [
+        f"Environment=WORKFLOWLOOKUP_{name}_SECONDS={value:g}" in unit
+        for name, value in zip(("STOP_DELAY", "DRAIN"), seconds, strict=True)
+    ] == [True, True]
+    assert float(re.findall(r"TimeoutStopSec=(\d+)", unit)[0]) > sum(seconds) + END_SECONDS
 
 
 def test_compose_has_a_database_three_replicas_and_the_proxy_that_knows_them():

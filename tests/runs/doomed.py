@@ -42,8 +42,8 @@ class Doomed:
 
 
 def doomed(open_journal):
-    def open_doomed(place):
-        journal = open_journal(place)
+    def open_doomed(*arguments):
+        journal = open_journal(*arguments)
         append, whole = journal.append, journal.writing
 
         def doomed_append(*arguments):

@@ -1,5 +1,6 @@
 """Whom a run asks, when, and whose word counts: a real server over pipes, in both eras of the protocol."""
 
+import contextlib
 import json
 import re
 
@@ -7,6 +8,8 @@ import pytest
 
 from client import ENVELOPE
 from make import document, loop, step, write
+from workflowlookup.core.events import ConfirmationAsked
+from workflowlookup.runs.sqlite import SqliteJournal
 
 RISKY = {"var": "risk", "equals": "high"}
 FORM = {
@@ -494,6 +497,21 @@ def test_since_2026_a_key_cannot_be_guessed(modern):
 
     assert modern.submit(keys)["resultType"] == "input_required"
     assert modern.waits_for == "confirmation"
+
+
+def test_since_2026_nor_is_it_in_the_journal(modern, tmp_path):
+    """Whoever can read the journal knows the question, and could else answer it without a person being asked."""
+    key = key_of(modern.submit())
+    run = modern.call("workflow_status", runId=modern.run_id)["structuredContent"]
+    (journal,) = tmp_path.rglob("runs.sqlite")
+    with contextlib.closing(SqliteJournal(str(journal))) as opened:
+        asked = [record.event for record in opened.read(modern.run_id) if type(record.event) is ConfirmationAsked][-1]
+    known = f"confirm-{modern.run_id}-{asked.nonce}-0"
+
+    assert (run["waitingFor"], key.startswith(f"{known}.")) == ("confirmation", True)
+    assert modern.submit({known: {"action": "accept"}})["resultType"] == "input_required"
+    assert modern.waits_for == "confirmation"
+    assert modern.submit({key: {"action": "accept"}})["structuredContent"]["step"]["id"] == "then"
 
 
 def test_since_2026_one_question_after_the_other_is_answered(serve):

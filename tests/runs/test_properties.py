@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from make import document, loop, step, write
@@ -255,6 +255,7 @@ def work(runs, run, what):
 
 
 @settings(max_examples=150, deadline=None)
+@example(context={"files": []}, timeout=None, done=[("begin",), ("acknowledge", "0"), ("fail", False), ("begin",)])
 @given(
     context=st.fixed_dictionaries({"files": st.sampled_from([[], ["a"], ["a", "b"]])}, optional={"times": st.just(1)}),
     timeout=st.none() | st.sampled_from([5.0]),
@@ -269,11 +270,14 @@ def test_whatever_drivers_agents_and_persons_do_the_run_is_where_the_table_allow
             if what[0] == "wait":
                 world.now += what[1]
             runs = world.runs[index % 2]
+            before = runs.get("mine").calling
             with contextlib.suppress(RunStateError, StepNotFound):
                 work(runs, runs.get("mine"), what)
             check(world, "mine")
             run = runs.get("mine")
             if run.calling is not None:
+                if before is not None and before.remote_id and not before.may_run:  # the next attempt is another job
+                    keys.pop(before.step_id, None)
                 assert keys.setdefault(run.calling.step_id, run.calling.key) == run.calling.key
                 assert run.calling.attempt <= TOOL["retries"] + 1
             at_work = [one.id for one in runs.at_work()]

@@ -489,3 +489,24 @@ def test_every_table_is_saved_or_said_not_to_be(stored):
             assert columns == list(shape.columns)
 
     assert tables == SHAPES.keys() | NOT_SAVED
+
+
+@pytest.mark.parametrize("content", [b"my notes\n", bytes(range(256)) * 64], ids=["text", "bytes"])
+@pytest.mark.parametrize("command", [["runs"], ["db", "salvage"], ["db", "check"], ["doctor"]], ids=" ".join)
+def test_a_file_that_never_was_a_journal_is_refused_and_not_touched(tmp_path, content, command):
+    notes = tmp_path / "notes.txt"
+    notes.write_bytes(content)
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "workflowlookup", *command, "--journal", str(notes)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    assert "it is not a journal of workflowlookup, and was not touched" in " ".join(
+        (ended.stdout + ended.stderr).split()
+    )
+    assert notes.read_bytes() == content
+    assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]

@@ -1,12 +1,15 @@
 """The service: what is stored before it is told, what is told again, and what happens when two come at once."""
 
+import contextlib
+import sqlite3
+
 import pytest
 
 from make import document, long_run, step
 from workflowlookup.core.building import build
 from workflowlookup.core.events import kind_of
 from workflowlookup.core.run import State, Waiting, fold
-from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError
+from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError, StorageError
 from workflowlookup.runs.journal import Query, summarise
 from workflowlookup.runs.service import MAX_FOLDED, SLICE, Runs
 from workflowlookup.runs.sqlite import SqliteJournal
@@ -333,3 +336,50 @@ def test_between_two_slices_others_may_move_the_run_or_take_its_place(runs, open
     with pytest.raises(RunNotFound):
         other.get(run.id)
     assert other.load("no-such-run")
+
+
+# ── several pieces of work in one commit ────────────────────────────────────────────────────────────────────────
+
+
+def test_listeners_hear_of_pieces_of_work_when_all_of_them_are_stored(runs, open_runs):
+    others, heard = open_runs(), []
+    ids = [runs.start(TWO, {}, {}).id for _ in range(3)]
+    runs.listeners.append(lambda run_id, _: heard.append((run_id, {other: others.get(other).current for other in ids})))
+
+    runs.do_all([lambda runs, run_id=run_id: runs.submit(run_id, "one", "long enough", {}) for run_id in ids])
+
+    assert heard == [(run_id, dict.fromkeys(ids, "two")) for run_id in ids]
+
+
+def test_a_piece_of_work_that_cannot_be_stored_takes_no_other_with_it(runs, open_runs, tmp_path):
+    heard = []
+    ids = [runs.start(TWO, {}, {}).id for _ in range(3)]
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.sqlite")) as database:
+        database.execute(
+            f"CREATE TRIGGER refuse BEFORE INSERT ON events WHEN NEW.run = '{ids[1]}'"
+            " BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+        )
+    runs.listeners.append(lambda run_id, _: heard.append(run_id))
+
+    outcomes = runs.do_all(
+        [lambda runs, run_id=run_id: runs.submit(run_id, "one", "long enough", {}) for run_id in ids]
+    )
+
+    assert isinstance(outcomes[1], StorageError)
+    assert [outcomes[0], outcomes[2]] == [open_runs().get(ids[0]), open_runs().get(ids[2])]
+    assert heard == [ids[0], ids[2]]
+    assert [service.get(ids[1]).current for service in (runs, open_runs())] == ["one", "one"]
+
+
+def test_nothing_is_cached_of_a_commit_that_fails(runs, open_runs):
+    run_id = runs.start(TWO, {}, {}).id
+
+    def close(runs):
+        runs.close()  # and with it the transaction of the commit
+        return runs.get(run_id).current
+
+    moved, current = runs.do_all([lambda runs: runs.submit(run_id, "one", "long enough", {}), close])
+
+    assert (moved.current, current) == ("two", "two")
+    assert open_runs().get(run_id) == moved
+    assert kinds(runs, run_id).count("output-accepted") == 1

@@ -3,6 +3,7 @@
 import pytest
 from house import House
 
+from workflowlookup.runs.console_sessions import ConsoleSessions
 from workflowlookup.runs.sqlite import SqliteJournal
 from workflowlookup.runs.tokens import Tokens
 
@@ -29,6 +30,13 @@ def own_house(tmp_path):
     house = House(tmp_path)
     yield house
     house.close()
+
+
+@pytest.fixture
+def sessions(tmp_path):
+    journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
+    yield ConsoleSessions(journal)
+    journal.close()
 
 
 @pytest.fixture

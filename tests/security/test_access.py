@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflowlookup.access import LOCAL, Access, admits, checked_patterns, checked_scopes
+from workflowlookup.access import LOCAL, LOOPBACK, Access, admits, checked_patterns, checked_scopes
 
 TEXT = st.text("ab.*?", max_size=8)
 
@@ -77,3 +77,28 @@ def test_whoever_may_do_anything_may_look_and_no_more():
 def test_the_local_person_may_everything():
     assert all(LOCAL.may(scope, "anything") for scope in ("read", "run", "confirm", "admin"))
     assert LOCAL.sign("Claude Code") == "Claude Code"
+
+
+@pytest.mark.parametrize(
+    ("access", "client", "signed"),
+    [
+        (Access(name="token ci", kind="agent", scopes=frozenset({"run"})), "curl", "token ci via curl"),
+        (Access(name="token ci", kind="agent", scopes=frozenset({"run"})), "", "token ci"),
+        (Access(name="token ada", kind="person", scopes=frozenset({"run"})), "curl", "token ada (person) via curl"),
+        (
+            Access(name="oauth ada", kind="person", scopes=frozenset({"run"})),
+            "x via y",
+            "oauth ada (person) via x via y",
+        ),
+        (LOOPBACK, "Claude Code", "loopback via Claude Code"),
+        (LOOPBACK, "", "loopback"),
+        (LOCAL, "token root", "client token root"),
+        (LOCAL, "OAuth ada (person)", "client OAuth ada (person)"),
+        (LOCAL, "loopback", "client loopback"),
+        (LOCAL, "x via console", "client x via console"),
+        (LOCAL, "client x", "client client x"),
+        (LOCAL, "tokenizer", "tokenizer"),
+    ],
+)
+def test_no_name_of_a_client_can_be_taken_for_a_caller(access, client, signed):
+    assert access.sign(client) == signed

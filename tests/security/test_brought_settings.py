@@ -35,6 +35,7 @@ HARMLESS: dict[str, Any] = {
     "bundled": False,
     "user": False,
     "project": False,
+    "require_tokens": True,
     "directories": ["flows"],
     "confirmation": "person",
     "log_level": "info",
@@ -49,6 +50,7 @@ HARMLESS: dict[str, Any] = {
     "max_concurrent": 2,
     "max_concurrent_total": 4,
     "drain_seconds": 1,
+    "stop_delay_seconds": 1,
 }
 """A value that needs no trust, for each setting that has one."""
 
@@ -90,8 +92,9 @@ def test_what_does_no_harm_needs_no_trust(read: Read, name: str) -> None:
         ("refresh_seconds = 1", "refresh_seconds = 0", {"refresh_seconds": 0.0}),
         ('http = "0.0.0.0:80"', "", {"http": ""}),
         ('allowed_hosts = ["*"]', "", {"allowed_hosts": ()}),
+        ("require_tokens = false", "require_tokens = true", {"require_tokens": True}),
         ('allowed_origins = ["*"]', "", {"allowed_origins": ()}),
-        ('trusted_proxies = ["0.0.0.0/0"]', "", {"trusted_proxies": ("127.0.0.1/32", "::1/128")}),
+        ('trusted_proxies = ["0.0.0.0/0"]', "", {"trusted_proxies": ()}),
         ("requests_per_minute = 0", "", {"requests_per_minute": 6000}),
         ("max_sessions = 100000", "", {"max_sessions": 1000}),
         ("idle_seconds = 86400", "", {"idle_seconds": 1800.0}),

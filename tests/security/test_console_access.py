@@ -1,12 +1,15 @@
 """The console over HTTP, by every page and every form: for nobody, for the wrong one, and for whom it is."""
 
+import contextlib
 import hashlib
 import re
 import time
 
+import httpx2
 import pytest
 from house import House
 
+from web import WebServer
 from workflowlookup.console.app import ACTIONS, PAGES
 from workflowlookup.console.guard import form_token
 
@@ -41,6 +44,7 @@ class Browser:
         self.http.headers.update({**HTML, "origin": self.base, "sec-fetch-site": "same-origin"})
         done = self.http.post(f"{self.base}/login", data={"token": house.secrets[who], "next": "/runs"})
         assert (done.status_code, done.headers["location"]) == (303, "/runs")
+        ((self.cookie, self.session),) = self.http.cookies.items()
 
     def get(self, path):
         return self.http.get(self.base + path)
@@ -88,6 +92,14 @@ def test_what_is_hidden_is_on_no_page(house, who):
     assert browser.get("/events?run=of-secret-plan").status_code == 404
 
 
+def test_an_administrator_of_some_workflows_sees_nothing_of_the_rest_of_the_server(house):
+    pages = {who: Browser(house, who).get("/health").text for who in ("root", "other")}
+
+    assert [house.world.runs.journal.path in pages[who] for who in ("root", "other")] == [True, False]
+    assert ["Open pages" in pages[who] for who in ("root", "other")] == [True, False]
+    assert Browser(house, "other").get("/trust").status_code == 404
+
+
 def test_nor_can_it_be_changed(house):
     before = house.world.runs.get("held-secret-plan").sequence
     browser = Browser(house, "ada")
@@ -100,7 +112,7 @@ def test_nor_can_it_be_changed(house):
 def test_one_who_may_look_may_not_do(house):
     browser = Browser(house, "reader")
     assert "token" not in browser.form("held-docs-guide")  # there is no form for them; they make one up
-    session = hashlib.sha256(f"session\0{house.secrets['reader']}".encode()).hexdigest()
+    session = hashlib.sha256(f"session\0{browser.session}".encode()).hexdigest()
     fields = {"token": form_token(session, "token reader"), "step": "write", "question": "99"}
     for path in posts("held-docs-guide"):
         reply = browser.post(path, **fields, new="0" * 12)
@@ -130,7 +142,7 @@ def test_an_agent_cannot_confirm_where_a_person_must(house):
     assert done.status_code == 303
     assert house.world.runs.get("held-docs-guide").waiting_for == "output"
     who = [record.by for record in house.world.runs.history("held-docs-guide")]
-    assert "token ada via console" in who
+    assert "token ada (person) via console" in who
     assert not any("bot" in one for one in who)
 
 
@@ -152,12 +164,57 @@ def test_forms_of_others_are_not_taken(house):
     assert house.world.runs.get("held-docs-notes").waiting_for == "confirmation"
 
 
-def test_mcp_takes_no_cookies(house):
-    ada = Browser(house, "ada")
+def test_mcp_and_figures_take_no_session_of_a_page(house):
+    root = Browser(house, "root")
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    bearer = {"authorization": f"Bearer {root.session}"}
 
-    assert ada.http.post(house.server.url, content=b"{}", headers=headers).status_code == 401
-    assert ada.get("/metrics").status_code == 401
+    assert root.get("/runs").status_code == 200
+    assert root.http.post(house.server.url, content=b"{}", headers=headers).status_code == 401
+    assert root.http.post(house.server.url, content=b"{}", headers={**headers, **bearer}).status_code == 401
+    assert root.get("/metrics").status_code == 401
+    assert root.http.get(f"{root.base}/metrics", headers=bearer).status_code == 401
+
+
+def test_what_another_server_of_this_machine_is_sent_is_no_token(house):
+    """Browsers send a cookie to every port of its host."""
+    root = Browser(house, "root")
+    port = root.base.rpartition(":")[2]
+
+    assert root.cookie == f"workflowlookup-{port}"
+    assert house.secrets["root"] not in str(root.http.cookies)
+    assert root.session not in str(house.server.logged)
+
+
+def test_other_replicas_know_a_session_and_so_does_the_next_server(house):
+    ada = Browser(house, "ada")
+    journal = house.world.runs.journal.path
+    with contextlib.ExitStack() as ended:
+        other = WebServer(house.world.library.parent, "--journal", journal)
+        ended.callback(other.stop)
+        headers = {**HTML, "host": ada.base.removeprefix("http://"), "cookie": f"{ada.cookie}={ada.session}"}
+        page = httpx2.get(f"{other.base}/runs", headers=headers)
+        elsewhere = httpx2.get(f"{other.base}/runs", headers={**headers, "host": other.base.removeprefix("http://")})
+
+    assert page.status_code == 200
+    assert elsewhere.status_code == 303  # a session counts where it was begun
+
+
+@pytest.mark.parametrize("ending", ["revoked", "logged out"])
+def test_open_pages_end_with_the_session(house, ending):
+    name = f"brief-{ending.replace(' ', '-')}"
+    house.let_in(name, ["read"])
+    browser, before = Browser(house, name), time.monotonic()
+    with browser.http.stream("GET", f"{browser.base}/events") as stream:
+        assert stream.status_code == 200
+        if ending == "revoked":
+            house.tokens.revoke(name)
+        else:
+            cookie = {"cookie": f"{browser.cookie}={browser.session}", "origin": browser.base}
+            assert httpx2.post(f"{browser.base}/logout", headers=cookie).status_code == 303
+        for _ in stream.iter_lines():
+            assert time.monotonic() - before < 10
+    assert browser.get("/runs").status_code == 303
 
 
 def test_news_end_with_the_token(house):

@@ -29,6 +29,9 @@ class Journal:
             raise StorageError("It is away.")
         return 0, 0
 
+    def is_stale(self):
+        return False
+
 
 @pytest.fixture
 def journal():
@@ -38,7 +41,7 @@ def journal():
 @pytest.fixture
 def ask(journal):
     """Who sends a request that is under way, asked as often as there are streams."""
-    guard = Guard(journal, None, is_loopback=True)
+    guard = Guard(journal, None, is_open=True)
 
     async def all_of_them(streams):
         return [await guard.authenticate(REQUEST, is_again=True) for _ in range(streams)]

@@ -8,6 +8,8 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
+from workflowlookup.runs.console_sessions import SECONDS, ConsoleSessions
+from workflowlookup.runs.journal import now
 from workflowlookup.transport.guard import Guard
 from workflowlookup.transport.login import Login, access_of, session_of
 
@@ -30,6 +32,9 @@ class Browser:
     def post(self, path, **options):
         return self._run(self._client.post(path, **options))
 
+    def forget(self):
+        self._client.cookies.clear()
+
     def close(self):
         self._run(self._client.aclose())
 
@@ -40,11 +45,11 @@ def secret(tokens):
 
 
 @pytest.fixture
-def browser(tokens, secret):
+def browser(tokens, secret, sessions):
     async def page(request):
         return PlainTextResponse(f"{access_of(request).name} {session_of(request)}")
 
-    login = Login(Guard(tokens, None, is_loopback=True))
+    login = Login(Guard(tokens, None, is_open=True, sessions=sessions), sessions)
     pages = Starlette(routes=[Route("/{path:path}", page, methods=["GET", "POST"])])
     app = Starlette(routes=[*login.routes(), Mount("/", app=login.guarded(pages))])
     with asyncio.Runner() as runner:
@@ -70,14 +75,65 @@ def test_who_is_not_known_is_led_to_the_form_and_back(browser, secret):
     assert secret not in page.text + form.text + done.text
 
 
-def test_the_cookie_is_for_no_script_and_no_other_site(browser, secret):
-    said = sign_in(browser, secret).headers["set-cookie"].lower()
+def test_the_cookie_is_for_no_script_no_other_site_and_no_other_port(browser, secret):
+    said = sign_in(browser, secret).headers["set-cookie"]
 
-    assert "httponly" in said
-    assert "samesite=lax" in said
-    assert "secure" not in said
-    https = {"origin": "https://127.0.0.1:8787"}
-    assert "secure" in sign_in(browser, secret, headers=https).headers["set-cookie"].lower()
+    name, _, rest = said.partition("=")
+    assert name == "workflowlookup-8787"
+    assert "; HttpOnly; Max-Age=43200; Path=/; SameSite=strict" in rest
+    assert "Secure" not in rest
+    assert secret not in said
+
+
+def test_over_https_it_is_bound_to_the_host(browser, secret):
+    said = sign_in(browser, secret, headers={"origin": "https://127.0.0.1:8787"}).headers["set-cookie"]
+
+    assert said.startswith("__Host-workflowlookup=")
+    assert said.endswith("; HttpOnly; Max-Age=43200; Path=/; SameSite=strict; Secure")
+    session = said.partition("=")[2].partition(";")[0]
+    assert browser.get("/", headers={**HTML, "cookie": f"__Host-workflowlookup={session}"}).status_code == 200
+
+
+def test_a_session_counts_where_it_was_begun_and_as_what_it_is(browser, secret):
+    session = sign_in(browser, secret).cookies["workflowlookup-8787"]
+    browser.forget()
+
+    def status(**headers):
+        return browser.get("/", headers={**HTML, **headers}).status_code
+
+    assert status(cookie=f"workflowlookup-8787={session}") == 200
+    assert status(cookie=f"workflowlookup-8788={session}") == 303
+    assert status(cookie=f"workflowlookup-8788={session}", host="127.0.0.1:8788") == 303
+    assert status(cookie=f"workflowlookup-8787={session}", host="localhost:8787") == 303
+    assert status(authorization=f"Bearer {session}") == 401
+    for cookie in ("workflowlookup", "workflowlookup-8787", "__Host-workflowlookup"):
+        assert status(cookie=f"{cookie}={secret}") == 303
+
+
+def test_what_is_stored_tells_neither_the_session_nor_the_token(browser, secret, tmp_path):
+    session = sign_in(browser, secret).cookies["workflowlookup-8787"]
+
+    stored = b"".join(path.read_bytes() for path in tmp_path.glob("runs.sqlite*"))
+
+    assert session.encode() not in stored
+    assert secret.encode() not in stored
+
+
+def test_a_link_on_another_site_leads_to_the_page(browser):
+    """Browsers send no strict cookie with it: the page that they get asks once more, as one of ours."""
+    linked = browser.get("/runs/x?a=1&b=<", headers={**HTML, "sec-fetch-site": "cross-site"})
+
+    assert linked.status_code == 200
+    assert '<meta http-equiv="refresh" content="0;url=/runs/x?a=1&amp;b=%3C">' in linked.text
+    assert browser.get("/runs/x", headers={**HTML, "sec-fetch-site": "same-origin"}).status_code == 303
+
+
+def test_the_token_that_was_a_cookie_of_earlier_versions_is_deleted(browser, secret):
+    reply = sign_in(browser, secret, headers={**OURS, "cookie": "workflowlookup=wl_x"})
+
+    assert any(
+        line.startswith('workflowlookup=""; ') and "Max-Age=0" in line for line in reply.headers.get_list("set-cookie")
+    )
 
 
 def test_a_form_of_another_page_signs_nobody_in(browser, secret):
@@ -117,18 +173,40 @@ def test_what_is_asked_for_is_shown_as_text(browser):
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
 
 
-def test_a_cookie_ends_with_its_token_and_by_signing_out(browser, secret, tokens):
-    sign_in(browser, secret)
+def test_a_session_ends_with_its_token_and_by_logging_out(browser, secret, tokens):
+    session = sign_in(browser, secret).cookies["workflowlookup-8787"]
+    kept = {**HTML, "cookie": f"workflowlookup-8787={session}"}
     assert browser.get("/", headers=HTML).status_code == 200
     browser.post("/logout", headers={"origin": "https://evil.example.com"})
     assert browser.get("/", headers=HTML).status_code == 200
 
     browser.post("/logout", headers=OURS)
     assert browser.get("/", headers=HTML).status_code == 303
+    assert browser.get("/", headers=kept).status_code == 303  # also where the cookie was copied
+    browser.forget()
     sign_in(browser, secret)
+    assert browser.get("/", headers=HTML).status_code == 200
     tokens.revoke("ada")
     assert browser.get("/", headers=HTML).status_code == 303
     assert browser.post("/", headers=OURS).status_code == 401
+
+
+def test_logging_in_again_ends_the_session_before(browser, secret):
+    first = sign_in(browser, secret).cookies["workflowlookup-8787"]
+    second = sign_in(browser, secret).cookies["workflowlookup-8787"]
+    browser.forget()
+
+    found = [browser.get("/", headers={**HTML, "cookie": f"workflowlookup-8787={one}"}) for one in (first, second)]
+
+    assert [one.status_code for one in found] == [303, 200]
+
+
+def test_a_session_expires(tokens, secret, sessions, monkeypatch):
+    session = sessions.open(secret, "127.0.0.1:8787")
+    later = ConsoleSessions(sessions._journal, clock=lambda: now() + SECONDS * 1000)
+
+    assert sessions.token_of(session, "127.0.0.1:8787") == secret
+    assert later.token_of(session, "127.0.0.1:8787") is None
 
 
 def test_programs_are_told_no_and_are_led_nowhere(browser):

@@ -218,6 +218,26 @@ def test_a_name_cannot_pretend(issuer, find):
     assert find(issuer.token(sub=None)).name == "oauth somebody"
 
 
+def test_no_two_subjects_have_the_same_name(issuer, find):
+    hashed = find(issuer.token(sub="a b")).name.removeprefix("oauth ")
+    subjects = [
+        "a b",
+        "a_b",
+        "a\u00a0b",
+        "a\u200bb",
+        "a\u200db",
+        "x" * 200,
+        "x" * 201,
+        hashed,
+        "somebody",
+        " ",
+        "",
+        "\ud800",
+    ]
+
+    assert len({find(issuer.token(sub=subject)).name for subject in subjects}) == len(subjects)
+
+
 # ── the keys ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

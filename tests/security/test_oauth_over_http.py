@@ -114,3 +114,17 @@ def test_a_stream_ends_when_its_token_expires(house, issuer):
             assert time.monotonic() - before < 10
 
     assert time.monotonic() - before < 6
+
+
+def test_a_person_logs_in_with_a_token_of_the_issuer(house, issuer):
+    token, base = issuer.token(flows="docs-*", scope="read person", exp=int(time.time()) + 8), house.server.base
+    house.secrets["jwt"] = token
+    with httpx2.Client(headers={"accept": "text/html", "origin": base}) as browser:
+        assert browser.post(f"{base}/login", data={"token": token}).status_code == 303
+        page = browser.get(f"{base}/library")
+        assert (page.status_code, "docs-guide" in page.text, "canary" in page.text) == (200, True, False)
+        assert token not in str(browser.cookies)
+
+        while browser.get(f"{base}/library").status_code == 200:  # the session ends with the token
+            time.sleep(0.5)
+        assert browser.get(f"{base}/library").headers["location"] == "/login?next=/library"

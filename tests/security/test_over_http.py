@@ -10,6 +10,7 @@ import pytest
 from client import ENVELOPE
 from web import routing
 from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.transport.guard import AGAIN_SECONDS
 
 NOBODY = [None, "tampered", "gone", "late"]
 WRONG = {
@@ -183,6 +184,17 @@ def test_the_journal_says_who_it_was(house):
     assert {record.by for record in house.world.runs.history("by-ci-bot")} == {"token ci-bot via tests"}
 
 
+def test_it_says_so_of_programs_on_this_machine_too(open_house):
+    params = call("workflow_start", {"workflowId": "docs-guide", "runId": "by-nobody"})["params"]
+    for number, name in enumerate(["curl", "token root"]):
+        about = {**ENVELOPE, "io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}
+        arguments = {**params["arguments"], "runId": f"by-{number}"}
+        open_house.client().request("tools/call", {**params, "arguments": arguments, "_meta": about})
+
+    who = [record.by for number in (0, 1) for record in open_house.world.runs.history(f"by-{number}")[:1]]
+    assert who == ["loopback via curl", "loopback via token root"]
+
+
 # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -282,6 +294,7 @@ def test_the_first_token_closes_the_door_for_good(open_house):
     assert client.post(ping).status_code == 200
 
     open_house.let_in("first", ["read"])
+    time.sleep(2 * AGAIN_SECONDS)
     assert client.post(ping).status_code == 401
     assert ask(open_house.client("first"), call("workflow_list", {})).status_code == 200
     assert open_house.client("first").post(ping, **client.session).status_code == 404
@@ -290,11 +303,13 @@ def test_the_first_token_closes_the_door_for_good(open_house):
 
 
 def test_a_cookie_of_another_server_on_this_machine_keeps_nobody_out(open_house):
-    http = open_house.client(cookie="workflowlookup=wl_" + "A" * 43, accept="text/html").http
     runs = f"{open_house.server.base}/runs"
+    port = open_house.server.base.rpartition(":")[2]
+    http = open_house.client(cookie=f"workflowlookup-{port}=x", accept="text/html").http
     assert http.get(runs).status_code == 200
 
     open_house.let_in("first", ["read"])
+    time.sleep(2 * AGAIN_SECONDS)
 
     assert http.get(runs).status_code == 303  # to the form
 

@@ -1,13 +1,17 @@
 """Tokens in each kind of store: what is kept of them, and when they are refused."""
 
+import contextlib
 import re
 import threading
+import time
 
 import pytest
 
+from workflowlookup.errors import JournalAway
 from workflowlookup.journals import JournalUrl
 from workflowlookup.runs.journal import Token
-from workflowlookup.runs.tokens import TokenProblem, Tokens
+from workflowlookup.runs.postgres import PostgresJournal
+from workflowlookup.runs.tokens import OUTAGE_SECONDS, TokenProblem, Tokens
 
 DAY = 86_400
 
@@ -167,3 +171,23 @@ def test_what_cannot_be_meant_is_refused(tokens, wrong, told):
     with pytest.raises(TokenProblem, match=told):
         create(tokens, **wrong)
     assert tokens.every() == []
+
+
+def test_a_token_counts_for_a_minute_of_an_outage_and_no_longer(postgres, monkeypatch):
+    elapsed, monotonic = 0.0, time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + elapsed)
+    with contextlib.closing(Tokens(PostgresJournal(postgres.create_database(), 1.0))) as tokens:
+        secret, made = create(tokens)
+        assert tokens.find(secret) == made
+        version = tokens.version()
+        with postgres.paused():
+            elapsed = OUTAGE_SECONDS - 20
+            assert tokens.find(secret) == made
+            assert tokens.version() == version
+            elapsed = OUTAGE_SECONDS
+            with pytest.raises(JournalAway):
+                tokens.find(secret)
+            with pytest.raises(JournalAway):
+                tokens.version()
+
+        assert tokens.find(secret) == made

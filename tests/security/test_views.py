@@ -304,6 +304,7 @@ SERVER_ONLY = {
             "delete",
             "purge",
             "close",
+            "do_all",
         ),
     },
     Watch: set(),
@@ -366,13 +367,13 @@ class Discovering:
             "ci": Discovered(definitions=known("ci", "deploy", "canary"), is_listed=True),
             "vault": Discovered(definitions=known("vault", "canary"), is_away=True, cause="the canary is ill"),
         }
-        self.asked = 0
+        self.asked = []
 
     def discovered(self):
         return self.found
 
-    def refresh(self):
-        self.asked += 1
+    def refresh(self, providers=None):
+        self.asked.append(providers)
         done = concurrent.futures.Future()
         done.set_result(None)
         return done
@@ -408,7 +409,7 @@ def test_of_another_system_only_what_is_theirs_is_there(with_providers):
 def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_providers):
     workflows = ("ci.deploy", "docs-*")
     assert with_providers.connect(caller("run", workflows=workflows)).refusal("workflow_refresh")["code"] == -32011
-    assert with_providers.execution.asked == 0
+    assert with_providers.execution.asked == []
     client = with_providers.connect(caller("admin", workflows=workflows))
     client.result("tools/list")
 
@@ -418,7 +419,25 @@ def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_
     (reply,) = [json.loads(one) for one in client.connection.outbox if b'"result"' in one]
     assert reply["result"]["providers"] == {"ci": {"state": "ready", "workflows": 1}}
     assert reply["result"]["tools"] == 3
-    assert with_providers.execution.asked == 1
+    assert with_providers.execution.asked == [{"ci"}]
+
+
+@pytest.mark.parametrize(
+    ("workflows", "asked"),
+    [
+        (("docs-*",), set()),
+        (("vault.backup*",), {"vault"}),
+        (("ci.deploy", "vault.x"), {"ci", "vault"}),
+        (("*",), None),
+    ],
+)
+def test_an_administrator_of_some_workflows_has_only_their_providers_asked(with_providers, workflows, asked):
+    client = with_providers.connect(caller("admin", workflows=workflows))
+    client.result("tools/list")
+
+    client.ask("workflow_refresh")
+
+    assert with_providers.execution.asked == [asked]
 
 
 def test_tools_that_come_are_told_only_to_those_who_see_them(make_world):

@@ -148,6 +148,21 @@ def test_so_is_one_that_does_not_say_how_long_it_is(house):
     assert status(send(house, data, seconds=20)) in (413, None)  # None: it hung up while we still spoke
 
 
+@pytest.mark.parametrize("who", ["tampered", None])
+def test_the_rest_of_a_message_that_is_refused_is_not_read_for_ever(house, who):
+    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    address = urlsplit(house.server.base)
+    sent = 0
+    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+        connection.sendall(request(house, body=b"", who=who, content_length=None, transfer_encoding="chunked"))
+        with contextlib.suppress(ConnectionError):
+            while sent < 1 << 30:
+                connection.sendall(chunk)
+                sent += len(chunk)
+
+    assert sent < 64 << 20
+
+
 def test_so_are_headers(house):
     assert status(send(house, request(house, x_filler="x" * 200_000))) in (400, 431, None)
     many = {f"x-{number}": "y" * 200 for number in range(2_000)}

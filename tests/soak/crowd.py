@@ -6,15 +6,41 @@ import itertools
 import json
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx2
 
 from client import ENVELOPE
+from make import document, step, write
+from replicas.fleet import Sender, reply_of
 from web import HEADERS, routing
+from workflowlookup.core.events import CallBegun, OutputAccepted
+from workflowlookup.core.run import State, fold
+from workflowlookup.runs.journal import Journal
 
 STEPS = ("plan", "build", "check")
+SETTLE_SECONDS = 90
+READ_PAUSE_SECONDS = 0.05
+REFUSED = "503 with Retry-After"
+UNKNOWN = "outcome unknown"
+"""Two of the reasons for which a request is sent again: nothing was changed, or nobody knows whether it was."""
 Object = dict[str, Any]
+
+
+def write_library(directory: Path) -> None:
+    """The workflows that members lead runs of; one of them has a call at the provider `up`."""
+    write(directory, document(*(step(name) for name in STEPS), identifier="crowd-by-hand"))
+    call = {"server": "up", "tool": "echo", "arguments": {"text": "hello"}, "saveAs": "got", "retries": 5}
+    work = {"id": "work", "title": "Work", "call": call}
+    write(directory, document(step(STEPS[0]), work, identifier="crowd-with-a-call"))
+
+
+def crowd_http(**options: Any) -> httpx2.AsyncClient:
+    """What members send requests with: each has a connection of its own, so that it goes where the balancer likes."""
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    headers = HEADERS | options.pop("headers", {})
+    return httpx2.AsyncClient(timeout=30, limits=limits, headers=headers, **options)
 
 
 class Ledger:
@@ -23,7 +49,8 @@ class Ledger:
     def __init__(self) -> None:
         self.outputs: dict[str, dict[str, str]] = {}
         """By run: the outputs whose submission was acknowledged."""
-        self.troubles: collections.Counter[str] = collections.Counter()
+        self.troubles: list[tuple[float, str]] = []
+        """When a request failed, and why."""
         self.lies: list[str] = []
         """Answers that no server may give, whatever happens to it."""
         self.seconds: list[float] = []
@@ -37,6 +64,14 @@ class Ledger:
         self.seconds.append(now - begun)
         self.acknowledged_at.append(now)
 
+    def failures(self, faults: list[tuple[float, float]]) -> list[str]:
+        """The requests that failed at no time at which something was done to the servers."""
+        return [
+            f"{at - self.begun:.1f} s: {problem}"
+            for at, problem in self.troubles
+            if not any(begun <= at <= ended for begun, ended in faults)
+        ]
+
     @property
     def longest_silence(self) -> float:
         return max((b - a for a, b in itertools.pairwise(self.acknowledged_at)), default=0.0)
@@ -45,33 +80,35 @@ class Ledger:
 class Member:
     """One client: asks again until it has an answer."""
 
-    def __init__(self, name: str, url: str, ledger: Ledger, *, is_modern: bool) -> None:
+    def __init__(self, name: str, sender: Sender, ledger: Ledger, *, is_modern: bool) -> None:
         self._name = name
-        self._url = url
+        self._sender = sender
         self._ledger = ledger
         self._is_modern = is_modern
         self._session: dict[str, str] = {}
         self._ids = itertools.count(1)
-        limits = httpx2.Limits(max_keepalive_connections=0)  # each request goes where the balancer likes
-        self._http = httpx2.AsyncClient(timeout=30, headers=HEADERS, limits=limits)
 
     async def lead_runs(self, until: float) -> None:
-        try:
-            for number in itertools.count():
-                if time.monotonic() >= until:
-                    return
-                await self._lead(f"{self._name}-{number}", calls=number % 5 == 4)
-        finally:
-            await self._http.aclose()
+        for number in itertools.count():
+            if time.monotonic() >= until:
+                return
+            await self._lead(f"{self._name}-{number}", calls=number % 5 == 4)
+
+    async def read_workflows(self, until: float) -> None:
+        """Read what is in no journal."""
+        while time.monotonic() < until:
+            await self._tool("workflow_get", id="crowd-by-hand")
+            await asyncio.sleep(READ_PAUSE_SECONDS)
 
     async def _lead(self, run: str, *, calls: bool) -> None:
-        workflow = "with-a-call" if calls else "by-hand"
+        workflow = "crowd-with-a-call" if calls else "crowd-by-hand"
         outputs = self._ledger.outputs.setdefault(run, {})
         await self._tool("workflow_start", workflowId=workflow, runId=run, wait=False)
-        for step in STEPS[:1] if calls else STEPS:
-            said = f"{run} did {step}, {random.random()}"
-            await self._tool("workflow_submit", runId=run, stepId=step, output=said, wait=False)
-            outputs[step] = said
+        for step_id in STEPS[:1] if calls else STEPS:
+            output = f"{run} did {step_id}, {random.random()}"
+            await self._tool("workflow_submit", runId=run, stepId=step_id, output=output, wait=False)
+            outputs[step_id] = output
+        await self._tool("workflow_status", runId=run)
 
     async def _tool(self, name: str, **arguments: Any) -> Object:
         begun = time.monotonic()
@@ -80,7 +117,7 @@ class Member:
             if isinstance(problem, dict):
                 self._ledger.acknowledge(begun)
                 return problem
-            self._ledger.troubles[problem] += 1
+            self._ledger.troubles.append((time.monotonic(), problem))
             await asyncio.sleep(random.uniform(0.1, 0.5))
 
     async def _try(self, name: str, arguments: Object) -> Object | str:
@@ -102,8 +139,8 @@ class Member:
             self._session = {}
             return "session not found"
         if response.status_code in (502, 503):
-            return str(response.status_code)
-        if not reply:
+            return REFUSED if "retry-after" in response.headers else str(response.status_code)
+        if "result" not in reply and "error" not in reply:
             return "cut off"
         result = reply.get("result")
         if result is not None and not result.get("isError"):
@@ -113,6 +150,8 @@ class Member:
 
     def _judge(self, name: str, arguments: Object, told: str) -> str:
         """A refusal is honest when it says that the journal is away, or that the server is stopping."""
+        if "Nobody can say whether it was stored" in told:
+            return UNKNOWN
         if "journal of runs" in told and "cannot be used" in told:
             return "refused: the journal is away"
         if "server is stopping" in told:
@@ -129,23 +168,44 @@ class Member:
                 "mcp-protocol-version": "2025-11-25",
             }
             note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-            await self._http.post(self._url, content=json.dumps(note).encode(), headers=self._session)
+            await self._sender.post(json.dumps(note).encode(), self._session)
         else:
             raise httpx2.ReadError(f"no session: {response.status_code}")
 
     async def _request(self, method: str, params: Object) -> tuple[httpx2.Response, Object]:
         message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
         headers = self._session | routing(message)
-        response = await self._http.post(self._url, content=json.dumps(message).encode(), headers=headers)
-        return response, _reply(response, message["id"])
+        response = await self._sender.post(json.dumps(message).encode(), headers)
+        return response, reply_of(response)
 
 
-def _reply(response: httpx2.Response, identifier: object) -> Object:
-    if response.headers.get("content-type", "").startswith("text/event-stream"):
-        items = [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: {")]
-        return next((item for item in items if item.get("id") == identifier and "method" not in item), {})
-    try:
-        found = response.json()
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+# ── the journal afterwards ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def wait_for_calls(journal: Journal) -> None:
+    """Runs that the servers go on with by themselves are given their time."""
+    end = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < end and (journal.at_work(1) or journal.left_running()):
+        time.sleep(0.5)
+
+
+def judge(journal: Journal, ledger: Ledger) -> dict[str, list[str]]:
+    """What the journal lacks of what was acknowledged, and what it has twice."""
+    lost: list[str] = []
+    twice: list[str] = []
+    unfinished: list[str] = []
+    for run_id, outputs in ledger.outputs.items():
+        records = journal.read(run_id)
+        if not records:
+            lost += [run_id] if outputs else []
+            continue
+        run = fold(run_id, records)
+        accepted = collections.Counter(r.event.step_id for r in records if isinstance(r.event, OutputAccepted))
+        twice += [f"{run_id} {name}, {count} times" for name, count in accepted.items() if count > 1]
+        begun = [(r.event.step_id, r.event.attempt) for r in records if isinstance(r.event, CallBegun)]
+        twice += [f"{run_id} call {each}" for each, count in collections.Counter(begun).items() if count > 1]
+        if [r.sequence for r in records] != list(range(1, len(records) + 1)):
+            twice.append(f"{run_id}: sequences")
+        lost += [f"{run_id} {name}" for name, said in outputs.items() if run.results.get(name) != said]
+        unfinished += [f"{run_id} {run.state} {records[-1].event}"] if run.state is not State.COMPLETED else []
+    return {"lost": lost, "twice": twice, "unfinished": unfinished}

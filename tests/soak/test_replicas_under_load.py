@@ -1,7 +1,7 @@
 """Three replicas, a real PostgreSQL and a crowd of clients, while replicas are killed and the database is restarted.
 
-Nothing that was acknowledged may be lost, nothing may be in the journal twice, every refusal must be honest, and no
-server may grow. `make soak` takes minutes and hundreds of clients; otherwise a small crowd must do.
+Nothing that was acknowledged may be lost, nothing may be in the journal twice, every refusal must be honest, no request
+may fail but for what was done to the servers at that moment, and no server may grow. `make soak` takes minutes and hundreds of clients; otherwise a small crowd must do.
 """
 
 import asyncio
@@ -14,21 +14,23 @@ import psycopg
 import pytest
 
 from journey import IS_SOAK
-from make import document, settings_file, step, write
+from make import settings_file
 from postgres import Postgres
-from soak.crowd import STEPS, Ledger, Member
+from replicas.fleet import ProxySender
+from soak.crowd import Ledger, Member, crowd_http, judge, wait_for_calls, write_library
 from soak.proxy import Proxy
 from upstream.upstreams import McpUpstream
 from web import WebServer
-from workflowlookup.core.events import CallBegun, OutputAccepted
-from workflowlookup.core.run import State, fold
 from workflowlookup.runs.postgres import PostgresJournal
 
 CLIENTS = 200 if IS_SOAK else 16
 SECONDS = 180 if IS_SOAK else 12
 FAULT_SECONDS = 8 if IS_SOAK else 3
+KILL_SECONDS = 2
+"""How long after a kill a request may fail: those that were at that replica."""
+RECOVERY_SECONDS = 6
+"""How long after the restart of PostgreSQL replicas may take to use it again."""
 MOST_GROWTH = 24 << 20
-SETTLE_SECONDS = 90
 
 
 class House:
@@ -40,12 +42,10 @@ class House:
         self.proxy = Proxy()
         self.kills = self.restarts = 0
         self.memory = []
+        self.faults = []
+        """From when to when a request may fail."""
         self._home = home
-        library = home / "library"
-        write(library, document(*(step(name) for name in STEPS), identifier="by-hand"))
-        call = {"server": "up", "tool": "echo", "arguments": {"text": "hello"}, "saveAs": "got", "retries": 5}
-        work = {"id": "work", "title": "Work", "call": call}
-        write(library, document(step(STEPS[0]), work, identifier="with-a-call"))
+        write_library(home / "library")
         settings_file(home).write_text(McpUpstream(home / "up").toml())
         self.servers = [self._start() for _ in range(3)]
 
@@ -63,11 +63,14 @@ class House:
         while time.monotonic() < until:
             await asyncio.sleep(FAULT_SECONDS)
             turn += 1
+            begun = time.monotonic()
             if turn % 3 == 1:
                 await asyncio.to_thread(self.postgres.restart)
+                self.faults.append((begun, time.monotonic() + RECOVERY_SECONDS))
                 self.restarts += 1
             else:
                 which = 1 + self.kills % 2
+                self.faults.append((begun, begun + KILL_SECONDS))
                 self.servers[which].process.kill()
                 await asyncio.to_thread(self.servers[which].stop)
                 self.servers[which] = await asyncio.to_thread(self._start)
@@ -118,6 +121,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(house, capsys):
         tell(house, ledger, took, found)
 
     assert ledger.lies == []
+    assert ledger.failures(house.faults) == []
     assert found == {"lost": [], "twice": [], "unfinished": []}
     settled = house.memory[len(house.memory) * 2 // 5 :]
     if IS_SOAK:
@@ -130,40 +134,15 @@ async def ride(house, ledger):
     house.publish()
     until = time.monotonic() + SECONDS
     url = f"http://127.0.0.1:{house.proxy.port}/mcp"
-    crowd = [Member(f"m{number}", url, ledger, is_modern=number % 2 == 0) for number in range(CLIENTS)]
     weighing = asyncio.create_task(house.weigh())
     trouble = asyncio.create_task(house.trouble(until - FAULT_SECONDS))
-    await asyncio.gather(*(member.lead_runs(until) for member in crowd))
+    async with crowd_http() as http:
+        sender = ProxySender(http, url)
+        crowd = [Member(f"m{number}", sender, ledger, is_modern=number % 2 == 0) for number in range(CLIENTS)]
+        await asyncio.gather(*(member.lead_runs(until) for member in crowd))
     await trouble
     weighing.cancel()
     await house.proxy.stop()
-
-
-def wait_for_calls(journal):
-    """Runs that the servers go on with by themselves are given their time."""
-    end = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < end and (journal.at_work(1) or journal.left_running()):
-        time.sleep(0.5)
-
-
-def judge(journal, ledger):
-    """What the journal lacks of what was acknowledged, and what it has twice."""
-    lost, twice, unfinished = [], [], []
-    for run_id, outputs in ledger.outputs.items():
-        records = journal.read(run_id)
-        if not records:
-            lost += [run_id] if outputs else []
-            continue
-        run = fold(run_id, records)
-        accepted = collections.Counter(r.event.step_id for r in records if isinstance(r.event, OutputAccepted))
-        twice += [f"{run_id} {name}, {count} times" for name, count in accepted.items() if count > 1]
-        begun = [(r.event.step_id, r.event.attempt) for r in records if isinstance(r.event, CallBegun)]
-        twice += [f"{run_id} call {each}" for each, count in collections.Counter(begun).items() if count > 1]
-        if [r.sequence for r in records] != list(range(1, len(records) + 1)):
-            twice.append(f"{run_id}: sequences")
-        lost += [f"{run_id} {name}" for name, said in outputs.items() if run.results.get(name) != said]
-        unfinished += [f"{run_id} {run.state} {records[-1].event}"] if run.state is not State.COMPLETED else []
-    return {"lost": lost, "twice": twice, "unfinished": unfinished}
 
 
 def tell(house, ledger, took, found):
@@ -176,7 +155,8 @@ def tell(house, ledger, took, found):
         f"(with waiting and asking again), {len(ledger.outputs):,} runs\n"
         f"{house.kills} replicas killed, PostgreSQL restarted {house.restarts} times; longest time without any answer "
         f"{ledger.longest_silence:.1f} s\n"
-        f"asked again because: {dict(ledger.troubles.most_common())}; late: {ledger.late[:20]}\n"
+        f"asked again because: {dict(collections.Counter(word for _, word in ledger.troubles).most_common())}; "
+        f"late: {ledger.late[:20]}; failed without a fault: {len(ledger.failures(house.faults))}\n"
         f"lost {len(found['lost'])}, twice {len(found['twice'])}, unfinished {len(found['unfinished'])}, "
         f"dishonest answers {len(ledger.lies)}\n"
         f"runs that were left by their driver: {sum(server.log().count('driven anew') for server in house.servers)} "

@@ -17,6 +17,7 @@ from workflowlookup.settings import read_settings
 from workflowlookup.transport.bell import Bell
 from workflowlookup.transport.endpoint import Endpoint
 from workflowlookup.transport.limits import Limits
+from workflowlookup.transport.metrics import Outcome, outcome_of
 from workflowlookup.transport.replicas import ReplicaSessions
 
 LIMITS = Limits(
@@ -286,3 +287,10 @@ def test_a_subscription_that_cannot_be_stored_for_other_replicas_is_refused_with
     answer, _ = talk(conversation, replicas=replicas)
 
     assert answer.messages[-1]["error"]["code"] == -32006
+
+
+@pytest.mark.parametrize("result", [{}, {"structuredContent": {"data": "text"}}, {"structuredContent": None}])
+def test_an_error_of_a_tool_may_have_any_form(result):
+    reply = {"jsonrpc": "2.0", "id": 1, "result": {"isError": True, "content": [], **result}}
+
+    assert outcome_of(json.dumps(reply).encode()) == Outcome("refused")

@@ -19,7 +19,7 @@ import pytest
 from client import ENVELOPE
 from make import document, long_run, settings_file, step, write
 from upstream.upstreams import McpUpstream
-from web import MODERN, WebServer, events, modern, opening, routing
+from web import HEADERS, MODERN, WebServer, events, modern, opening, routing
 from workflowlookup.protocol.jsonrpc import MAX_NESTING
 from workflowlookup.runs.journal import summarise
 from workflowlookup.runs.sqlite import SqliteJournal
@@ -158,7 +158,8 @@ def test_what_a_client_says_of_itself_is_never_the_sdks_business(plain, connect)
 def test_what_is_no_request_is_told_so(plain, connect, message, status, code):
     response = connect(plain).post(message)
 
-    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+    reply = response.json(parse_int=float)  # int refuses more than 4,300 digits, which an id may have
+    assert (response.status_code, reply["error"]["code"]) == (status, code)
 
 
 def test_what_is_always_answered_needs_no_session(plain, connect):
@@ -208,9 +209,9 @@ def test_its_own_pages_may_ask(plain, connect):
 
 
 def test_names_and_pages_can_be_allowed(serve, connect):
-    server = serve("--allowed-hosts", "flows.example", "--allowed-origins", "https://tools.example")
+    server = serve("--allowed-hosts", "flows.localhost", "--allowed-origins", "https://tools.example")
 
-    response = connect(server).post(opening(), host="flows.example", origin="https://tools.example")
+    response = connect(server).post(opening(), host="flows.localhost", origin="https://tools.example")
 
     assert response.status_code == 200
 
@@ -286,7 +287,9 @@ def test_only_so_many_sessions_are_open_at_once(serve, connect):
     first.initialize()
     second.initialize()
 
-    assert third.post(opening()).status_code == 503
+    refused = third.post(opening())
+    assert (refused.status_code, refused.json()["error"]["code"], refused.json()["id"]) == (429, -32012, 1)
+    assert int(refused.headers["retry-after"]) > 0
     first.http.delete(server.url, headers=first.session)
     assert third.post(opening()).status_code == 200
 
@@ -375,7 +378,7 @@ def test_what_was_sent_while_a_stream_was_broken_is_sent_again_to_its_own_sessio
     for each in (client, other):
         each.initialize()
     response = client.post(LIST | {"id": 7})
-    first, answer = re.findall(r"^id: (\d+)", response.text, re.MULTILINE)
+    first, answer = re.findall(r"^id: (\d+-\d+)", response.text, re.MULTILINE)
 
     def resume(who):
         headers = who.session | {"last-event-id": first, "accept": "text/event-stream"}
@@ -386,7 +389,54 @@ def test_what_was_sent_while_a_stream_was_broken_is_sent_again_to_its_own_sessio
         return "\n".join(lines)
 
     assert f"id: {answer}" in resume(client)
-    assert "workflow_list" not in resume(other)
+    assert "names no event after which this server can go on" in resume(other)
+
+
+@pytest.mark.parametrize("last", ["1-1", "7", "nonsense"])
+def test_a_stream_that_cannot_go_on_after_an_event_says_so(plain, connect, last):
+    client = connect(plain)
+    client.initialize()
+
+    answer = client.http.get(plain.url, headers=client.session | {"last-event-id": last})
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32600)
+    assert "repeat a request whose answer did not come" in answer.text
+
+
+@pytest.mark.parametrize("name", ["mcp-session-id", "mcp-protocol-version", "last-event-id"])
+def test_a_header_that_routes_a_request_stands_once(plain, connect, name):
+    client = connect(plain)
+    client.initialize()
+    twice = [
+        *(HEADERS | client.session).items(),
+        (name, "other"),
+        *([(name, "one")] if name == "last-event-id" else []),
+    ]
+
+    answer = httpx2.post(plain.url, content=json.dumps(LIST), headers=twice)
+
+    assert (answer.status_code, answer.json()["error"]["data"]["details"]) == (
+        400,
+        f"the header {name} is sent more than once",
+    )
+
+
+def test_a_call_with_an_open_question_is_answered_when_its_session_ends(serve, connect, tmp_path):
+    write(tmp_path / "library", document(step("one", requireConfirmation=True), identifier="asks-a-person"))
+    client = connect(serve(directory=tmp_path / "library"))
+    client.initialize(capabilities={"elicitation": {}})
+    start = {"name": "workflow_start", "arguments": {"workflowId": "asks-a-person"}}
+    run = client.request("tools/call", start)["result"]["structuredContent"]["runId"]
+    submission = {"runId": run, "stepId": "one", "output": "done"}
+    message = {"jsonrpc": "2.0", "id": "s", "method": "tools/call"}
+    stream = client.stream(message | {"params": {"name": "workflow_submit", "arguments": submission}})
+    assert next(stream)["method"] == "elicitation/create"
+
+    assert httpx2.delete(client.url, headers=client.session).status_code == 200
+
+    (reply,) = stream
+    assert reply["id"] == "s"
+    assert "The session ended before the person answered" in json.dumps(reply)
 
 
 def test_a_question_is_put_however_deep_the_request_nests_within_the_limit(serve, connect, tmp_path):

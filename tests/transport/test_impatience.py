@@ -7,8 +7,10 @@ import pytest
 import uvicorn
 from starlette.responses import PlainTextResponse
 
-from workflowlookup.transport import listening
-from workflowlookup.transport.listening import Impatient, listen
+from workflowlookup.transport import http1
+from workflowlookup.transport.connections import Connections
+from workflowlookup.transport.http1 import HttpProtocol
+from workflowlookup.transport.listening import listen
 
 HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 POST = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n"
@@ -25,12 +27,19 @@ async def site(scope, receive, send):
 @pytest.fixture
 def talk(monkeypatch):
     """Says something every now and then; how it ends: `let go`, or `kept`. Time runs 30 times as fast."""
-    monkeypatch.setattr(listening, "HEAD_SECONDS", 0.5)
-    monkeypatch.setattr(listening, "WHOLE_SECONDS", 0.8)
+    monkeypatch.setattr(http1, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(http1, "WHOLE_SECONDS", 0.8)
 
     async def held(*said, seconds=2.0):
         listener = listen("127.0.0.1", 0)
-        config = uvicorn.Config(site, http=Impatient, ws="none", lifespan="off", log_config=None, access_log=False)
+        connections = Connections(10, 10)
+        config = uvicorn.Config(
+            site,
+            http=lambda *, server_state, **_: HttpProtocol(site, connections, server_state),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+        )
         server = uvicorn.Server(config)
         server.capture_signals = contextlib.nullcontext
         serving = asyncio.create_task(server.serve(sockets=[listener]))

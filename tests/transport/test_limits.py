@@ -65,18 +65,28 @@ def test_a_client_that_waits_may_ask_again(monkeypatch):
     monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
     rate = Rate(60)
 
-    assert [rate.take("one") for _ in range(60)] == [0] * 60
-    assert rate.take("one") == 1
-    assert rate.take("other") == 0
+    assert [rate.take("one") for _ in range(60)] == [(0, 0)] * 60
+    assert rate.take("one") == (0, 1)
+    assert rate.take("other") == (0, 0)
     now[0] += 1.0
-    assert rate.take("one") == 0
-    assert rate.take("one") == 1
+    assert rate.take("one") == (0, 0)
+    assert rate.take("one") == (0, 1)
+
+
+def test_a_client_that_is_too_fast_is_served_late_and_then_refused(monkeypatch):
+    monkeypatch.setattr(limits.time, "monotonic", lambda: 1000.0)
+    rate = Rate(6_000, max_delay=1.0)
+
+    assert [rate.take("one") for _ in range(limits.BURST)] == [(0, 0)] * limits.BURST
+    delays = [rate.take("one") for _ in range(101)]
+    assert [round(delay, 2) for delay, _ in delays[:3]] == [0.01, 0.02, 0.03]
+    assert delays[-1] == (0, 1)
 
 
 def test_no_rate_is_no_limit():
     rate = Rate(0)
 
-    assert not any(rate.take("one") for _ in range(1000))
+    assert {rate.take("one") for _ in range(1000)} == {(0, 0)}
 
 
 def test_clients_that_come_once_are_forgotten(monkeypatch):
@@ -85,8 +95,8 @@ def test_clients_that_come_once_are_forgotten(monkeypatch):
     for number in range(100):
         rate.take(str(number))
 
-    assert rate.take("0") == 0
-    assert rate.take("99") > 0
+    assert rate.take("0") == (0, 0)
+    assert rate.take("99") == (0, 60)
 
 
 @pytest.mark.parametrize("address", ["", "8787", "localhost", "localhost:", ":8787", "localhost:x", "localhost:70000"])

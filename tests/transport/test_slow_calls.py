@@ -217,11 +217,8 @@ def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(serve, connect,
     server.terminate()
     time.sleep(0.3)
 
-    assert httpx2.get(f"{server.base}/readyz").status_code == 503
-    assert httpx2.get(f"{server.base}/healthz").status_code == 200
-    refused = httpx2.post(server.url, content=json.dumps(opening()).encode(), headers=HEADERS)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (503, -32012)
-    assert refused.headers["retry-after"] == "1"
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.post(server.url, content=json.dumps(opening()).encode(), headers=HEADERS)
     thread.join(60)
     assert answers[-1]["result"]["structuredContent"].get("state") == "completed", answers
     assert server.wait(15) == 0

@@ -81,6 +81,7 @@ UNREADABLE = {
     "more than 8 MiB": b'{"x":"' + b"a" * (8 << 20) + b'"}',
     "nested too deeply": b"[" * 200_000 + b"]" * 200_000,
     "a number of 4,301 digits": b"[" + b"9" * 4_301 + b"]",
+    "a number out of range": b'{"x":1e400}',
 }
 
 
@@ -93,6 +94,58 @@ def test_a_request_that_cannot_be_read_is_answered_by_its_id(start, params):
 
     assert (reply["id"], reply["error"]["code"]) == ("a-7", -32700)
     assert server.receive() == PONG
+
+
+@pytest.mark.parametrize("params", list(UNREADABLE.values())[1:], ids=list(UNREADABLE)[1:])
+def test_also_when_the_id_comes_last(start, params):
+    server = start(version=None)
+    server.write(b'{"jsonrpc":"2.0","method":"ping","params":' + params + b',"id":"a-7"}\n')
+
+    reply = server.receive()
+
+    assert (reply["id"], reply["error"]["code"]) == ("a-7", -32700)
+
+
+@pytest.mark.parametrize("number", ["1e400", "9" * 4_301])
+def test_an_id_that_is_a_number_out_of_range_comes_back(start, number):
+    server = start(version=None)
+    server.write(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % number.encode())
+
+    line = server.process.stdout.readline()
+
+    assert line.startswith(b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32600,' % number.encode())
+
+
+def test_each_message_of_a_batch_with_a_number_out_of_range_is_answered(start):
+    server = start(version="2025-03-26")
+    server.write(b'[{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":1e400}},' + PING.strip() + b"]\n")
+
+    first, second = server.receive()
+
+    assert (first["id"], first["error"]["code"]) == (1, -32700)
+    assert second == PONG
+
+
+RESPONSES = {
+    "a result": b'{"jsonrpc":"2.0","id":7,"result":{}}',
+    "an error": b'{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m"}}',
+    "an error without an id": b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}',
+    "a result without a version": b'{"id":7,"result":{}}',
+    "a result with an id that is none": b'{"jsonrpc":"2.0","id":[7],"result":{}}',
+    "an id out of range": b'{"jsonrpc":"2.0","id":1e400,"result":{}}',
+    "a number out of range": b'{"jsonrpc":"2.0","id":7,"result":{"x":1e400},"params":1e400}',
+    "nested too deeply": b'{"jsonrpc":"2.0","id":7,"result":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    "more than 8 MiB": b'{"jsonrpc":"2.0","id":7,"result":"' + b"a" * (9 << 20) + b'"}',
+}
+
+
+@pytest.mark.parametrize("response", RESPONSES.values(), ids=RESPONSES)
+def test_a_response_that_nobody_asked_for_is_not_answered(start, response):
+    server = start()
+
+    server.write(response + b"\n")
+
+    assert server.is_silent()
 
 
 def test_half_a_character_is_taken_as_the_replacement_character(start):

@@ -2,11 +2,13 @@
 
 import asyncio
 import re
+import time
 
 import pytest
 
+from workflowlookup.shares import Shares
 from workflowlookup.transport import streams
-from workflowlookup.transport.streams import MAX_BYTES, MAX_EVENTS, MAX_UNREAD, Replay, Stream
+from workflowlookup.transport.streams import MAX_BYTES, MAX_EVENTS, MAX_UNREAD, REPLAY_SECONDS, Replay, Stream
 
 
 class Response:
@@ -40,8 +42,8 @@ def data(text):
     return re.findall(rb"^data: (.+)\r$", text, re.MULTILINE)
 
 
-def number(event):
-    return re.match(rb"id: (\d+)\r\n", event)[1]
+def event_id(event):
+    return re.match(rb"id: (\d+-\d+)\r\n", event)[1]
 
 
 # ── what is stored ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -53,35 +55,74 @@ def replay():
 
 
 def test_a_stream_goes_on_after_the_last_event_that_came(replay):
-    first, _, third = (replay.add(stream, text) for stream, text in ((1, b"a"), (2, b"b"), (1, b"c")))
+    one, two = replay.open(1), replay.open(2)
+    first, _, third = (replay.add(log, text) for log, text in ((one, b"a"), (two, b"b"), (one, b"c")))
 
-    assert replay.after(number(first)) == (1, [third])
+    assert replay.after(event_id(first)) == (one, [third])
 
 
 def test_a_stream_goes_on_from_its_very_beginning(replay):
-    begun, reply = replay.add("a", b""), replay.add("a", b"{}")
+    log = replay.open("a")
+    begun, reply = replay.add(log, b""), replay.add(log, b"{}")
 
     assert data(begun) == []
-    assert replay.after(number(begun)) == ("a", [reply])
+    assert replay.after(event_id(begun)) == (log, [reply])
 
 
-def test_two_sessions_have_no_event_in_common():
-    assert Replay().after(number(Replay().add(None, b"{}"))) is None
+def test_two_sessions_have_no_event_in_common(replay):
+    assert Replay().after(event_id(replay.add(replay.open(None), b"{}"))) is None
 
 
-@pytest.mark.parametrize("last", [b"", b"0", b"x", b"-1", b"9" * 5_000, "\u0665".encode()])
+@pytest.mark.parametrize("last", [b"", b"0", b"x", b"-1", b"1-1", b"9" * 5_000, "\u0665".encode()])
 def test_what_was_never_sent_is_not_gone_on_with(replay, last):
-    replay.add(1, b"{}")
+    replay.add(replay.open(1), b"{}")
 
     assert replay.after(last) is None
 
 
 @pytest.mark.parametrize(("text", "kept"), [(b"x", MAX_EVENTS), (b"x" * (MAX_BYTES // 4), 3)], ids=["many", "long"])
 def test_the_oldest_are_forgotten(replay, text, kept):
-    events = [replay.add(1, text) for _ in range(MAX_EVENTS + 5)]
+    log = replay.open(1)
+    events = [replay.add(log, text) for _ in range(MAX_EVENTS + 5)]
 
-    assert replay.after(number(events[-kept - 1])) is None
-    assert replay.after(number(events[-kept])) == (1, events[-kept + 1 :])
+    assert replay.after(event_id(events[-kept - 2])) is None
+    assert replay.after(event_id(events[-kept - 1])) == (log, events[-kept:])
+
+
+def test_a_caller_has_its_share_of_memory_for_all_its_sessions():
+    memory = Shares(4_000)
+    replays = [Replay(memory, caller) for caller in ("one", "one", "other")]
+    logs = [replay.open(1) for replay in replays]
+    first, second, other = (replay.add(log, b"x" * 800) for replay, log in zip(replays, logs, strict=True))
+
+    assert [replay.after(b"%d-%d" % (log.key, log.key)) for replay, log in zip(replays, logs, strict=True)] == [
+        (logs[0], [first]),
+        None,  # what there was no room for cannot be sent again, and that is said
+        (logs[2], [other]),
+    ]
+    assert replays[1].after(event_id(second)) == (logs[1], [])
+    for replay in replays:
+        replay.clear()
+    assert memory.sum == 0
+
+
+def test_a_stream_that_was_written_to_its_end_is_forgotten_a_little_later():
+    async def write():
+        memory = Shares(1 << 20)
+        replay = Replay(memory, "one")
+        Stream(None, 1, replay).put(b"1")
+        size, ended = memory.sum, Stream(None, 2, replay)
+        ended.finish(b"2", None)
+        await Response().write(ended)
+        sizes = [memory.sum]
+        for seconds in (0, REPLAY_SECONDS):
+            replay.forget_delivered(time.monotonic() + seconds)
+            sizes.append(memory.sum)
+        return size, sizes
+
+    size, sizes = asyncio.run(write())
+
+    assert sizes == [2 * size, 2 * size, size]
 
 
 # ── what is written ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -154,7 +195,7 @@ def test_a_client_that_left_goes_on_with_the_same_stream():
         first.leave.set()
         await writing
         stream.put(b"1")
-        _, events = replay.after(number(first.text))
+        _, events = replay.after(event_id(first.text))
         stream.resume(events)
         resumed = second.write(stream)
         await asyncio.sleep(0)

@@ -4,13 +4,14 @@ import argparse
 from collections.abc import Sequence
 
 from workflowlookup.atomic import replacing
-from workflowlookup.cli.journal import find_run, open_services
+from workflowlookup.cli.journal import find_run, open_services, person
 from workflowlookup.cli.output import shown_path, write, write_text
 from workflowlookup.core.events import Record
 from workflowlookup.core.exchange import as_line
 from workflowlookup.core.report import report
 from workflowlookup.core.text import plural
 from workflowlookup.errors import StorageError
+from workflowlookup.logs import audit
 from workflowlookup.settings import Settings
 
 
@@ -27,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     runs = open_services(settings).runs
     ids = list(dict.fromkeys(find_run(runs, name) for name in options.runs))
+    for run_id in ids:
+        audit("export", by=person(), run=run_id)
     form = report if options.markdown else _lines
     parts = (form(run_id, runs.history(run_id)) for run_id in ids)
     if not options.output:

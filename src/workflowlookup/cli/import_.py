@@ -6,11 +6,13 @@ import msgspec
 
 from workflowlookup.app import make_services
 from workflowlookup.cli.entry import STANDARD_INPUT, read_data
+from workflowlookup.cli.journal import person
 from workflowlookup.cli.output import CommandError, refuse, write, write_json
 from workflowlookup.core.events import Event, Record, Started
 from workflowlookup.core.exchange import Line
 from workflowlookup.core.text import plural
 from workflowlookup.errors import InvalidParams, StorageError, WorkflowLookupError
+from workflowlookup.logs import audit
 from workflowlookup.settings import Settings
 
 
@@ -28,7 +30,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     outcome: dict[str, list[str]] = {"imported": [], "unchanged": [], "refused": []}
     for run_id, records in found.items():
         try:
-            outcome["imported" if runs.take_in(run_id, records, source) else "unchanged"].append(run_id)
+            is_new = runs.take_in(run_id, records, source)
+            outcome["imported" if is_new else "unchanged"].append(run_id)
+            if is_new:
+                audit("import", by=person(), run=run_id, source=source)
         except StorageError:
             raise  # the journal, not the run: no other will fare better
         except WorkflowLookupError as refusal:

@@ -6,10 +6,11 @@ from typing import Final
 from workflowlookup.app import make_services
 from workflowlookup.cli.drafts import forget_drafts
 from workflowlookup.cli.entry import ask_yes_or_no, is_typed
-from workflowlookup.cli.journal import age, ago, has_journal
+from workflowlookup.cli.journal import age, ago, has_journal, person
 from workflowlookup.cli.output import CommandError, write, write_json, write_table
 from workflowlookup.core.run import OVER
 from workflowlookup.core.text import plural
+from workflowlookup.logs import audit
 from workflowlookup.runs.journal import Summary, now
 from workflowlookup.settings import Settings
 
@@ -40,6 +41,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         return 0
     purged = 0 if options.dry_run or not old else runs.purge(before)
     if purged:
+        audit("purge", by=person(), runs=purged, before=before)
         forget_drafts(settings.journal, [one.id for one in old])
     if options.json:
         write_json({"purged": purged, "runs": [one.id for one in old]})

@@ -11,6 +11,7 @@ from workflowlookup.cli.journal import age, ago, has_journal, person
 from workflowlookup.cli.output import CommandError, complain, write, write_json, write_table
 from workflowlookup.cli.person import refuse_agents
 from workflowlookup.core.text import plural
+from workflowlookup.logs import audit
 from workflowlookup.runs.journal import Token, now
 from workflowlookup.runs.tokens import PREFIX, TokenProblem
 from workflowlookup.settings import Settings
@@ -77,6 +78,7 @@ def _create(name: str, options: argparse.Namespace, settings: Settings) -> int:
         is_person=options.person,
         by=person(),
     )
+    audit("token create", by=person(), token=name, kind=token.kind, scopes=token.scopes, workflows=token.workflows)
     if options.json:
         write_json({"token": secret, **_view(token)})
         return 0
@@ -87,6 +89,7 @@ def _create(name: str, options: argparse.Namespace, settings: Settings) -> int:
 
 def _revoke(name: str, options: argparse.Namespace, settings: Settings) -> int:
     make_tokens(settings).revoke(name)
+    audit("token revoke", by=person(), token=name)
     if options.json:
         write_json({"revoked": name})
     else:

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from workflowlookup.app import make_catalog
+from workflowlookup.cli.journal import person
 from workflowlookup.cli.output import CommandError, complain, shown_path, write, write_json, write_table
 from workflowlookup.cli.person import Terminal, person_terminal
 from workflowlookup.errors import StorageError
 from workflowlookup.library.files import DOCUMENT_SUFFIXES
+from workflowlookup.logs import audit
 from workflowlookup.repository import is_inside
 from workflowlookup.settings import FILE_NAME, Settings, SettingsError, read_settings
 from workflowlookup.trust import (
@@ -174,6 +176,7 @@ def _ask_about(terminal: Terminal, store: Store, entries: Sequence[Entry]) -> li
     if not terminal.show_all("\n".join(lines)) or not digests or not terminal.agrees(question):
         return []
     store.trust(digests, by=TERMINAL, time=int(time.time() * 1000))
+    audit("trust", by=person(), what=", ".join(str(entry) for entry, _ in digests))
     return [entry for entry, _ in digests]
 
 

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute, Route
 
 from workflowlookup.console import actions, library_pages, other_pages, run_pages, static, statistics_pages, trust_pages
 from workflowlookup.console.guard import HEADERS, NotThere, Refused, read_form
+from workflowlookup.console.recent_figures import RecentFigures
 from workflowlookup.console.visit import Visit, render
 from workflowlookup.errors import (
     Forbidden,
@@ -19,6 +20,7 @@ from workflowlookup.errors import (
     WorkflowLookupError,
     WorkflowNotFound,
 )
+from workflowlookup.greenlets import Busy
 from workflowlookup.runs.loading import load_in_slices
 
 log = logging.getLogger(__name__)
@@ -74,15 +76,17 @@ def make_routes(identify: Identify, welcome: str = "Come with a token that may r
     `identify` makes the visit of a request, None for an unknown sender, who is shown `welcome`.
     """
 
+    recent = RecentFigures()
+
     def route(method: str, path: str, handler: Handler) -> Route:
-        return Route(path, _endpoint(identify, welcome, handler), methods=[method])
+        return Route(path, _endpoint(identify, welcome, handler, recent), methods=[method])
 
     pages = [route("GET", *page) for page in PAGES]
     forms = [route("POST", *action) for action in ACTIONS]
     return [static_route(), *pages, *forms, route("GET", "/{path:path}", _nothing)]
 
 
-def static_route() -> BaseRoute:
+def static_route() -> Route:
     """The stylesheet and the like, which are open to all: there is nothing in them."""
     return Route("/static/{name}", _static, methods=["GET"])
 
@@ -95,11 +99,14 @@ async def _nothing(_: Visit) -> Response:
     raise NotThere
 
 
-def _endpoint(identify: Identify, welcome: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(
+    identify: Identify, welcome: str, handler: Handler, recent: RecentFigures
+) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         visit = identify(request)
         if visit is None or not visit.access.may("read"):
             return _problem(None, 401, welcome)
+        visit.recent = recent
         try:
             if "run" in request.path_params:
                 await load_in_slices(visit.services.runs, request.path_params["run"])
@@ -119,6 +126,8 @@ def _told(problem: Exception, request: Request) -> tuple[int, str]:
             return problem.status, problem.told
         case RunNotFound() | WorkflowNotFound():
             return 404, NotThere("run" if isinstance(problem, RunNotFound) else "workflow").told
+        case Busy():
+            return 503, "The same figures are being computed for you. Load the page again."
         case RunStateError():
             return 409, problem.explain()
         case StorageError():

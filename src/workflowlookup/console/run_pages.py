@@ -3,12 +3,13 @@
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from markupsafe import Markup
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from workflowlookup.console import timeline
 from workflowlookup.console.guard import NotThere, Refused
@@ -27,8 +28,10 @@ from workflowlookup.core.run import Run, Waiting
 from workflowlookup.core.svg import as_fragment
 from workflowlookup.core.text import how_often
 from workflowlookup.core.why import Explanation, Fate, Reason, explain_run
+from workflowlookup.logs import audit
 from workflowlookup.runs.journal import Query, Summary
 from workflowlookup.runs.loading import read_in_slices
+from workflowlookup.shares import Holding
 
 PAGE: Final = 50
 MOST_ENTRIES: Final = 300
@@ -265,6 +268,7 @@ async def journal(visit: Visit) -> Response:
     found = visit.services.runs.get(visit.named("run"))
     records = await read_in_slices(visit.services.runs, found)
     lines = await asyncio.to_thread(lambda: "".join(as_line(found.id, record) for record in records).encode())
+    audit("export", by=visit.by, run=found.id, workflow=found.workflow.id)
     return Response(lines, media_type="application/jsonl", headers=_sealed(found.id, "journal.jsonl", is_file=True))
 
 
@@ -272,6 +276,7 @@ async def report(visit: Visit) -> Response:
     found = visit.services.runs.get(visit.named("run"))
     records = await read_in_slices(visit.services.runs, found)
     text = (await asyncio.to_thread(reports.report_of, found, records)).encode(errors="replace")
+    audit("export", by=visit.by, run=found.id, workflow=found.workflow.id)
     return Response(text, media_type="text/markdown", headers=_sealed(found.id, "report.md", is_file=True))
 
 
@@ -293,9 +298,23 @@ async def events(visit: Visit) -> Response:
     run_id = visit.asked("run")
     if run_id:
         visit.services.runs.get(run_id)
-    if visit.streams.is_full(visit.name):
-        raise Refused(429, "Too many pages are open. Close some.")
+    caller = visit.access.caller
+    if visit.streams.is_full(caller):
+        raise Refused(429, "Too many of your pages are open. Close some.")
     if visit.request.method == "HEAD":
         return Response(media_type="text/event-stream")
-    stream = visit.streams.follow(visit.surface, run_id, visit.name)
-    return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    return _EventStream(visit.streams.follow(visit.surface, run_id), visit.streams.hold(caller))
+
+
+class _EventStream(StreamingResponse):
+    """A stream that counts against the share of its caller until it has ended."""
+
+    def __init__(self, content: AsyncIterator[bytes], holding: Holding) -> None:
+        super().__init__(content, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self._holding = holding
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._holding.release()

@@ -17,12 +17,13 @@ from starlette.responses import Response
 from workflowlookup.console import plots
 from workflowlookup.console.guard import NotThere
 from workflowlookup.console.looking import DAY, TIMES, current, scan, since_of
+from workflowlookup.console.recent_figures import Overview, Versions, WorkflowCounts
 from workflowlookup.console.visit import Visit
 from workflowlookup.core.report import duration
 from workflowlookup.core.statistics import Figures, StepFigures, Tally
 from workflowlookup.core.text import plural
 from workflowlookup.errors import WorkflowLookupError
-from workflowlookup.runs.journal import Query, Summary, now
+from workflowlookup.runs.journal import Query, now
 
 MOST_READ: Final = 1_000
 """How many runs are read for the figures of a workflow; the last started count."""
@@ -30,6 +31,10 @@ AT_ONCE: Final = 20
 """How many are read before others get a turn."""
 MOST_RULES: Final = 15
 DAYS: Final = 30
+COUNTED_AT_ONCE: Final = 200
+"""How many runs are counted before others get a turn."""
+WAIT_SECONDS: Final = 30.0
+"""How long a request waits for another one of its caller that computes the same figures."""
 ORDER: Final = {
     "completed": "completed",
     "waiting": "under way",
@@ -45,34 +50,52 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
     workflow_id: str
     runs: int
-    states: list[tuple[str, int]]
     median: int | None
     bar: Markup
 
 
 async def overview(visit: Visit) -> Response:
     name, since = since_of(visit)
-    lines = list(scan(visit, Query(since=since)))
-    by_workflow: dict[str, list[Summary]] = {}
-    for line in lines:
-        by_workflow.setdefault(line.workflow_id, []).append(line)
-    most = max(map(len, by_workflow.values()), default=0)
-    ordered = sorted(by_workflow.items(), key=lambda item: -len(item[1]))
+    with visit.recent.overviews.entry((visit.access, name), WAIT_SECONDS) as entry:
+        if entry.value is None:
+            entry.value = await _count(visit, Query(since=since))
+        counts = entry.value
+    states: Counter[str] = Counter()
+    for one in counts.workflows.values():
+        states.update(one.states)
+    ordered = sorted(counts.workflows.items(), key=lambda item: -sum(item[1].states.values()))
+    most = sum(ordered[0][1].states.values()) if ordered else 0
     return visit.page(
         "statistics.html",
         place="statistics",
         times=TIMES,
         since=name,
-        total=len(lines),
-        states=_states(lines),
+        total=states.total(),
+        states=_in_order(states),
         order=ORDER,
-        lines=[_line(workflow_id, found, most) for workflow_id, found in ordered],
-        days=_days(lines),
+        lines=[_line(workflow_id, one, most) for workflow_id, one in ordered],
+        days=_days(counts.days),
     )
 
 
-def _states(lines: Sequence[Summary]) -> list[tuple[str, int]]:
-    return _in_order(Counter(line.state for line in lines))
+async def _count(visit: Visit, query: Query) -> Overview:
+    """Count the runs, each page of them as it comes from the journal, and let others have a turn in between."""
+    counts = Overview()
+    times: dict[str, list[int]] = {}
+    for number, line in enumerate(scan(visit, query), 1):
+        kind = _kind(line.state)
+        for states in (
+            counts.workflows.setdefault(line.workflow_id, WorkflowCounts()).states,
+            counts.days.setdefault(line.started // DAY, {}),
+        ):
+            states[kind] = states.get(kind, 0) + 1
+        if line.state == "completed":
+            times.setdefault(line.workflow_id, []).append(line.updated - line.started)
+        if number % COUNTED_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    for workflow_id, took in times.items():
+        counts.workflows[workflow_id].median = int(statistics.median(took))
+    return counts
 
 
 def _in_order(states: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -87,27 +110,22 @@ def _kind(state: str) -> str:
     return state if state in ORDER else "waiting"
 
 
-def _line(workflow_id: str, found: Sequence[Summary], most: int) -> Line:
-    states = _states(found)
-    whole = [line.updated - line.started for line in found if line.state == "completed"]
+def _line(workflow_id: str, counts: WorkflowCounts, most: int) -> Line:
+    states = _in_order(counts.states)
     label = ", ".join(f"{count} {ORDER[state]}" for state, count in states if count)
     return Line(
         workflow_id=workflow_id,
-        runs=len(found),
-        states=states,
-        median=int(statistics.median(whole)) if whole else None,
+        runs=sum(counts.states.values()),
+        median=counts.median,
         bar=plots.bar([(count, state) for state, count in states], most, label),
     )
 
 
-def _days(lines: Sequence[Summary]) -> tuple[Markup, str, str, int]:
+def _days(counts: Mapping[int, Mapping[str, int]]) -> tuple[Markup, str, str, int]:
     """Runs by the day on which they were started: drawn, the names of the first and the last day, the most in one."""
     today = now() // DAY
-    counts: dict[int, Counter[str]] = {}
-    for line in lines:
-        counts.setdefault(line.started // DAY, Counter())[_kind(line.state)] += 1
     days = range(today - DAYS + 1, today + 1)
-    parts = [[(counts.get(day, Counter[str]())[state], state) for state in ORDER] for day in days]
+    parts = [[(counts.get(day, {}).get(state, 0), state) for state in ORDER] for day in days]
     started = sum(size for day in parts for size, _ in day)
     label = f"{plural(started, 'run')} started in the last {DAYS} days, by day and by what became of them"
     most = max(sum(size for size, _ in day) for day in parts)
@@ -133,8 +151,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 async def workflow(visit: Visit) -> Response:
     workflow_id = visit.named("workflow")
     name, since = since_of(visit)
-    tallies, read = await _tallied(visit, Query(workflow_id=workflow_id, since=since))
-    known = {figures.version: figures for tally in tallies.values() if (figures := tally.figures()) is not None}
+    with visit.recent.versions.entry((visit.access, workflow_id, name), WAIT_SECONDS) as entry:
+        if entry.value is None:
+            entry.value = await _tallied(visit, Query(workflow_id=workflow_id, since=since))
+        known, read = entry.value.figures, entry.value.runs
     if not known and current(visit, workflow_id) is None:
         raise NotThere("workflow")
     chosen = _chosen(visit, known)
@@ -159,8 +179,7 @@ async def workflow(visit: Visit) -> Response:
     )
 
 
-async def _tallied(visit: Visit, query: Query) -> tuple[dict[str, Tally], int]:
-    """By version, the one with the latest run first; and how many runs were read."""
+async def _tallied(visit: Visit, query: Query) -> Versions:
     tallies: dict[str, Tally] = {}
     read = 0
     for line in scan(visit, query, MOST_READ):
@@ -172,7 +191,8 @@ async def _tallied(visit: Visit, query: Query) -> tuple[dict[str, Tally], int]:
             tallies.setdefault(line.version, Tally()).add(line.id, records)
         except WorkflowLookupError:
             continue  # one that is damaged or just gone
-    return tallies, read
+    known = {figures.version: figures for tally in tallies.values() if (figures := tally.figures()) is not None}
+    return Versions(known, read)
 
 
 def _chosen(visit: Visit, known: dict[str, Figures]) -> list[Figures]:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from workflowlookup import greenlets
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.runs.journal import Query
+from workflowlookup.shares import Holding, Shares
 
 if TYPE_CHECKING:
     from workflowlookup.runs.view import Watch
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_STREAMS: Final = 256
-MAX_STREAMS_PER_VIEWER: Final = 32
-"""A limit for each viewer, so that the pages of one do not keep those of others from being live."""
+"""Of a console by itself. On a server, streams of pages and of MCP clients are shared together."""
 SECONDS_BETWEEN_POLLS: Final = 0.5
 POLLS_BETWEEN_DEADLINES: Final = 10
 """Listing the runs ends those past their deadline; so they are listed once in so many polls."""
@@ -38,8 +39,7 @@ BEAT: Final = b": still here\n\n"
 class _Page:
     """One open page: the runs that changed since the last event."""
 
-    def __init__(self, surface: Surface, run_id: str, who: str) -> None:
-        self.who = who
+    def __init__(self, surface: Surface, run_id: str) -> None:
         self.changed: dict[str, None] = {}
         self.news = asyncio.Event()
         self._surface = surface
@@ -69,9 +69,14 @@ class Streams:
     """All pages that are open."""
 
     def __init__(
-        self, *, most: int = MAX_STREAMS, pause: float = SECONDS_BETWEEN_POLLS, beat: float = SECONDS_BETWEEN_BEATS
+        self,
+        listeners: Shares | None = None,
+        *,
+        pause: float = SECONDS_BETWEEN_POLLS,
+        beat: float = SECONDS_BETWEEN_BEATS,
     ) -> None:
-        self._most = most
+        """`listeners`: the shares of callers, of these streams and of others."""
+        self._listeners = listeners or Shares(MAX_STREAMS)
         self._pause = pause
         self._beat = beat
         self._pages: set[_Page] = set()
@@ -82,10 +87,15 @@ class Streams:
     def count(self) -> int:
         return len(self._pages)
 
-    def is_full(self, who: str) -> bool:
-        """Whether a viewer may open no other page that is live."""
-        theirs = sum(page.who == who for page in self._pages)
-        return self._is_closed or len(self._pages) >= self._most or theirs >= MAX_STREAMS_PER_VIEWER
+    def is_full(self, caller: str) -> bool:
+        """Whether a caller may open no other page that is live."""
+        return self._is_closed or not self._listeners.has_room(caller)
+
+    def hold(self, caller: str) -> Holding:
+        """Count one more stream against the share of a caller, for whom `is_full` is not so."""
+        holding = Holding(self._listeners, caller)
+        holding.take(1)
+        return holding
 
     def close(self) -> None:
         """End every stream, so that the server can stop; no new one is begun."""
@@ -93,10 +103,10 @@ class Streams:
         for page in self._pages:
             page.news.set()
 
-    async def follow(self, surface: Surface, run_id: str = "", who: str = "") -> AsyncIterator[bytes]:
+    async def follow(self, surface: Surface, run_id: str = "") -> AsyncIterator[bytes]:
         """The events for one page, about all runs of a surface or one of them, until it or the server is closed."""
-        page = _Page(surface, run_id, who)
-        self._poll((page,))
+        page = _Page(surface, run_id)
+        await greenlets.run(self._poll, (page,))
         self._pages.add(page)
         if self._task is None:
             self._task = asyncio.create_task(self._keep_polling())
@@ -124,10 +134,10 @@ class Streams:
     async def _keep_polling(self) -> None:
         """Follow the journal for as long as somebody listens; one that cannot be read is tried again."""
         for polls in itertools.count():
-            self._poll(tuple(self._pages), expires=polls % POLLS_BETWEEN_DEADLINES == 0)
+            await greenlets.run(self._poll, tuple(self._pages), expires=polls % POLLS_BETWEEN_DEADLINES == 0)
             await asyncio.sleep(self._pause)
 
-    def _poll(self, pages: Sequence[_Page], *, expires: bool = False) -> None:
+    async def _poll(self, pages: Sequence[_Page], *, expires: bool = False) -> None:
         try:
             for page in pages:
                 page.poll(expires=expires and page is pages[0])

@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse
 from workflowlookup import __version__
 from workflowlookup.access import Access
 from workflowlookup.console.guard import NotThere, form_token
+from workflowlookup.console.recent_figures import RecentFigures
 from workflowlookup.console.static import address
 from workflowlookup.console.streams import Streams
 from workflowlookup.console.text import FILTERS
@@ -68,11 +69,14 @@ class Visit:
         self.services = surface.services
         self.access = self.services.access
         self.sign_out = sign_out
-        self.client = client
+        self.client = surface.sign(client)
+        self.by = self.access.sign(client)
         self.journal = journal
         self.name = self.access.name or client
         self.token = form_token(session, self.name)
         self.form: Mapping[str, str] = {}
+        self.recent = RecentFigures()
+        """The cached figures; those of the console, once it serves the request."""
         self.places = _places_for(self.access)
 
     def asked(self, name: str) -> str:

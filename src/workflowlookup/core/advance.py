@@ -41,7 +41,7 @@ from workflowlookup.core.questions import asks_after, captured_anyway, refuse_an
 from workflowlookup.core.results import MAX_KEPT, reference_to
 from workflowlookup.core.rules import Issue
 from workflowlookup.core.run import CallState, Run, State, Waiting, apply, fold, kept_document, submission_key
-from workflowlookup.core.schemas import misfits, suggest
+from workflowlookup.core.schemas import suggest
 from workflowlookup.core.text import how_often, shorten
 from workflowlookup.core.validation import judge_step
 from workflowlookup.core.values import (
@@ -644,11 +644,9 @@ def _why_left(run: Run, loop_id: str, budget: Budget) -> str:
 
 def _refuse_input(workflow: Workflow, given: Context) -> None:
     schema = workflow.input_schema
-    if schema is not None and not schema.validator.is_valid(given):
-        found = [
-            msgspec.structs.replace(misfit, path=("input", *misfit.path)).sentence()
-            for misfit in misfits(schema.validator, given, schema.schema)
-        ]
+    misfits = schema.misfits(given) if schema is not None else []
+    if misfits:
+        found = [msgspec.structs.replace(misfit, path=("input", *misfit.path)).sentence() for misfit in misfits]
         raise InvalidParams("; ".join(found[:MAX_MISFITS]), workflowId=workflow.id)
 
 

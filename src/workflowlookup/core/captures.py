@@ -45,15 +45,16 @@ def capture(captures: Sequence[Capture], output: str, budget: Budget) -> Capture
     if not captures:
         return _NOTHING
     document = _as_json(output)
+    lines = [line for line in reversed(output.splitlines()) if ":" in line] if document is MISSING else []
     values: dict[str, Json] = {}
     issues: list[Issue] = []
     for wanted in captures:
         try:
-            found = _find(wanted, output, document, budget)
+            found = _find(wanted, output, document, lines, budget)
+            value = _fit(found, wanted, budget) if found is not MISSING else MISSING
         except TooSlow:
             issues.append(_too_slow(wanted))
             continue
-        value = _fit(found, wanted) if found is not MISSING else MISSING
         if value is not MISSING:
             values[wanted.name] = value
         elif found is not MISSING or not wanted.is_optional:
@@ -64,7 +65,7 @@ def capture(captures: Sequence[Capture], output: str, budget: Budget) -> Capture
 # ── where a value stands ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _find(wanted: Capture, output: str, document: Json, budget: Budget) -> Json:
+def _find(wanted: Capture, output: str, document: Json, lines: Sequence[str], budget: Budget) -> Json:
     if wanted.pattern:
         found = extract(wanted.pattern, wanted.flags, output, budget)
         return MISSING if found is None else found
@@ -73,8 +74,8 @@ def _find(wanted: Capture, output: str, document: Json, budget: Budget) -> Json:
     if document is not MISSING:
         value = document.get(wanted.name, MISSING) if isinstance(document, dict) else MISSING
         return MISSING if value is None and "null" not in _kinds(_schema(wanted)) else value
-    lines = (value_in_line(line, wanted.name) for line in reversed(output.splitlines()))
-    return next((value for value in lines if value), MISSING)
+    budget.charge(len(lines) + len(output) // 100)
+    return next((value for line in lines if (value := value_in_line(line, wanted.name))), MISSING)
 
 
 def _as_json(output: str) -> Json:
@@ -124,7 +125,9 @@ def _bare(text: str) -> str:
     """The text without a list dash before it, and without marks and quotes that stand on both sides of it."""
     text = text.strip()
     text = text[2:].lstrip() if text.startswith(("- ", "* ")) else text
-    while len(text) > 1 and text[0] in _MARKS and text[-1] == _closing(text[0]):
+    for _ in range(MAX_MARKS):
+        if len(text) < 2 or text[0] not in _MARKS or text[-1] != _closing(text[0]):
+            break
         text = text[1:-1].strip()
     return text
 
@@ -136,10 +139,15 @@ def _closing(opened: str) -> str:
 # ── what it is read as ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _fit(found: Json, wanted: Capture) -> Json:
+def _fit(found: Json, wanted: Capture, budget: Budget) -> Json:
     """The value that was meant and fits the schema; `MISSING` when there is none."""
-    fits = wanted.value.validator.is_valid
-    return next((value for value in _readings(found, _schema(wanted)) if _can_be_kept(value) and fits(value)), MISSING)
+
+    def find(_: float) -> Json:
+        fits = wanted.value.validator.is_valid
+        readings = _readings(found, _schema(wanted))
+        return next((value for value in readings if _can_be_kept(value) and fits(value)), MISSING)
+
+    return budget.spend(find)
 
 
 def _readings(found: Json, schema: Mapping[str, Json]) -> Iterator[Json]:
@@ -211,7 +219,7 @@ def _issue(wanted: Capture, found: Json, *, is_json: bool) -> Issue:
 
 def _too_slow(wanted: Capture) -> Issue:
     return Issue(
-        message=f"{wanted.name} could not be looked for: its pattern took too long on this output and was given up",
-        suggestion="Shorten the output; the author should simplify the pattern, which backtracks without end.",
+        message=f"{wanted.name} could not be looked for: it took too long on this output and was given up",
+        suggestion="Shorten the output; the author should simplify the patterns and JSON Schemas of this step.",
         is_undecided=True,
     )

@@ -79,23 +79,23 @@ def _no_choice(expected: Json, _: Budget) -> str:
     return "has an empty list" if expected == [] else ""
 
 
-def _contains(actual: Json, expected: Json, _: Budget) -> bool:
+def _contains(actual: Json, expected: Json, budget: Budget) -> bool:
     if isinstance(actual, list):
         return any(loosely_equal(item, expected) for item in actual)
-    return _text_holds(str.__contains__, actual, expected)
+    return _text_holds(str.__contains__, actual, expected, budget)
 
 
-def _starts_with(actual: Json, expected: Json, _: Budget) -> bool:
-    return _text_holds(str.startswith, actual, expected)
+def _starts_with(actual: Json, expected: Json, budget: Budget) -> bool:
+    return _text_holds(str.startswith, actual, expected, budget)
 
 
-def _ends_with(actual: Json, expected: Json, _: Budget) -> bool:
-    return _text_holds(str.endswith, actual, expected)
+def _ends_with(actual: Json, expected: Json, budget: Budget) -> bool:
+    return _text_holds(str.endswith, actual, expected, budget)
 
 
-def _text_holds(holds: Callable[[str, str], bool], actual: Json, expected: Json) -> bool:
+def _text_holds(holds: Callable[[str, str], bool], actual: Json, expected: Json, budget: Budget) -> bool:
     text, part = as_text(actual), as_text(expected)
-    return text is not None and part is not None and holds(text.strip().casefold(), part.strip().casefold())
+    return text is not None and part is not None and holds(budget.folded(text).strip(), part.strip().casefold())
 
 
 def _matches(actual: Json, expected: Json, budget: Budget) -> bool:
@@ -186,13 +186,22 @@ def _compare(condition: Condition) -> Comparison:
 
 
 def _apply(name: str, holds: Callable[[Json, Json, Budget], bool], expected: Json) -> Comparison:
+    own_steps = _steps(expected) + len(name) // 10
+
     def compare(context: Context, budget: Budget) -> bool:
+        actual = lookup(context, name)
         try:
-            return holds(lookup(context, name), expected, budget)
+            budget.charge(own_steps + _steps(actual))
+            return holds(actual, expected, budget)
         except TooSlow:
             return False
 
     return compare
+
+
+def _steps(value: Json) -> int:
+    """About how many steps it takes to compare with a value; one that has parts may have large ones."""
+    return 100 + len(value) if isinstance(value, (str, list, dict)) else 1
 
 
 def combine(condition: Condition, compare: Callable[[Condition], Comparison]) -> Comparison:

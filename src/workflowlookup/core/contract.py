@@ -5,7 +5,7 @@ variables. `workflow_next` tells the caller what is unmet beside the step; a run
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,6 @@ from workflowlookup.core.navigation import EXTENT_SCHEMAS, LoopNeed, find_step
 from workflowlookup.core.schemas import (
     Misfit,
     dotted,
-    misfits,
     show,
     with_description,
 )
@@ -53,15 +52,18 @@ def unmet(workflow: Workflow, step: PromptStep, context: Context, *, is_done: bo
     contract = workflow.contract
     if contract is None:
         return ()
-    missing = [name for name in (*contract.needs[step.id], *produces) if lookup(context, name) is None]
+    needed = (*contract.needs[step.id], *contract.needed_always, *produces)
+    missing = [name for name in needed if lookup(context, name) is None]
     wrong = {str(misfit.path[0]): misfit for misfit in _wrong(workflow, context)}
     return tuple(_need(workflow, name, wrong.get(name)) for name in dict.fromkeys((*missing, *wrong)))
 
 
 def forgotten(workflow: Workflow, contract: Contract, completed: Iterable[str], context: Context) -> dict[str, str]:
     """By variable that a completed step produces and the context lacks: a sentence that says so."""
-    steps = [step for instance_id in completed if (step := find_step(workflow, instance_id)) is not None]
-    unset = {name: step.id for step in steps for name in contract.sets[step.id] if lookup(context, name) is None}
+    ids = dict.fromkeys([instance_id.partition("@")[0] for instance_id in completed])
+    unset = {
+        name: step_id for step_id in ids for name in contract.sets.get(step_id, ()) if lookup(context, name) is None
+    }
     return {
         name: f"Step '{step_id}' is completed, but '{name}', which it produces, is not set: "
         f"expected {value_schema(workflow, name).expected}"
@@ -126,28 +128,27 @@ def example_context(workflow: Workflow) -> dict[str, Json]:
 
 
 def _wanted(workflow: Workflow, step: Step) -> Iterator[str]:
-    """What the step and the loops around it require, and what the schema requires and no step produces."""
+    """What the step and the loops around it require."""
     yield from step.requires
     for loop_id in workflow.enclosing[step.id]:
         yield from workflow.steps[loop_id].requires
-    yield from (name for name in _schema(workflow).get("required", ()) if name not in workflow.producers)
 
 
 def _wrong(workflow: Workflow, context: Context) -> Iterator[Misfit]:
     """Where the value of a variable does not fit the schema."""
     schema = workflow.context_schema
-    if schema is not None and not schema.validator.is_valid(context):
-        yield from (misfit for misfit in misfits(schema.validator, context, schema.schema) if misfit.path)
+    if schema is not None:
+        yield from (misfit for misfit in schema.misfits(context) if misfit.path)
 
 
 def refuse_misfits(workflow: Workflow, context: Context, changes: Context) -> None:
     """Raises `InvalidParams` when changes of the context do not fit `contextSchema`."""
     schema, merged = workflow.context_schema, {**context, **changes}
-    if not changes or schema is None or schema.validator.is_valid(merged):
+    if not changes or schema is None:
         return
     found = [
         msgspec.structs.replace(misfit, path=("context", *misfit.path)).sentence()
-        for misfit in misfits(schema.validator, merged, schema.schema)
+        for misfit in schema.misfits(merged)
         if not changes.keys().isdisjoint((misfit.path[0],) if misfit.path else misfit.unknown)
     ]
     if found:
@@ -161,7 +162,7 @@ def input_misfits(workflow: Workflow, given: Context, changes: Context) -> Itera
     inputs = {name: value for name, value in changes.items() if name in given or name in declared}
     if not inputs:
         return
-    for misfit in misfits(schema.validator, {**given, **inputs}, schema.schema):
+    for misfit in schema.misfits({**given, **inputs}):
         if not misfit.path or misfit.path[0] in inputs:  # without a path it is about several, such as those of `not`
             yield msgspec.structs.replace(misfit, path=("context", *misfit.path)).sentence()
 
@@ -180,33 +181,44 @@ def _need(workflow: Workflow, name: str, misfit: Misfit | None) -> Need:
 def value_schema(workflow: Workflow, name: str) -> ValueSchema:
     """The JSON Schema of a variable: by the contract, else by the loop that goes by it."""
     known = workflow.contract.variables if workflow.contract is not None else {}
-    return known.get(name) or ValueSchema(_declared(workflow, name))
+    return known.get(name) or ValueSchema(_declarations(workflow)(name))
 
 
 def contract_of(workflow: Workflow) -> Contract:
     """What the document says of variables, for `Workflow.contract`."""
     steps = workflow.steps.values()
     required = _schema(workflow).get("required", ())
-    names = [name for step in steps for name in (*step.requires, *produced_by(step))]
+    names = dict.fromkeys([name for step in steps for name in (*step.requires, *produced_by(step))])
+    declared = _declarations(workflow)
     return Contract(
-        variables={name: ValueSchema(_declared(workflow, name)) for name in (*names, *required)},
+        variables={name: ValueSchema(declared(name)) for name in (*names, *required)},
         needs={step.id: tuple(_wanted(workflow, step)) for step in steps},
+        needed_always=tuple(name for name in required if name not in workflow.producers),
         sets={step.id: tuple(produced_by(step, optional=False)) for step in steps},
     )
 
 
-def _declared(workflow: Workflow, name: str) -> Json:
+def _declarations(workflow: Workflow) -> Callable[[str], Json]:
+    """What gives the JSON Schema of a variable: `contextSchema`, else the capture of it, else a loop that uses it."""
     known = {key: Declared(schema) for key, schema in _schema(workflow).get("properties", {}).items()}
-    schema = declaration(name, known).schema
-    if isinstance(schema, Mapping):
-        return schema
-    producer = workflow.steps.get(workflow.producers.get(name, ""))
-    for capture in producer.captures if isinstance(producer, PromptStep) else ():
-        if capture.name == name:
-            return capture.value.schema
-    loops = [step.loop for step in workflow.steps.values() if isinstance(step, LoopStep)]
-    used = (EXTENT_SCHEMAS[loop.type] for loop in loops if name in (loop.items, loop.count))
-    return next(used, schema)
+    captured: dict[str, Json] = {}
+    used: dict[object, Json] = {}
+    for step in workflow.steps.values():
+        if isinstance(step, LoopStep):
+            for variable in (step.loop.items, step.loop.count) if step.loop.type in EXTENT_SCHEMAS else ():
+                used.setdefault(variable, EXTENT_SCHEMAS[step.loop.type])
+            continue
+        for capture in step.captures:
+            if workflow.producers.get(capture.name) == step.id:
+                captured.setdefault(capture.name, capture.value.schema)
+
+    def declared(name: str) -> Json:
+        schema = declaration(name, known).schema
+        if isinstance(schema, Mapping):
+            return schema
+        return captured.get(name, used.get(name, schema))
+
+    return declared
 
 
 def _expected(misfit: Misfit, schema: Json) -> str:

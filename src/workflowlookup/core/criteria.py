@@ -6,7 +6,7 @@ judging that step is refused.
 
 import functools
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -17,15 +17,13 @@ from workflowlookup.core.rules import RULES, RegexRule, Rule
 from workflowlookup.core.schemas import (
     Misfit,
     PathTo,
+    Validator,
     compile_schema,
-    misfits,
     workflow_schema,
 )
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, extent
 
-if TYPE_CHECKING:
-    import jsonschema_rs
-
+MAX_PARTS: Final = 200
 _PLAIN_PATTERN_MESSAGE: Final = "Output must match the pattern {pattern}"
 
 
@@ -42,8 +40,9 @@ def parse_criteria(data: Json) -> Criterion | None:
 
 
 def misfits_in(data: Json) -> Iterator[Misfit]:
-    """Every place where criteria are not well-formed."""
-    return misfits(_criteria_validator(), data, _criteria_schema())
+    """Where criteria are not well-formed; of very many the first, because the validator finds all at once."""
+    validator = _criteria_validator()
+    return validator.first_misfit(data) if extent(data)[0] > MAX_PARTS else validator.misfits(data)
 
 
 def _criteria_schema() -> dict[str, Json]:
@@ -52,8 +51,8 @@ def _criteria_schema() -> dict[str, Json]:
 
 
 @functools.cache
-def _criteria_validator() -> "jsonschema_rs.Validator":
-    return compile_schema(_criteria_schema())
+def _criteria_validator() -> Validator:
+    return compile_schema(_criteria_schema(), is_ours=True)
 
 
 def _group(data: Json) -> Criterion:

@@ -6,7 +6,8 @@ notes name what is loaded and not acted on.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -19,19 +20,20 @@ from workflowlookup.core.schemas import (
     BadSchema,
     Misfit,
     PathTo,
-    compile_schema,
     compile_schema_text,
     dotted,
-    misfits,
+    step_validator,
     suggest,
-    workflow_schema,
     workflow_validator,
 )
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, extent
 from workflowlookup.core.verdicts import verdict
 
 MOST_FINDINGS: Final = 100
 """How many findings of a kind are told: nobody reads more, and a hostile document has any number."""
+LARGE_DOCUMENT: Final = 2_000
+"""How many parts a document or a step may have for all of its mistakes to be found at once."""
+_SOUND_STEP: Final = {"id": "step", "title": "Step", "prompt": "Do it."}
 MOST_LOOPS_NESTED: Final = 16
 MOST_PARTS: Final = 8
 """How large a condition may be for it to be worked out whether it can come out both ways."""
@@ -59,9 +61,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_sound(document: Json) -> bool:
     """Whether `check` would find no error; fast when the answer is yes."""
-    if workflow_validator().is_valid(document) and not any(True for _ in _structure(document, Budget())):
-        return True
-    return not any(finding.severity is Severity.ERROR for finding in check(document))
+    return not errors_in(document)
+
+
+def errors_in(document: Json) -> list[Finding]:
+    """The errors that `check` would find; fast when there are none."""
+    if workflow_validator().is_valid(document):
+        return [*itertools.islice(_structure(document, Budget()), MOST_FINDINGS)]
+    findings = check(document)
+    return [finding for finding in findings if finding.severity is Severity.ERROR]
 
 
 def check(document: Json) -> list[Finding]:
@@ -72,8 +80,11 @@ def check(document: Json) -> list[Finding]:
     budget = Budget()
     findings: list[Finding] = []
     if not workflow_validator().is_valid(document):
-        found = misfits(workflow_validator(), document, workflow_schema())
+        found = _misfits(document)
         findings = [_from_misfit(misfit, document) for misfit in itertools.islice(found, MOST_FINDINGS)]
+        if not any(finding.severity is Severity.ERROR for finding in findings):  # they may come after the warnings
+            errors = _misfits(_without_criteria(document))
+            findings += [_from_misfit(misfit, document) for misfit in itertools.islice(errors, MOST_FINDINGS)]
     if not any(finding.severity is Severity.ERROR for finding in findings):
         for found_by in (
             _structure(document, budget),
@@ -84,6 +95,30 @@ def check(document: Json) -> list[Finding]:
         ):
             findings += itertools.islice(found_by, MOST_FINDINGS)
     return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
+
+
+def _misfits(document: Json) -> Iterator[Misfit]:
+    """Where a document does not fit the schema; of a large one step by step: the validator finds all at once."""
+    steps = document.get("steps") if isinstance(document, Mapping) else None
+    if not isinstance(steps, list) or extent(document)[0] < LARGE_DOCUMENT:
+        yield from workflow_validator().misfits(document)
+        return
+    yield from workflow_validator().misfits({**document, "steps": [_SOUND_STEP]})
+    for index, step in enumerate(steps):
+        validator = step_validator()
+        is_large = extent(step)[0] > LARGE_DOCUMENT
+        for misfit in validator.first_misfit(step) if is_large else validator.misfits(step):
+            yield msgspec.structs.replace(misfit, path=("steps", index, *misfit.path))
+
+
+def _without_criteria(part: Json) -> Json:
+    """A document, or steps of one, without what only leads to warnings."""
+    if isinstance(part, list):
+        return [_without_criteria(step) for step in part]
+    if not isinstance(part, Mapping):
+        return part
+    rest = {name: value for name, value in part.items() if name != "validationCriteria"}
+    return rest | {name: _without_criteria(part[name]) for name in ("steps", "body") if name in part}
 
 
 def _from_misfit(misfit: Misfit, document: Json) -> Finding:
@@ -218,10 +253,12 @@ def _structure(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding
         yield from _captures(document, (*path, "produces"), step, budget)
     for field in [field for field in ("contextSchema", "inputSchema") if field in document]:
         try:
-            compile_schema_text(bytes(schema_text(document, field)))
+            budget.spend(lambda _, field=field: compile_schema_text(bytes(schema_text(document, field))))  # type: ignore[misc]
         except BadSchema as problem:
             message = f"The JSON Schema in '{field}' is malformed ({problem})"
             yield _error((field,), message, "Fix the schema, or leave it out", document)
+        except TooSlow:
+            yield _unchecked((field,), f"The JSON Schema in '{field}'", document)
 
 
 def _captures(
@@ -241,13 +278,19 @@ def _captures(
             message = f"The pattern of '{name}' does not compile ({problem})"
             yield _error((*at, "pattern"), message, "Fix the pattern", document)
         except TooSlow:
-            message = f"The pattern of '{name}' was not checked: the patterns before it took too long"
-            yield _error((*at, "pattern"), message, "Simplify the patterns of the document", document)
+            yield _unchecked((*at, "pattern"), f"The pattern of '{name}'", document)
+        place = (*at, "schema") if "schema" in entry else at
         try:
-            compile_schema(capture_schema(entry))
+            budget.spend(lambda _, entry=entry: compile_schema_text(msgspec.json.encode(capture_schema(entry))))  # type: ignore[misc]
         except BadSchema as problem:
-            place = (*at, "schema") if "schema" in entry else at
             yield _error(place, f"The JSON Schema of '{name}' is malformed ({problem})", "Fix the schema", document)
+        except TooSlow:
+            yield _unchecked(place, f"The JSON Schema of '{name}'", document)
+
+
+def _unchecked(path: PathTo, what: str, document: Json) -> Finding:
+    message = f"{what} was not checked: the patterns and schemas before it took too long"
+    return _error(path, message, "Simplify the patterns and JSON Schemas of the document", document)
 
 
 def _answers(document: Mapping[str, Json], path: PathTo, confirmation: Mapping[str, Json]) -> Iterator[Finding]:
@@ -311,16 +354,16 @@ def _nesting(steps: Sequence[Mapping[str, Json]], known: set[str]) -> dict[str, 
 
 
 def _calls(document: Mapping[str, Json], calls: Iterable[tuple[PathTo, Mapping[str, Json]]]) -> Iterator[Finding]:
-    repeated = repeated_by_id(document)
+    in_scope = _functions_in_scope(document)
     for path, step in calls:
-        functions = _functions_in_scope(document, path, repeated)
+        functions = in_scope(path)
         for index, call in enumerate(step["functionCalls"]):
             at = (*path, "functionCalls", index)
             function = functions.get(call["name"])
             if function is None:
                 yield _error(
                     at,
-                    f"Call of undefined function {suggest(call['name'], list(functions))}",
+                    f"Call of undefined function {suggest(call['name'], functions)}",
                     "Define the function in 'functionDefinitions' of the workflow, the loop or the step",
                     document,
                 )
@@ -336,24 +379,29 @@ def repeated_by_id(document: Mapping[str, Json]) -> dict[str, Mapping[str, Json]
     return {step["body"]: step for _, step in walk_steps(document["steps"]) if isinstance(step.get("body"), str)}
 
 
-def _functions_in_scope(
-    document: Mapping[str, Json], path: PathTo, repeated: Mapping[str, Mapping[str, Json]]
-) -> dict[str, Mapping[str, Json]]:
-    """What the workflow, the loops around the step (also those that repeat it by its id) and the step itself define."""
-    scopes: list[Json] = []
-    node: Json = document
-    for part in path:
-        node = node[part]
-        if isinstance(node, dict):
-            scopes.append(node)
-    for _ in range(MOST_LOOPS_NESTED):
-        loop = repeated.get(scopes[0]["id"])
-        if loop is None:
-            break
-        scopes.insert(0, loop)
-    return {
-        function["name"]: function for scope in (document, *scopes) for function in scope.get("functionDefinitions", ())
-    }
+def _functions_in_scope(document: Mapping[str, Json]) -> Callable[[PathTo], Mapping[str, Mapping[str, Json]]]:
+    """What gives the functions that a step may call: those of the workflow, of the loops around the step (also those
+    that repeat it by its id), and its own.
+    """
+    repeated = repeated_by_id(document)
+    of_workflow = {function["name"]: function for function in document.get("functionDefinitions", ())}
+
+    def in_scope(path: PathTo) -> Mapping[str, Mapping[str, Json]]:
+        scopes: list[Json] = []
+        node: Json = document
+        for part in path:
+            node = node[part]
+            if isinstance(node, dict):
+                scopes.append(node)
+        for _ in range(MOST_LOOPS_NESTED):
+            loop = repeated.get(scopes[0]["id"])
+            if loop is None:
+                break
+            scopes.insert(0, loop)
+        own = {function["name"]: function for scope in scopes for function in scope.get("functionDefinitions", ())}
+        return ChainMap(own, of_workflow) if own else of_workflow
+
+    return in_scope
 
 
 _JSON_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
@@ -389,17 +437,17 @@ def _error(path: PathTo, message: str, suggestion: str, document: Json) -> Findi
 
 def _functions_referred_to(document: Mapping[str, Json]) -> Iterator[Finding]:
     """References to functions that nobody defines."""
-    repeated = repeated_by_id(document)
+    in_scope = _functions_in_scope(document)
     for path, step in walk_steps(document["steps"]):
         references = step.get("functionReferences", ())
-        functions = _functions_in_scope(document, path, repeated) if references else {}
+        functions = in_scope(path) if references else {}
         for reference in references:
             name = reference.partition("(")[0]
             if name not in functions:
                 yield Finding(
                     severity=Severity.WARNING,
                     path=(*path, "functionReferences"),
-                    message=f"Undefined function {suggest(name, list(functions))} {_where(document, path)}",
+                    message=f"Undefined function {suggest(name, functions)} {_where(document, path)}",
                     suggestion="Define the function in 'functionDefinitions', or remove the reference",
                 )
 
@@ -417,7 +465,7 @@ def _conditions(document: Mapping[str, Json], budget: Budget) -> Iterator[Findin
         key = msgspec.json.encode(condition)  # most documents repeat their conditions
         if key not in outcomes:
             is_small = sum(1 for _ in itertools.islice(walk(condition), MOST_PARTS + 1)) <= MOST_PARTS
-            outcomes[key] = verdict(condition, {}, budget) if is_small else None
+            outcomes[key] = _verdict(condition, budget) if is_small else None
         outcome = outcomes[key]
         if outcome is False:
             yield _never(path, "its parts contradict each other", document)
@@ -430,6 +478,14 @@ def _conditions(document: Mapping[str, Json], budget: Budget) -> Iterator[Findin
             )
 
 
+def _verdict(condition: Condition, budget: Budget) -> bool | None:
+    """As `verdict`; a condition that there is no time for is taken for one that can come out both ways."""
+    try:
+        return budget.spend(lambda _: verdict(condition, {}, budget))
+    except TooSlow:
+        return None
+
+
 def _impossible_parts(
     document: Mapping[str, Json], path: PathTo, condition: Condition, budget: Budget
 ) -> Iterator[Finding]:
@@ -440,6 +496,12 @@ def _impossible_parts(
             try:
                 flaw = operator.flaw(expected, budget) if operator.flaw is not None else ""
             except TooSlow:
+                yield Finding(
+                    severity=Severity.WARNING,
+                    path=(*at, key),
+                    message=f"'{key}' was not checked: what is before took too long {_where(document, path)}".rstrip(),
+                    suggestion="Simplify the conditions and patterns of the document",
+                )
                 return
             if flaw:
                 yield _never((*at, key), f"'{key}' {flaw}", document, operator.remedy)

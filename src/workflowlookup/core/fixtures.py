@@ -33,17 +33,14 @@ came out into `steps`, `iterations`, `complete`, `warnings` and `outputs`. The s
 import functools
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from workflowlookup.core.document import Finding, Severity
-from workflowlookup.core.schemas import Misfit, PathTo, compile_schema, misfits
+from workflowlookup.core.schemas import Misfit, PathTo, Validator, compile_schema
 from workflowlookup.core.values import Json
-
-if TYPE_CHECKING:
-    import jsonschema_rs
 
 NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
 
@@ -102,7 +99,7 @@ class Fixture(_Part, frozen=True, kw_only=True):
 
 def parse_fixture(value: Json) -> Fixture:
     """The fixture that a JSON value means. Raises `BadFixture`."""
-    findings = [_from_misfit(misfit, value) for misfit in misfits(_validator(), value, _schema())]
+    findings = [_from_misfit(misfit, value) for misfit in _validator().misfits(value)]
     if findings:
         raise BadFixture(*findings)
     fixture = msgspec.convert(value, Fixture)
@@ -147,5 +144,5 @@ def _schema() -> dict[str, Json]:
 
 
 @functools.cache
-def _validator() -> "jsonschema_rs.Validator":
-    return compile_schema(_schema())
+def _validator() -> Validator:
+    return compile_schema(_schema(), is_ours=True)

@@ -362,12 +362,19 @@ def _most_characters(subject: Subject, step: PromptStep) -> int:
 
 def _steps_without_criterion(subject: Subject) -> Found:
     for place in subject.places:
-        if not place.step.keys() & {"loop", "call"} and not place.step.get("validationCriteria"):
+        is_judged = place.step.get("validationCriteria") or _requires_a_variable(place.step)
+        if not place.step.keys() & {"loop", "call"} and not is_judged:
             yield (
                 place.path,
                 f"Step '{place.id}' has no criterion: any output that is not blank passes",
                 "Add 'validationCriteria' that tell a finished step from an unfinished one",
             )
+
+
+def _requires_a_variable(step: Object) -> bool:
+    """Whether an output passes only if a variable can be taken out of it."""
+    produced = step.get("produces")
+    return isinstance(produced, Mapping) and any(not wanted.get("optional") for wanted in produced.values())
 
 
 def _injections(subject: Subject) -> Found:

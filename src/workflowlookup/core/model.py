@@ -6,14 +6,14 @@ dataclasses: they are made ten times as fast and cost nothing at import.
 """
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from workflowlookup.core.conditions import CompiledCondition
 from workflowlookup.core.rules import Check, Issue, Rule
 from workflowlookup.core.value_schemas import ValueSchema
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, extent
 
 
 class AllOf(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,9 +231,22 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
 
     variables: Mapping[str, ValueSchema]
     needs: Mapping[str, tuple[str, ...]]
-    """Required by the step and the loops around it, or by the schema of the context and produced by no step."""
+    """Required by the step and the loops around it."""
+    needed_always: tuple[str, ...]
+    """Required by the schema of the context, and produced by no step."""
     sets: Mapping[str, tuple[str, ...]]
     """Set once the step is done."""
+
+
+_BYTES_OF_PART: Final = 250
+MAX_CACHED_BYTES: Final = 12 << 20
+"""How large the workflows in a cache may be together, in estimated bytes."""
+
+
+def weight_of(workflow: "Workflow") -> int:
+    """About how many bytes a workflow takes, with its document."""
+    parts, characters = extent(workflow.document)
+    return _BYTES_OF_PART * parts + characters
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,8 +22,9 @@ import msgspec
 
 from workflowlookup.core.conditions import Condition, describe, walk
 from workflowlookup.core.model import Loop, LoopStep, PromptStep, Step, Workflow
-from workflowlookup.core.patterns import Budget
+from workflowlookup.core.patterns import Budget, TooSlow
 from workflowlookup.core.values import Context, Json, assign, lookup
+from workflowlookup.errors import InvalidWorkflow
 
 MAX_VISITS: Final = 100_000
 """How many step instances one walk looks at before it gives up: nested loops multiply."""
@@ -101,10 +102,12 @@ class Next(msgspec.Struct, frozen=True):
         return self.step is None and self.need is None
 
 
-@functools.lru_cache(maxsize=1 << 15)  # a caller sends the ids of all completed steps with every step
+@functools.lru_cache(maxsize=1 << 12)  # a caller sends the ids of all completed steps with every step
 def split_instance(instance_id: str) -> Instance:
     """`review@2.3` is step `review`, iterations (2, 3); an id without `@` has none."""
     step_id, _, iterations = instance_id.partition("@")
+    if iterations.isdecimal() and iterations.isascii() and len(iterations) < 10 and step_id:
+        return step_id, (int(iterations),)
     if not step_id or not iterations or not _ITERATIONS.fullmatch(iterations):
         return instance_id, ()
     return step_id, tuple(map(int, iterations.split(".")))
@@ -190,6 +193,8 @@ def _next_in_line(  # noqa: PLR0913 - where the walk stands
             continue
         if step.run_condition is None or step.run_condition.holds(context, budget):
             return Next(step, step.id, context, None, tuple(skipped), warnings, known)
+        if budget.is_spent:
+            raise _given_up(f"step '{step.id}'")
         skipped.append(Skipped(step.id, step.run_condition))
     return Next(None, "", context, None, tuple(skipped), warnings, known)
 
@@ -213,6 +218,12 @@ def walk_on(  # noqa: PLR0913 - as for `next_step`
         if step is None:  # at a loop that needs data
             return
     yield route.found(None, "", context, None)
+
+
+def _given_up(place: str) -> InvalidWorkflow:
+    """What was not evaluated must not decide which steps are left out."""
+    details = f"Finding the next step took too long and was given up at {place}"
+    return InvalidWorkflow(f"{details}. Send a smaller context; the author should simplify it.", details=details)
 
 
 def _ignored(unknown: Sequence[str]) -> str:
@@ -251,7 +262,10 @@ class _Walk:
         self._completed: set[Instance] = set()
         self._last_iteration = {split_instance(loop_id): iteration for loop_id, iteration in iterating.items()}
         self._credits: set[str] = set()
-        unknown = [instance_id for instance_id in completed if not self._remember(workflow, instance_id)]
+        try:
+            unknown = [instance_id for instance_id in completed if not self._remember(workflow, instance_id)]
+        except TooSlow:
+            raise _given_up(f"the {len(completed):,} completed ids") from None
         if unknown:
             self.warnings.append(_ignored(unknown))
 
@@ -262,7 +276,8 @@ class _Walk:
         return Next(step, instance_id, context, position, skipped, warnings, self.known, left, need=self.need)
 
     def _remember(self, workflow: Workflow, instance_id: str) -> bool:
-        """Note a completed id; False when the workflow has no such step or iteration."""
+        """Note a completed id; False when the workflow has no such step or iteration. Raises `TooSlow`."""
+        self._budget.charge(1)
         loops = workflow.enclosing.get(instance_id)
         if loops:
             self._credits.add(instance_id)
@@ -289,9 +304,12 @@ class _Walk:
         is_past: bool,
         position: LoopPosition | None = None,
     ) -> Iterator[_Found]:
+        last = len(steps) - 1  # the last step with history; completed ids are used up, so it never moves on
         for index, step in enumerate(steps):
             if isinstance(step, LoopStep):
-                is_left = self._is_left(step, steps[index + 1 :], iterations)
+                while last > index and not self._has_history(steps[last], iterations):
+                    last -= 1
+                is_left = self._is_left(step, iterations, is_passed=last > index)
                 if not is_left and self._runs(step, iterations, context, is_past=is_past):
                     extent = self._extent(step, iterations, context)
                     if _is_unfit(extent, step.loop):
@@ -300,6 +318,8 @@ class _Walk:
                         yield None, loop_id, context, position
                         return
                     yield from self._loop(step, iterations, context, extent, is_past=is_past)
+                elif is_left:
+                    self._note_unentered(step, iterations, context)
                 self._leave(step, iterations)
                 continue
             self._visits += 1
@@ -326,8 +346,15 @@ class _Walk:
             return True
         if step.run_condition.holds(context, self._budget):
             return not is_past or self._has_history(step, iterations) or self._is_settled(step)
+        if self._budget.is_spent:
+            raise _given_up(f"step '{join_instance(step.id, iterations)}'")
         self.skipped.append(Skipped(step_id=join_instance(step.id, iterations), condition=step.run_condition))
         return False
+
+    def _note_unentered(self, loop: LoopStep, iterations: Iterations, context: Context) -> None:
+        """Note that a loop was skipped whose place was passed, by a step after it, without it being entered."""
+        if (loop.id, iterations) not in self._completed and not self._has_history(loop, iterations):
+            self._runs(loop, iterations, context, is_past=True)
 
     def _is_settled(self, step: Step) -> bool:
         loops = [self._workflow.steps[loop_id].loop for loop_id in self._workflow.enclosing[step.id]]  # type: ignore[union-attr]
@@ -335,14 +362,14 @@ class _Walk:
         asked = [part["var"] for part in walk(step.run_condition or {}) if "var" in part]
         return all(name.partition(".")[0] in own for name in asked)
 
-    def _is_left(self, loop: LoopStep, later: Sequence[Step], iterations: Iterations) -> bool:
-        """Whether the loop's own id is completed, or anything after it at the same level."""
+    def _is_left(self, loop: LoopStep, iterations: Iterations, *, is_passed: bool) -> bool:
+        """Whether the loop's own id is completed, or anything after it at the same level (`is_passed`)."""
         if (loop.id, iterations) in self._completed:
             return True
         if loop.id in self._credits:
             self._credits.remove(loop.id)
             return True
-        if not any(self._has_history(step, iterations) for step in later):
+        if not is_passed:
             return False
         self._credits -= set(_ids(loop.body))  # what was completed in it, by older callers, belongs to the past too
         return True
@@ -376,6 +403,10 @@ class _Walk:
             inner = (*outer, iteration)
             if self._is_done(step.body, inner):
                 continue
+            try:
+                self._budget.charge(len(context))
+            except TooSlow:
+                raise _given_up(f"loop '{instance_id}'") from None
             variables: dict[str, Json] = {loop.iteration_var: iteration}
             position = LoopPosition(id=step.id, iteration=iteration)
             if items is not None:
@@ -427,7 +458,10 @@ class _Walk:
         if loop.condition is None:  # another system decides; here the agent completes the loop's id
             return True
         scope = assign(context, {loop.iteration_var: iteration - (loop.type == "until")})
-        return loop.condition.holds(scope, self._budget) is (loop.type == "while")
+        holds = loop.condition.holds(scope, self._budget)
+        if self._budget.is_spent:
+            raise _given_up(f"loop '{step.id}'")
+        return holds is (loop.type == "while")
 
     def _has_credit(self, step: LoopStep) -> bool:
         return bool(self._credits) and any(

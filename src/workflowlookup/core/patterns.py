@@ -10,10 +10,9 @@ long, that of the JSON Schema validator. All else is for the `regex` package, wh
 imported when it is needed.
 """
 
-import functools
 import re
 from collections.abc import Callable
-from time import perf_counter
+from time import thread_time
 from typing import Any, Final, TypeVar
 
 from workflowlookup.cache import BoundedCache
@@ -21,13 +20,19 @@ from workflowlookup.cache import BoundedCache
 MAX_PATTERN_LENGTH: Final = 4096
 MAX_NODES: Final = 8192
 """How large a pattern may become when what it must repeat is written out, as `regex` does: `(?:a{300}){300}`."""
+MAX_COMPILED_SIZE: Final = 20_000
+MAX_COMPILED_BYTES: Final = 1 << 20
+"""How large a pattern may be in the engine that takes linear time; larger ones are for the other engine."""
 SECONDS_PER_SEARCH: Final = 0.25
 SECONDS_PER_REQUEST: Final = 0.5
-WORTH_COUNTING: Final = 0.0005
-MAX_STEPS: Final = 3_000_000
+STEPS_PER_LOOK: Final = 20_000
+"""After how many small steps the clock is read: some milliseconds."""
+MAX_STEPS: Final = 1_000_000
 """How many steps a search may take that cannot be interrupted."""
-UNTIMED_STEPS: Final = 1_000_000
+UNTIMED_STEPS: Final = 500_000
 """How many steps the searches of a request may take before they are timed: some milliseconds, at worst tens."""
+MAX_FILLED: Final = 4 << 20
+"""How much text the templates of rules may become in one request."""
 FLAGS: Final = "gimsuy"
 
 T = TypeVar("T")
@@ -38,17 +43,25 @@ class BadPattern(ValueError):
 
 
 class TooSlow(Exception):
-    """The search was given up: it took too long, or the searches before it did."""
+    """Something was given up: it took too long or would, or what came before it did. The text, if any, says why."""
 
 
 class Budget:
-    """The time that the patterns of one request may take together. Made with the request, and passed on."""
+    """The processor time that one request may take for what authors and callers wrote. Made with it, and passed on.
 
-    __slots__ = ("_seconds", "_steps")
+    The clock starts with the first work that is worth timing.
+    """
+
+    __slots__ = ("_characters", "_ends", "_folded", "_steps", "_unclocked", "is_spent")
 
     def __init__(self) -> None:
-        self._seconds = SECONDS_PER_REQUEST
+        self.is_spent = False
+        """Whether something was given up because there was no time left."""
+        self._ends = 0.0
+        self._folded = ("", "")
+        self._characters = MAX_FILLED
         self._steps = UNTIMED_STEPS
+        self._unclocked = 0
 
     def takes(self, steps: int) -> bool:
         """Whether a search of so many steps need not be timed; if so, they are deducted from the budget."""
@@ -57,24 +70,57 @@ class Budget:
         self._steps -= steps
         return True
 
-    def spend(self, work: Callable[[float], T]) -> T:
-        """Do some work, called with the seconds it may take, and deduct what it took. Raises `TooSlow`."""
-        if self._seconds <= 0:
+    def charge(self, steps: int) -> None:
+        """Count small steps of a computation; from time to time the clock is read. Raises `TooSlow`, then every time.
+
+        A few steps are always there, so that what costs nothing is done also when searches took all the time.
+        """
+        self._unclocked += steps
+        if self._unclocked > STEPS_PER_LOOK:
+            self._seconds_left()
+            self._unclocked = 0
+
+    def fill(self, characters: int) -> None:
+        """Deduct text that templates of rules became. Raises `TooSlow` when that is too much for one answer."""
+        self._characters -= characters
+        if self._characters < 0:
             raise TooSlow
-        started = perf_counter()
+
+    def spend(self, work: Callable[[float], T]) -> T:
+        """Do some work, called with the seconds it may take. Raises `TooSlow`, also when there is no time for it."""
+        left = self._seconds_left()
+        seconds = min(SECONDS_PER_SEARCH, left)
         try:
-            return work(min(SECONDS_PER_SEARCH, self._seconds))
+            return work(seconds)
         except TimeoutError as problem:
+            self._ends = thread_time() + left - seconds  # it was stopped by the clock on the wall
             raise TooSlow from problem
-        finally:
-            spent = perf_counter() - started
-            if spent > WORTH_COUNTING:
-                self._seconds -= spent
+
+    def folded(self, text: str) -> str:
+        """The text without its case. The last one is remembered: every rule of a step searches the same output."""
+        if self._folded[0] is not text:
+            self._folded = (text, text.casefold())
+        return self._folded[1]
+
+    def _seconds_left(self) -> float:
+        now = thread_time()
+        self._ends = self._ends or now + SECONDS_PER_REQUEST
+        if now >= self._ends:
+            self.is_spent = True
+            raise TooSlow
+        return self._ends - now
 
 
 Search = Callable[[str, Budget], bool]
 
-_searches: Final[BoundedCache[tuple[str, str], Search]] = BoundedCache(512)
+MAX_CACHED_SIZE: Final = 40_000
+"""How large the compiled patterns in a cache may be together: about two megabytes."""
+SIZE_OF_ANY: Final = 400
+"""How large even a small pattern is once it is compiled."""
+
+_searches: Final[BoundedCache[tuple[str, str], tuple[Search, int]]] = BoundedCache(
+    512, max_weight=MAX_CACHED_SIZE, weigh=lambda entry: entry[1]
+)
 
 
 def compile_pattern(pattern: str, flags: str, budget: Budget) -> Search:
@@ -82,11 +128,11 @@ def compile_pattern(pattern: str, flags: str, budget: Budget) -> Search:
 
     Raises `BadPattern`, and `TooSlow` when the budget has no time left; so does the function that it returns.
     """
-    search = _searches.get((pattern, flags))
-    if search is None:
-        search = budget.spend(lambda _: _compile(pattern, flags))
-        _searches[pattern, flags] = search
-    return search
+    known = _searches.get((pattern, flags))
+    if known is None:
+        known = budget.spend(lambda _: (_compile(pattern, flags), SIZE_OF_ANY + expanded_size(pattern)))
+        _searches[pattern, flags] = known
+    return known[0]
 
 
 def _compile(pattern: str, flags: str) -> Search:
@@ -156,12 +202,15 @@ def _in_linear_time(pattern: str, flags: str) -> Callable[[str], bool] | None:
     """
     if "y" in flags or not re.fullmatch(_PLAIN, pattern) or ("i" in flags and _FOLDED_APART & set(pattern)):
         return None
+    if expanded_size(pattern) > MAX_COMPILED_SIZE:
+        return None
     import jsonschema_rs  # noqa: PLC0415 - with the first pattern
 
     options = "".join(flag for flag in "ims" if flag in flags)
     schema = {"pattern": f"(?{options}){pattern}" if options else pattern}
     try:
-        validator = jsonschema_rs.Draft202012Validator(schema, pattern_options=jsonschema_rs.RegexOptions())
+        limits = jsonschema_rs.RegexOptions(size_limit=MAX_COMPILED_BYTES, dfa_size_limit=MAX_COMPILED_BYTES)
+        validator = jsonschema_rs.Draft202012Validator(schema, pattern_options=limits)
     except ValueError:  # the other engine says what is wrong with it, if anything is
         return None
     return validator.is_valid
@@ -174,19 +223,45 @@ def _most_states(pattern: str) -> int:
 
 
 _PART: Final = r"""(?xs)
-        \\. | \[(?:\\.|[^\]\\])*+\]?                  # an escape or a class
-      | \{(?P<least>\d+)(?:,\d*)?\} | (?P<repeat>[*+?])
+        (?P<property>\\[pP]\{[^}]*\})
+      | (?P<wide>\\[DWS] | \[\^(?:\\.|[^\]\\])*+\]? | \.)     # almost all characters there are
+      | \\. | \[(?:\\.|[^\]\\])*+\]?                           # an escape or a class
+      | \{(?P<least>\d+)(?P<range>,(?P<most>\d*))?\} | (?P<repeat>[*+?])
       | (?P<open>\() | (?P<close>\)) | (?P<bar>\|) | ."""
+_WIDE_SIZE: Final = 25
+_PROPERTY_SIZE: Final = 800
+"""How large a class of very many characters is, compared with a letter, in the engine that takes linear time."""
 
 
 def _nodes(pattern: str) -> int:
     """How many parts a pattern has when each is written as often as it must be repeated."""
+    return _written_out(pattern, lambda token: max(1, _number(token["least"])), lambda _: 1)
+
+
+def expanded_size(pattern: str) -> int:
+    """How large a pattern is when each part of it is written as often as it may be repeated, in letters of 50 bytes."""
+
+    def times(token: re.Match[str]) -> int:
+        return _number(token["most"]) if token["most"] else _number(token["least"]) + bool(token["range"])
+
+    def size(token: re.Match[str]) -> int:
+        return _PROPERTY_SIZE if token["property"] else _WIDE_SIZE if token["wide"] or not token[0].isascii() else 1
+
+    return _written_out(pattern, times, size)
+
+
+def _number(digits: str) -> int:
+    """The number, or one that is too large as well: Python takes long to read thousands of digits."""
+    return int(digits.lstrip("0")[:12] or 0)
+
+
+def _written_out(pattern: str, times: Callable[[re.Match[str]], int], size: Callable[[re.Match[str]], int]) -> int:
     totals, last = [0], 0
     for token in re.finditer(_PART, pattern):
         if token["least"]:
-            times = max(1, int(token["least"]))
-            totals[-1] += last * (times - 1)
-            last *= times
+            repeated = times(token)
+            totals[-1] += last * (repeated - 1)
+            last *= repeated
         elif token["open"]:
             totals.append(0)
             last = 0
@@ -194,17 +269,44 @@ def _nodes(pattern: str) -> int:
             last = 1 + totals.pop()
             totals[-1] += last
         elif not token["repeat"]:
-            last = not token["bar"]
-            totals[-1] += 1
+            last = 0 if token["bar"] else size(token)
+            totals[-1] += max(last, 1)
     return sum(totals)
+
+
+_ONE_WAY: Final = r"""(?xs)\^
+    (?: (?:\\. | \[(?:\\.|[^\]\\])*+\] | [^\\\[\](){}*+?|^$]) (?:\{\d+\})? )*?
+    (?: \\. | \[(?:\\.|[^\]\\])*+\] | [^\\\[\](){}*+?|^$] )
+    (?: [*+?] | \{\d+(?:,\d*)?\} )? \$?"""
+
+
+def is_deterministic(pattern: str) -> bool:
+    """Whether there is only one way to read a text by it: parts of fixed length, and a last one that is repeated."""
+    return re.fullmatch(_ONE_WAY, pattern) is not None
+
+
+def may_backtrack(pattern: str) -> bool:
+    """Whether the engine of the JSON Schema validator cannot search by it in linear time."""
+    return re.search(r"\(\?(?:[=!>(]|<[=!])|\\[1-9k]|[*+?}]\+", pattern) is not None
 
 
 # ── by backtracking ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@functools.lru_cache(maxsize=128)
+_compiled: Final[BoundedCache[tuple[str, str], tuple[Callable[..., object], int]]] = BoundedCache(
+    128, max_weight=MAX_CACHED_SIZE, weigh=lambda entry: entry[1]
+)
+
+
 def _backtracking(pattern: str, flags: str) -> Callable[..., object]:
     """A search that knows every form, and ends with `TimeoutError` when it takes too long."""
+    known = _compiled.get((pattern, flags))
+    if known is None:
+        known = _compiled[pattern, flags] = (_compile_backtracking(pattern, flags), SIZE_OF_ANY + 4 * _nodes(pattern))
+    return known[0]
+
+
+def _compile_backtracking(pattern: str, flags: str) -> Callable[..., object]:
     import regex  # noqa: PLC0415 - costs 10 ms, and few searches need it
 
     plain = _without_escapes(pattern)
@@ -269,4 +371,30 @@ def _from_ecmascript(pattern: str, *, multiline: bool) -> str:
             return "$" if multiline else r"\Z"
         return {"[^]": r"[\s\S]", "[]": "(?!)"}.get(text, text)
 
-    return re.sub(_REWRITTEN, rewrite, pattern)
+    return _divided(re.sub(_REWRITTEN, rewrite, pattern))
+
+
+MAX_LITERAL: Final = 200
+"""How long a text in a pattern may be for `regex` to search for it as one: its tables take cubic time, untimed."""
+_ALWAYS_HOLDS: Final = "(?!(?!))"
+_LEXEME: Final = r"""(?xs)
+        (?P<repeat>[*+?] | \{\d+(?:,\d*)?\})
+      | \((?:\?(?:P?<[^\W\d]\w*> | P=\w+\) | [A-Za-z-]*[:)] | <?[=!] | >))?
+      | \[(?:\\.|[^\]\\])*+\]?
+      | \\(?:[pP]\{[^}]*\} | x[0-9A-Fa-f]{2} | u[0-9A-Fa-f]{4} | U[0-9A-Fa-f]{8} | c[A-Za-z] | \d+ | .)
+      | ."""
+
+
+def _divided(pattern: str) -> str:
+    """The same pattern without very long texts: something that always holds divides them."""
+    if len(pattern) <= MAX_LITERAL:
+        return pattern
+    parts: list[str] = []
+    length = 0
+    for token in re.finditer(_LEXEME, pattern):
+        length += not token["repeat"]
+        if length > MAX_LITERAL and not token["repeat"]:
+            parts.append(_ALWAYS_HOLDS)
+            length = 1
+        parts.append(token[0])
+    return "".join(parts)

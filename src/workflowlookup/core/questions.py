@@ -19,8 +19,9 @@ from workflowlookup.core.model import Confirmation
 from workflowlookup.core.navigation import scope_of
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.run import Run
-from workflowlookup.core.schemas import compile_schema, expected_by, misfits
+from workflowlookup.core.schemas import expected_by
 from workflowlookup.core.text import INVISIBLE, joined, visible
+from workflowlookup.core.value_schemas import ValueSchema
 from workflowlookup.core.values import Context, Json, as_boolean, assign, brief, json_equal, json_or_text, lookup
 from workflowlookup.errors import InvalidParams
 
@@ -241,7 +242,7 @@ def field_problem(run: Run, field: Field, given: Context) -> str:
     shared = {key: confirmation.answers[key] for key in ("$defs", "definitions") if key in confirmation.answers}
     required = [field.name] if field.required else []
     schema = {**shared, "type": "object", "properties": {field.name: field.schema}, "required": required}
-    return "; ".join(misfit.sentence() for misfit in misfits(compile_schema(schema), dict(given), schema))
+    return "; ".join(misfit.sentence() for misfit in ValueSchema(schema).misfits(dict(given)))
 
 
 def refuse_answers(run: Run, answers: Context, budget: Budget) -> None:
@@ -259,6 +260,6 @@ def refuse_misfitting(wanted: Confirmation, answers: Context) -> None:
         raise InvalidParams(f"the question has no field '{one_line(unknown[0])}': {asked}")
     if not names:
         return
-    found = [misfit.sentence() for misfit in misfits(compile_schema(wanted.answers), dict(answers), wanted.answers)]
+    found = [misfit.sentence() for misfit in ValueSchema(wanted.answers).misfits(dict(answers))]
     if found:
         raise InvalidParams("the answers do not fit what is asked for: " + "; ".join(found))

@@ -14,7 +14,7 @@ import msgspec
 
 from workflowlookup.core.conditions import CompiledCondition
 from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pattern
-from workflowlookup.core.schemas import BadSchema, compile_schema_text, misfits
+from workflowlookup.core.schemas import BadSchema, compile_schema_text
 from workflowlookup.core.syntax import SyntaxProblem, parse_json
 from workflowlookup.core.values import Context, Json
 
@@ -25,6 +25,7 @@ _MAX_MISFITS: Final = 5
 MAX_JSON: Final = 256 * 1024
 
 NO_MATCH: Final = "Output does not match pattern {}"
+_SHORTEN: Final = "Shorten the output; the author should use fewer rules."
 GIVEN_UP: Final = "The pattern {} took too long on this output and was given up"
 
 
@@ -84,10 +85,15 @@ class ContainsRule(Rule, frozen=True, kw_only=True, tag="contains"):
         absent = (Issue(message=message, suggestion=suggestion),)
         in_other_case = (Issue(message=message, suggestion=f"{suggestion} The case counts."),)
 
-        def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
+        def check(output: str, _: Context, budget: Budget) -> Sequence[Issue]:
+            try:
+                budget.charge(1 + len(output) // 200)
+            except TooSlow:
+                given_up = "The text was not looked for: the rules before it took too long"
+                return (Issue(message=f"{message} ({given_up})", suggestion=_SHORTEN, is_undecided=True),)
             if value in output:
                 return ()
-            return in_other_case if value.casefold() in output.casefold() else absent
+            return in_other_case if value.casefold() in budget.folded(output) else absent
 
         return check
 
@@ -179,11 +185,19 @@ class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
     schema: SchemaText
 
     def check(self) -> Check:
-        def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
-            validator = compile_schema_text(self.schema)
+        def check(output: str, _: Context, budget: Budget) -> Sequence[Issue]:
             if len(output) > MAX_JSON:
                 advice = f"Shorten the JSON to at most {MAX_JSON:,} characters (now {len(output):,})."
                 return (Issue(message=self.message or "Output is too long to be checked as JSON", suggestion=advice),)
+            try:
+                return budget.spend(lambda _: judge(output))
+            except TooSlow as problem:
+                message = "The JSON Schema was given up on this output" + (f": {problem}" if str(problem) else "")
+                suggestion = "Shorten the output; the author should simplify the JSON Schemas of this step."
+                return (Issue(message=message, suggestion=suggestion, is_undecided=True),)
+
+        def judge(output: str) -> Sequence[Issue]:
+            validator = compile_schema_text(self.schema)
             text = unfenced(output).lstrip(_BLANKS)
             if text and text[0] not in _JSON_BEGINS_WITH:
                 return no_json(f"this begins with '{text[0]}', which no JSON does")
@@ -191,8 +205,7 @@ class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
                 value = parse_json(text.encode())
             except SyntaxProblem as problem:
                 return no_json(f"{problem.message}. {problem.suggestions[0]}")
-            wrong = misfits(validator, value, msgspec.json.decode(self.schema))
-            first = list(itertools.islice(wrong, _MAX_MISFITS + 1))
+            first = list(itertools.islice(validator.misfits(value), _MAX_MISFITS + 1))
             if not first:
                 return ()
             sentences = "; ".join(misfit.sentence() for misfit in first[:_MAX_MISFITS])
@@ -209,9 +222,9 @@ class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
     def words(self) -> str:
         return f"The output is JSON that fits this JSON Schema: {self.schema.decode()}"
 
-    def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - compiling a schema is not timed
+    def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:
         try:
-            compile_schema_text(self.schema)
+            budget.spend(lambda _: compile_schema_text(self.schema))
         except BadSchema as problem:
             yield "schema", f"The JSON Schema of a rule is malformed ({problem})"
 

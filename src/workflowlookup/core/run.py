@@ -8,7 +8,6 @@ ends at the first rest after its first event.
 What happens next is decided in `advance`; here is only what has happened.
 """
 
-import functools
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
@@ -17,12 +16,13 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from workflowlookup.cache import BoundedCache
 from workflowlookup.core import events
 from workflowlookup.core.building import build
 from workflowlookup.core.conditions import Condition
 from workflowlookup.core.contract import Need
 from workflowlookup.core.events import Event, Record, RemoteError, kind_of
-from workflowlookup.core.model import PromptStep, Workflow
+from workflowlookup.core.model import MAX_CACHED_BYTES, PromptStep, Workflow, weight_of
 from workflowlookup.core.navigation import Iterating, LoopPosition, Next, find_step, is_inside, scope_of
 from workflowlookup.core.persistent import PersistentMap
 from workflowlookup.core.values import Context, Json
@@ -566,10 +566,15 @@ def hash_of(document: bytes) -> str:
     return hashlib.sha256(document).hexdigest()
 
 
-@functools.lru_cache(maxsize=256)
+_workflows: Final[BoundedCache[bytes, Workflow]] = BoundedCache(256, max_weight=MAX_CACHED_BYTES, weigh=weight_of)
+
+
 def workflow_of(document: bytes) -> Workflow:
     """The workflow of a document that a run keeps; runs of the same document share it."""
-    return build(msgspec.json.decode(document))
+    workflow = _workflows.get(document)
+    if workflow is None:
+        workflow = _workflows[document] = build(msgspec.json.decode(document))
+    return workflow
 
 
 def submission_key(step_id: str, output: str, changes: Context) -> str:

@@ -1,24 +1,35 @@
 """JSON Schema: validators that are safe to run on documents of strangers, and what they find in plain words.
 
 Three borders use this: the arguments of tools, workflow documents, and `schema` rules. Validators never fetch anything,
-and patterns inside schemas have a backtracking limit. `jsonschema_rs` is imported with the first validator.
+patterns inside schemas have a backtracking limit, and what would take too long is given up before it is begun
+(`schema_costs`). `jsonschema_rs` is imported with the first validator.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from workflowlookup.cache import BoundedCache
+from workflowlookup.core.patterns import TooSlow
+from workflowlookup.core.schema_costs import BACKTRACK_LIMIT, MAX_ERROR_SIZE, SchemaCosts
 from workflowlookup.core.text import plural, shorten
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, extent
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-BACKTRACK_LIMIT: Final = 10_000
 MOST_NAMES_COMPARED: Final = 200
+MOST_COMPARED_WELL: Final = 8
 LONGEST_TYPO: Final = 60
+MAX_MESSAGE: Final = 1_000
+MAX_PARTS: Final = 5_000
+"""How many parts a value may have for all its errors to be collected by a schema of ours: the validator makes all of
+them at once, and takes long for each."""
+MAX_ITEMS_SHOWN: Final = 100
+"""How many items of each list of a larger value are shown to it."""
 WORKFLOW_SCHEMA_FILE: Final = __file__.removesuffix("schemas.py") + "workflow.schema.json"
 
 PathTo = tuple[str | int, ...]
@@ -68,46 +79,83 @@ def workflow_schema_text() -> str:
 
 
 @functools.cache
-def workflow_validator() -> "jsonschema_rs.Validator":
-    return compile_schema(workflow_schema())
+def workflow_validator() -> "Validator":
+    return compile_schema(workflow_schema(), is_ours=True)
 
 
-MOST_SUBSCHEMAS: Final = 20_000
-"""How large a schema may become when its references are followed: validating takes as long."""
+@functools.cache
+def step_validator() -> "Validator":
+    """For one step of a document."""
+    schema = workflow_schema()
+    return compile_schema({**schema["$defs"]["step"], "$defs": schema["$defs"]}, is_ours=True)
 
 
-def _refuse_expansion(schema: Json) -> None:
-    """References to references multiply; those that lead back to themselves are bounded by the depth of the value."""
-    sizes: dict[str, int] = {}
+class Validator:
+    """A compiled JSON Schema: whether a value fits it, and where it does not."""
 
-    def size(node: Json, following: tuple[str, ...]) -> int:
-        if isinstance(node, list):
-            return sum(size(item, following) for item in node)
-        if not isinstance(node, Mapping):
-            return 0
-        total = 1
-        for keyword, value in node.items():
-            if keyword in ("$ref", "$dynamicRef") and isinstance(value, str) and value.startswith("#"):
-                if value not in sizes and value not in following:
-                    parts = [part.replace("~1", "/").replace("~0", "~") for part in value.split("/")[1:]]
-                    sizes[value] = size(_resolve(schema, parts), (*following, value))
-                total += sizes.get(value, 1)
-            elif keyword not in ("$defs", "definitions", "const", "enum", "examples", "default"):
-                total += size(value, following)
-            if total > MOST_SUBSCHEMAS:
-                raise BadSchema("its references multiply without end")
-        return total
+    def __init__(self, schema: Json, compiled: "jsonschema_rs.Validator", costs: SchemaCosts | None) -> None:
+        """Without `costs` it is a schema of our own, whose checks take no longer than values are large."""
+        self.schema = schema
+        self.weight = costs.weight if costs is not None else 0
+        self._compiled = compiled
+        self._costs = costs
 
-    size(schema, ())
+    def is_valid(self, value: Json) -> bool:
+        """Whether the value fits. Raises `TooSlow` when that would take too long to find out."""
+        if self._costs is not None:
+            self._costs.refuse(value)
+        return self._compiled.is_valid(value)
+
+    def misfits(self, value: Json) -> Iterator[Misfit]:
+        """The places where the value does not fit; of a value that may have very many, the first. Raises `TooSlow`."""
+        if self.is_valid(value):
+            return
+        if self._costs is None and extent(value)[0] > MAX_PARTS:
+            shown = _with_short_lists(value)
+            if extent(shown)[0] > MAX_PARTS or self._compiled.is_valid(shown):
+                yield from self.first_misfit(value)
+                return
+            value = shown
+        try:
+            all_errors, first_error = self._costs.error_size(value) if self._costs is not None else (0, 0)
+        except TooSlow:
+            all_errors = first_error = MAX_ERROR_SIZE + 1
+        try:
+            if all_errors <= MAX_ERROR_SIZE:
+                for error in self._compiled.iter_errors(value):
+                    yield _misfit(error, self.schema)
+            elif first_error <= MAX_ERROR_SIZE:
+                yield from self.first_misfit(value)
+            else:
+                yield Misfit(path=(), keyword="", expected="what the JSON Schema says", found="too much to say where")
+        except ValueError as problem:  # nested deeper than the validator goes
+            yield Misfit(path=(), keyword="depth", expected="less deeply nested", found=str(problem))
+
+    def first_misfit(self, value: Json) -> Iterator[Misfit]:
+        """The first place where the value does not fit; for values so large that finding all would take long."""
+        import jsonschema_rs  # noqa: PLC0415 - as below
+
+        try:
+            self._compiled.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            yield _misfit(error, self.schema)
 
 
-def compile_schema(schema: Json) -> "jsonschema_rs.Validator":
-    """A validator that checks `format` and stays offline. Raises `BadSchema`."""
+def _with_short_lists(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {name: _with_short_lists(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_short_lists(part) for part in value[:MAX_ITEMS_SHOWN]]
+    return value
+
+
+def compile_schema(schema: Json, *, is_ours: bool = False) -> Validator:
+    """A validator that checks `format` and stays offline. Raises `BadSchema`, also for what is too large."""
     import jsonschema_rs  # noqa: PLC0415 - costs 15 ms, and `initialize` needs none
 
-    _refuse_expansion(schema)
     try:
-        return jsonschema_rs.validator_for(
+        costs = None if is_ours else SchemaCosts(schema)
+        compiled = jsonschema_rs.validator_for(
             schema,
             validate_formats=True,
             offline=True,
@@ -116,32 +164,23 @@ def compile_schema(schema: Json) -> "jsonschema_rs.Validator":
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as problem:
         text = str(getattr(problem, "message", problem))
         raise BadSchema(text.partition("\n")[0]) from problem
+    return Validator(schema, compiled, costs)
 
 
-@functools.lru_cache(maxsize=512)
-def compile_schema_text(text: bytes) -> "jsonschema_rs.Validator":
+MAX_CACHED_BYTES: Final = 2 << 20
+"""How large the compiled schemas in the cache may be together, in estimated bytes."""
+
+_validators: Final[BoundedCache[bytes, Validator]] = BoundedCache(
+    512, max_weight=MAX_CACHED_BYTES, weigh=lambda validator: validator.weight
+)
+
+
+def compile_schema_text(text: bytes) -> Validator:
     """`compile_schema` for a schema written as JSON, so that equal schemas are compiled once."""
-    return compile_schema(msgspec.json.decode(text))
-
-
-def misfits(validator: "jsonschema_rs.Validator", value: Json, schema: Json = None) -> Iterator[Misfit]:
-    """Every place where the value does not fit; with the schema, unknown fields come with the known ones."""
-    try:
-        for error in validator.iter_errors(value):
-            yield _misfit(error, schema)
-    except ValueError as problem:  # nested deeper than the validator goes
-        yield Misfit(path=(), keyword="depth", expected="less deeply nested", found=str(problem))
-
-
-def first_misfit(validator: "jsonschema_rs.Validator", value: Json, schema: Json = None) -> Misfit | None:
-    """The first place where the value does not fit; for values so large that finding all would take long."""
-    import jsonschema_rs  # noqa: PLC0415 - as above
-
-    try:
-        validator.validate(value)
-    except jsonschema_rs.ValidationError as error:
-        return _misfit(error, schema)
-    return None
+    validator = _validators.get(text)
+    if validator is None:
+        validator = _validators[text] = compile_schema(msgspec.json.decode(text))
+    return validator
 
 
 def _misfit(error: Any, schema: Json) -> Misfit:
@@ -161,7 +200,7 @@ def _misfit(error: Any, schema: Json) -> Misfit:
     elif keyword == "pattern":
         expected = _matching(getattr(kind, "pattern", "the pattern, within reason"), examples)
     else:
-        expected = expect(kind) if expect else f"such that: {error.message}"
+        expected = expect(kind) if expect else f"such that: {shorten(error.message, MAX_MESSAGE)}"
     return Misfit(
         path=path,
         keyword=keyword,
@@ -302,13 +341,25 @@ def dotted(path: Sequence[str | int]) -> str:
     return text
 
 
-def nearest(name: str, known: Sequence[str]) -> str | None:
+def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that the author probably meant."""
     import difflib  # noqa: PLC0415 - only mistakes need it
 
-    known = known[:MOST_NAMES_COMPARED]
-    close = difflib.get_close_matches(name.lower(), [item.lower() for item in known], n=1, cutoff=0.7)
-    return next((item for item in known if close and item.lower() == close[0]), None)
+    if len(name) > LONGEST_TYPO:
+        return None
+    name = name.lower()
+    known = [item for item in itertools.islice(known, MOST_NAMES_COMPARED) if len(item) <= 2 * LONGEST_TYPO]
+    alike = sorted(known, key=lambda item: _alike(name, item.lower()), reverse=True)[:MOST_COMPARED_WELL]
+    close = difflib.get_close_matches(name, [item.lower() for item in alike], n=1, cutoff=0.7)
+    return next((item for item in alike if close and item.lower() == close[0]), None)
+
+
+def _alike(name: str, other: str) -> int:
+    """How many characters two names begin and end with alike: a quick look before the thorough one."""
+    shorter = min(len(name), len(other))
+    first = next((index for index in range(shorter) if name[index] != other[index]), shorter)
+    last = next((index for index in range(1, shorter + 1) if name[-index] != other[-index]), shorter + 1) - 1
+    return min(first + last, shorter) - abs(len(name) - len(other))
 
 
 def _did_you_mean(value: Json, options: Sequence[Json]) -> str:
@@ -317,7 +368,7 @@ def _did_you_mean(value: Json, options: Sequence[Json]) -> str:
     return f" (did you mean '{meant}'?)" if meant else ""
 
 
-def suggest(name: str, known: Sequence[str]) -> str:
+def suggest(name: str, known: Iterable[str]) -> str:
     """`'promt' (did you mean 'prompt'?)`."""
     meant = nearest(name, known)
     return f"'{name}' (did you mean '{meant}'?)" if meant else f"'{name}'"

@@ -41,6 +41,17 @@ class TooDeep(SyntaxProblem):
         )
 
 
+class RepeatedField(SyntaxProblem):
+    """An object has a field twice."""
+
+    def __init__(self, name: str, value: Json) -> None:
+        """`value`: the document, in which only the last field of that name counts."""
+        super().__init__(
+            f"JSON syntax error: the field '{name}' is written twice in one object", "Remove one of the two"
+        )
+        self.value = value
+
+
 def parse_json(text: bytes) -> Json:
     """The JSON value, with or without a byte order mark. Raises `SyntaxProblem` with the place and the likely fix."""
     text = text.removeprefix(codecs.BOM_UTF8)
@@ -54,7 +65,38 @@ def parse_json(text: bytes) -> Json:
         raise TooDeep from None
     if nests_deeper(text, value, MAX_NESTING):
         raise TooDeep
+    if len(_NAME.findall(text)) > _count_names(value):
+        _refuse_repeated(text, value)
     return value
+
+
+_NAME: Final = re.compile(rb'"\s*:')
+"""The end of the name of a field, and what looks like one in a text."""
+
+
+def _count_names(value: Json) -> int:
+    names, values = 0, [value]
+    while values:
+        part = values.pop()
+        if isinstance(part, dict):
+            names += len(part)
+            values.extend(part.values())
+        elif isinstance(part, list):
+            values.extend(part)
+    return names
+
+
+def _refuse_repeated(text: bytes, value: Json) -> None:
+    import json  # noqa: PLC0415 - hardly ever needed
+
+    def refuse(pairs: list[tuple[str, Any]]) -> None:
+        names: set[str] = set()
+        for name, _ in pairs:
+            if name in names:
+                raise RepeatedField(name, value)
+            names.add(name)
+
+    json.loads(text, object_pairs_hook=refuse, parse_int=float)
 
 
 def _not_utf8(text: bytes, position: int) -> SyntaxProblem:
@@ -159,7 +201,7 @@ def parse_yaml(text: bytes) -> Json:
     import yaml  # noqa: PLC0415 - only for those who write YAML
 
     try:
-        _refuse_deep_yaml(text)
+        _refuse_large_yaml(text)
         value = yaml.load(text, Loader=_json_loader())  # noqa: S506 - a safe loader, narrowed to JSON types
     except yaml.MarkedYAMLError as problem:
         raise _yaml_problem(text, problem) from None
@@ -173,9 +215,7 @@ def parse_yaml(text: bytes) -> Json:
     if value is None and not _NO_CONTENT.sub(b"", text).strip():
         raise SyntaxProblem("YAML syntax error: the document is empty", _WHEN_EMPTY)
     if _count_nodes(value, {}) > MAX_YAML_NODES:
-        raise SyntaxProblem(
-            f"The document has more than {MAX_YAML_NODES:,} values once its aliases are expanded", "Use fewer aliases"
-        )
+        raise _too_many_values()
     if deeper_than(value, MAX_NESTING):
         raise TooDeep
     return value
@@ -204,18 +244,41 @@ def _yaml_problem(text: bytes, error: Any) -> SyntaxProblem:
     )
 
 
-def _refuse_deep_yaml(text: bytes) -> None:
-    """The C loader recurses without a limit and takes the process down with it; its events come one by one."""
+def _refuse_large_yaml(text: bytes) -> None:
+    """Refuse nesting and aliases by the events of the parser, which come one by one.
+
+    The C loader recurses without a limit and takes the process down with it; aliases and merge keys are copied.
+    """
     import yaml  # noqa: PLC0415 - as above
 
-    depth = 0
-    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_NESTING:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    sizes: dict[str, int] = {}
+    open_collections: list[tuple[str | None, int]] = []
+    nodes = 0
+    while (event := loader.get_event()) is not None:
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            nodes += 1
+        elif kind is yaml.AliasEvent:
+            nodes += sizes.get(event.anchor, 1)
+        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            open_collections.append((event.anchor, nodes))
+            nodes += 1
+            if len(open_collections) > MAX_NESTING:
                 raise TooDeep
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            anchor, before = open_collections.pop()
+            if anchor is not None:
+                sizes[anchor] = nodes - before
+        if nodes > MAX_YAML_NODES:
+            raise _too_many_values()
+
+
+def _too_many_values() -> SyntaxProblem:
+    return SyntaxProblem(
+        f"The document has more than {MAX_YAML_NODES:,} names and values once its aliases are expanded",
+        "Use fewer aliases and merge keys, or split the workflow",
+    )
 
 
 def _count_nodes(value: Json, known: dict[int, int], depth: int = 0) -> int:
@@ -241,6 +304,10 @@ def _json_loader() -> Any:
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class JsonLoader(base):  # type: ignore[misc]
+        def __init__(self, stream: bytes) -> None:
+            super().__init__(stream)
+            self._being_merged: list[Any] = []
+
         yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own spelling
             first: [
                 (tag, pattern)
@@ -256,9 +323,7 @@ def _json_loader() -> Any:
             marks: dict[str, Any] = {}
             for key_node, value_node in node.value:
                 if key_node.tag == "tag:yaml.org,2002:merge":
-                    value = self.construct_object(value_node, deep=True)
-                    for part in reversed(value) if isinstance(value, list) else (value,):
-                        merged |= part
+                    merged |= self._merged(value_node)
                     continue
                 if not isinstance(key_node, yaml.ScalarNode):
                     problem = "a list or an object stands where the name of a field is expected"
@@ -273,6 +338,27 @@ def _json_loader() -> Any:
                 marks[key] = key_node.start_mark
                 mapping[key] = self.construct_object(value_node, deep=deep)
             return merged | mapping
+
+        def _merged(self, node: Any) -> dict[str, Json]:
+            """The fields that a merge key brings. They are made from the nodes: PyYAML fills objects later, and one
+            whose anchor is in the same object would be empty here.
+            """
+            if node in self._being_merged:
+                problem = "an object is merged into itself"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+            if isinstance(node, yaml.MappingNode):
+                self._being_merged.append(node)
+                fields = self.construct_mapping(node)
+                self._being_merged.remove(node)
+                return fields
+            parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
+            if not all(isinstance(part, yaml.MappingNode) for part in parts):
+                problem = "a merge key takes an object or a list of objects"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+            fields = {}
+            for part in reversed(parts):
+                fields |= self._merged(part)
+            return fields
 
     for tag, pattern, first in (
         ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),

@@ -14,7 +14,7 @@ from workflowlookup.core.captures import capture
 from workflowlookup.core.criteria import each_rule
 from workflowlookup.core.guidance import describe_criterion, escaped_lookup, filler, has_template
 from workflowlookup.core.model import AllOf, AnyOf, Criterion, LoopStep, Malformed, Not, Step, Verdict
-from workflowlookup.core.patterns import BadPattern, Budget
+from workflowlookup.core.patterns import BadPattern, Budget, TooSlow
 from workflowlookup.core.rules import Check, Issue, Rule
 from workflowlookup.core.schemas import BadSchema
 from workflowlookup.core.values import Context, assign
@@ -99,7 +99,12 @@ def _templated(rule: Rule) -> Check:
         fill, fill_pattern = filler(context, unset), filler(context, unset, escaped_lookup)
         searched = {field: fill(getattr(rule, field)) for field in rule.texts}
         searched |= {field: fill_pattern(getattr(rule, field)) for field in rule.patterns}
-        filled = msgspec.structs.replace(rule, message=filler(context, {})(rule.message), **searched)
+        message = filler(context, {})(rule.message)
+        try:
+            budget.fill(len(message) + sum(map(len, searched.values())))
+        except TooSlow:
+            return (_undecided("", "the templates of the rules before it became too long", "Shorten their values"),)
+        filled = msgspec.structs.replace(rule, message=message, **searched)
         if unset:
             return (_undecided(filled.message, f"{', '.join(unset)} is not set in the context", "Set it"),)
         try:

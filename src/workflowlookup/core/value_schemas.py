@@ -3,15 +3,22 @@
 import functools
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from workflowlookup.core.schemas import EXAMPLES_BY_FORMAT, BadSchema, compile_schema, expected_by
+from workflowlookup.core.patterns import TooSlow
+from workflowlookup.core.schemas import (
+    EXAMPLES_BY_FORMAT,
+    BadSchema,
+    Misfit,
+    Validator,
+    compile_schema,
+    compile_schema_text,
+    expected_by,
+)
 from workflowlookup.core.values import Json, is_number
-
-if TYPE_CHECKING:
-    import jsonschema_rs
+from workflowlookup.errors import InvalidParams
 
 
 class ValueSchema(msgspec.Struct, frozen=True, dict=True):
@@ -30,9 +37,21 @@ class ValueSchema(msgspec.Struct, frozen=True, dict=True):
         return example_of(self.schema)
 
     @functools.cached_property
-    def validator(self) -> "jsonschema_rs.Validator":
-        """Raises `BadSchema`."""
-        return compile_schema(self.schema)
+    def _text(self) -> bytes:
+        return msgspec.json.encode(self.schema)
+
+    @property
+    def validator(self) -> Validator:
+        """Shared by equal schemas, and compiled again when it was not used for long. Raises `BadSchema`."""
+        return compile_schema_text(self._text)
+
+    def misfits(self, value: Json) -> list[Misfit]:
+        """Where a value that a caller sent does not fit. Raises `InvalidParams` when that would take too long."""
+        try:
+            return list(self.validator.misfits(value))
+        except TooSlow as problem:
+            remedy = "send less, or have the author simplify the schema"
+            raise InvalidParams(f"the values were not checked, because {problem}: {remedy}") from problem
 
 
 MAX_REPEATED: Final = 100
@@ -50,7 +69,10 @@ def example_of(schema: Json, depth: int = 0) -> Json:
         fits = compile_schema(schema).is_valid
     except BadSchema:  # a subschema with a `$ref` into the whole schema
         return candidates[0]
-    return next((value for value in candidates if value is not None and fits(value)), candidates[0])
+    try:
+        return next((value for value in candidates if value is not None and fits(value)), candidates[0])
+    except TooSlow:
+        return candidates[0]
 
 
 def _candidates(schema: Mapping[str, Json], depth: int) -> Iterator[Json]:

@@ -29,6 +29,9 @@ _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII
 _MAX_DIGITS: Final = 400
 _TRUE: Final = frozenset({"true", "yes", "1"})
 _FALSE: Final = frozenset({"false", "no", "0"})
+_LONGEST_WORD: Final = 5
+_MOST_FOLDED: Final = 3
+"""How many characters one character may become when its case is folded."""
 
 
 def is_number(value: Json) -> TypeGuard[int | float]:
@@ -56,7 +59,8 @@ def as_boolean(value: Json) -> bool | None:
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
-        word = _fold(value)
+        word = value.strip()
+        word = word.casefold() if len(word) <= _LONGEST_WORD else ""
         if word in _TRUE:
             return True
         if word in _FALSE:
@@ -100,7 +104,7 @@ def loosely_equal(left: Json, right: Json) -> bool:
     if left is None or right is None:
         return left is right
     if isinstance(left, str) and isinstance(right, str):
-        return left == right or _fold(left) == _fold(right)
+        return left == right or _same_but_for_case(left.strip(), right.strip())
     if isinstance(left, str) or isinstance(right, str):
         text, other = (left, right) if isinstance(left, str) else (right, left)
         if isinstance(other, bool):
@@ -168,13 +172,34 @@ def deeper_than(value: Json, limit: int) -> bool:
     return True
 
 
+def extent(value: Json) -> tuple[int, int]:
+    """How many parts a value has, names included, and how many characters are in it."""
+    parts = characters = 0
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        parts += 1
+        if isinstance(part, str):
+            characters += len(part)
+        elif isinstance(part, Mapping):
+            parts += len(part)
+            characters += sum(map(len, part))
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+    return parts, characters
+
+
 def nests_deeper(text: bytes, value: Json, limit: int) -> bool:
     """As `deeper_than`, of the value of a JSON text: one with few brackets need not be walked."""
     return text.count(b"{") + text.count(b"[") > limit and deeper_than(value, limit)
 
 
-def _fold(text: str) -> str:
-    return text.strip().casefold()
+def _same_but_for_case(left: str, right: str) -> bool:
+    """Long texts are not folded for the sake of short ones: a condition may compare with thousands of them."""
+    if len(left) > _MOST_FOLDED * len(right) or len(right) > _MOST_FOLDED * len(left):
+        return False
+    return left.casefold() == right.casefold()
 
 
 def json_or_text(text: str) -> Json:

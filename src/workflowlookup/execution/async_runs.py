@@ -1,11 +1,14 @@
-"""Runs for the worker's loop, on a thread of their own: the journal blocks, and its connection is for one thread."""
+"""Runs for the worker's loop, on a thread of their own: the journal blocks, and its connection is for one thread.
+
+What is asked for while the thread is busy is done next, all of it in one commit.
+"""
 
 import asyncio
 import collections
 import concurrent.futures
 import logging
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from workflowlookup.core.run import Run
 from workflowlookup.errors import RunDamaged, StorageError
@@ -17,6 +20,8 @@ T = TypeVar("T")
 
 FIRST_PAUSE: Final = 0.25
 MAX_PAUSE: Final = 5.0
+MAX_GROUPED: Final = 64
+"""How many pieces of work are done in one commit, for which other processes have to wait."""
 
 
 class AsyncRuns:
@@ -28,6 +33,9 @@ class AsyncRuns:
         self._on_change = on_change
         self._runs: Runs | None = None
         self._offered: collections.deque[Run] = collections.deque()
+        self._asked: collections.deque[tuple[Callable[[Runs], Any], asyncio.Future[Any]]] = collections.deque()
+        """Work that is not begun yet, and whom to answer."""
+        self._serving: asyncio.Task[None] | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "workflowlookup-journal")
 
     def offer(self, run: Run) -> None:
@@ -35,8 +43,35 @@ class AsyncRuns:
         self._offered.append(run)
 
     async def do(self, work: Callable[[Runs], T]) -> T:
-        """Do some work on the runs, on the journal's thread; returns and raises what the work does."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
+        """Do some work on the runs, on the journal's thread; returns and raises what the work does.
+
+        The work may be done twice, as `Runs.do_all` says: only what it returns may leave it.
+        """
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._asked.append((work, answer))
+        if self._serving is None or self._serving.done():
+            self._serving = asyncio.create_task(self._serve())
+        return await answer
+
+    async def _serve(self) -> None:
+        """Have everything done that was asked for."""
+        while self._asked:
+            taken = [self._asked.popleft() for _ in range(min(len(self._asked), MAX_GROUPED))]
+            pieces = [(work, answer) for work, answer in taken if not answer.cancelled()]
+            outcomes: list[Any]
+            try:
+                outcomes = await asyncio.get_running_loop().run_in_executor(
+                    self._thread, self._do_all, [work for work, _ in pieces]
+                )
+            except Exception as problem:  # noqa: BLE001 - those who asked get it
+                outcomes = [problem] * len(pieces)
+            for (_, answer), outcome in zip(pieces, outcomes, strict=True):
+                if answer.cancelled():
+                    continue
+                if isinstance(outcome, Exception):
+                    answer.set_exception(outcome)
+                else:
+                    answer.set_result(outcome)
 
     async def retry(self, work: Callable[[Runs], T]) -> T:
         """As `do`, and again until the journal can be used. `RunDamaged` is raised at once: no retry can help."""
@@ -59,10 +94,10 @@ class AsyncRuns:
         await self.do(lambda runs: runs.close())
         self._thread.shutdown(wait=False, cancel_futures=True)  # what is asked now would open the journal again
 
-    def _do(self, work: Callable[[Runs], T]) -> T:
+    def _do_all(self, pieces: Sequence[Callable[[Runs], Any]]) -> list[Any]:
         if self._runs is None:
             self._runs = self._make_runs()
             self._runs.listeners.append(self._on_change)
         while self._offered:
             self._runs.offer(self._offered.popleft())
-        return work(self._runs)
+        return self._runs.do_all(pieces)

@@ -44,6 +44,7 @@ KEEP_SECONDS: Final = 24 * 3600
 ORPHANED_POLLS: Final = 4
 """For how many polls in a row DBOS must assign a driver to this replica that does not run here, before its run is put
 back into the queue: a driver begins a moment after it was taken from the queue."""
+CONNECT_SECONDS: Final = 10
 CANCEL_SECONDS: Final = 2.0
 """How long `close` waits for cancelled drivers."""
 _SWEEP_SECONDS: Final = 3600.0
@@ -346,9 +347,7 @@ def tables_version(url: str) -> int | None:
     """The version of the tables of DBOS in a database; None where there are none, or they cannot be read."""
     import psycopg  # noqa: PLC0415 - only where there is such a database
 
-    from workflowlookup.runs.postgres import SECONDS_TO_CONNECT  # noqa: PLC0415
-
-    with contextlib.suppress(psycopg.Error), psycopg.connect(url, connect_timeout=SECONDS_TO_CONNECT) as connection:
+    with contextlib.suppress(psycopg.Error), psycopg.connect(url, connect_timeout=CONNECT_SECONDS) as connection:
         if connection.execute("SELECT to_regclass('dbos.dbos_migrations')").fetchone() != (None,):
             row = connection.execute("SELECT MAX(version) FROM dbos.dbos_migrations").fetchone()
             return int(str(row[0])) if row is not None and row[0] is not None else None

@@ -89,7 +89,7 @@ class Driver:
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._poll())
         try:
-            run = await self._runs.retry(lambda runs: self._begin_first(runs, driven))
+            run, driven.has_begun = await self._runs.retry(lambda runs: _begin_first(runs, run_id))
             while run.waiting_for is Waiting.CALL:
                 async with self._at_provider(driven, slot, run) as may_call:
                     run = await self._attempt(driven, run) if may_call else await self._moved_run(run.id)
@@ -99,16 +99,6 @@ class Driver:
             if self._driven.get(run_id) is driven:
                 del self._driven[run_id]
                 self.progress.pop(run_id, None)
-
-    def _begin_first(self, runs: Runs, driven: _Driven) -> Run:
-        """The run to be driven. A new call of a tool is begun here, which saves a turn on the journal's thread."""
-        run = runs.get(driven.run_id)
-        is_new = run.waiting_for is Waiting.CALL and run.calling is not None and not run.calling.attempt
-        if is_new and _is_begun_at_once(run):
-            with contextlib.suppress(RunStateError):  # somebody moved it
-                run = runs.begin_call(run.id, run.current, by=_BY)
-                driven.has_begun = True
-        return run
 
     @contextlib.asynccontextmanager
     async def _at_provider(self, driven: _Driven, slot: Slot, run: Run) -> AsyncIterator[bool]:
@@ -261,11 +251,10 @@ class Driver:
             return await self._store(run, lambda runs: runs.fail_call(run.id, step_id, fault, by=_BY))
 
         def finish(runs: Runs) -> Run:
-            now = runs.finish_call(run.id, step_id, outcome.text, outcome.value, by=_BY, begins_next=_is_begun_at_once)
-            driven.has_begun = now.waiting_for is Waiting.CALL and now.calling is not None and now.calling.begun
-            return now
+            return runs.finish_call(run.id, step_id, outcome.text, outcome.value, by=_BY, begins_next=_is_begun_at_once)
 
         now = await self._store(run, finish, result=outcome)
+        driven.has_begun = now.waiting_for is Waiting.CALL and now.calling is not None and now.calling.begun
         if isinstance(now.end, Failed):
             log.warning("run %s: %s", run.id, now.end.reason)
         return now
@@ -380,6 +369,16 @@ class Driver:
         task = asyncio.create_task(quietly())
         self._stores.add(task)
         task.add_done_callback(self._stores.discard)
+
+
+def _begin_first(runs: Runs, run_id: str) -> tuple[Run, bool]:
+    """The run to be driven, and whether its call was begun here: a new call of a tool is, which saves a commit."""
+    run = runs.get(run_id)
+    is_new = run.waiting_for is Waiting.CALL and run.calling is not None and not run.calling.attempt
+    if is_new and _is_begun_at_once(run):
+        with contextlib.suppress(RunStateError):  # somebody moved it
+            return runs.begin_call(run_id, run.current, by=_BY), True
+    return run, False
 
 
 def _is_begun_at_once(run: Run) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from workflowlookup.core.run import Run, Waiting
@@ -211,10 +211,10 @@ class LoopServices:
         providers = {name: provider for name in names if (provider := self.provider(name))}
         self._discovery.apply(providers, self.plan.refresh_seconds)
 
-    async def refresh(self) -> None:
-        """Ask all of them now; done when each has answered or failed."""
+    async def refresh(self, providers: Collection[str] | None) -> None:
+        """Ask these now, or all of them; done when each has answered or failed."""
         await self.discover()
-        await self._discovery.refresh()
+        await self._discovery.refresh(providers)
 
     # ── settings ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -203,9 +203,9 @@ class Execution:
             with contextlib.suppress(StorageError):
                 runs.close()
 
-    def refresh(self) -> "Future[None]":
-        """Ask all providers now what they have; done when each has answered or failed."""
-        return self.worker.ask(lambda services: services.refresh())
+    def refresh(self, providers: Collection[str] | None = None) -> "Future[None]":
+        """Ask these providers now what they have, or all of them; done when each has answered or failed."""
+        return self.worker.ask(lambda services: services.refresh(providers))
 
     def apply(self, plan: Plan) -> None:
         """Other settings from now on."""

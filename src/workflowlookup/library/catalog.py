@@ -13,7 +13,7 @@ import msgspec
 
 from workflowlookup.cache import BoundedCache
 from workflowlookup.core.schemas import nearest
-from workflowlookup.errors import WorkflowLookupError, WorkflowNotFound
+from workflowlookup.errors import OutOfDescriptors, WorkflowLookupError, WorkflowNotFound, out_of_descriptors
 from workflowlookup.library.changes import Changes, best_changes
 from workflowlookup.library.directory import Listing
 from workflowlookup.library.files import Loaded, Summary, parse_document, read_bytes, summarise
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 MAX_BUILT: Final = 512
 """How many built workflows are cached; the others are read again when they are needed."""
+MAX_BUILT_BYTES: Final = 12 << 20
+"""How large they may be together, in estimated bytes."""
 SECONDS_BETWEEN_LOOKS: Final = 0.25
 """How often it is checked that no directory above a source was replaced: no change inside the source tells."""
 
@@ -62,6 +64,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Entry, ...]
     shadowed: tuple[tuple[Entry, Entry], ...]
     """Pairs: the one that is hidden, the one that hides it."""
+    is_incomplete: bool = False
+    """Whether documents are missing because no file descriptor was left to read them."""
 
 
 class CatalogView(Protocol):
@@ -94,8 +98,11 @@ class Catalog:
         self._next_look = 0.0
         self._listings: dict[str, Listing] = {}
         self._snapshot: Snapshot | None = None
-        self._built: BoundedCache[str, tuple[Loaded, Workflow]] = BoundedCache(MAX_BUILT)
+        self._built: BoundedCache[str, tuple[Loaded, Workflow]] = BoundedCache(
+            MAX_BUILT, max_weight=MAX_BUILT_BYTES, weigh=_weight
+        )
         self._reported: set[str] = set()
+        self._lacked_descriptors = False
 
     def snapshot(self) -> Snapshot:
         """The library as it is now; the same object as before when nothing changed."""
@@ -110,8 +117,12 @@ class Catalog:
         return self._scan(self._changes)
 
     def _roots_changed(self) -> bool:
-        """Whether another directory stands in the place of a root; to be asked now and then."""
+        """Whether another directory stands in the place of a root, or something could not be opened for lack of file
+        descriptors; to be asked now and then.
+        """
         self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
+        if self._lacked_descriptors:
+            return True
         return [source.identity() for source in self.sources] != self._identities
 
     def listing(self, source: Source) -> Listing:
@@ -122,6 +133,8 @@ class Catalog:
     def get(self, workflow_id: str) -> "Workflow":
         """The workflow of this id. Raises `WorkflowNotFound`, or what is wrong with its document."""
         entry = self.snapshot().entries.get(workflow_id)
+        if entry is None and self._lacked_descriptors:  # it may be in what could not be opened
+            raise out_of_descriptors(workflowId=workflow_id)
         if entry is None:
             raise not_found(workflow_id, self.snapshot())
         if entry.file.refusal is not None:
@@ -159,6 +172,7 @@ class Catalog:
             for source in self.sources
         }
         changes.scanned()
+        self._lacked_descriptors = any(isinstance(refusal, OutOfDescriptors) for refusal in _refusals(listings))
         previous, self._listings = self._listings, listings
         if self._snapshot is None or any(not _same(listings[root], previous.get(root)) for root in listings):
             self._snapshot = snapshot = self._merge()
@@ -178,7 +192,8 @@ class Catalog:
                 entry = Entry(source=source.name, root=source.root, file=file)
                 if file.refusal is not None:
                     problems.append(entry)
-                    entries.setdefault(file.id, entry)  # a broken file never hides a sound one
+                    if file.id:  # else it is a directory
+                        entries.setdefault(file.id, entry)  # a broken file never hides a sound one
                     continue
                 hidden = entries.get(file.id)
                 if hidden is not None and hidden.file.refusal is None:
@@ -194,17 +209,28 @@ class Catalog:
             entries=entries,
             problems=tuple(problems),
             shadowed=tuple(shadowed),
+            is_incomplete=self._lacked_descriptors,
         )
 
     def _report(self) -> None:
         """One log line for each document and each directory that is left out, once."""
-        seen: set[str] = set()
-        for listing in self._listings.values():
-            refusals = [listing.refusal] if listing.refusal else [file.refusal for file in listing.files.values()]
-            seen.update(str(refusal) for refusal in refusals if refusal is not None)
+        seen = {str(refusal) for refusal in _refusals(self._listings)}
         for reason in sorted(seen - self._reported):
             log.warning("skipped %s", reason)
         self._reported = seen
+
+
+def _refusals(listings: Mapping[str, Listing]) -> Iterator[WorkflowLookupError]:
+    """Why something is left out, by source: the source as a whole, or files and directories of it."""
+    for listing in listings.values():
+        refusals = [listing.refusal] if listing.refusal else [file.refusal for file in listing.files.values()]
+        yield from (refusal for refusal in refusals if refusal is not None)
+
+
+def _weight(built: "tuple[Loaded, Workflow]") -> int:
+    from workflowlookup.core.model import weight_of  # noqa: PLC0415 - with the first workflow
+
+    return weight_of(built[1])
 
 
 def not_found(workflow_id: str, snapshot: Snapshot) -> WorkflowNotFound:

@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.errors import StorageError, WorkflowLookupError
+from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
 from workflowlookup.library.changes import Changes
-from workflowlookup.library.files import Loaded, is_document_name, load, signature_of
+from workflowlookup.library.files import Loaded, is_document_name, load, signature_of, unreadable
 
 MOST_LEVELS: Final = 32
-"""How deep directories may nest; deeper ones are not looked into."""
+"""How deep directories may nest; deeper ones are reported, and not looked into."""
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,8 +50,9 @@ class DirectorySource:
                 return self._without_root(previous)
         files: dict[str, Loaded] = {}
         ignored = 0
+        left_out: dict[str, WorkflowLookupError] = {}
         try:
-            for entry in self._entries(self.root, changes):
+            for entry in self._entries(self.root, changes, left_out):
                 if not is_document_name(entry.name):
                     ignored += not entry.name.startswith(".")
                     continue
@@ -61,35 +62,57 @@ class DirectorySource:
                 else:
                     files[entry.path] = before
         except OSError as problem:
-            reason = problem.strerror or str(problem)
-            refusal = StorageError(f"{self.root} cannot be read: {reason}.", file=self.root, details=reason)
-            return _withdrawn(previous, refusal)
+            return _withdrawn(previous, unreadable(self.root, problem))
+        for path, refusal in left_out.items():
+            files[path] = _unless_same(
+                previous.files.get(path), Loaded(path=path, id="", signature=None, refusal=refusal)
+            )
         return Listing(files=files, ignored=ignored)
 
-    def _entries(self, directory: str, changes: Changes, levels: int = MOST_LEVELS) -> Iterator[os.DirEntry[str]]:
+    def _entries(
+        self, directory: str, changes: Changes, left_out: dict[str, WorkflowLookupError], levels: int = MOST_LEVELS
+    ) -> Iterator[os.DirEntry[str]]:
+        """The files below a directory; `left_out` gets the directories that are not looked into, and why."""
         changes.watch(directory)
         with os.scandir(directory) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                if not entry.name.startswith(".") and levels:
-                    yield from self._subdirectory(entry, changes, levels - 1)
+                if not entry.name.startswith("."):
+                    yield from self._subdirectory(entry, changes, left_out, levels - 1)
             elif entry.is_symlink() and os.path.isdir(entry.path):
-                continue  # a link to a directory inside the root would only show its documents twice
+                if not entry.name.startswith("."):
+                    left_out[entry.path] = _not_followed(entry.path)
             else:
                 yield entry
 
-    def _subdirectory(self, entry: os.DirEntry[str], changes: Changes, levels: int) -> Iterator[os.DirEntry[str]]:
+    def _subdirectory(
+        self, entry: os.DirEntry[str], changes: Changes, left_out: dict[str, WorkflowLookupError], levels: int
+    ) -> Iterator[os.DirEntry[str]]:
+        if levels < 0:
+            details = f"more than {MOST_LEVELS} directories deep"
+            refusal = SecurityError(f"{entry.path} is {details}. Move it up.", file=entry.path, details=details)
+            left_out[entry.path] = refusal
+            return
         try:
-            yield from self._entries(entry.path, changes, levels)
-        except OSError:
-            return  # gone or closed to us meanwhile: the other directories do not suffer
+            yield from self._entries(entry.path, changes, left_out, levels)
+        except FileNotFoundError:
+            return  # gone meanwhile
+        except OSError as problem:  # the other directories do not suffer
+            left_out[entry.path] = unreadable(entry.path, problem)
 
     def _without_root(self, previous: Listing) -> Listing:
         if not self._required and not previous.files:
             return Listing()
         refusal = StorageError(f"{self.root} does not exist.", file=self.root, details="does not exist")
         return _withdrawn(previous, refusal)
+
+
+def _not_followed(path: str) -> SecurityError:
+    details = "a link to a directory, which is not followed"
+    return SecurityError(
+        f"{path} is {details}. Copy the directory, or name it in the setting directories.", file=path, details=details
+    )
 
 
 def _withdrawn(previous: Listing, refusal: WorkflowLookupError) -> Listing:

@@ -5,6 +5,7 @@ becomes one of our refusals here, with the name of the file in it.
 """
 
 import errno
+import logging
 import os
 import re
 import stat
@@ -12,9 +13,18 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.syntax import MAX_NESTING, SyntaxProblem, TooDeep, parse_json, parse_yaml
+from workflowlookup.core.syntax import MAX_NESTING, RepeatedField, SyntaxProblem, TooDeep, parse_json, parse_yaml
 from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
-from workflowlookup.errors import InvalidWorkflow, SecurityError, StorageError, WorkflowLookupError
+from workflowlookup.errors import (
+    InvalidWorkflow,
+    SecurityError,
+    StorageError,
+    WorkflowLookupError,
+    is_out_of_descriptors,
+    out_of_descriptors,
+)
+
+log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES: Final = 1 << 20
 PARSERS: Final = {".json": parse_json, ".yaml": parse_yaml, ".yml": parse_yaml}
@@ -73,11 +83,18 @@ def read_bytes(path: str, root: str) -> tuple[bytes, Signature]:
         finally:
             os.close(descriptor)
     except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise StorageError(f"{path} cannot be read: {reason}.", file=path, details=reason) from problem
+        raise unreadable(path, problem) from problem
     if len(data) > MAX_FILE_BYTES:  # it grew meanwhile
         raise _too_large(path)
     return data, signature_of(status)
+
+
+def unreadable(path: str, problem: OSError) -> StorageError:
+    """The refusal of a file or a directory that the system does not let us read."""
+    if is_out_of_descriptors(problem):
+        return out_of_descriptors(file=path)
+    reason = problem.strerror or str(problem)
+    return StorageError(f"{path} cannot be read: {reason}.", file=path, details=reason)
 
 
 def _too_large(path: str) -> SecurityError:
@@ -101,15 +118,19 @@ def parse_document(data: bytes, path: str) -> Json:
     except TooDeep as problem:
         details = f"nested deeper than {MAX_NESTING} levels"
         raise SecurityError(f"{path} is {details}.", file=path, details=details) from problem
+    except RepeatedField as problem:  # such documents have always loaded; `validate` reports an error
+        log.warning("%s: %s; only the last one counts", path, problem.message)
+        return problem.value
     except SyntaxProblem as problem:
         raise InvalidWorkflow(f"{path}: {problem.message}.", file=path, issues=[problem.message]) from problem
 
 
 def summarise(document: Json, path: str) -> Summary:
     """What a list shows of a sound document. Raises `InvalidWorkflow` with every error for one that is not."""
-    from workflowlookup.core.document import Severity, check, is_sound  # noqa: PLC0415 - with the first document
+    from workflowlookup.core.document import errors_in  # noqa: PLC0415 - with the first document
 
-    if is_sound(document):
+    issues = [finding.message for finding in errors_in(document)]
+    if not issues:
         return Summary(
             id=document["id"],
             name=document["name"],
@@ -117,7 +138,6 @@ def summarise(document: Json, path: str) -> Summary:
             category=document.get("category", DEFAULT_CATEGORY),
             version=document.get("version", DEFAULT_VERSION),
         )
-    issues = [finding.message for finding in check(document) if finding.severity is Severity.ERROR]
     raise InvalidWorkflow(f"{path}: {'; '.join(issues[:3])}.", file=path, issues=issues)
 
 

@@ -2,9 +2,13 @@
 
 Up to 2025-11-25 a question is a request of ours (`elicitation/create`) and the call that led to it waits for the
 response; other messages are answered meanwhile. Since 2026-07-28 the question is the call's result, the answer comes
-with the same call sent again, and nothing is remembered. Either way the answer is checked here, before a tool sees it.
+with the same call sent again, and nothing is remembered: the key of the question is signed, so that an answer counts
+only where this very question was put to this very caller. Either way the answer is checked here, before a tool sees it.
 """
 
+import base64
+import hashlib
+import hmac
 import itertools
 import logging
 from collections.abc import Callable, Mapping
@@ -12,11 +16,11 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from workflowlookup.core.schemas import compile_schema, misfits
+from workflowlookup.core.value_schemas import ValueSchema
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.tools.contract import Elicitation
+from workflowlookup.tools.contract import Elicitation, Services
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +29,7 @@ Call = TypeVar("Call")
 
 MAX_QUESTIONS: Final = 64
 MOST_LOGGED: Final = 500
+TAG_BYTES: Final = 18
 ACTIONS: Final = ("accept", "decline", "cancel")
 DISMISSED: Final[Answer] = {"action": "cancel"}
 """Nobody decided: what counts as the answer when none came that can be used."""
@@ -50,7 +55,10 @@ class Questions(Generic[Call]):
 
     def take(self, response: jsonrpc.Response) -> tuple[Call, Elicitation] | None:
         """What a response is about; None when it answers nothing that is open."""
-        name = msgspec.json.decode(response.id)
+        try:
+            name = msgspec.json.decode(response.id)
+        except msgspec.DecodeError:  # a number out of range
+            return None
         return self._open.pop(name, None) if isinstance(name, str) else None
 
     def call_of(self, name: str) -> Call | None:
@@ -64,9 +72,11 @@ class Questions(Generic[Call]):
             reason = "the call that led to this question was cancelled"
             self._outbox.append(jsonrpc.notification("notifications/cancelled", {"requestId": name, "reason": reason}))
 
-    def drop(self) -> None:
-        """Forget every question: there is nobody left to answer."""
+    def drop(self) -> list[Call]:
+        """Forget every question: there is nobody left to answer. The calls that waited for one."""
+        calls = [call for call, _ in self._open.values()]
         self._open.clear()
+        return calls
 
 
 def elicitation(ask: Elicitation) -> dict[str, Json]:
@@ -87,13 +97,26 @@ def answer_in(response: jsonrpc.Response, ask: Elicitation) -> Answer:
         return DISMISSED
 
 
-def given(input_responses: Json, ask: Elicitation) -> Answer | None:
-    """The answer among the `inputResponses` of a call; None when it is not there. What was not asked is passed over."""
+def signed_key(ask: Elicitation, services: Services) -> str:
+    """The key of a question for the client: nobody else can make it, and it is another for every question and caller.
+
+    Without it a client could answer what nobody was asked, and that would count as a person's word.
+    """
+    asked = msgspec.json.encode([services.access.kind, services.access.name, ask.key, ask.message, ask.schema])
+    tag = hmac.digest(services.question_secret().encode(), asked, hashlib.sha256)
+    return f"{ask.key}.{base64.urlsafe_b64encode(tag[:TAG_BYTES]).decode()}"
+
+
+def given(input_responses: Json, ask: Elicitation, key: str) -> Answer | None:
+    """The answer among the `inputResponses` of a call, by the signed key of the question; None when it is not there.
+
+    What was not asked is passed over.
+    """
     if input_responses is None:
         return None
     if not isinstance(input_responses, dict):
         raise InvalidParams("inputResponses must be an object")
-    answer = input_responses.get(ask.key)
+    answer = input_responses.get(key)
     return None if answer is None else checked(answer, ask)
 
 
@@ -111,6 +134,6 @@ def checked(answer: Json, ask: Elicitation) -> Answer:
     unknown = sorted(content.keys() - ask.schema["properties"].keys()) if isinstance(content, dict) else []
     if unknown:  # such as an older form's own yes or no: what was not asked is no answer to this
         raise InvalidParams(f"content in the answer to '{ask.key}' has '{unknown[0][:100]}', which was not asked for")
-    if (misfit := next(misfits(compile_schema(ask.schema), content, ask.schema), None)) is not None:
-        raise InvalidParams(f"content in the answer to '{ask.key}' does not fit: {misfit.sentence()}")
+    if misfits := ValueSchema(ask.schema).misfits(content):
+        raise InvalidParams(f"content in the answer to '{ask.key}' does not fit: {misfits[0].sentence()}")
     return {"action": action, "content": content}

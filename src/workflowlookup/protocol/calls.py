@@ -79,9 +79,16 @@ def without_questions(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:
 
 
 def name_of(client_info: Json) -> str:
-    """What a client calls itself, as far as it says so."""
+    """What a client calls itself, as far as it says so: on one line, and without characters that nobody sees."""
     name = client_info.get("name") if isinstance(client_info, dict) else None
-    return name[:MOST_NAME] if isinstance(name, str) else ""
+    if not isinstance(name, str):
+        return ""
+    name = name[:MOST_NAME]
+    if not (name.isascii() and name.isprintable()):
+        from workflowlookup.core.text import visible  # noqa: PLC0415 - seldom needed
+
+        name = visible(name)
+    return " ".join(name.split())
 
 
 def enter(request: Request, rules: Rules) -> Call:

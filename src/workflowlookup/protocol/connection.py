@@ -19,12 +19,14 @@ from workflowlookup.errors import (
     MethodNotFound,
     MissingClientCapability,
     NotInitialized,
+    RequestCancelled,
     UnsupportedProtocolVersion,
     WorkflowLookupError,
 )
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.calls import Call, enter, name_of, refuse_cursor, run_named_in, without_questions
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
+from workflowlookup.protocol.memory import then_release
 from workflowlookup.protocol.news import News
 from workflowlookup.protocol.replies import (
     PENDING,
@@ -102,12 +104,14 @@ class Connection:
 
     def handle(self, line: bytes) -> bytes | None:
         """Answer one message: its reply, or None when there is nothing to say (yet)."""
-        return self.answer(jsonrpc.decode(line))
+        return then_release(lambda: self.answer(jsonrpc.decode(line)))
 
     def answer(self, message: Message) -> bytes | None:
         if isinstance(message, Request):
             return self._answer_request(message)
         if isinstance(message, Malformed):
+            if message.is_response:  # which is never answered; a call that waits for it goes on
+                return self._hear(Response(message.id, b"", msgspec.json.encode(message.problem.message)))
             return jsonrpc.failure(message.id, message.problem)
         if isinstance(message, Batch):
             return self._answer_batch(message)
@@ -241,7 +245,9 @@ class Connection:
             for call, problem in self._waiting.end(hands_over=hands_over):
                 self.outbox.append(refuse(call, problem))
         if self._questions is not None:
-            self._questions.drop()
+            unanswered = "The session ended before the person answered. Call the tool again in another session."
+            for call in self._questions.drop():
+                self.outbox.append(refuse(call, RequestCancelled(unanswered)))
         for request_id, key in self._news.end():
             result = {"resultType": "complete", "_meta": {META_SERVER_INFO: SERVER_INFO, META_SUBSCRIPTION: key}}
             self.outbox.append(jsonrpc.success(request_id, result))
@@ -369,7 +375,8 @@ class Connection:
     def _caller_of(self, call: Call) -> Caller:
         """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""
         if call.meta is not None:
-            capabilities, name = call.meta[META_CAPABILITIES], name_of(call.meta.get(META_CLIENT_INFO))
+            capabilities = call.meta[META_CAPABILITIES]
+            name = self._surface.sign(name_of(call.meta.get(META_CLIENT_INFO)))
             if call.method != "tools/call":
                 capabilities = without_questions(capabilities)  # no other method may be answered with a question
             return Caller(capabilities=capabilities, name=name, answers=call.answers, timeout_seconds=call.timeout)
@@ -384,7 +391,7 @@ class Connection:
             capabilities, name = self._client
             if self._rules is None or not self._rules.asks:
                 capabilities = without_questions(capabilities)
-            self._caller = Caller(capabilities=capabilities, name=name)
+            self._caller = Caller(capabilities=capabilities, name=self._surface.sign(name))
         return self._caller
 
     # ── answers that are not there yet ──────────────────────────────────────────────────────────────────────────
@@ -426,7 +433,7 @@ class Connection:
 
     def _ask(self, call: Call, ask: Elicitation) -> Json:
         """Put a tool's question to the person at the client; the call is done again when the answer is there."""
-        from workflowlookup.protocol.asking import Questions, elicitation, given  # noqa: PLC0415 - seldom needed
+        from workflowlookup.protocol.asking import Questions, elicitation, given, signed_key  # noqa: PLC0415 - seldom needed
 
         if ask.key in call.answers:
             raise RuntimeError(f"'{ask.key}' was asked again after it was answered")
@@ -440,9 +447,10 @@ class Connection:
                 self._questions = Questions(self.outbox, self.question_prefix)
             self._questions.put(call, ask)
             return PENDING
-        answer = given(call.object_params().get("inputResponses"), ask)
+        key = signed_key(ask, self._surface.services)
+        answer = given(call.object_params().get("inputResponses"), ask, key)
         if answer is None:
-            return {"resultType": "input_required", "inputRequests": {ask.key: elicitation(ask)}}
+            return {"resultType": "input_required", "inputRequests": {key: elicitation(ask)}}
         return self._dispatch(call.answered(ask.key, answer))
 
     def asker_of(self, question_id: str) -> bytes | None:

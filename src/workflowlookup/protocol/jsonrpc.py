@@ -19,7 +19,7 @@ MAX_NESTING: Final = 256
 whatever is left of the stack there."""
 NULL_ID: Final = b"null"
 SCANNED_BYTES: Final = 1 << 16
-"""How much of a message that cannot be read is searched for its id."""
+"""How much of a message that cannot be read is searched for its id: of its beginning, and of its end."""
 
 _ABSENT: Final = msgspec.Raw(b"")
 _encode: Final = msgspec.json.Encoder().encode
@@ -36,7 +36,19 @@ class _Line(msgspec.Struct):
     error: msgspec.Raw = _ABSENT
 
 
+class _Members(msgspec.Struct):
+    """The same with no value read, so that a number out of range does not matter."""
+
+    id: msgspec.Raw = _ABSENT
+    method: msgspec.Raw = _ABSENT
+    result: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = _ABSENT
+
+
 _decode_line: Final = msgspec.json.Decoder(_Line).decode
+_decode_members: Final = msgspec.json.Decoder(_Members).decode
+_decode_raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -77,6 +89,13 @@ class Malformed(msgspec.Struct, frozen=True):
 
     id: bytes
     problem: WorkflowLookupError
+    is_response: bool = False
+    """Whether it answers something that we asked: then it gets no reply, and its id is one of ours."""
+
+    @property
+    def reply_id(self) -> bytes:
+        """The id of a reply, where the transport demands one."""
+        return NULL_ID if self.is_response else self.id
 
 
 Message: TypeAlias = Request | Notification | Response | Batch | Malformed
@@ -92,30 +111,48 @@ def decode(line: bytes) -> Message:
     except msgspec.ValidationError:
         return _decode_other(text)
     except RecursionError as problem:
-        return Malformed(find_id(text), _parse_error(text, problem))
+        return _unreadable(text, _parse_error(text, problem))
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         return Malformed(NULL_ID, _parse_error(text, problem))
     if nests_deeper(text, parsed.params, MAX_NESTING):
-        return Malformed(find_id(text), _parse_error(text, RecursionError()))
+        return _unreadable(text, _parse_error(text, RecursionError()))
     if text is not line and bytes(parsed.id) not in line:
         return Malformed(NULL_ID, _invalid("id must be text in valid Unicode"))  # it could not come back as it was sent
     return _classify(parsed, len(line))
 
 
 def _decode_other(line: bytes) -> Message:
-    """JSON that is no object of the expected form: a batch, or nothing that we understand."""
+    """JSON that is no object of the expected form: a number out of range, a batch, or nothing that we understand."""
     try:
-        value = msgspec.json.decode(line)
-    except (msgspec.ValidationError, RecursionError) as problem:  # JSON, with a number that is out of range
-        return Malformed(find_id(line), _parse_error(line, problem))
+        _decode_raw(line)
+        if line.lstrip()[:1] == b"{":
+            return _out_of_range(line)
+        elements = _decode_list(line)
+    except RecursionError as problem:
+        return _unreadable(line, _parse_error(line, problem))
+    except msgspec.ValidationError:
+        return Malformed(NULL_ID, _invalid("a message is a JSON object"))
     except msgspec.DecodeError as problem:
         return Malformed(NULL_ID, _parse_error(line, problem))
-    if not isinstance(value, list):
-        return Malformed(NULL_ID, _invalid("a message is a JSON object"))
-    if not 0 < len(value) <= MAX_BATCH:
-        return Malformed(NULL_ID, _invalid(f"a batch has 1 to {MAX_BATCH} messages; found {len(value)}"))
-    lines = msgspec.json.decode(line, type=list[msgspec.Raw])
-    return Batch(tuple(_element(bytes(element)) for element in lines))
+    if not 0 < len(elements) <= MAX_BATCH:
+        return Malformed(NULL_ID, _invalid(f"a batch has 1 to {MAX_BATCH} messages; found {len(elements)}"))
+    return Batch(tuple(_element(bytes(element)) for element in elements))
+
+
+def _out_of_range(line: bytes) -> Malformed:
+    """A message with a number that cannot be read, such as 1e400 or one of thousands of digits."""
+    members = _decode_members(line)
+    details = "a number is out of range: send numbers that fit a double, and long ones as text"
+    is_response = _is_response(members)
+    return Malformed(
+        bytes(members.id) if _is_id(bytes(members.id)) else NULL_ID,
+        ParseError(details, details=details, position=0),
+        is_response,
+    )
+
+
+def _is_response(message: "_Line | _Members") -> bool:
+    return message.method in (msgspec.UNSET, _ABSENT) and bool(message.result or message.error)
 
 
 def _element(line: bytes) -> Message:
@@ -130,6 +167,8 @@ def _classify(parsed: _Line, size: int) -> Message:
         problem = 'jsonrpc must be "2.0"'
     elif raw_id and not has_id:
         problem = "id must be a number or a string"
+    elif has_id and not _is_readable(raw_id):
+        problem = "id is a number out of range: use a shorter one, or a string"
     elif method is msgspec.UNSET:
         if raw_id and (parsed.result or parsed.error):
             return Response(raw_id, bytes(parsed.result), bytes(parsed.error))
@@ -140,13 +179,22 @@ def _classify(parsed: _Line, size: int) -> Message:
         problem = "params must be an object, an array or null"
     else:
         return Request(raw_id, method, params, size) if raw_id else Notification(method, params)
-    return Malformed(raw_id if has_id else NULL_ID, _invalid(problem))
+    return Malformed(raw_id if has_id else NULL_ID, _invalid(problem), _is_response(parsed))
 
 
 def _is_id(raw: bytes) -> bool:
     """A number or a string that is well-formed; true, null, lists and objects are no ids."""
     if raw[:1] not in (b'"', b"-") and not raw[:1].isdigit():
         return False
+    try:
+        _decode_raw(raw)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _is_readable(raw: bytes) -> bool:
+    """Whether an id is a value: most numbers are."""
     try:
         msgspec.json.decode(raw)
     except msgspec.DecodeError:
@@ -178,39 +226,70 @@ def _parse_error(line: bytes, problem: Exception) -> ParseError:
 def too_long(limit: int, beginning: bytes) -> Malformed:
     """What a message over the size limit means, of which the beginning is known."""
     details = f"the message is longer than {limit:,} bytes"
-    return Malformed(find_id(beginning), ParseError(details, details=details, position=limit))
+    found = _scan(beginning[:SCANNED_BYTES])
+    return Malformed(found.id, ParseError(details, details=details, position=limit), found.is_response)
 
 
 # ── messages that cannot be read as they are ────────────────────────────────────────────────────────────────────────
 
-_PART: Final = rb'"(?:[^"\\]|\\.)*+"|[{}\[\],:]|[^\s"{}\[\],:]++|"'
+_PART: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\],:]|[^\s"{}\[\],:]++|"', re.DOTALL)
 """A text, a mark, anything else (such as a number), or a quote that is never closed."""
+_MEMBER: Final = re.compile(rb'(?<!\\)"(?:id|method|result|error)"\s*:')
+"""Where a member of interest may begin. In JSON a quote inside of a text has a backslash before it."""
 
 
-def find_id(beginning: bytes) -> bytes:
-    """The id of a request whose first bytes these are; `null` when it is not there, or when it is no request.
+class _Scanned(msgspec.Struct):
+    """What was found in a part of a message."""
 
-    Only the member `id` of the outermost object counts, whatever its parameters contain.
+    id: bytes = NULL_ID
+    has_answer: bool = False
+    has_method: bool = False
+
+    @property
+    def is_response(self) -> bool:
+        return self.has_answer and not self.has_method
+
+
+def _unreadable(message: bytes, problem: ParseError) -> Malformed:
+    """A whole message that is nested too deeply to be read. Its id is at its beginning, or at its end."""
+    found = _scan(message[:SCANNED_BYTES])
+    end = message[-SCANNED_BYTES:]
+    member = _MEMBER.search(end) if len(message) > SCANNED_BYTES else None
+    if member is not None:
+        end = end[member.start() :]
+        marks = [part[0] for part in _PART.finditer(end)]
+        depth = sum(mark in (b"}", b"]") for mark in marks) - sum(mark in (b"{", b"[") for mark in marks)
+        last = _scan(end, depth)
+        found.id = last.id if last.id != NULL_ID else found.id
+        found.has_answer, found.has_method = found.has_answer or last.has_answer, found.has_method or last.has_method
+    return Malformed(found.id, problem, found.is_response)
+
+
+def _scan(text: bytes, depth: int = 0) -> _Scanned:
+    """What a part of a message says of its id, whatever its parameters contain: only outermost members count.
+
+    `depth`: how many brackets are open before it.
     """
-    found, name, value, depth = NULL_ID, b"", b"", 0
-    for part in re.finditer(_PART, beginning[:SCANNED_BYTES], re.DOTALL):
-        text = part[0]
-        if text == b'"' or (depth == 0 and text != b"{"):
+    found, name, value = _Scanned(), b"", b""
+    for part in _PART.finditer(text):
+        token = part[0]
+        if token == b'"' or (depth == 0 and token != b"{"):
             break
-        if text in (b"{", b"["):
+        if token in (b"{", b"["):
             depth += 1
             continue
-        if text in (b"}", b"]"):
+        if token in (b"}", b"]"):
             depth -= 1
-        if depth == 1 and text == b":":
+        if depth == 1 and token == b":":
             name, value = value, b""
-            if name in (b'"result"', b'"error"'):
-                return NULL_ID  # an answer to us, whose id is ours
-        elif depth <= 1 and text in (b",", b"}"):  # only now is the value known to be whole
-            found = value if name == b'"id"' and _is_id(value) else found
+            found.has_answer = found.has_answer or name in (b'"result"', b'"error"')
+            found.has_method = found.has_method or name == b'"method"'
+        elif depth <= 1 and token in (b",", b"}"):  # only now is the value known to be whole
+            if name == b'"id"' and _is_id(value):
+                found.id = value
             name = value = b""
         elif depth == 1:
-            value = text
+            value = token
         if depth <= 0:
             break
     return found

@@ -14,6 +14,8 @@ from workflowlookup.errors import (
     InvalidWorkflow,
     ResourceNotFound,
     WorkflowLookupError,
+    is_out_of_descriptors,
+    out_of_descriptors,
 )
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.calls import Call
@@ -109,5 +111,8 @@ def explain(request: Request | Call, problem: Exception, rules: Rules) -> bytes:
     if isinstance(problem, RecursionError):  # what msgspec decodes may still be too deep to work with
         log.info("%s was nested too deeply", request.method, exc_info=problem)
         return _failure(request.id, InvalidParams("params are nested too deeply"), rules)
+    if is_out_of_descriptors(problem):
+        log.warning("%s failed for lack of file descriptors", request.method)
+        return _failure(request.id, out_of_descriptors(), rules)
     log.error("%s failed", request.method, exc_info=problem)
     return jsonrpc.failure(request.id, InternalError())

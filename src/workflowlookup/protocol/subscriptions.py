@@ -20,7 +20,8 @@ from workflowlookup.runs.view import Watch
 log = logging.getLogger(__name__)
 
 MAX_SUBSCRIPTIONS: Final = 64
-MAX_ADDRESSES: Final = 1_000
+MAX_ADDRESSES: Final = 100
+"""Of a session, or of one `subscriptions/listen`; each has up to 300 characters and is in memory while that lasts."""
 MOST_ECHOED: Final = 100
 
 Listener = Callable[[str], None]

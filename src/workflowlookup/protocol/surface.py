@@ -32,6 +32,11 @@ class Surface:
 
         return Registry(BUILTIN_TOOLS, self.services)
 
+    def sign(self, client: str) -> str:
+        """The name of a client as handlers get it; where a caller has a name of its own, its services add that."""
+        access = self.services.access
+        return access.sign(client) if access.is_unbound else client
+
     def watch(self, listener: "Listener") -> "Watch":
         """Follow the runs until the watch is closed."""
         return self.services.runs.watch(listener)

@@ -24,7 +24,7 @@ from workflowlookup.errors import (
     WorkflowLookupError,
 )
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.asking import checked, elicitation
+from workflowlookup.protocol.asking import elicitation, given, signed_key
 from workflowlookup.protocol.calls import Call, name_of
 from workflowlookup.protocol.progress import Told, token_of
 from workflowlookup.protocol.replies import refusal, tool_result
@@ -39,7 +39,6 @@ from workflowlookup.tools.run_answers import (
     asked_before,
     iso,
     may_ask,
-    question_key,
     was_asked,
 )
 from workflowlookup.tools.workflow_runs import decode_place, encode_place
@@ -201,7 +200,7 @@ class Tasks:
         if status == "input_required":
             question = ask_person(self._services, run, caller)
             if isinstance(question, Elicitation):
-                reply["inputRequests"] = {question.key: elicitation(question)}
+                reply["inputRequests"] = {signed_key(question, self._services): elicitation(question)}
         elif status in ("completed", "failed"):
             reply["result"] = self._payload(run, caller)
         return reply
@@ -213,12 +212,11 @@ class Tasks:
         if responses is None:
             raise InvalidParams("inputResponses is required")
         run = self._run(call)
-        key = question_key(run)
-        if self._needs_person(run, caller) and key in responses:
-            question = ask_person(self._services, run, caller)
-            if isinstance(question, Elicitation):
-                said = checked(responses[key], question)
-                ask_person(self._services, run, msgspec.structs.replace(caller, answers={key: said}))
+        question = ask_person(self._services, run, caller) if self._needs_person(run, caller) else None
+        if isinstance(question, Elicitation):
+            answer = given(responses, question, signed_key(question, self._services))
+            if answer is not None:
+                ask_person(self._services, run, msgspec.structs.replace(caller, answers={question.key: answer}))
         return {}
 
     def cancel_quietly(self, call: Call) -> Json:
@@ -235,7 +233,8 @@ class Tasks:
             needed: Json = {"extensions": {TASKS_EXTENSION: {}}}
             raise MissingClientCapability("Tasks need a client that declares them.", requiredCapabilities=needed)
         meta: Any = call.meta
-        return Caller(capabilities=meta[META_CAPABILITIES], name=name_of(meta.get(META_CLIENT_INFO)))
+        name = self._surface.sign(name_of(meta.get(META_CLIENT_INFO)))
+        return Caller(capabilities=meta[META_CAPABILITIES], name=name)
 
     # ── both ────────────────────────────────────────────────────────────────────────────────────────────────────
 

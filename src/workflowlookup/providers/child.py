@@ -2,18 +2,24 @@
 
 The SDK has a transport for this too; this one tells the process id, logs what the process says on standard error, and
 can kill it while others are at work.
+
+No child survives this process, nor does anything that a child started: its group is ended, and on Linux also what
+left the group but still has the child's mark in its environment. Only when this process is killed itself
+(`kill -9`) is that left to the children, whose input then ends.
 """
 
 import asyncio
+import atexit
 import collections
 import contextlib
 import json
 import logging
 import os
+import secrets as tokens
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -34,12 +40,16 @@ MAX_DIGITS: Final = 400
 """Of an integer; what is longer is read as a float."""
 KILL_SECONDS: Final = 1.0
 """How long a process that was asked to end has until it is killed."""
+END_SECONDS: Final = 0.2
+"""The same when our own process ends and cannot wait."""
+MARK: Final = "WORKFLOWLOOKUP_CHILD"
+"""The environment variable by which descendants of a child are recognized."""
 _LOOK_SECONDS: Final = 0.01
 _LAST_LINES: Final = 5
 _LAST_SECONDS: Final = 0.3
 
-_groups: Final[set[int]] = set()
-"""The groups of the processes that run."""
+_running: Final[dict[int, str]] = {}
+"""The children that run: the process group, which is the process id, and the mark of each."""
 _starting: Final[set["Child"]] = set()
 """Those whose process may run already, in a group that is not known yet."""
 _is_ending: Final = threading.Event()
@@ -53,6 +63,7 @@ class Child:
         """`secrets`: what is not repeated of what the process says."""
         self._config = config
         self._secrets = secrets
+        self._mark = tokens.token_hex(16)
         self._process: asyncio.subprocess.Process | None = None
         self.gone = asyncio.Event()
         """Set when nothing more comes from the process."""
@@ -100,11 +111,11 @@ class Child:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                env=get_default_environment() | dict(config.env),
+                env=get_default_environment() | dict(config.env) | {MARK: self._mark},
                 cwd=config.cwd,
                 start_new_session=True,
             )
-            _groups.add(process.pid)
+            _running[process.pid] = self._mark
         finally:
             _starting.discard(self)
         return process
@@ -116,7 +127,7 @@ class Child:
         rest = bytearray()
         try:
             async with to_session:
-                while data := await process.stdout.read(1 << 16):
+                while data := await self._receive(process.stdout):
                     *lines, last = data.split(b"\n")
                     for line in lines:
                         await to_session.send(_parsed(bytes(rest) + line))
@@ -131,6 +142,13 @@ class Child:
             self._give_up("it sent a message that is nested too deeply")
         finally:
             self.gone.set()
+
+    async def _receive(self, output: asyncio.StreamReader) -> bytes:
+        """What the process wrote; nothing at the end of its output."""
+        data = await output.read(1 << 16)
+        if not data and _is_ending.is_set():
+            await asyncio.get_running_loop().create_future()  # we ended it: that is no failure of the run
+        return data
 
     def _give_up(self, fault: str) -> None:
         log.warning("the MCP server '%s' is ended: %s", self._config.name, fault)
@@ -169,8 +187,8 @@ class Child:
         """Its input ends; if it does not then end by itself, it is killed, and what it leaves behind is in any case."""
         await asyncio.wait(tasks[1:2], timeout=KILL_SECONDS)
         await _ended(process, KILL_SECONDS)
-        await _kill_group(process)
-        _groups.discard(process.pid)
+        await self._kill(process)
+        _running.pop(process.pid, None)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -181,7 +199,16 @@ class Child:
     async def kill(self) -> None:
         """End the process and all that it started: asked first, then forced."""
         if self._process is not None and self._process.returncode is None:
-            await _kill_group(self._process)
+            await self._kill(self._process)
+
+    async def _kill(self, process: asyncio.subprocess.Process) -> None:
+        family = _Family({process.pid: self._mark})
+        family.send(signal.SIGTERM)
+        deadline = asyncio.get_running_loop().time() + KILL_SECONDS
+        while family.is_alive() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(_LOOK_SECONDS)
+        family.send(signal.SIGKILL)
+        await _ended(process, KILL_SECONDS)
 
     async def last_words(self) -> str:
         """How it ended, as far as that is known."""
@@ -197,31 +224,74 @@ class Child:
         return f"its process ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}{said}"
 
 
-def ask_all_to_end() -> None:
-    """Ask every process that was started to end, and wait for none: ours ends before it could take it for a failure.
+class _Family:
+    """Children and everything that they started."""
 
-    Not on the thread of the loop, which has to tell of those that are just being started.
+    def __init__(self, children: Mapping[int, str]) -> None:
+        """`children`: process groups, and the marks of those who may have left them."""
+        self._groups = tuple(children)
+        self._marks = frozenset(f"{MARK}={mark}".encode() for mark in children.values())
+        self._others: frozenset[int] = frozenset()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to each of them."""
+        self._others = frozenset(_with_environment(self._marks))
+        for group in self._groups:
+            with contextlib.suppress(OSError):
+                os.killpg(group, number)
+        for process in self._others:
+            with contextlib.suppress(OSError):
+                os.kill(process, number)
+
+    def is_alive(self) -> bool:
+        """Whether one of those that got the last signal is still there."""
+        return any(_exists(os.killpg, group) for group in self._groups) or any(
+            _exists(os.kill, process) for process in self._others
+        )
+
+
+def _exists(kill: Callable[[int, int], None], identifier: int) -> bool:
+    try:
+        kill(identifier, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _with_environment(entries: frozenset[bytes]) -> Iterator[int]:
+    """The processes that were started with one of these environment variables, where the system tells (Linux)."""
+    try:
+        processes = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return
+    for name in processes:
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                environment = file.read().split(b"\0")
+        except OSError:  # it has ended, or it is somebody else's
+            continue
+        if not entries.isdisjoint(environment):
+            yield int(name)
+
+
+@atexit.register
+def end_all(seconds: float = END_SECONDS) -> None:
+    """End all children and what they started: asked first, and killed after this time. Nothing is started any more.
+
+    Not on the thread of the loop, which has to register those that are just being started.
     """
     _is_ending.set()
     deadline = time.monotonic() + KILL_SECONDS
     while _starting and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
-    for group in tuple(_groups):
-        with contextlib.suppress(OSError):
-            os.killpg(group, signal.SIGTERM)
-
-
-async def _kill_group(process: asyncio.subprocess.Process) -> None:
-    """End a process and all that it started: asked first, then forced."""
-    group = process.pid
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGTERM)
-        deadline = asyncio.get_running_loop().time() + KILL_SECONDS
-        while asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(_LOOK_SECONDS)
-            os.killpg(group, 0)
-        os.killpg(group, signal.SIGKILL)
-    await _ended(process, KILL_SECONDS)
+    if not _running:
+        return
+    family = _Family(dict(_running))
+    family.send(signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    while family.is_alive() and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+    family.send(signal.SIGKILL)
 
 
 async def _ended(process: asyncio.subprocess.Process, seconds: float) -> bool:

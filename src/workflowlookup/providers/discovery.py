@@ -9,7 +9,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -92,9 +92,10 @@ class Discovery:
             if name not in self._watches:
                 self._watches[name] = _Watch(provider, refresh_seconds, self._tell, kept[name])
 
-    async def refresh(self) -> None:
-        """Ask all of them now; done when each has answered or failed."""
-        await asyncio.gather(*(watch.ask_now() for watch in list(self._watches.values())))
+    async def refresh(self, providers: Collection[str] | None = None) -> None:
+        """Ask these now, or all of them; done when each has answered or failed."""
+        asked = [watch for name, watch in self._watches.items() if providers is None or name in providers]
+        await asyncio.gather(*(watch.ask_now() for watch in asked))
 
     async def aclose(self) -> None:
         watches, self._watches = list(self._watches.values()), {}

@@ -1,5 +1,5 @@
 """The contract of journals: append-only records of runs, a summary of each run for lists, and what the servers at one
-journal share: names of tools, tokens, sessions, and announcements to each other.
+journal share: names of tools, tokens, sessions, secrets, and announcements to each other.
 
 An append is stored whole or not at all, and is durable when it returns. Each (run, sequence) is stored once: of two
 appends that build on the same record one raises `Conflict`. What a journal cannot do raises `StorageError`.
@@ -8,6 +8,7 @@ Which kinds of journal there are is in `journals.JOURNALS`.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 import msgspec
@@ -132,7 +133,11 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def access(self) -> Access:
         return Access(
-            name=f"token {self.name}", kind=self.kind, scopes=frozenset(self.scopes), workflows=self.workflows
+            name=f"token {self.name}",
+            kind=self.kind,
+            scopes=frozenset(self.scopes),
+            workflows=self.workflows,
+            credential=self.id,
         )
 
 
@@ -153,6 +158,13 @@ class Journal(Protocol):
 
     def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
         """Store the records after the one with sequence `expected` of this very run; 0 begins it. Raises `Conflict`."""
+
+    def group(self) -> AbstractContextManager[None] | None:
+        """A context in which all writes are one commit: stored at its end, or not at all when anything is raised.
+
+        Only `Conflict` may be caught within it, because nothing is written when it is raised. None where every write
+        has a commit of its own.
+        """
 
     def head(self, run_id: str) -> int | None:
         """The sequence of the last record; None when there is no such run."""
@@ -270,6 +282,19 @@ class Journal(Protocol):
 
     def subscriptions(self, key: str) -> frozenset[str]:
         """The resources that a session follows."""
+
+    # ── the console, and secrets of the servers ─────────────────────────────────────────────────────────────────
+
+    def add_console_session(self, key: str, body: str, expires: int, at: int) -> None:
+        """Store a session of the console, and delete those that have expired at this time."""
+
+    def console_session(self, key: str, at: int) -> str | None:
+        """What was stored of a session that has not expired at this time."""
+
+    def end_console_session(self, key: str) -> None: ...
+
+    def shared_secret(self, name: str, proposed: str) -> str:
+        """The secret of this name, the same for all servers: the first that was proposed."""
 
     # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────
 

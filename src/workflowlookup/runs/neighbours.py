@@ -33,15 +33,20 @@ Listener = Callable[[str, str], None]
 class Neighbours:
     """The other servers at the database of this one."""
 
-    def __init__(self, open_journal: Callable[[], Journal], ring: Callable[[], None]) -> None:
-        """`ring` is called, from another thread, when there may be announcements to read."""
+    def __init__(
+        self, open_journal: Callable[[], Journal], ring: Callable[[], None], journal: Journal | None = None
+    ) -> None:
+        """`ring` is called, from another thread, when there may be announcements to read; `journal` is used by the
+        thread that serves, if it is open already.
+        """
         self.listeners: list[Listener] = []
         self._open_journal = open_journal
-        self._journal = open_journal()
+        self._journal = journal or open_journal()
         self._ring = ring
         self._origin = secrets.token_hex(8)
         self._last: int | None = None
         self._is_due = True
+        self._is_reading = False
         self._next_look = self._not_before = 0.0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -61,8 +66,16 @@ class Neighbours:
     def look(self) -> None:
         """Read what others said since the last time, and tell the listeners; costs nothing when there is nothing."""
         moment = time.monotonic()
-        if self._thread is None or moment < self._not_before or (not self._is_due and moment < self._next_look):
+        is_due = moment >= self._not_before and (self._is_due or moment >= self._next_look)
+        if self._thread is None or self._is_reading or not is_due:
             return
+        self._is_reading = True  # a journal may let others go on while it is read
+        try:
+            self._look(moment)
+        finally:
+            self._is_reading = False
+
+    def _look(self, moment: float) -> None:
         self._is_due = False  # before it is read: what comes now is read the next time
         self._next_look = moment + LOOK_SECONDS
         try:

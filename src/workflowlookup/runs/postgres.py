@@ -2,11 +2,16 @@
 
 The tables are in a schema of their own. A connection that is lost is made anew with the next question. When it is lost
 during an append nobody can tell whether that was stored: it is looked up before it is sent again.
+
+Every use has a deadline, and raises `JournalAway` when it passes. The database has a little less time for a statement,
+so that one that works says what it waits for. From one that is silent the connection is cut.
 """
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+import math
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,14 +19,28 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from workflowlookup.core.events import Record
-from workflowlookup.errors import StorageError
+from workflowlookup.errors import JOURNAL_SECONDS, JournalAway, JournalBusy, StorageError
 from workflowlookup.runs.journal import Announcement, Conflict, SetAside, Summary
 from workflowlookup.runs.levels import Level
 from workflowlookup.runs.sql import MIGRATIONS, MOVING, THIS_RUN, Cursor, SqlJournal, Statement, Transaction, announcing
 
-SECONDS_TO_CONNECT: Final = 10
-BUSY_SECONDS: Final = 10
-"""How long a write waits for those of other replicas."""
+IDLE_SHARE: Final = 0.4
+"""Of the time that a use may take: after what PostgreSQL ends a transaction whose client is silent. It is less than
+others wait for its locks: the same change, sent to another replica, does not wait in vain.
+"""
+LOCK_SHARE: Final = 0.7
+STATEMENT_SHARE: Final = 0.8
+DEADLINE_SHARE: Final = 0.9
+"""Likewise: what it may wait for a lock, what a statement may take, and when it is given up."""
+_TIMEOUTS: Final = (
+    ("idle_in_transaction_session_timeout", IDLE_SHARE),
+    ("lock_timeout", LOCK_SHARE),
+    ("statement_timeout", STATEMENT_SHARE),
+)
+MIN_CONNECT_SECONDS: Final = 2
+"""The least that libpq takes for a limit."""
+MAX_MAINTENANCE_SECONDS: Final = 3_600.0
+"""For migrations and purges, whose statements take as long as there is much to do."""
 _ONE_AT_A_TIME: Final = 7_365_982_104
 """The advisory lock under which tables are made; any number that nobody else takes."""
 
@@ -43,6 +62,8 @@ _TOKENS_REQUIRED: Final = """
     SELECT to_regnamespace('workflowlookup_tokens_required')::text, to_regclass('workflowlookup.tokens_required')::text
 """
 
+_NO_STATEMENT_TIMEOUT: Final = "SET LOCAL statement_timeout TO 0"
+
 _NOTICE_SILENCE: Final[dict[str, Any]] = {
     "tcp_user_timeout": 20_000,
     "keepalives_idle": 10,
@@ -53,18 +74,55 @@ _NOTICE_SILENCE: Final[dict[str, Any]] = {
 or two.
 """
 
-_Connection = psycopg.Connection[tuple[Any, ...]]
+
+class _Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose operations end at a deadline: it is then closed, whatever its server does."""
+
+    deadline = math.inf
+    """By `time.monotonic`."""
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().wait(self._until_deadline(gen), *args, **kwargs)
+
+    def _until_deadline(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """The steps of an operation; psycopg resumes them at least every tenth of a second."""
+        try:
+            state = next(gen)
+            while True:
+                ready = yield state
+                if not ready and time.monotonic() >= self.deadline:
+                    self.pgconn.finish()
+                    raise _Overdue("the server does not answer")
+                state = gen.send(ready)
+        except StopIteration as end:
+            return end.value
 
 
-class _Lost(StorageError):
+class _Overdue(psycopg.OperationalError):
+    """The server was silent until the deadline."""
+
+
+class _Lost(JournalAway):
     """The connection broke in the middle of something."""
+
+
+class _Silent(JournalAway):
+    """The deadline passed in the middle of something."""
 
 
 class PostgresJournal(SqlJournal):
     """A journal at a URL."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, seconds: float = JOURNAL_SECONDS) -> None:
+        """`seconds`: how long a use may take."""
         self._url = url
+        self._seconds = seconds
+        self._deadline: float | None = None
+        """Of the use that is under way, by `time.monotonic`."""
+        self._is_maintaining = False
+        """Whether statements may take long."""
+        self._may_be_stored = False
+        """Whether the append that is under way has sent its commit, or the statement that commits by itself."""
         self._connection: _Connection | None = None
         self._is_listening = False
         """Whether the connection is notified of announcements."""
@@ -72,15 +130,36 @@ class PostgresJournal(SqlJournal):
     @contextlib.contextmanager
     def writing(self) -> Iterator[Transaction]:
         with self._connected() as connection, connection.transaction():
+            if self._is_maintaining:
+                connection.execute(_NO_STATEMENT_TIMEOUT)
             yield _Statements(connection)
+            self._may_be_stored = True
 
     def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
+        self._may_be_stored = False
+        with self._within_deadline():
+            try:
+                super().append(run_id, expected, records, summary)
+            except _Silent as problem:
+                raise JournalAway(problem.reason, is_unknown=self._may_be_stored) from problem
+            except _Lost:
+                self._append_again(run_id, expected, records, summary)
+
+    def _append_again(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
+        """Append what may have been stored already."""
         try:
-            super().append(run_id, expected, records, summary)
-        except _Lost:
             stored = self.read(run_id, after=expected)[: len(records)]
             if msgspec.json.encode(stored) != msgspec.json.encode(records):
                 super().append(run_id, expected, records, summary)
+        except JournalAway as problem:
+            raise JournalAway(problem.reason, is_unknown=True) from problem
+
+    def purge(self, before: int) -> int:
+        self._is_maintaining = True
+        try:
+            return super().purge(before)
+        finally:
+            self._is_maintaining = False
 
     def _go_on(self, expected: int, rows: Sequence[Sequence[Any]], summary: Summary) -> None:
         """In one statement, which is one trip to the database instead of five."""
@@ -92,19 +171,22 @@ class PostgresJournal(SqlJournal):
     def _stored(self, statement: str, values: Sequence[Any]) -> int:
         """How many rows a statement has stored, durably."""
         with self._connected() as connection:
+            self._may_be_stored = True
             return _Statements(connection).execute(statement, values).rowcount
 
     def write(self, *statements: Statement) -> None:
-        try:
-            super().write(*statements)
-        except _Lost:
-            super().write(*statements)
+        with self._within_deadline():
+            try:
+                super().write(*statements)
+            except _Lost:
+                super().write(*statements)
 
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        try:
-            return self._query(statement, values)
-        except _Lost:
-            return self._query(statement, values)
+        with self._within_deadline():
+            try:
+                return self._query(statement, values)
+            except _Lost:
+                return self._query(statement, values)
 
     def _query(self, statement: str, values: Sequence[Any]) -> list[Any]:
         with self._connected() as connection:
@@ -126,6 +208,7 @@ class PostgresJournal(SqlJournal):
             if not self._is_listening:
                 self._is_listening = True
                 return True
+            connection.deadline = math.inf
             return bool(list(connection.notifies(timeout=seconds, stop_after=1)))
 
     def close(self) -> None:
@@ -180,31 +263,49 @@ class PostgresJournal(SqlJournal):
     # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
+    def _within_deadline(self) -> Iterator[float]:
+        """A use of the journal, with one deadline for all that it takes."""
+        if self._deadline is not None:
+            yield self._deadline
+            return
+        seconds = MAX_MAINTENANCE_SECONDS if self._is_maintaining else self._seconds * DEADLINE_SHARE
+        self._deadline = time.monotonic() + seconds
+        try:
+            yield self._deadline
+        finally:
+            self._deadline = None
+
+    @contextlib.contextmanager
     def _connected(self) -> Iterator[_Connection]:
         """The connection; what goes wrong on it becomes `StorageError`."""
-        if self._connection is None:
-            self._connection = self._connect()
-        try:
-            yield self._connection
-        except psycopg.Error as problem:
-            is_lost = self._connection.closed
-            if is_lost:
-                self.close()
-            raise self._refusal(problem, _Lost if is_lost else StorageError) from problem
+        with self._within_deadline() as deadline:
+            connection = self._connection = self._connection or self._connect()
+            connection.deadline = deadline
+            try:
+                yield connection
+            except psycopg.Error as problem:
+                kind: type[StorageError] = StorageError
+                if connection.closed:
+                    self.close()
+                    kind = _Silent if isinstance(problem, _Overdue) else _Lost
+                raise self._refusal(problem, kind) from problem
 
     def _open(self) -> _Connection:
         if _is_split(self._url):
             raise self._storage_error("write an '@' in the password as %40")
-        try:
-            connection = psycopg.connect(
-                self._url,
-                autocommit=True,
-                connect_timeout=SECONDS_TO_CONNECT,
-                application_name="workflowlookup",
-                **_NOTICE_SILENCE,
-            )
-        except psycopg.Error as problem:
-            raise self._refusal(problem) from problem
+        with self._within_deadline() as deadline:
+            try:
+                connection = _Connection.connect(
+                    self._url,
+                    autocommit=True,
+                    connect_timeout=max(MIN_CONNECT_SECONDS, int(deadline - time.monotonic())),
+                    application_name="workflowlookup",
+                    **_NOTICE_SILENCE,
+                )
+            except psycopg.Error as problem:
+                is_away = isinstance(problem, psycopg.OperationalError)
+                raise self._refusal(problem, JournalAway if is_away else StorageError) from problem
+            connection.deadline = deadline
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":  # others cannot hold every text, or give bytes for texts
             connection.close()
@@ -215,14 +316,15 @@ class PostgresJournal(SqlJournal):
     def _connect(self) -> _Connection:
         connection = self._open()
         try:
-            connection.execute("SET search_path TO workflowlookup")
-            connection.execute("SET synchronous_commit TO on")
-            connection.execute(f"SET lock_timeout TO '{BUSY_SECONDS}s'".encode())
+            connection.execute("SET search_path TO workflowlookup; SET synchronous_commit TO on")
+            for name, share in _TIMEOUTS:
+                connection.execute(f"SET {name} TO {round(self._seconds * share * 1000)}".encode())
             self._migrate(connection)
         except BaseException as problem:
             connection.close()
             if isinstance(problem, psycopg.Error):
-                raise self._refusal(problem) from problem
+                is_away = isinstance(problem, psycopg.OperationalError)
+                raise self._refusal(problem, JournalAway if is_away else StorageError) from problem
             raise
         return connection
 
@@ -230,7 +332,9 @@ class PostgresJournal(SqlJournal):
         """Bring the tables up to date. One server does it, others wait; where nothing is to be done nobody does."""
         if self._check(connection).is_up_to_date:
             return
+        connection.deadline = time.monotonic() + MAX_MAINTENANCE_SECONDS
         with connection.transaction():
+            connection.execute(_NO_STATEMENT_TIMEOUT)
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ONE_AT_A_TIME,))
             connection.execute("CREATE SCHEMA IF NOT EXISTS workflowlookup")
             if connection.execute("SELECT to_regclass('workflowlookup.meta')").fetchone() == (None,):
@@ -251,7 +355,7 @@ class PostgresJournal(SqlJournal):
 
     def level(self) -> Level:
         """Where the tables are; nothing is made or changed. Raises `StorageError` when they cannot be reached."""
-        with contextlib.closing(self._open()) as connection:
+        with self._within_deadline(), contextlib.closing(self._open()) as connection:
             try:
                 return _level(connection)
             except psycopg.Error as problem:
@@ -261,12 +365,15 @@ class PostgresJournal(SqlJournal):
         reason = str(problem).strip().partition("\n")[0]
         if isinstance(problem, psycopg.ProgrammingError) and problem.sqlstate is None:
             reason = "the URL is not well-formed"  # what is said of it may quote the password
-        advice = "Check that it can be reached and written to; the run stays as it is"
-        return self._storage_error(f"{reason}. {advice}", kind)
+        if isinstance(problem, psycopg.errors.LockNotAvailable | psycopg.errors.QueryCanceled):
+            kind = JournalBusy
+        if issubclass(kind, JournalAway):
+            return kind(f"The journal of runs, {_shown(self._url)}, does not answer: {reason.rstrip('.')}")
+        return self._storage_error(f"{reason}. Check that it can be reached and written to; the run stays as it is")
 
-    def _storage_error(self, reason: str, kind: type[StorageError] = StorageError) -> StorageError:
-        told = f"The journal of runs, {_shown(self._url)}, cannot be used: {reason}."
-        return kind(told, details=told)
+    def _storage_error(self, reason: str) -> StorageError:
+        message = f"The journal of runs, {_shown(self._url)}, cannot be used: {reason}."
+        return StorageError(message, details=message)
 
 
 def _level(connection: _Connection) -> Level:

@@ -40,6 +40,14 @@ class RequiredTokens:
             log.warning("%s cannot be read, so tokens are required: %s", self.path, problem)
             return True
 
+    def signature(self) -> tuple[int, int] | None:
+        """Changes whenever the list does; None where there is no list. Costs one system call."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
     def add(self, names: Collection[str]) -> None:
         """List a journal under all of its names, if that is possible."""
         if not self.path:

@@ -70,7 +70,8 @@ SHAPES: Final[Mapping[str, TableShape]] = {
 """The tables whose rows are saved, with their columns in the order in which they are stored."""
 
 NOT_SAVED: Final = frozenset(
-    {"document_copies", "freed_names", "levels", "news", "remembered", "sessions", "session_addresses"}
+    {"console_sessions", "document_copies", "freed_names", "levels", "news", "remembered", "secrets", "sessions"}
+    | {"session_addresses"}
 )
 """Tables that are made from others, that every new journal fills by itself, that are used in PostgreSQL only, or that
 can be done without.
@@ -133,12 +134,22 @@ def salvage(path: str, target: SqlJournal) -> Salvage:
     return Salvage(whole=whole, damaged=damaged, lost=lost, revoked=revoked)
 
 
+def has_rows_of_ours(path: str) -> bool:
+    """Whether anything in a file, whatever it is, looks like a row of a journal."""
+    with Pages(path) as pages:
+        return any(_table_of(row) for row in pages.rows())
+
+
+def _table_of(row: Row) -> str | None:
+    return next((table for table, shape in SHAPES.items() if shape.fits(row)), None)
+
+
 def _copy(pages: Pages, transaction: Transaction) -> int:
     """Copy all rows that look like ours; how many tokens had to be revoked for it."""
     tokens: dict[str, dict[str, Any]] = {}
     names: set[tuple[Any, ...]] = set()
     for row in pages.rows():
-        table = next((table for table, shape in SHAPES.items() if shape.fits(row)), None)
+        table = _table_of(row)
         if table is None:
             continue
         found = dict(zip(SHAPES[table].columns, row.values, strict=True))

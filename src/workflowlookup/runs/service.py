@@ -8,13 +8,13 @@ import contextlib
 import functools
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
 from workflowlookup.cache import BoundedCache
-from workflowlookup.core import advance
+from workflowlookup.core import advance, events
 from workflowlookup.core.advance import CallFailure, Draft, Moment
 from workflowlookup.core.events import (
     ConfirmationDenied,
@@ -29,7 +29,16 @@ from workflowlookup.core.events import (
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.run import Run, State, Waiting, apply, fold, submission_key
 from workflowlookup.core.values import Context, Json
-from workflowlookup.errors import InvalidParams, RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
+from workflowlookup.errors import (
+    InvalidParams,
+    JournalAway,
+    RunDamaged,
+    RunNotFound,
+    RunStateError,
+    StorageError,
+    WorkflowLookupError,
+)
+from workflowlookup.logs import audit
 from workflowlookup.runs.foreign import read_foreign
 from workflowlookup.runs.journal import (
     Conflict,
@@ -46,6 +55,8 @@ from workflowlookup.runs.journal import (
 from workflowlookup.trust import IMPORTED, NO_CONSENT, Consent
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_FOLDED: Final = 256
 """How many folded runs are cached; the others are folded when they are needed."""
@@ -73,6 +84,17 @@ def _new_id() -> str:
     return secrets.token_hex(6)
 
 
+@contextlib.contextmanager
+def _repeatable() -> Iterator[None]:
+    """A change that is recognised when it is sent again: where its outcome is unknown, the refusal says so."""
+    try:
+        yield
+    except JournalAway as problem:
+        if not problem.is_unknown:
+            raise
+        raise problem.as_repeatable() from problem
+
+
 class Runs:
     """The runs of one journal."""
 
@@ -98,6 +120,8 @@ class Runs:
         """Runs of which `load` has folded the beginning."""
         self.listeners: list[Callable[[str, Run | None], None]] = []
         """Hear of each run that is changed here, as it is then; None when it is gone."""
+        self._uncommitted: list[tuple[str, Run | None]] | None = None
+        """While several pieces of work are done in one commit: the changes that listeners will hear of."""
 
     # ── what moves a run ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,7 +148,9 @@ class Runs:
             self.consent.refuse_untrusted(workflow.origin, workflow.document)
             at = _moment(self._clock(), by)
             draft = advance.begin(run_id or self._new_id(), workflow, given, context, at, timeout=timeout)
-            if self._store(0, draft):
+            with _repeatable() if run_id is not None else contextlib.nullcontext():
+                is_stored = self._store(0, draft)
+            if is_stored:
                 return draft.run
         raise RunStateError("No id could be found for the run. Try again.")
 
@@ -154,7 +180,8 @@ class Runs:
                 return run
             return advance.submit(run, step_id, output, changes, at)
 
-        run = self._move(run_id, by, decide)
+        with _repeatable():
+            run = self._move(run_id, by, decide)
         if isinstance(run.judged, OutputRefused) and run.judged.key == key:
             self._refusals[run_id] = run.submissions[key]
         return run
@@ -186,7 +213,8 @@ class Runs:
         def decide(run: Run, at: Moment) -> Draft | Run:
             return run if key in run.submissions else advance.supply(run, loop_id, changes, at)
 
-        return self._move(run_id, by, decide)
+        with _repeatable():
+            return self._move(run_id, by, decide)
 
     def confirm(  # noqa: PLR0913 - all that an answer is
         self,
@@ -374,14 +402,20 @@ class Runs:
         if advance.expire(run, Moment(time=max(self._clock(), run.updated))) is None:
             return run
         try:
-            return self._move(run_id, "", lambda run, _: run)
+            with _repeatable():
+                return self._move(run_id, "", lambda run, _: run)
         except (ReadOnly, NoRoom):  # that its time is over cannot be stored
             return self._load(run_id)
 
     def offer(self, run: Run) -> None:
-        """Cache a run that another thread of this process has folded; it is read again only if it has changed since."""
+        """Cache a run that was folded, unless the cache has it as it was later; whether it has changed since is checked
+        when it is used.
+
+        While one request waits for the journal another may store or fold the same run.
+        """
         cached = self._folded.get(run.id)
-        if cached is None or cached.sequence < run.sequence:
+        is_same = cached is not None and (cached.started, cached.hash) == (run.started, run.hash)
+        if cached is None or not is_same or cached.sequence < run.sequence:
             self._folded[run.id] = run
 
     def load(self, run_id: str) -> bool:
@@ -396,13 +430,14 @@ class Runs:
                 part = None
             if mark is None or mark.sequence - (part.sequence if part else 0) <= SLICE:
                 return True
-            self._loading.pop(run_id)
             before, part = part, self._with_next_slice(run_id, part)
         except WorkflowLookupError:  # as `get` will say
             return True
         if part is None or part is before:  # records are missing, as `get` will say
             return True
-        self._loading[run_id] = part
+        loading = self._loading.get(run_id)
+        if loading is None or not _is_of(loading, mark) or loading.sequence < part.sequence:
+            self._loading[run_id] = part
         return False
 
     def after(self, run: Run) -> Run:
@@ -516,6 +551,38 @@ class Runs:
     def close(self) -> None:
         self.journal.close()
 
+    # ── several at once ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def do_all(self, pieces: Sequence[Callable[["Runs"], T]]) -> list[T | Exception]:
+        """What each piece of work returns or raises, in order. They are stored in one commit where the journal can.
+
+        A piece may be done twice: when one of them cannot be stored, the commit is rolled back, and each is done by
+        itself.
+        """
+        group = self.journal.group() if len(pieces) > 1 else None
+        outcomes = self._do_grouped(group, pieces) if group is not None else None
+        return outcomes if outcomes is not None else [_outcome(piece, self) for piece in pieces]
+
+    def _do_grouped(
+        self, group: contextlib.AbstractContextManager[None], pieces: Sequence[Callable[["Runs"], T]]
+    ) -> list[T | Exception] | None:
+        """As `do_all`; None when the commit was rolled back."""
+        changes: list[tuple[str, Run | None]] = []
+        self._uncommitted = changes
+        try:
+            with group:
+                outcomes = [_decision(piece, self) for piece in pieces]
+        except Exception as problem:  # noqa: BLE001 - it is raised again where a piece is done by itself
+            log.debug("%d pieces of work could not be stored in one commit: %r", len(pieces), problem)
+            for run_id, _ in changes:
+                self._folded.pop(run_id)
+            return None
+        finally:
+            self._uncommitted = None
+        for run_id, run in changes:
+            self._tell(run_id, run)
+        return outcomes
+
     # ── between the journal and the fold ────────────────────────────────────────────────────────────────────────
 
     def _move(self, run_id: str, by: str, decide: Callable[[Run, Moment], Draft | Run]) -> Run:
@@ -553,8 +620,9 @@ class Runs:
         """The run as the journal has it now."""
         mark = self.journal.mark(run_id)
         beginning = self._loading.pop(run_id)
-        folded = self._folded.pop(run_id) or beginning
+        folded = self._folded.get(run_id) or beginning
         if mark is None:
+            self._folded.pop(run_id)
             raise self.not_found(run_id)
         run = folded if folded is not None and _is_of(folded, mark) else None
         try:
@@ -572,7 +640,7 @@ class Runs:
         if not run.rests:  # what belongs together is stored together: the rest is lost
             message = f"The records of run '{run_id}' end in the middle of a call."
             raise RunDamaged(message, runId=run_id, details=message)
-        self._folded[run_id] = run
+        self.offer(run)
         return run
 
     def _refuse_gaps(self, run_id: str, mark: Mark) -> None:
@@ -595,13 +663,40 @@ class Runs:
             self.journal.append(draft.run.id, expected, draft.records, summarise(draft.run))
         except Conflict:
             return False
-        self._folded[draft.run.id] = draft.run
+        self.offer(draft.run)
+        _audit_action(draft)
         self._tell(draft.run.id, draft.run)
         return True
 
     def _tell(self, run_id: str, run: Run | None) -> None:
+        if self._uncommitted is not None:
+            self._uncommitted.append((run_id, run))
+            return
         for listener in tuple(self.listeners):
             listener(run_id, run)
+
+
+ACTIONS: Final[Mapping[type, str]] = {
+    events.Started: "start",
+    events.OutputAccepted: "submit",
+    events.OutputRefused: "submit, refused",
+    events.ContextChanged: "supply",
+    events.ConfirmationGiven: "confirm",
+    events.ConfirmationDenied: "deny",
+    events.ConfirmationDismissed: "dismiss",
+    events.Cancelled: "cancel",
+}
+"""What somebody did to a run, by the first event of it that is one of these; for the audit log."""
+
+
+def _audit_action(draft: Draft) -> None:
+    """Record what was done, if somebody did it: what the server does by itself has no name."""
+    for record in draft.records:
+        action = ACTIONS.get(type(record.event))
+        if action is not None and record.by:
+            step = getattr(record.event, "step_id", "")
+            audit(action, by=record.by, run=draft.run.id, workflow=draft.run.workflow.id, step=step)
+            return
 
 
 def not_found(run_id: str, asides: Sequence[SetAside]) -> RunNotFound:
@@ -616,9 +711,14 @@ class Watch:
     def __init__(self, runs: Runs, listener: Callable[[str], None]) -> None:
         self._runs = runs
         self._listener = listener
-        self._version = runs.journal.version()
-        self._heads = runs.heads()
-        runs.listeners.append(self._note)
+        self._heads: dict[str, int] = {}
+        runs.listeners.append(self._note)  # first: what is changed here while the journal is read is not missed
+        try:
+            self._version = runs.journal.version()
+            self._heads = {**runs.heads(), **self._heads}
+        except BaseException:
+            self.close()
+            raise
 
     def _note(self, run_id: str, run: Run | None) -> None:
         self._heads[run_id] = run.sequence if run else 0
@@ -636,6 +736,23 @@ class Watch:
     def close(self) -> None:
         """Follow no more."""
         self._runs.listeners.remove(self._note)
+
+
+def _outcome(piece: Callable[[Runs], T], runs: Runs) -> T | Exception:
+    try:
+        return piece(runs)
+    except Exception as problem:  # noqa: BLE001 - it is raised where the work was asked for
+        return problem
+
+
+def _decision(piece: Callable[[Runs], T], runs: Runs) -> T | Exception:
+    """What a piece returns, or the refusal that it raises; what else it raises may have left something half written."""
+    try:
+        return piece(runs)
+    except StorageError:
+        raise
+    except WorkflowLookupError as refusal:
+        return refusal
 
 
 def _as_imported(records: Sequence[Record], source: str) -> list[Record]:

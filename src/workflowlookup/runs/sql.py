@@ -73,6 +73,10 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ) WITHOUT ROWID;
     CREATE TABLE remembered (provider TEXT PRIMARY KEY, settings TEXT NOT NULL, body TEXT NOT NULL);
     """,
+    """
+    CREATE TABLE console_sessions (id TEXT PRIMARY KEY, body TEXT NOT NULL, expires BIGINT NOT NULL);
+    CREATE TABLE secrets (name TEXT PRIMARY KEY, secret TEXT NOT NULL);
+    """,
 )
 """How the tables came to be: each entry leads from one version to the next. Entries are added, never changed.
 
@@ -187,6 +191,9 @@ class SqlJournal(Journal):
         with self.writing() as transaction:
             for statement, values in statements:
                 transaction.execute(statement, values)
+
+    def group(self) -> AbstractContextManager[None] | None:
+        return None  # a database server groups the commits of its connections by itself
 
     def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
         rows = [(run_id, r.sequence, r.time, r.by, kind_of(r.event), _body(r.event)) for r in records]
@@ -391,6 +398,28 @@ class SqlJournal(Journal):
     def subscriptions(self, key: str) -> frozenset[str]:
         rows = self.query("SELECT address FROM session_addresses WHERE session = ?", (key,))
         return frozenset(address for (address,) in rows)
+
+    # ── the console, and secrets of the servers ─────────────────────────────────────────────────────────────────
+
+    def add_console_session(self, key: str, body: str, expires: int, at: int) -> None:
+        self.write(
+            ("DELETE FROM console_sessions WHERE expires <= ?", (at,)),
+            ("INSERT INTO console_sessions (id, body, expires) VALUES (?, ?, ?)", (key, body, expires)),
+        )
+
+    def console_session(self, key: str, at: int) -> str | None:
+        found = self.query("SELECT body FROM console_sessions WHERE id = ? AND expires > ?", (key, at))
+        return found[0][0] if found else None
+
+    def end_console_session(self, key: str) -> None:
+        self.write(("DELETE FROM console_sessions WHERE id = ?", (key,)))
+
+    def shared_secret(self, name: str, proposed: str) -> str:
+        found = self.query("SELECT secret FROM secrets WHERE name = ?", (name,))
+        if not found:
+            self.write(("INSERT INTO secrets (name, secret) VALUES (?, ?) ON CONFLICT DO NOTHING", (name, proposed)))
+            found = self.query("SELECT secret FROM secrets WHERE name = ?", (name,))
+        return str(found[0][0])
 
     # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────
 

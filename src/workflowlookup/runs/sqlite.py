@@ -2,8 +2,8 @@
 
 Write-ahead log with `synchronous=FULL`: a commit is on the disk when it returns. The file is made and opened with the
 first question. One that SQLite cannot make sense of is set aside under another name, never deleted, and replaced by a
-new one with all that can still be read (`set_aside`, `salvage`). A file that cannot be written is read. A SQLite file
-of another program is refused. Needs a local disk: SQLite's shared memory does not work over a network.
+new one with all that can still be read (`set_aside`, `salvage`). A file that cannot be written is read. A file that is
+not a journal is refused and not touched. Needs a local disk: SQLite's shared memory does not work over a network.
 """
 
 import contextlib
@@ -21,20 +21,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from workflowlookup.core.text import joined
-from workflowlookup.errors import StorageError
+from workflowlookup.errors import JOURNAL_SECONDS, JournalBusy, StorageError
 from workflowlookup.runs import set_aside
 from workflowlookup.runs.journal import NoRoom, ReadOnly, SetAside
 from workflowlookup.runs.levels import Level
-from workflowlookup.runs.salvage import SHAPES
+from workflowlookup.runs.salvage import SHAPES, has_rows_of_ours
 from workflowlookup.runs.sql import MIGRATIONS, OLD, SqlJournal
-from workflowlookup.runs.sqlite_pages import WriteAheadLog, count_frames
+from workflowlookup.runs.sqlite_pages import MAGIC, WriteAheadLog, count_frames
 
 log = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x776C6B75
 """Identifies our files in their header; those of older versions have 0 there, as have most files of others."""
-BUSY_SECONDS: Final = 10.0
-"""How long a write waits for those of other processes."""
+BUSY_SHARE: Final = 0.8
+"""Of the time that a use may take: how long it waits for those of other processes."""
 CHECK_SECONDS: Final = 10.0
 """How long `faults` reads a large file."""
 RESERVE_BYTES: Final = 1_000 * 4_096 + 256 * 1024
@@ -55,8 +55,6 @@ _PROBE_BYTES: Final = 64 * 1024
 _ADVICE: Final = {
     sqlite3.SQLITE_FULL: "Make room on its disk; the run goes on from where it is.",
     sqlite3.SQLITE_READONLY: "Make the file and its directory writable; the run goes on from where it is.",
-    sqlite3.SQLITE_BUSY: "Another process holds it for too long. Try again.",
-    sqlite3.SQLITE_LOCKED: "Another process holds it for too long. Try again.",
     sqlite3.SQLITE_IOERR: "Check that its disk works and has room; the run goes on from where it is.",
     sqlite3.SQLITE_CANTOPEN: "Check that its directory is there and that you may write to it.",
 }
@@ -67,6 +65,8 @@ _ERRORS: Final = {
     sqlite3.SQLITE_READONLY: ReadOnly,
 }
 """By result code: errors that prevent writing but not reading. CANTOPEN: one that is there can be read."""
+_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_HELD: Final = "Another process holds it for too long"
 _AS_SQLITE: Final = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQLITE_READONLY}
 _PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR_WRITE})
 """What does a connection no harm: runs can still be read on it, where a new one would need room to be opened."""
@@ -75,6 +75,10 @@ _TABLES: Final[Mapping[str, frozenset[str]]] = {
     table: frozenset(SHAPES[table].columns) for table in ("documents", "runs", "events")
 }
 """By these, with their columns, a file is known to be ours that has no application id, or a wrong one."""
+_TRACES: Final = (".lock", "-wal", ".reserve", ".salvaging", ".tokens-required")
+"""Suffixes of the files beside a journal, also beside one of which nothing can be read any more. The lock is there
+before the journal is, so no journal is taken for another file while it is being made.
+"""
 _CREATED: Final = re.compile(r"CREATE TABLE (\w+)")
 _UNSUPPORTED: Final = "unsupported file format"
 """What SQLite says of a header that no version of it writes; it has no result code of its own."""
@@ -88,18 +92,47 @@ and its line in the file tokens-required of your configuration directory (~/.con
 class SqliteJournal(SqlJournal):
     """A journal at a path."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, seconds: float = JOURNAL_SECONDS) -> None:
+        """`seconds`: how long a use may take."""
+        self._busy_seconds = seconds * BUSY_SHARE
         self._name = os.path.abspath(os.path.expanduser(path))
         self.path = os.path.realpath(self._name)  # by whatever name, it is one file with one lock
         self._connection: sqlite3.Connection | None = None
         self._identity: object = None
         self._is_ready = False
+        self._group: contextlib.ExitStack | None = None
+        """Set within a group; its transaction, once it is begun, ends with it."""
+        self._grouped: sqlite3.Connection | None = None
+        """The connection that the transaction of the group was begun on."""
         self._why_not_written: StorageError | None = None
         """Set while the file can only be read; each use tries again to open it for writing."""
 
+    def group(self) -> contextlib.AbstractContextManager[None] | None:
+        return self._one_transaction()
+
+    @contextlib.contextmanager
+    def _one_transaction(self) -> Iterator[None]:
+        """It is begun with the first write, so that nobody waits for a group that only reads."""
+        with self._translated(), contextlib.ExitStack() as group:
+            self._group = group
+            try:
+                yield
+            finally:
+                self._group = self._grouped = None
+
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        with self._translated(), self._first_among_threads():
+        if self._group is None:
+            with self._translated(), self._transaction() as connection:
+                yield connection
+            return
+        if self._grouped is None:
+            self._grouped = self._group.enter_context(self._transaction())
+        yield self._grouped
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._first_among_threads():
             connection = self._begin()
             try:
                 yield connection
@@ -113,7 +146,7 @@ class SqliteJournal(SqlJournal):
     def _first_among_threads(self) -> Iterator[None]:
         """While no other thread of this process writes: SQLite has a writer that must wait sleep for milliseconds."""
         lock = _writers.setdefault(self.path, threading.Lock())
-        if not lock.acquire(timeout=BUSY_SECONDS):
+        if not lock.acquire(timeout=self._busy_seconds):
             raise self._storage_error("another thread writes to it", sqlite3.SQLITE_BUSY)
         try:
             yield
@@ -162,7 +195,8 @@ class SqliteJournal(SqlJournal):
 
         If this process is killed meanwhile the file may be damaged; then what can be read of it is saved as usual.
         """
-        with contextlib.closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+        connecting = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None)
+        with contextlib.closing(connecting) as connection:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # which needs no shared memory
             self._leave_log(connection)
             connection.execute("PRAGMA secure_delete = FAST")
@@ -257,8 +291,11 @@ class SqliteJournal(SqlJournal):
     def _open(self) -> None:
         self._is_ready = False
         self._why_not_written = None
-        may_write = os.access(self.path, os.W_OK) and os.access(os.path.dirname(self.path), os.W_OK | os.X_OK)
-        if os.path.exists(self.path) and not may_write:
+        self._refuse_unrelated()
+        is_there = os.path.exists(self.path)  # first: another process may be making it
+        if is_there and not (
+            os.access(self.path, os.W_OK) and os.access(os.path.dirname(self.path), os.W_OK | os.X_OK)
+        ):
             self._open_to_read(self._storage_error("it is read-only", sqlite3.SQLITE_READONLY))
             return
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
@@ -281,7 +318,7 @@ class SqliteJournal(SqlJournal):
             raise _Damage("the file is empty, and its write-ahead log is not")
         self._refuse_foreign()
         logged = count_frames(self.path)
-        self._connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+        self._connection = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None)
         if logged:
             self._check_log(self._connection, logged)
         self._migrate(self._connection)
@@ -294,6 +331,16 @@ class SqliteJournal(SqlJournal):
         self._identity = _identity(self.path)
         self._refuse_foreign()
         self._connection = _connect_to_read(self.path)
+
+    def _refuse_unrelated(self) -> None:
+        """Raises `StorageError` for a file that is no SQLite file and never was a journal, without touching it."""
+        if not _size(self.path) or any(os.path.lexists(self.path + suffix) for suffix in _TRACES):
+            return
+        with open(self.path, "rb") as file:
+            is_sqlite = file.read(len(MAGIC)) == MAGIC
+        if not is_sqlite and not has_rows_of_ours(self.path):
+            reason = "it is not a journal of workflowlookup, and was not touched"
+            raise self._storage_error(reason, advice="Name another file with --journal or the setting journal.")
 
     def _refuse_foreign(self) -> None:
         """Raises `StorageError` for a file of another program or of a newer version, without touching it."""
@@ -328,6 +375,7 @@ class SqliteJournal(SqlJournal):
     def level(self) -> Level:
         """Where the tables are; nothing is made or changed. Raises `StorageError` when they cannot be read."""
         try:
+            self._refuse_unrelated()
             if not _size(self.path):
                 if not os.path.exists(self.path) and not _has_room(os.path.dirname(self.path)):
                     raise self._storage_error("it cannot be made there", sqlite3.SQLITE_CANTOPEN)
@@ -349,7 +397,7 @@ class SqliteJournal(SqlJournal):
 
     def _lock(self, lock: int) -> None:
         """As long as a write would wait, and no longer: who holds it may have been stopped."""
-        last = time.monotonic() + BUSY_SECONDS
+        last = time.monotonic() + self._busy_seconds
         while True:
             try:
                 return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -421,6 +469,7 @@ class SqliteJournal(SqlJournal):
                 yield refusal.remedy, "Until then what is stored can be read, and no run is started or goes on."
 
     def salvage(self) -> SetAside | None:
+        self._refuse_unrelated()
         level = None
         with contextlib.suppress(StorageError):
             level = self.level()
@@ -476,6 +525,9 @@ class SqliteJournal(SqlJournal):
                 self._connection.execute("ROLLBACK")
 
     def _storage_error(self, reason: str, code: int = 0, *, advice: str = "") -> StorageError:
+        if code & 0xFF in _BUSY and not advice:
+            message = f"The journal of runs, {self.path}, cannot be used: {reason}. {_HELD}"
+            return JournalBusy(message, path=self.path)
         advice = advice or _ADVICE.get(code & 0xFF, "Check its disk." if code else "")
         message = f"The journal of runs, {self.path}, cannot be used: {reason}. {advice}".rstrip()
         return _ERRORS.get(code & 0xFF, StorageError)(message, path=self.path, details=message)
@@ -498,7 +550,7 @@ def _connect_to_read(path: str) -> sqlite3.Connection:
     """
     how = "mode=ro" if _size(f"{path}-wal") else "immutable=1"
     uri = f"{Path(path).as_uri()}?{how}"
-    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+    return sqlite3.connect(uri, uri=True, timeout=JOURNAL_SECONDS * BUSY_SHARE, isolation_level=None)
 
 
 def _level(connection: sqlite3.Connection) -> Level:

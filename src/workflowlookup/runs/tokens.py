@@ -1,7 +1,8 @@
 """Tokens: made once, shown once, kept as hashes beside the runs, so that every replica knows them.
 
-A token is `wl_` and 32 random bytes. The first characters say which it is; only a hash of the whole is kept. Nothing is
-remembered between two questions: one that is revoked or has expired is refused from that moment on, everywhere.
+A token is `wl_` and 32 random bytes. The first characters say which it is; only a hash of the whole is kept. The
+journal is asked each time: a token that is revoked or has expired is refused from that moment on, everywhere. Only
+while the journal does not answer, a token counts for `OUTAGE_SECONDS` after it was last found valid.
 
 That tokens are required is recorded apart from them as well, before the first is stored: beside the journal, and in the
 user's configuration directory (`required_tokens`). So a journal that is damaged, deleted with its directory or replaced
@@ -17,6 +18,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from workflowlookup.access import checked_patterns, checked_scopes
+from workflowlookup.cache import BoundedCache
+from workflowlookup.errors import JournalAway
 from workflowlookup.runs.journal import Journal, Token, now
 from workflowlookup.runs.required_tokens import RequiredTokens
 
@@ -27,7 +30,11 @@ ID_LENGTH: Final = 8
 MOST_NAME: Final = 64
 
 CHECK_SECONDS: Final = 0.25
-"""How often it is checked whether it is recorded that tokens are required. Tokens themselves count at once."""
+"""How often the record beside the journal is read while the user's own list has not changed."""
+OUTAGE_SECONDS: Final = 60.0
+"""While the journal does not answer, a token is accepted for this long after the journal last showed it to be valid. So
+a token that is revoked in an outage may be accepted for that long."""
+MAX_REMEMBERED: Final = 10_000
 _TOKEN: Final = re.compile(r"wl_[A-Za-z0-9_-]{43}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
 
@@ -44,6 +51,7 @@ class Store(Protocol):
 
     def find(self, secret: str) -> Token | None: ...
     def version(self) -> tuple[int, int]: ...
+    def is_stale(self) -> bool: ...
 
 
 class Tokens:
@@ -59,6 +67,11 @@ class Tokens:
         self._is_recorded = False
         self._has_record = False
         self._checked_at = float("-inf")
+        self._signature: tuple[int, int] | None = None
+        """That of the user's own list when the version was last read."""
+        self._valid: BoundedCache[str, tuple[Token, float]] = BoundedCache(MAX_REMEMBERED)
+        """By hash: the tokens that the journal has shown to be valid, and when."""
+        self._last_version: tuple[tuple[int, int], float] | None = None
 
     def create(  # noqa: PLR0913 - all that a token is
         self,
@@ -112,17 +125,42 @@ class Tokens:
         if not _TOKEN.fullmatch(secret):
             return None
         hashed = _hash(secret)
-        for token, digest in self._journal.tokens_by_id(_id(secret)):
+        try:
+            candidates = self._journal.tokens_by_id(_id(secret))
+        except JournalAway:
+            token, since = self._valid.get(hashed) or (None, 0.0)
+            if token is None or time.monotonic() - since > OUTAGE_SECONDS:
+                raise
+            return token if token.state(self._clock()) == "valid" else None
+        for token, digest in candidates:
             if hmac.compare_digest(hashed, digest) and token.state(self._clock()) == "valid":
+                self._valid[hashed] = (token, time.monotonic())
                 return token
+        self._valid.pop(hashed)
         return None
 
     def version(self) -> tuple[int, int]:
         """How many tokens were ever made, at least, and how many of them were revoked: no token is ever forgotten."""
+        try:
+            version = self._read_version()
+        except JournalAway:
+            if self._last_version is None or time.monotonic() - self._last_version[1] > OUTAGE_SECONDS:
+                raise
+            return self._last_version[0]
+        self._last_version = (version, time.monotonic())
+        return version
+
+    def is_stale(self) -> bool:
+        """Whether somebody with the same home directory has made a first token since `version` was called."""
+        return self._required.signature() != self._signature
+
+    def _read_version(self) -> tuple[int, int]:
+        signature = self._required.signature()
+        is_stale, self._signature = signature != self._signature, signature
         made, revoked = self._journal.count_tokens()
         if made:
             self._record()
-        elif self._checked_at < time.monotonic() - CHECK_SECONDS:  # the journal may have lost all of them
+        elif is_stale or self._checked_at < time.monotonic() - CHECK_SECONDS:  # the journal may have lost all of them
             self._has_record = self._journal.requires_tokens() or self._required.lists(self._journal.names)
             self._checked_at = time.monotonic()
         return int(made or self._has_record), revoked

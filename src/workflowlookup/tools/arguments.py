@@ -8,17 +8,15 @@ Schema validator checks them: it is faster than msgspec at patterns, and names e
 import functools
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from workflowlookup.core.schemas import Misfit, compile_schema, first_misfit, misfits
+from workflowlookup.core.schemas import Misfit, Validator, compile_schema
+from workflowlookup.core.value_schemas import ValueSchema
 from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
-
-if TYPE_CHECKING:
-    import jsonschema_rs
 
 MAX_MISFITS: Final = 5
 LONG_LIST: Final = 1_000
@@ -26,27 +24,17 @@ LONG_LIST: Final = 1_000
 
 
 class SchemaArguments:
-    """Arguments that fit a JSON Schema, passed on as they are."""
+    """Arguments that fit the JSON Schema of an author, passed on as they are."""
 
     def __init__(self, schema: Mapping[str, Json]) -> None:
         self.schema = schema
-
-    @functools.cached_property
-    def _validator(self) -> "jsonschema_rs.Validator":
-        return compile_schema(self.schema)
+        self._values = ValueSchema(schema)
 
     def decode(self, value: Json) -> Any:
         """The arguments as the handler gets them. Raises `InvalidParams` naming each one that does not fit."""
-        if not self._validator.is_valid(value):
-            raise InvalidParams("; ".join(misfit.sentence() for misfit in self._misfits(value)))
+        if misfits := self._values.misfits(value):
+            raise InvalidParams("; ".join(misfit.sentence() for misfit in misfits[:MAX_MISFITS]))
         return value
-
-    def _misfits(self, value: Json) -> Iterable[Misfit]:
-        values = value.values() if isinstance(value, dict) else ()
-        if any(isinstance(each, list) and len(each) > LONG_LIST for each in values):
-            first = first_misfit(self._validator, value, self.schema)
-            return [first] if first else []
-        return itertools.islice(misfits(self._validator, value, self.schema), MAX_MISFITS)
 
 
 class StructArguments:
@@ -57,22 +45,29 @@ class StructArguments:
         self._is_optional = len(struct.__struct_defaults__) == len(struct.__struct_fields__)
 
     @functools.cached_property
-    def _as_schema(self) -> SchemaArguments:
-        return SchemaArguments(schema_of(self._struct))
-
-    @property
     def schema(self) -> Mapping[str, Json]:
-        return self._as_schema.schema
+        return schema_of(self._struct)
+
+    @functools.cached_property
+    def _validator(self) -> Validator:
+        return compile_schema(self.schema, is_ours=True)
 
     def decode(self, value: Json) -> Any:
         """The arguments as the handler gets them. Raises `InvalidParams` naming each one that does not fit."""
         if not value and self._is_optional:
             return self._struct()  # nothing to check: the first workflow_list does not load a validator
-        valid = self._as_schema.decode(value)
+        if not self._validator.is_valid(value):
+            raise InvalidParams("; ".join(misfit.sentence() for misfit in self._misfits(value)))
         try:
-            return msgspec.convert(valid, self._struct, strict=False)  # 5.0 is an integer in JSON
+            return msgspec.convert(value, self._struct, strict=False)  # 5.0 is an integer in JSON
         except msgspec.ValidationError as problem:  # such as an integer that is too large
             raise InvalidParams(str(problem)) from problem
+
+    def _misfits(self, value: Json) -> Iterable[Misfit]:
+        values = value.values() if isinstance(value, dict) else ()
+        if any(isinstance(each, list) and len(each) > LONG_LIST for each in values):
+            return self._validator.first_misfit(value)
+        return itertools.islice(self._validator.misfits(value), MAX_MISFITS)
 
 
 def schema_of(struct: type[msgspec.Struct]) -> dict[str, Json]:

@@ -4,7 +4,8 @@ Few imports on purpose: a connection imports this before it answers `initialize`
 in `registry`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from workflowlookup.access import LOCAL, Access
 from workflowlookup.core.values import Json, Progress
 from workflowlookup.errors import Forbidden, StorageError
+from workflowlookup.logs import audit
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -63,7 +65,8 @@ class ExecutionView(Protocol):
     def progress(self, run_id: str, /) -> "Progress | None": ...
     def settled(self, run_id: str, /) -> "Run | None": ...
     def is_at_work(self, run_id: str, /) -> bool: ...
-    def refresh(self) -> "Future[None]": ...
+    def refresh(self, providers: Collection[str] | None = None) -> "Future[None]":
+        """Ask these providers now what they have, or all of them."""
 
 
 class WorkflowTools(Protocol):
@@ -102,6 +105,10 @@ class WorkflowTools(Protocol):
         """Which of "start", "status" and "cancel" a provider supports; None when that is unknown."""
 
 
+PROCESS_SECRET: Final = os.urandom(32).hex()
+"""For servers that share no journal."""
+
+
 class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What handlers may use, as one caller sees it."""
 
@@ -122,6 +129,8 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """None when this server makes no tools of workflows."""
     reload: Callable[[], None] = _nothing
     """Read the settings again, now."""
+    question_secret: Callable[[], str] = lambda: PROCESS_SECRET
+    """What the keys of questions are signed with; the same at all replicas."""
 
     @property
     def runs(self) -> "RunsView":
@@ -144,6 +153,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
         if not self.access.may_trust:
             raise Forbidden(ONLY_A_PERSON)
         self.consent.trust(digests, by=by)
+        audit("trust", by=self.access.sign(by), what=", ".join(str(entry) for entry, _ in digests))
         self.reload()
 
 

@@ -14,6 +14,7 @@ import msgspec
 from workflowlookup.core.model import PromptStep, Workflow, WorkflowCall
 from workflowlookup.core.values import Json, Progress
 from workflowlookup.errors import ProviderAway
+from workflowlookup.greenlets import Lock
 from workflowlookup.providers.config import LIBRARY, Plan
 from workflowlookup.providers.definition import Definition, as_document, usable_schema
 from workflowlookup.providers.filters import Sieve
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 
 PROVIDER_SECONDS: Final = 10.0
 """How long the call of a remembered tool waits for its provider."""
+REFRESH_SECONDS: Final = 30.0
+"""How long the list of tools is waited for while it is made for another client."""
 META: Final = "workflowlookup/workflow"
 _NONE: "Final[Mapping[str, Discovered]]" = {}
 OUTPUT_SCHEMA: Final[Mapping[str, Json]] = {
@@ -103,6 +106,8 @@ class DynamicTools:
         self._seen: tuple[object, ...] = ()
         """What the tools were last made from."""
         self._has_waited = False
+        self._refreshing = Lock()
+        """Held while the names are read and stored: who asks meanwhile must not see a list that is half made."""
         self._remembered = Remembered(lambda: services.runs.journal)
         self._merged: Mapping[str, Discovered] = {}
         self._merged_from: tuple[object, object] | None = None
@@ -124,8 +129,9 @@ class DynamicTools:
 
     def forget_names(self) -> None:
         """Another server has given names, or taken some back: those that are kept count."""
-        self._names.forget()
-        self._seen = ()
+        with self._refreshing.held(REFRESH_SECONDS):
+            self._names.forget()
+            self._seen = ()
 
     def discovered(self) -> Mapping[str, "Discovered"]:
         """What is known of the providers; the same object for as long as nothing of it changed."""
@@ -165,6 +171,10 @@ class DynamicTools:
 
     def refresh_if_changed(self) -> bool:
         """Bring the registry up to date; whether what `tools/list` says has changed."""
+        with self._refreshing.held(REFRESH_SECONDS):
+            return self._refresh_if_changed()
+
+    def _refresh_if_changed(self) -> bool:
         self._look_at_settings()
         if not self._has_waited and self.plan.providers:
             self._await_first()

@@ -4,6 +4,7 @@ An answer is made from the run, and from whose word counts where a person is nee
 Loaded with the first call of a run tool, not before; the schemas of answers are in `result_schemas`.
 """
 
+import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
@@ -19,6 +20,7 @@ from workflowlookup.core.questions import fields_of, question_of, title_of
 from workflowlookup.core.results import address_of, part_of, result_of
 from workflowlookup.core.run import Run, State, Waiting
 from workflowlookup.core.values import Json
+from workflowlookup.errors import JournalAway
 from workflowlookup.tools.contract import Caller, Elicitation, Services
 from workflowlookup.tools.workflow_next import tell, tell_need
 from workflowlookup.tools.workflow_validate import REVIEW
@@ -100,8 +102,9 @@ def _at_work(services: Services, run: Run) -> dict[str, Json]:
         if call.failure:
             doing["failure"] = call.failure
     if run.state is State.QUEUED:
-        position, length = services.runs.queue_position(run.id)
-        reply["queue"] = {"position": position, "length": length}
+        with contextlib.suppress(JournalAway):  # the run may just have been started: to refuse the call would be wrong
+            position, length = services.runs.queue_position(run.id)
+            reply["queue"] = {"position": position, "length": length}
     advice = (
         f"The server works on it. Call workflow_status with runId '{run.id}' to see how far it is, or workflow_cancel."
     )

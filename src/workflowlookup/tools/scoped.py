@@ -74,10 +74,11 @@ def scoped(
     return Services(
         catalog=ScopedCatalog(services.catalog, access),
         open_runs=open_runs,
-        open_execution=lambda: ScopedExecution(services.execution, access, open_runs()),
+        open_execution=lambda: ScopedExecution(services.execution, access, open_runs(), open_workflows),
         open_workflows=open_workflows,
         open_consent=services.open_consent if access.administers_all else without_consent,
         reload=reload,
+        question_secret=services.question_secret,
         confirmation=services.confirmation,
         access=access,
     )
@@ -117,6 +118,7 @@ class ScopedCatalog:
                 for hidden, by in whole.shadowed
                 if self._sees(hidden.file.id)  # which is the id of both
             ),
+            is_incomplete=whole.is_incomplete,
         )
 
     def listing(self, source: Source) -> Listing:
@@ -411,10 +413,17 @@ class ScopedWorkflows:
 class ScopedExecution:
     """The server's own work on the runs that a caller sees."""
 
-    def __init__(self, whole: ExecutionView, access: Access, runs: ScopedRuns) -> None:
+    def __init__(
+        self,
+        whole: ExecutionView,
+        access: Access,
+        runs: ScopedRuns,
+        open_workflows: "Callable[[], ScopedWorkflows | None]",
+    ) -> None:
         self._whole = whole
         self._access = access
         self._runs = runs
+        self._open_workflows = open_workflows
 
     def progress(self, run_id: str) -> Progress | None:
         return self._whole.progress(run_id) if self._runs.workflow_of(run_id) is not None else None
@@ -426,7 +435,17 @@ class ScopedExecution:
     def is_at_work(self, run_id: str) -> bool:
         return self._whole.is_at_work(run_id) and self._runs.workflow_of(run_id) is not None
 
-    def refresh(self) -> "Future[None]":
-        """Poll all providers; for administrators."""
+    def refresh(self, providers: Collection[str] | None = None) -> "Future[None]":
+        """Poll the providers that an administrator looks after: all, or those whose workflows they see or name."""
         self._access.need("admin")
-        return self._whole.refresh()
+        if self._access.administers_all:
+            return self._whole.refresh(providers)
+        workflows = self._open_workflows()
+        visible = frozenset() if workflows is None else _providers_of(workflows, self._access)
+        return self._whole.refresh(visible if providers is None else visible & frozenset(providers))
+
+
+def _providers_of(workflows: ScopedWorkflows, access: Access) -> frozenset[str]:
+    """The providers that have workflows which the caller sees, or of which a pattern names workflows."""
+    named = {name for name in workflows.plan.providers for one in access.workflows if one.startswith(f"{name}.")}
+    return frozenset(named | workflows.discovered().keys())

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from workflowlookup.core.values import Json
+from workflowlookup.errors import out_of_descriptors
 from workflowlookup.library.files import Summary
 from workflowlookup.tools.arguments import StructArguments
 from workflowlookup.tools.contract import Caller, Services, Tool
@@ -31,6 +32,8 @@ EVERYTHING: Final = ListArguments()
 
 def handle(services: Services, arguments: ListArguments, _: Caller) -> Mapping[str, Json]:
     snapshot = services.catalog.snapshot()
+    if snapshot.is_incomplete:
+        raise out_of_descriptors()
     if arguments == EVERYTHING:
         return {"workflows": snapshot.encoded}
     from workflowlookup.tools.paging import page  # noqa: PLC0415 - the first list mostly comes whole

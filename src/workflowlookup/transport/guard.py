@@ -1,8 +1,8 @@
 """Authentication of requests over HTTP, before anything else is done with them.
 
 A request has one `Authorization: Bearer` header, with a token of ours or a JWT of the issuer that the settings name;
-for pages of the console the cookie of the login is accepted, too. On loopback, where there never was a token and no
-issuer is named, every caller is `LOOPBACK`: a program that can reach the server can read its files as well.
+for pages of the console, and only there, the cookie of a log-in is accepted, too. On loopback, where there never was a
+token and no issuer is named, every caller is `LOOPBACK`: a program of the same user can read the files anyway.
 """
 
 import asyncio
@@ -12,32 +12,40 @@ import ipaddress
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from workflowlookup import greenlets
 from workflowlookup.access import LOOPBACK, SCOPES, Access
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import StorageError
+from workflowlookup.logs import audit
+from workflowlookup.runs.console_sessions import ConsoleSessions
 from workflowlookup.runs.journal import Token, now
 from workflowlookup.runs.tokens import PREFIX, Store
-from workflowlookup.transport.guesses import Guesses
+from workflowlookup.transport import cookies
+from workflowlookup.transport.callers import CALLER, Proxies
+from workflowlookup.transport.fair_use import FairUse
+from workflowlookup.transport.login_throttle import LoginThrottle
 from workflowlookup.transport.oauth import KeysAway, Oauth
 from workflowlookup.transport.views import ACCESS
+from workflowlookup.web import is_loopback_name
 
 log = logging.getLogger(__name__)
 
-COOKIE: Final = "workflowlookup"
 METADATA: Final = "/.well-known/oauth-protected-resource"
 LOOK_SECONDS: Final = 0.5
 """How often it is asked again who sent a request that takes long: a stream must not outlive its token."""
 AGAIN_SECONDS: Final = 0.25
-"""How often it is asked, for all of these together, whether anything about tokens has changed."""
+"""How often the journal is asked whether anything about tokens has changed: once for all callers without a token, and
+for all requests that take long. A first token that is made with the same home directory counts at once.
+"""
 MAX_TOKENS: Final = 10_000
 FORWARDED: Final = frozenset(
     {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"}
@@ -49,6 +57,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9.:\[\]_-]+")
 UNAUTHENTICATED: Final = (
     "Send Authorization: Bearer TOKEN. `workflowlookup token create` makes a token, on the machine of the server."
 )
+UNKNOWN: Final = "The token is not known, has expired or was revoked. Ask for another one."
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
@@ -56,18 +65,31 @@ class Guard:
     """Who may come in."""
 
     def __init__(
-        self, tokens: Store, oauth: Oauth | None, *, is_loopback: bool, guesses: Guesses | None = None
+        self,
+        tokens: Store,
+        oauth: Oauth | None,
+        *,
+        is_open: bool,
+        proxies: Proxies | None = None,
+        sessions: ConsoleSessions | None = None,
     ) -> None:
+        """`is_open`: whether callers on this machine need no token until the first one is made. `sessions`: those of
+        browsers.
+        """
+        self._sessions = sessions
         self._tokens = tokens
-        self._guesses = guesses or Guesses()
+        self._proxies = proxies or Proxies()
+        self._throttle = LoginThrottle()
         self._oauth = oauth
-        self._is_closed = oauth is not None or not is_loopback
+        self._is_closed = oauth is not None or not is_open
         self._version: tuple[int, int] = (-1, -1)
         self._looked_at = float("-inf")
         self._fault: StorageError | None = None
         """Why nothing could be seen at that look."""
         self._is_away = False
         self._valid: BoundedCache[bytes, Token] = BoundedCache(MAX_TOKENS)
+        self._open_sessions: BoundedCache[tuple[str, str], tuple[float, str]] = BoundedCache(MAX_TOKENS)
+        """By id and address: when a session was last read, and its token."""
 
     async def authenticate(
         self, request: Request, *, by_cookie: bool = False, is_again: bool = False
@@ -86,6 +108,10 @@ class Guard:
             self._is_away = True
             told = {"error": "temporarily_unavailable", "error_description": "Nobody can be let in now. Try again."}
             return JSONResponse(told, 503, {**_NO_STORE, "Retry-After": "5"})
+        except Exception:  # broad on purpose: whatever goes wrong here, nobody is let in by it
+            log.exception("a request was refused because authenticating it failed")
+            self._note_refused(request, request.headers.get("authorization", ""), "")
+            return self._refuse(request, 401, "invalid_token", UNKNOWN)
         if self._is_away:
             log.warning("people can be let in again")
         self._is_away = False
@@ -93,7 +119,7 @@ class Guard:
 
     def _look(self) -> None:
         """See whether any token was made or revoked: one question for all who are let in again."""
-        if time.monotonic() - self._looked_at < AGAIN_SECONDS:
+        if time.monotonic() - self._looked_at < AGAIN_SECONDS and not self._tokens.is_stale():
             if self._fault is not None:
                 raise self._fault
             return
@@ -117,27 +143,40 @@ class Guard:
             said = _BEARER.fullmatch(headers[0])
             if said is None:
                 return self._refuse(request, 401, "invalid_request", "Send Authorization: Bearer TOKEN.")
-            secret = said[1]
-        elif self._is_open(request, is_again=is_again):
+            secret = token = said[1]
+        elif self._is_open(request):
             return LOOPBACK  # also with a cookie, which may be from another server on this machine
+        elif by_cookie and (secret := cookies.session_in(request)):
+            token = self._token_of(secret, cookies.address_of(request), is_again=is_again)
         else:
-            secret = request.cookies.get(COOKIE, "") if by_cookie else ""
-            if not secret:
-                return self._refuse(request, 401, "", UNAUTHENTICATED)
-        if is_again:
-            access = await self._find(secret, is_again=True)
-        else:
-            place = self._guesses.place_of(request)
-            if wait := self._guesses.seconds_to_wait(place, secret):
-                return _slow_down(wait)
-            access = await self._find(secret, is_again=False)
-            self._guesses.note(place, secret, is_good=access is not None)
+            return self._refuse(request, 401, "", UNAUTHENTICATED)
+        access = await self._find(token, is_again=is_again) if token else None
         if access is None:
-            told = "The token is not known, has expired or was revoked. Ask for another one."
-            return self._refuse(request, 401, "invalid_token", told)
+            if not is_again and (wait := self._note_refused(request, secret, token)):
+                return _slow_down(wait)
+            return self._refuse(request, 401, "invalid_token", UNKNOWN)
         if not access.may("read"):
             return self.forbid(request, f"The token has none of the scopes {', '.join(SCOPES)}. Ask for one that has.")
         return access
+
+    def address_of(self, request: Request) -> str:
+        """The address that a request comes from."""
+        return self._proxies.address_of(request.scope)
+
+    def _note_refused(self, request: Request, secret: str, token: str) -> int:
+        """Log and count a log-in that is refused; the seconds to wait before the next one.
+
+        The same secret from the same address again is neither logged nor counted.
+        """
+        address = self.address_of(request)
+        if self._throttle.has_failed(address, secret):
+            return 0
+        wait = self._throttle.fail(address, secret)
+        if not wait:
+            kind = "session" if not token else "token" if token.startswith(PREFIX) else "JWT"
+            log.warning("a log-in from %s was refused: its %s is not known, has expired or was revoked", address, kind)
+            audit("log-in refused", address=address, kind=kind)
+        return wait
 
     async def _find(self, secret: str, *, is_again: bool) -> Access | None:
         if secret.startswith(PREFIX):
@@ -145,6 +184,17 @@ class Guard:
             self._is_closed |= token is not None  # also where the journal goes, and the record beside it
             return token.access if token is not None else None
         return await self._oauth.find(secret) if self._oauth is not None else None
+
+    def _token_of(self, session_id: str, address: str, *, is_again: bool) -> str:
+        """The token of a session of a browser, empty when there is none; open pages ask for it again and again."""
+        if self._sessions is None:
+            return ""
+        key, time_now = (session_id, address), time.monotonic()
+        read_at, token = self._open_sessions.get(key) or (float("-inf"), "")
+        if not is_again or time_now - read_at >= AGAIN_SECONDS:
+            token = self._sessions.token_of(session_id, address) or ""
+            self._open_sessions[key] = time_now, token
+        return token
 
     def _find_again(self, secret: str) -> Token | None:
         key = hashlib.sha256(secret.encode()).digest()
@@ -155,14 +205,14 @@ class Guard:
                 self._valid[key] = token
         return token if token is not None and token.state(now()) == "valid" else None
 
-    def _is_open(self, request: Request, *, is_again: bool) -> bool:
-        """Whether a request needs no token.
+    def _is_open(self, request: Request) -> bool:
+        """Whether a request needs no token; a first token from another home directory counts within `AGAIN_SECONDS`.
 
         Revoking the last token, or losing the journal, does not open the server to everybody.
         """
         if not self._is_closed:
-            made, _ = self._version if is_again else self._tokens.version()
-            self._is_closed = made > 0
+            self._look()
+            self._is_closed = self._version[0] > 0
         scope = request.scope
         if self._is_closed or not FORWARDED.isdisjoint(dict(scope["headers"])):
             return False
@@ -186,7 +236,7 @@ class Guard:
         body = {"error": error or "unauthorized", "error_description": told}
         return JSONResponse(body, status, headers)
 
-    def routes(self) -> list[BaseRoute]:
+    def routes(self) -> list[Route]:
         """Where clients of OAuth read whom to ask for a token; open to all, and also says that there is nobody."""
 
         async def nothing(_: Request) -> Response:
@@ -212,6 +262,7 @@ class Guarded:
         app: ASGIApp,
         guard: Guard,
         *,
+        fair_use: FairUse | None = None,
         by_cookie: bool = False,
         needs: Callable[[Access], str] | None = None,
         refused: Callable[[], None] = lambda: None,
@@ -223,6 +274,7 @@ class Guarded:
         """
         self._app = app
         self._guard = guard
+        self._fair_use = fair_use or FairUse(0)
         self._by_cookie = by_cookie
         self._needs = needs
         self._ask = functools.partial(guard.authenticate, by_cookie=by_cookie) if needs is None else self._ask_and_check
@@ -236,11 +288,16 @@ class Guarded:
             return
         request = Request(scope)
         access = await self._ask(request)
+        if isinstance(access, Access):
+            scope[ACCESS], scope[CALLER] = access, access.caller
+        refusal = await self._fair_use.admit(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
         if isinstance(access, Response):
             self._refused()
             await self._answer_unknown(request, access)(scope, receive, send)
             return
-        scope[ACCESS] = access
         begun, ended = False, False
 
         async def note(message: Message) -> None:
@@ -255,7 +312,7 @@ class Guarded:
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._watch_served())
         try:
-            await self._app(scope, receive, note)
+            await self._fair_use.serve(self._app, scope, receive, note)
         except asyncio.CancelledError:
             if not served.is_revoked:
                 raise
@@ -267,8 +324,8 @@ class Guarded:
             if begun:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             else:
-                refusal = await self._ask(request)
-                response = refusal if isinstance(refusal, Response) else Response(status_code=401)
+                refused = await self._ask(request)
+                response = refused if isinstance(refused, Response) else Response(status_code=401)
                 await response(scope, receive, send)
 
     async def _ask_and_check(self, request: Request, *, is_again: bool = False) -> Access | Response:
@@ -282,7 +339,7 @@ class Guarded:
             served = dict(self._served)
             await asyncio.sleep(LOOK_SECONDS)
             for task, one in served.items():
-                if self._served.get(task) is not one or one.is_revoked or await self._is_valid(one):
+                if self._served.get(task) is not one or one.is_revoked or await greenlets.run(self._is_valid, one):
                     continue
                 if self._served.get(task) is one:  # it may have ended meanwhile
                     one.is_revoked = True
@@ -317,14 +374,25 @@ def is_loopback(address: str) -> bool:
     return (mapped or found).is_loopback
 
 
-def why_not_listen(address: str, *, has_tokens: Callable[[], bool], has_issuer: bool) -> str:
-    """Why a server must not listen at an address; nothing when it may."""
-    if is_loopback(address) or has_issuer or has_tokens():
+def why_tokens_are_required(address: str, allowed_hosts: Iterable[str] = (), *, is_required: bool = False) -> str:
+    """Why callers at an address need a token from the start; empty where those on this machine need none."""
+    if not is_loopback(address):
+        return f"other machines reach {address}"
+    if is_required:
+        return "the setting require_tokens is on"
+    public = [name for name in allowed_hosts if not is_loopback_name(name)]
+    return f"the setting allowed_hosts names '{public[0]}', so a proxy may lead other machines here" if public else ""
+
+
+def why_not_listen(reason: str, *, has_tokens: Callable[[], bool], has_issuer: bool) -> str:
+    """Why a server must not start where tokens are required for this reason; empty when it may."""
+    if not reason or has_issuer or has_tokens():
         return ""
     return (
-        f"not started: other machines reach {address}, and nobody would be asked who they are. Make a token first "
-        "(`workflowlookup token create --name NAME --scope run`), name an issuer of tokens (the settings oauth_issuer, "
-        "oauth_audience and oauth_jwks_url), or listen at 127.0.0.1."
+        f"not started: {reason}, and there is no token that anybody could send. Make one "
+        "(`workflowlookup token create --name NAME --scope run`), or name an issuer of tokens (the settings "
+        "oauth_issuer, oauth_audience and oauth_jwks_url). Callers on this machine need no token where the server "
+        "listens at 127.0.0.1, allowed_hosts names no other machine and require_tokens is off."
     )
 
 

@@ -2,134 +2,115 @@
 
 import asyncio
 import contextlib
+import ctypes
+import errno
+import functools
 import logging
-import os
-import queue
-import signal
 import socket
+import struct
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final
 
-import h11
 import uvicorn
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.server import ServerState
 
-from workflowlookup.transport.bodies import BODY_SECONDS
+from workflowlookup import greenlets
+from workflowlookup.logs import announce
+from workflowlookup.transport.connections import Connections
 from workflowlookup.transport.endpoint import Endpoint
+from workflowlookup.transport.http1 import HttpProtocol
+from workflowlookup.transport.signals import Watchdog
 
 log = logging.getLogger(__name__)
 
-HEAD_SECONDS: Final = 15.0
-"""How long a client may take to send the headers of a request."""
-WHOLE_SECONDS: Final = BODY_SECONDS + 5.0
-"""How long it may take to send the rest; who is to be told that a message came too late is told before."""
-KEEP_ALIVE_SECONDS: Final = 75
 LAST_SECONDS: Final = 0.3
 """How long answers may take that are being written when the server ends."""
 END_SECONDS: Final = 1.0
 """How long the process lives when the time of its calls is over, at most."""
-CONNECTIONS_A_SESSION: Final = 4
 BACKLOG: Final = 1024
 """How many clients may wait to be let in."""
-
-
-class _BufferedTransport:
-    """A transport that joins writes of one turn of the event loop: the head of a response and its body."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._loop = asyncio.get_running_loop()
-        self._parts: list[bytes] = []
-        self.is_closing, self.get_extra_info = transport.is_closing, transport.get_extra_info
-        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
-        self.set_protocol = transport.set_protocol
-
-    def write(self, data: bytes) -> None:
-        if not self._parts:
-            self._loop.call_soon(self._flush)
-        self._parts.append(data)
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        if self._parts:
-            data, self._parts = b"".join(self._parts), []
-            self._transport.write(data)
-
-
-class Impatient(H11Protocol):
-    """HTTP/1.1, for clients that say what they want within reasonable time: whoever reads it, and if nobody does."""
-
-    _expected: object = None
-    _late: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_BufferedTransport(transport))  # type: ignore[arg-type]  # it has what uvicorn uses
-        self._expect(h11.IDLE)
-
-    def handle_events(self) -> None:
-        super().handle_events()
-        state = self.conn.their_state
-        is_kept = state is h11.IDLE and not self.conn.trailing_data[0]  # until it asks again
-        if self._late is not None or (state in (h11.IDLE, h11.SEND_BODY) and not is_kept):
-            self._expect(None if is_kept else state)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._expect(None)
-
-    def _expect(self, state: object) -> None:
-        """Time runs from when something is expected; that a little of it comes does not stop it."""
-        if state is self._expected:
-            return
-        self._expected = state
-        if self._late is not None:
-            self._late.cancel()
-        limits: dict[object, float] = {h11.IDLE: HEAD_SECONDS, h11.SEND_BODY: WHOLE_SECONDS}
-        seconds = limits.get(state)
-        self._late = self.loop.call_later(seconds, self.transport.close) if seconds is not None else None
+MAX_ACCEPTED_AT_ONCE: Final = 32
+"""Each has a file descriptor before it is known whether there is room for it."""
+ACCEPT_LOG_SECONDS: Final = 60.0
+"""How long it is not logged again that no connection can be accepted."""
+HANDSHAKE_SECONDS: Final = 0.05
+"""How long connections that are being opened have to be accepted before the listening socket is closed."""
+DRAIN_POLL_SECONDS: Final = 0.05
+SO_ATTACH_FILTER: Final = 26
+_DROP_SYN: Final = (
+    struct.pack("=HBBI", 0x30, 0, 0, 13)  # load the byte with the TCP flags
+    + struct.pack("=HBBI", 0x45, 1, 0, 0x02)  # is SYN set?
+    + struct.pack("=HBBI", 0x06, 0, 0, 0xFFFFFFFF)  # no: accept the packet
+    + struct.pack("=HBBI", 0x06, 0, 0, 0)  # yes: drop it
+)
+"""A classic BPF program for a listening socket."""
 
 
 class _Listener(uvicorn.Server):
     """Signals are ours: the first ends it in good order, the second at once."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.servers = []  # none until it has started
+        self._logged_at = -ACCEPT_LOG_SECONDS
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._log_exception)
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # asyncio takes one number for this and for how many it accepts at once
+
+    def _log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log what asyncio reports; that no file descriptor is left for a connection, only now and then."""
+        problem = context.get("exception")
+        if not isinstance(problem, OSError) or problem.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif loop.time() - self._logged_at >= ACCEPT_LOG_SECONDS:
+            self._logged_at = loop.time()
+            log.warning(
+                "no connection can be accepted: %s. Raise the limit of open files (ulimit -n)", problem.strerror
+            )
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-class _Patience:
-    """How long the end may take. A thread of its own sees to it: the others may be held up by whatever they wait for,
-    such as a database that does not answer.
+class _Stoppable:
+    """The application of a server that can stop: it knows which requests are unanswered and ends connections in time.
+
+    Once the server is stopping every response says `Connection: close`, so clients send their next request elsewhere.
     """
 
-    def __init__(self, drain_seconds: float, forsake: Callable[[], None]) -> None:
-        """`forsake` is called right before the process ends in the midst of something."""
-        self.drain_seconds = drain_seconds
-        self._forsake = forsake
-        self._told: queue.SimpleQueue[int] = queue.SimpleQueue()
-        threading.Thread(target=self._wait, name="workflowlookup-patience", daemon=True).start()
+    def __init__(self, app: ASGIApp, mcp: Endpoint) -> None:
+        self._app = app
+        self._mcp = mcp
+        self.unanswered = 0
+        """Requests whose response has not begun."""
 
-    def hear(self) -> None:
-        """Have signals counted from now on; the loop, when it has handlers of its own, is woken as before."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, _: self._told.put(number))
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_unanswered = True
+        self.unanswered += 1
 
-    def _wait(self) -> None:
-        self._told.get()
-        end = time.monotonic() + self.drain_seconds + END_SECONDS
-        with contextlib.suppress(queue.Empty):
-            self._told.get(timeout=self.drain_seconds + END_SECONDS)
-            time.sleep(min(END_SECONDS, max(0.0, end - time.monotonic())))  # told twice: calls are not waited for
-        log.warning("the end took too long and was cut short; runs go on with the next server")
-        self._forsake()
-        os._exit(0)
+        async def respond(message: Message) -> None:
+            nonlocal is_unanswered
+            if message["type"] == "http.response.start":
+                if self._mcp.is_stopping:
+                    message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+                self.unanswered -= is_unanswered
+                is_unanswered = False
+            await send(message)
+
+        try:
+            await self._app(scope, receive, respond)
+        finally:
+            self.unanswered -= is_unanswered
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -154,60 +135,119 @@ def run(  # noqa: PLR0913 - what a server is told when it begins
     mcp: Endpoint,
     listener: socket.socket,
     *,
-    max_sessions: int,
+    connections: Connections,
+    stop_delay_seconds: float,
     drain_seconds: float,
     reload: Callable[[], None],
-    forsake: Callable[[], None] = lambda: None,
+    watchdog: Watchdog,
 ) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. SIGHUP has the settings read again.
 
-    From the signal on the process has `drain_seconds` and a second, for all that is left to do after this as well. What
-    is not done by then is left to the next server; `forsake` is called first.
+    After the signal the server is not ready but serves on for `stop_delay_seconds`; then it accepts no more connections
+    and lets calls finish for `drain_seconds`. The watchdog ends the process if that, or what is left to do after this,
+    takes too long.
     """
+    app = _Stoppable(site, mcp)
+
+    def make_protocol(*, server_state: ServerState, **_: object) -> HttpProtocol:
+        return HttpProtocol(app, connections, server_state)
+
     config = uvicorn.Config(
-        site,
-        http=Impatient,
+        app,
+        http=make_protocol,  # type: ignore[arg-type]  # a function that makes one will do
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        backlog=MAX_ACCEPTED_AT_ONCE,
         timeout_graceful_shutdown=LAST_SECONDS,  # type: ignore[arg-type]  # it takes parts of one
-        limit_concurrency=CONNECTIONS_A_SESSION * max_sessions,
     )
     server = _Listener(config)
-    patience = _Patience(drain_seconds, forsake)
-    asyncio.run(_serve(server, mcp, listener, patience, reload))
-    patience.hear()
+
+    async def stop() -> None:
+        mcp.is_stopping = True
+        await asyncio.sleep(stop_delay_seconds)
+        await _stop_accepting(server, listener)
+        deadline = time.monotonic() + drain_seconds
+        await drain(deadline)
+        for connection in list(server.server_state.connections):
+            connection.shutdown()  # at once if it is idle, else after its response
+        await drain(deadline)  # what had arrived by then
+        mcp.close()
+        await asyncio.sleep(DRAIN_POLL_SECONDS)  # for the streams to be written
+
+    async def drain(deadline: float) -> None:
+        while True:
+            await asyncio.sleep(DRAIN_POLL_SECONDS)  # requests that have arrived are counted after this
+            if time.monotonic() >= deadline or not (mcp.is_busy or app.unanswered):
+                return
+
+    asyncio.run(_serve(server, stop, listener, reload, watchdog))
     return 0 if server.started else 1
 
 
 async def _serve(
-    server: _Listener, mcp: Endpoint, listener: socket.socket, patience: _Patience, reload: Callable[[], None]
+    server: _Listener,
+    stop: Callable[[], Coroutine[None, None, None]],
+    listener: socket.socket,
+    reload: Callable[[], None],
+    watchdog: Watchdog,
 ) -> None:
     loop = asyncio.get_running_loop()
-    endings: list[asyncio.Task[None]] = []
+    stops: list[asyncio.Task[None]] = []
+    reloads: set[asyncio.Task[None]] = set()
 
-    async def end() -> None:
+    async def stop_and_exit() -> None:
         try:
-            await mcp.drain(patience.drain_seconds)
+            await stop()
         finally:
             server.should_exit = True
 
-    def stop() -> None:
-        if endings:
+    def on_signal(signals: int) -> None:
+        if not stops:
+            stops.append(loop.create_task(stop_and_exit()))
+        if signals > 1:
             server.should_exit = server.force_exit = True
-        else:
-            endings.append(loop.create_task(end()))
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    patience.hear()
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    async def do_reload() -> None:
+        reload()
+
+    def on_hangup() -> None:
+        task = loop.create_task(greenlets.run(do_reload))
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    def on_loop(*call: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the server is ending
+            loop.call_soon_threadsafe(*call)
+
+    watchdog.stop = functools.partial(on_loop, on_signal)
+    watchdog.reload = functools.partial(on_loop, on_hangup)
     where, port = listener.getsockname()[:2]
     shown = f"[{where}]" if ":" in where else where
-    print(f"workflowlookup serves MCP at http://{shown}:{port}/mcp", file=sys.stderr, flush=True)  # noqa: T201 - said to whoever started it
+    announce(f"workflowlookup serves MCP at http://{shown}:{port}/mcp")
     await server.serve(sockets=[listener])
+
+
+async def _stop_accepting(server: _Listener, listener: socket.socket) -> None:
+    """Close the listening socket without resetting a connection whose client believes that it is open.
+
+    The kernel resets connections that are not accepted yet when the socket is closed, and their requests may have been
+    sent: a load balancer does not send such a `POST` again. So first no new connections are let in, for as long as
+    those that are being opened take. A client that comes meanwhile tries again after a second, and is refused then.
+    """
+    with contextlib.suppress(OSError):  # without it connections of the last moment may be reset
+        _drop_new_connections(listener)
+    await asyncio.sleep(HANDSHAKE_SECONDS)
+    for each in server.servers:
+        each.close()
+
+
+def _drop_new_connections(listener: socket.socket) -> None:
+    """Have the kernel drop requests for a connection to this socket. Raises `OSError`."""
+    if sys.platform == "linux":
+        program = ctypes.create_string_buffer(_DROP_SYN, len(_DROP_SYN))
+        count = len(_DROP_SYN) // struct.calcsize("=HBBI")
+        listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", count, ctypes.addressof(program)))

@@ -1,11 +1,8 @@
-"""How a browser comes in: a form for a token, and a cookie that carries it from then on.
-
-The cookie is the token itself, which no script can read: what is revoked is refused at once, on every replica, and
-nothing has to be remembered. It counts for pages only; MCP takes no cookies.
-"""
+"""How a browser logs in: a form for a token, and a session of the console from then on (`runs.console_sessions`)."""
 
 import hashlib
 import html
+import logging
 import secrets
 from collections.abc import Callable
 from typing import Final
@@ -17,13 +14,19 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from workflowlookup.access import Access
-from workflowlookup.transport.guard import COOKIE, Guard, Guarded
+from workflowlookup.errors import StorageError
+from workflowlookup.logs import audit
+from workflowlookup.runs.console_sessions import SECONDS, ConsoleSessions
+from workflowlookup.transport import cookies
+from workflowlookup.transport.fair_use import FairUse
+from workflowlookup.transport.guard import Guard, Guarded
 from workflowlookup.transport.views import ACCESS
 from workflowlookup.web import FormProblem, is_from_here, read_fields
 
+log = logging.getLogger(__name__)
+
 LOGIN: Final = "/login"
 LOGOUT: Final = "/logout"
-COOKIE_SECONDS: Final = 12 * 3_600
 MOST_NEXT: Final = 2_000
 
 _HEADERS: Final = {
@@ -47,32 +50,49 @@ _PAGE: Final = """<!doctype html>
 </main></body></html>
 """
 
+_AGAIN: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={0}">
+<title>workflowlookup</title></head><body><p><a href="{0}">Go on</a></p></body></html>
+"""
+"""For a link on another site, with which browsers send no `SameSite=Strict` cookie: the page asks once more itself."""
+
 
 class Login:
     """The form, and what it leads to."""
 
-    def __init__(self, guard: Guard, *, stylesheet: str = "") -> None:
+    def __init__(
+        self, guard: Guard, sessions: ConsoleSessions, *, fair_use: FairUse | None = None, stylesheet: str = ""
+    ) -> None:
         """`stylesheet`: the address of one of ours, for the form to look like the pages behind it."""
         self._guard = guard
+        self._sessions = sessions
+        self._fair_use = fair_use or FairUse(0)
         self._style = f'<link rel="stylesheet" href="{html.escape(stylesheet)}">' if stylesheet else ""
 
-    def routes(self) -> list[BaseRoute]:
-        return [
+    def routes(self, *others: Route) -> list[BaseRoute]:
+        """The form, and other routes that are open to all."""
+        return self._fair_use.routes(
             Route(LOGIN, self._show, methods=["GET"]),
             Route(LOGIN, self._take, methods=["POST"]),
             Route(LOGOUT, self._forget, methods=["POST"]),
-        ]
+            *others,
+        )
 
     def guarded(self, app: ASGIApp, refused: Callable[[], None] = lambda: None) -> ASGIApp:
         """An application of pages, for those who are known; a browser that is not is led to the form."""
-        return Guarded(app, self._guard, by_cookie=True, refused=refused, answer_unknown=self._lead)
+        return Guarded(
+            app, self._guard, fair_use=self._fair_use, by_cookie=True, refused=refused, answer_unknown=self._lead
+        )
 
     def _lead(self, request: Request, refusal: Response) -> Response:
         is_page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
         if refusal.status_code != 401 or not is_page or "authorization" in request.headers:
             return refusal
         query = f"?{request.url.query}" if request.url.query else ""
-        wanted = quote(f"{request.url.path}{query}"[:MOST_NEXT], safe="/")
+        path = f"{request.url.path}{query}"[:MOST_NEXT]
+        if request.headers.get("sec-fetch-site") in ("cross-site", "same-site") and _local(path) == path:
+            return HTMLResponse(_AGAIN.format(html.escape(path)), headers=_HEADERS)
+        wanted = quote(path, safe="/")
         return RedirectResponse(f"{LOGIN}?next={wanted}", 303, {"Cache-Control": "no-store"})
 
     async def _show(self, request: Request) -> Response:
@@ -102,21 +122,37 @@ class Login:
                 return page
             told = "This token is not known, has expired or was revoked, or may see nothing here. Ask for another one."
             return self._page(following, told, 401)
+        audit("log-in", by=access.sign("console"), address=self._guard.address_of(request))
+        return self._begin(request, token, following)
+
+    def _begin(self, request: Request, token: str, following: str) -> Response:
+        """Begin a session for the holder of a token, in place of the one that the browser may have."""
+        try:
+            if earlier := cookies.session_in(request):
+                self._sessions.end(earlier)
+            session_id = self._sessions.open(token, cookies.address_of(request))
+        except StorageError as problem:
+            log.warning("a session of the console could not be stored: %s", problem)
+            return self._page(following, "Your session cannot be stored now. Try again in a moment.", 503)
         response = RedirectResponse(following, 303, {"Cache-Control": "no-store"})
-        response.set_cookie(
-            COOKIE,
-            token,
-            max_age=COOKIE_SECONDS,
-            httponly=True,
-            samesite="lax",
-            secure=request.headers.get("origin", "").startswith("https://"),
-        )
+        cookies.set_session(request, response, session_id, SECONDS)
         return response
 
     async def _forget(self, request: Request) -> Response:
         response = RedirectResponse(LOGIN, 303, {"Cache-Control": "no-store"})
-        if is_from_here(request):
-            response.delete_cookie(COOKIE, httponly=True, samesite="lax")
+        if not is_from_here(request):
+            return response
+        session_id = cookies.session_in(request)
+        access = await self._guard.authenticate(request, by_cookie=True)
+        try:
+            if session_id:
+                self._sessions.end(session_id)
+        except StorageError as problem:
+            log.warning("a session of the console could not be ended: %s", problem)
+            return self._page("/", "Your session cannot be ended now. Try again in a moment.", 503)
+        cookies.delete_session(request, response)
+        if isinstance(access, Access):
+            audit("log-out", by=access.sign("console"), address=self._guard.address_of(request))
         return response
 
 
@@ -134,7 +170,7 @@ def session_of(request: Request) -> str:
 
     It is the same on every replica; but for the local person, who has but one server.
     """
-    said = request.headers.get("authorization", "") or request.cookies.get(COOKIE, "") or _NOBODY
+    said = request.headers.get("authorization", "") or cookies.session_in(request) or _NOBODY
     return hashlib.sha256(f"session\0{said}".encode()).hexdigest()
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.errors import RequestCancelled
+from workflowlookup.errors import InternalError, RequestCancelled, StorageError
 from workflowlookup.protocol.connection import METHODS
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -28,12 +28,24 @@ class Family:
         self.samples = list(samples)
 
 
+class _Data(msgspec.Struct, rename="camel"):
+    retry_after_seconds: int | None = None
+
+
+class _Refusal(msgspec.Struct):
+    """What a tool refused, as a result."""
+
+    data: _Data | None = None
+
+
 class _Result(msgspec.Struct, rename="camel"):
     is_error: object = False
+    structured_content: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Error(msgspec.Struct):
     code: int
+    data: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Reply(msgspec.Struct):
@@ -53,11 +65,15 @@ class Outcome(msgspec.Struct, frozen=True):
     """`ok`, `refused` (by a tool), `cancelled`, or the code of the error."""
     code: int | None = None
     """The code of the error; None without one."""
+    retry_seconds: int | None = None
+    """When to send the request again, where it failed only because the server could not serve it now."""
 
 
 CANCELLED: Final = Outcome("cancelled", RequestCancelled.code)
 _OK: Final = Outcome("ok")
 _REFUSED: Final = Outcome("refused")
+_decode_data: Final = msgspec.json.Decoder(_Data | None).decode
+_decode_refusal: Final = msgspec.json.Decoder(_Refusal).decode
 
 
 def outcome_of(reply: bytes) -> Outcome:
@@ -65,8 +81,18 @@ def outcome_of(reply: bytes) -> Outcome:
     parts = _decode_reply(reply)
     if parts.error is not None:
         code = parts.error.code
-        return CANCELLED if code == RequestCancelled.code else Outcome(str(code), code)
-    return _REFUSED if parts.result is not None and parts.result.is_error else _OK
+        if code == RequestCancelled.code:
+            return CANCELLED
+        data = _decode_data(parts.error.data) if code == StorageError.code else None
+        return Outcome(str(code), code, data.retry_after_seconds if data is not None else None)
+    if parts.result is None or not parts.result.is_error:
+        return _OK
+    try:
+        data = _decode_refusal(parts.result.structured_content).data
+    except msgspec.ValidationError:  # not a refusal of ours
+        return _REFUSED
+    retry_seconds = data.retry_after_seconds if data is not None else None
+    return _REFUSED if retry_seconds is None else Outcome("refused", retry_seconds=retry_seconds)
 
 
 class _Latency:
@@ -85,11 +111,14 @@ class Metrics:
         self._requests: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._latencies: defaultdict[str, _Latency] = defaultdict(_Latency)
         self._refusals: defaultdict[str, int] = defaultdict(int)
+        self._failures = {"mcp": 0, "http": 0}
 
     def count(self, method: str, outcome: Outcome, begun: float) -> None:
         """Count a request by method and outcome; `begun`: when it arrived, by `time.perf_counter`."""
         named = method if method in METHODS else "other"  # a client cannot make up more
         self._requests[named, outcome.word] += 1
+        if outcome.code == InternalError.code:
+            self.fail("mcp")
         if named != "subscriptions/listen":  # which takes as long as the client likes
             seconds = time.perf_counter() - begun
             latency = self._latencies[named]
@@ -99,6 +128,10 @@ class Metrics:
     def refuse(self, reason: str) -> None:
         """Count what was turned away before it was a request: `reason` is one of few words."""
         self._refusals[reason] += 1
+
+    def fail(self, where: str) -> None:
+        """Count a fault of the server: a JSON-RPC internal error (`mcp`), or an HTTP response 500 (`http`)."""
+        self._failures[where] += 1
 
     def text(self) -> str:
         """Everything, for a scraper."""
@@ -116,6 +149,8 @@ class Metrics:
         yield Family("requests", "counter", "MCP requests, by what became of them.", requests)
         refusals = (({"reason": reason}, count) for reason, count in self._refusals.items())
         yield Family("refusals", "counter", "HTTP requests that were turned away.", refusals)
+        failures = (({"where": where}, count) for where, count in self._failures.items())
+        yield Family("failures", "counter", "Requests that failed by a fault of the server.", failures)
         for ask in self.ask:
             yield from ask()
 

@@ -44,6 +44,8 @@ MOST_KEYS: Final = 100
 MOST_TOKEN: Final = 16_384
 MAX_TOKENS: Final = 1_000
 MOST_NAME: Final = 128
+HASH_DIGITS: Final = 16
+"""Of the hash in a name, so that nobody finds two subjects with the same one."""
 
 
 class Issuer(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,10 +98,10 @@ class Oauth:
             header = jwt.get_unverified_header(token)
             key = await self._key(header)
             claims = self._checked(token, key) if key is not None else None
-        except jwt.PyJWTError as problem:
+            until = float(claims["exp"]) if claims is not None else 0.0
+        except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as problem:
             log.info("a token of %s was refused: %s", self.issuer.issuer, type(problem).__name__)
             return None
-        until = float(claims["exp"]) if claims is not None else 0.0
         if claims is None or time.time() >= until:
             log.info("a token was refused: no key of %s has signed it, or it has expired", self.issuer.issuer)
             return None
@@ -122,9 +124,8 @@ class Oauth:
     def _access(self, claims: Mapping[str, Any]) -> Access:
         words = {word.removeprefix(SCOPE_PREFIX) for word in _words(_at(claims, self.issuer.scopes_claim))}
         who = next((claims[name] for name in ("sub", "client_id", "azp") if isinstance(claims.get(name), str)), "")
-        name = visible("_".join(who.split()))[:MOST_NAME] or "somebody"
         return Access(
-            name=f"oauth {name}",
+            name=f"oauth {_name_of(who)}",
             kind="person" if PERSON in words else "agent",
             scopes=frozenset(words & set(SCOPES)),
             workflows=self._workflows(claims),
@@ -134,13 +135,14 @@ class Oauth:
         if not self.issuer.workflows_claim:
             return EVERYTHING
         patterns = _words(_at(claims, self.issuer.workflows_claim))
-        return tuple(pattern for pattern in patterns if len(pattern) <= MOST_PATTERN)[:MOST_PATTERNS]
+        usable = (pattern for pattern in patterns if len(pattern) <= MOST_PATTERN and pattern.isprintable())
+        return tuple(usable)[:MOST_PATTERNS]
 
     # ── the issuer's keys ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _key(self, header: Mapping[str, Any]) -> _Key | None:
         """The key that a token names; the only one there is, when it names none."""
-        if "crit" in header or header.get("alg") not in {name for names in ALGORITHMS.values() for name in names}:
+        if "crit" in header or not any(header.get("alg") in names for names in ALGORITHMS.values()):
             return None
         kid = header.get("kid")
         if kid is None:
@@ -169,7 +171,7 @@ class Oauth:
             self._tried = self._clock()
             try:
                 keys = _keys_in(await self._ask())
-            except (httpx2.HTTPError, ValueError, TimeoutError) as problem:
+            except (httpx2.HTTPError, ValueError, RecursionError, TimeoutError) as problem:
                 log.warning("the keys of %s cannot be had: %s", self.issuer.issuer, problem or type(problem).__name__)
                 return
             self._fetched = self._clock()
@@ -215,6 +217,17 @@ class Oauth:
         return f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path.rstrip('/')}"
 
 
+def _name_of(subject: str) -> str:
+    """A subject as the journal names it; one that cannot be shown as it is gets a hash, so no two have one name."""
+    if not subject:
+        return "somebody"
+    encoded = subject.encode(errors="surrogatepass")
+    name = visible("_".join(encoded.decode(errors="replace").split()))[:MOST_NAME]
+    if name == subject and "~" not in name and name != "somebody":
+        return name
+    return f"{name}~{hashlib.sha256(encoded).hexdigest()[:HASH_DIGITS]}"
+
+
 def _keys_in(data: bytes) -> dict[str, _Key]:
     """The keys of a set that can be used here; those of other kinds and for other uses are passed over."""
     document = msgspec.json.decode(data)
@@ -225,21 +238,23 @@ def _keys_in(data: bytes) -> dict[str, _Key]:
     for number, one in enumerate(found[:MOST_KEYS]):
         key = _read_key(one)
         if key is not None:
-            keys[str(one.get("kid", f"#{number}"))] = key
+            kid = one.get("kid")
+            keys[kid if isinstance(kid, str) else f"#{number}"] = key
     return keys
 
 
 def _read_key(jwk: Any) -> _Key | None:
     if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or "d" in jwk:
         return None
-    algorithms = ALGORITHMS.get(str(jwk.get("kty")), ())
+    kind = jwk.get("kty")
+    algorithms = ALGORITHMS.get(kind, ()) if isinstance(kind, str) else ()
     if "alg" in jwk:
         algorithms = tuple(name for name in algorithms if name == jwk["alg"])
     if not algorithms:
         return None
     try:
         return _Key(jwt.PyJWK(jwk).key, algorithms)
-    except (jwt.PyJWTError, ValueError, TypeError):
+    except Exception:  # noqa: BLE001 - what a library makes of a malformed key is not promised; the others count
         return None
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from workflowlookup.errors import InvalidRequest, Overloaded, WorkflowLookupError
+from workflowlookup.errors import InvalidRequest, Overloaded, StorageError, WorkflowLookupError
 from workflowlookup.protocol import jsonrpc
 
 RETRY_SECONDS: Final = 1
@@ -33,3 +33,9 @@ def busy(status: int, problem: str, seconds: int = RETRY_SECONDS, *, request_id:
     """For what may be sent again, after so many seconds."""
     error = Overloaded(problem, details=problem, retryAfterSeconds=seconds)
     return refuse(status, error, request_id=request_id, retry=seconds)
+
+
+def unavailable(problem: StorageError, request_id: bytes = jsonrpc.NULL_ID) -> Response:
+    """For what needs the journal while that cannot be used."""
+    seconds = problem.data.get("retryAfterSeconds", RETRY_SECONDS)
+    return refuse(503, problem, request_id=request_id, retry=seconds)

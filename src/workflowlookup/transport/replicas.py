@@ -28,8 +28,8 @@ FOLLOWED: Final = "session-followed"
 MESSAGE: Final = "session-message"
 MAX_PASSED_BYTES: Final = 65_536
 """Of a message that is passed on: enough for the answer to a form."""
-MAX_STORED_BYTES: Final = 8_192
-"""Of `capabilities`, and of `clientInfo`, in the stored `initialize`."""
+MAX_NAME: Final = 200
+"""Of a client's name in the stored `initialize`."""
 REPORT_SHARE: Final = 1 / 8
 """How often it is recorded that a session is in use, as a share of `idle_seconds`."""
 _SUBSCRIBING: Final = ("resources/subscribe", "resources/unsubscribe")
@@ -55,14 +55,14 @@ class ReplicaSessions:
         self.bus.listeners.append(lambda topic, body: self._on_announcement(table, topic, body))
 
     def add(self, session: Session, opening: Request) -> None:
-        """Store a session that began here. If that fails, only this replica can serve it."""
+        """Store a session that began here, for the other replicas. Raises `StorageError`."""
         session.key = key_of(session.id)
-        params = _shortened(opening.params if isinstance(opening.params, dict) else {})
-        message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-        try:
-            self._store.open(session.key, _owner(session.access), msgspec.json.encode(message))
-        except StorageError as problem:
-            log.warning("a session cannot be shared with other replicas: %s", problem)
+        params = opening.params if isinstance(opening.params, dict) else {}
+        stored: dict[str, Any] = {name: params[name] for name in ("protocolVersion", "capabilities") if name in params}
+        if isinstance(about := params.get("clientInfo"), dict):
+            stored["clientInfo"] = {"name": str(about.get("name"))[:MAX_NAME], "version": ""}
+        message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": stored}
+        self._store.open(session.key, _owner(session.access), msgspec.json.encode(message))
 
     def opening_of(self, session_id: str, access: object) -> Request | None:
         """The `initialize` request of a session of this caller, begun at any replica. Raises `StorageError`."""
@@ -134,20 +134,9 @@ class ReplicaSessions:
                     session.receive(message)
 
 
-def _shortened(params: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of `initialize` that are used, without long capabilities or client information."""
-    capabilities, about = params.get("capabilities"), params.get("clientInfo")
-    if len(msgspec.json.encode(capabilities)) > MAX_STORED_BYTES and isinstance(capabilities, dict):
-        capabilities = {"elicitation": {}} if "elicitation" in capabilities else {}
-    if len(msgspec.json.encode(about)) > MAX_STORED_BYTES and isinstance(about, dict):
-        about = {"name": str(about.get("name"))[:200], "version": ""}
-    shortened = {"protocolVersion": params.get("protocolVersion"), "capabilities": capabilities}
-    return shortened if about is None else {**shortened, "clientInfo": about}
-
-
 def _owner(access: object) -> str:
-    """Identifies the caller that a session belongs to, by name and rights; empty without authentication."""
+    """Identifies the caller that a session belongs to, by token, name and rights; empty without authentication."""
     if not isinstance(access, Access):
         return ""
-    identity = [access.name, access.kind, sorted(access.scopes), access.workflows]
+    identity = [access.credential, access.name, access.kind, sorted(access.scopes), access.workflows]
     return hashlib.sha256(msgspec.json.encode(identity)).hexdigest()

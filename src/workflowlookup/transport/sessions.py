@@ -14,10 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.errors import RequestCancelled
+from workflowlookup.greenlets import Lock
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.jsonrpc import Message, Notification, Request, Response
 from workflowlookup.protocol.versions import META_SUBSCRIPTION
+from workflowlookup.shares import Shares
 from workflowlookup.transport.headers import SESSION
 from workflowlookup.transport.limits import Limits
 from workflowlookup.transport.metrics import CANCELLED, Metrics, outcome_of
@@ -28,7 +30,7 @@ log = logging.getLogger(__name__)
 RESUMABLE_SINCE: Final = "2025-11-25"
 """Clients of this version and later accept an event without data, which begins a stream that can be resumed."""
 EVICTION_SHARE: Final = 1 / 30
-"""At `max_sessions`, a session that was idle for this share of `idle_seconds` is ended to make room for a new one."""
+"""A caller with its full share of sessions may replace one that was idle for this part of `idle_seconds`."""
 _SESSION_NOTIFICATIONS: Final = frozenset(
     {
         "notifications/resources/updated",
@@ -39,6 +41,10 @@ _SESSION_NOTIFICATIONS: Final = frozenset(
     }
 )
 """Notifications that belong to no request, even when a request caused them."""
+
+
+MAX_CAPABILITIES_BYTES: Final = 4_096
+"""Of `capabilities` in `initialize`, which are stored for as long as the session lasts."""
 
 
 class _Meta(msgspec.Struct, rename={"subscription": META_SUBSCRIPTION}.get):
@@ -64,13 +70,25 @@ _decode_outgoing: Final = msgspec.json.Decoder(_Outgoing).decode
 class Session:
     """One client: its connection and the streams of its open requests."""
 
-    def __init__(
-        self, connection: Connection, access: object, metrics: Metrics, version: str = "", session_id: str = ""
+    def __init__(  # noqa: PLR0913 - what a client is known by
+        self,
+        connection: Connection,
+        access: object,
+        metrics: Metrics,
+        version: str = "",
+        session_id: str = "",
+        *,
+        caller: str = "",
+        replay_memory: Shares | None = None,
     ) -> None:
-        """`version`: of MCP, empty until it is agreed; `session_id`: empty in the envelope era."""
+        """`version`: of MCP, empty until it is agreed; `session_id`: empty in the envelope era.
+
+        `caller`: whose share the session counts against, its replay in `replay_memory`.
+        """
         self.connection = connection
         self.access = access
         """The caller who began the session; no other may use it."""
+        self.caller = caller
         self.id = session_id
         self.version = version
         self.headers = ((SESSION, session_id.encode("latin-1")),) if session_id else ()
@@ -82,12 +100,14 @@ class Session:
         self.in_flight = 0
         self.used_at = time.monotonic()
         self._metrics = metrics
-        self._replay = Replay() if session_id else None
+        self._replay = Replay(replay_memory, caller) if session_id else None
         self.streams: dict[StreamId, Stream] = {}
         """The streams of open requests, by request id."""
         self._notifications: Stream | None = None
         """The stream that the client opened with GET."""
         self._next_poll = 0.0
+        self.lock = Lock()
+        """Held while the connection handles a message: what it handles next may depend on that."""
 
     def begin(self, opening: Request) -> None:
         """Note the version that `initialize` agreed on, and give questions ids that no other replica uses."""
@@ -165,25 +185,34 @@ class Session:
         if self._notifications is stream and not stream.is_read:
             self._notifications = None
 
-    def resume(self, last_event_id: bytes) -> Stream:
-        """The stream of an event, from the one after it; an ended one when the event is not in the replay."""
+    def resume(self, last_event_id: bytes) -> Stream | None:
+        """The stream of an event, from the one after it; None when what followed cannot be sent again."""
         rest = self._replay.after(last_event_id) if self._replay is not None else None
-        stream_id, events = rest or (None, [])
-        stream = self.streams.get(stream_id)
-        if rest is not None and stream_id is None:
+        if rest is None:
+            return None
+        log, events = rest
+        stream = self.streams.get(log.stream_id)
+        if log.stream_id is None:
             stream = self._notifications or self.open_notifications()
-        if stream is None:
-            stream = Stream(None, None, self._replay)
+        if stream is None or stream.log is not log:
+            stream = Stream(None, None, self._replay, log)
             stream.end()
         stream.resume(events)
         return stream
 
-    def poll(self, *, is_rung: bool) -> None:
-        """Have the connection check what it waits for, if that is due or the bell rang, and send what is ready."""
-        now = time.monotonic()
-        if self.connection.is_watching and (is_rung or now >= self._next_poll):
-            self._next_poll = now + self.connection.look_seconds
-            self.connection.look()
+    def forget_delivered(self) -> None:
+        """Drop from the replay what the client has received."""
+        if self._replay is not None:
+            self._replay.forget_delivered(time.monotonic())
+
+    def must_poll(self, *, is_rung: bool) -> bool:
+        """Whether the connection waits for something, and it is time to check that: now and then, or the bell rang."""
+        return self.connection.is_watching and (is_rung or time.monotonic() >= self._next_poll)
+
+    def poll(self) -> None:
+        """Have the connection check what it waits for, and send what is ready."""
+        self._next_poll = time.monotonic() + self.connection.look_seconds
+        self.connection.look()
         self.deliver(None)
 
     def deliver(self, current: Stream | None) -> None:
@@ -202,7 +231,7 @@ class Session:
             elif self._notifications is not None:
                 self._notifications.put(message, is_optional=True)
             elif self._replay is not None:
-                self._replay.add(None, message)
+                self._replay.add(self._replay.open(None), message)
 
     def _stream_of(self, outgoing: _Outgoing, current: Stream | None) -> Stream | None:
         """The stream of the request that a message is about, if there is one."""
@@ -227,7 +256,7 @@ class Session:
         self._metrics.count(stream.request.method, outcome, stream.begun_at)
         if stream.span is not None:
             stream.span.end(outcome)
-        stream.finish(reply, outcome.code)
+        stream.finish(reply, outcome.code, outcome.retry_seconds)
 
     def close(self, *, hands_over: bool) -> None:
         """End the connection and all streams; `hands_over`: runs that the client waits for go on."""
@@ -241,6 +270,18 @@ class Session:
         self.streams.clear()
         if self._notifications is not None:
             self._notifications.end()
+        if self._replay is not None:
+            self._replay.clear()
+
+
+def shortened(opening: Request) -> Request:
+    """An `initialize` whose capabilities are not too long to be stored."""
+    params = opening.params if isinstance(opening.params, dict) else {}
+    capabilities = params.get("capabilities")
+    if not isinstance(capabilities, dict) or len(msgspec.json.encode(capabilities)) <= MAX_CAPABILITIES_BYTES:
+        return opening
+    short: dict[str, Any] = {"elicitation": {}} if "elicitation" in capabilities else {}
+    return msgspec.structs.replace(opening, params={**params, "capabilities": short})
 
 
 def cancelled_in(message: Message) -> int | str | None:
@@ -262,6 +303,7 @@ class SessionTable:
 
     def __init__(self, limits: Limits) -> None:
         self.by_id: dict[str, Session] = {}
+        self.shares = Shares(limits.max_sessions)
         self._limits = limits
 
     def __len__(self) -> int:
@@ -275,30 +317,43 @@ class SessionTable:
         return [session for session in self.by_id.values() if session.key == key]
 
     def add(self, session: Session) -> bool:
-        """Add a session; False when there are too many."""
-        if len(self.by_id) >= self._limits.max_sessions and not self._make_room():
+        """Add a session; False when its caller, or the server, has too many."""
+        if not self.shares.has_room(session.caller):
+            oldest = self._replaceable(session.caller)
+            if oldest is not None:
+                self.end(oldest)
+        if not self.shares.take(session.caller):
             return False
         self.by_id[session.id] = session
         return True
 
-    def _make_room(self) -> bool:
-        """End the session that has been idle longest, if that is long enough: many clients never end theirs."""
-        idle = [session for session in self.by_id.values() if not session.in_flight]
+    def _replaceable(self, caller: str) -> Session | None:
+        """The session that is ended to make room for a new one of this caller; None when none is.
+
+        Many clients never end their sessions. A caller with its full share replaces its own session that has been idle
+        longest, if that is long enough. Where the server is full the caller with the most sessions gives one up, if it
+        has more than this one would have.
+        """
+        owner, longest = caller, self._limits.idle_seconds * EVICTION_SHARE
+        if not self.shares.is_over(caller):
+            owner = max({session.caller for session in self}, key=self.shares.of, default=caller)
+            if self.shares.of(owner) > self.shares.of(caller) + 1:
+                longest = 0.0
+        idle = [session for session in self if session.caller == owner and not session.in_flight]
         oldest = min(idle, key=lambda session: session.used_at, default=None)
-        if oldest is None or oldest.used_at > time.monotonic() - self._limits.idle_seconds * EVICTION_SHARE:
-            return False
-        self.end(oldest)
-        return True
+        return oldest if oldest is not None and oldest.used_at <= time.monotonic() - longest else None
 
     def end(self, session: Session) -> None:
         """End a session at this server."""
-        self.by_id.pop(session.id, None)
+        if self.by_id.pop(session.id, None) is not None:
+            self.shares.release(session.caller)
         session.close(hands_over=False)
 
     def end_idle(self) -> None:
-        """End the sessions that nobody has used for too long."""
+        """End the sessions that nobody has used for too long, and drop what the others need no more."""
         oldest = time.monotonic() - self._limits.idle_seconds
         for session in self:
+            session.forget_delivered()
             if not session.in_flight and session.used_at < oldest:
                 log.info("a session was not used for %g seconds and is ended", self._limits.idle_seconds)
                 self.end(session)

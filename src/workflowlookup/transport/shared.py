@@ -51,7 +51,11 @@ class _Following:
 
     def add(self, listener: "Listener") -> "_Share":
         if self._watch is None:
-            self._watch = self._surface.begin_watch(self._tell)
+            watch = self._surface.begin_watch(self._tell)
+            if self._watch is None:
+                self._watch = watch
+            else:  # another client was faster while the journal was read
+                watch.close()
         share = _Share(self, listener)
         self._shares.append(share)
         return share

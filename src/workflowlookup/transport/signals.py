@@ -1,80 +1,169 @@
-"""SIGTERM and SIGINT while a server speaks over standard input and output: it drains, and ends by the signal."""
+"""How the process ends: after SIGTERM or SIGINT, or at the end of input, and within a time limit in every state.
 
+A server has a `Watchdog`. A command without one calls `raise_when_terminated`, so that it can end what it started. Both
+work for process 1 of a container, for which the kernel ignores signals without a handler.
+"""
+
+import contextlib
+import logging
 import os
+import select
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
-END_SECONDS: Final = 0.8
-"""From the end of the drain to the end of the process, after a signal: official clients kill two seconds after it."""
+log = logging.getLogger(__name__)
+
+END_SECONDS: Final = 0.6
+"""Time to close everything once the drain is over. Official clients kill a server two seconds after SIGTERM; with the
+default drain of one second, this leaves time to end child processes.
+"""
+STALL_SECONDS: Final = 5.0
+"""After the end of input, a server that makes no progress may take this long, plus the time that a signal allows."""
+_REPEAT_SECONDS: Final = 0.05
+_CHECK_SECONDS: Final = 0.5
+_END_OF_INPUT: Final = 0
+"""Written to the signal pipe at the end of input; no signal has this number."""
 
 
-def ask_children_to_end() -> None:
-    """Ask every process that was started to end."""
-    if child := sys.modules.get("workflowlookup.providers.child"):  # else none was started
-        child.ask_all_to_end()
+class Terminated(BaseException):
+    """SIGTERM came, in a process that has no watchdog yet or needs none."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
-def _end_with_children(number: int) -> None:
-    """End this process by a signal, as it would end by itself, and ask those that it started to end."""
+def raise_when_terminated() -> None:
+    """Make SIGTERM raise `Terminated` on the main thread. Must be called on the main thread."""
+
+    def terminate(number: int, _: FrameType | None) -> None:
+        raise Terminated(number)
+
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, terminate)
+
+
+def end_by(number: int) -> NoReturn:
+    """End every child process, and then this one by a signal. Must be called on the main thread."""
     signal.signal(number, _ignore)  # not SIG_IGN, which a process that is just being started would inherit
-    ask_children_to_end()
+    _end_children()
     signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
+    signal.raise_signal(number)
+    os._exit(128 + number)  # process 1 of a container is not ended by the default action
+
+
+def _end_children() -> None:
+    if child := sys.modules.get("workflowlookup.providers.child"):  # else none was started
+        child.end_all()
 
 
 def _ignore(_: int, __: FrameType | None) -> None:
-    """The handler of a signal that is being dealt with."""
+    """The handler of a signal that the watchdog reads from the pipe."""
 
 
-class Termination:
-    """Handles SIGTERM and SIGINT: the server drains, for a limited time, and then ends by the signal.
+def _nothing(_: int = 0) -> None:
+    """The callback until a transport sets its own."""
 
-    Python runs handlers on the main thread, which may miss a signal that comes just before it waits for input. So
-    another thread waits for signals, and repeats them to the main thread until the process has ended.
+
+class Watchdog:
+    """Passes signals on to the transport, and ends the process if the transport does not end it in time.
+
+    It has a thread of its own, because the others may be waiting for a database, a lock or the reader of the output.
+    After the end of input the process may go on while it makes progress, such as answering what was sent before.
     """
 
-    def __init__(self, drain: Callable[[], None], seconds: float) -> None:
-        """`drain` has the main thread finish; it may raise there. The process has `seconds` from the signal on."""
-        self._drain = drain
-        self._seconds = seconds
-        self._deadline = 0.0
-        self._number: int | None = None
-        """The signal that came."""
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        stop: Callable[[int], None] = _nothing,
+        reload: Callable[[], None] = _nothing,
+        progress: Callable[[], int] = lambda: 0,
+        input_descriptor: int | None = None,
+    ) -> None:
+        """The process has `seconds` after the first signal, and `END_SECONDS` after the second one.
 
-    def install(self) -> None:
-        """Handle the signals from now on; to be called on the main thread."""
-        signals = [signal.SIGTERM]
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, or somebody else's
-            signals.append(signal.SIGINT)
-        reading, writing = os.pipe()
-        os.set_blocking(writing, False)
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        for number in signals:
-            signal.signal(number, self._handle)
-        waiting = (reading, threading.get_ident(), frozenset(signals))
-        threading.Thread(target=_wake_when_terminated, args=waiting, name="workflowlookup-signals", daemon=True).start()
+        The callbacks are called on the watchdog's thread.
+        `stop` asks the server to finish. It gets the number of signals so far, and is called repeatedly until the
+        process has ended. `reload` is called after SIGHUP. `progress` returns a number that changes with any progress.
+        """
+        self.stop = stop
+        self.reload = reload
+        self._progress = progress
+        self._seconds = seconds
+        self._input = input_descriptor
+        self._signals: list[int] = []
+        """The SIGTERM and SIGINT signals received so far."""
+        self._is_input_over = False
+        self._deadline = float("inf")
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
+
+    def start(self) -> None:
+        """Handle signals from now on. Must be called on the main thread. A signal that is ignored stays ignored."""
+        signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, _ignore)
+        signal.signal(signal.SIGHUP, _ignore)
+        threading.Thread(target=self._watch, name="workflowlookup-watchdog", daemon=True).start()
+
+    def end_input(self) -> None:
+        """Report the end of input: from now on a server that makes no progress is ended."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._writing, bytes([_END_OF_INPUT]))
 
     def finish(self) -> None:
-        """End the process by the signal that came; nothing is done when none did."""
-        if self._number is not None:
-            _end_with_children(self._number)
+        """End the process by the first signal received, if any. Must be called on the main thread."""
+        if self._signals:
+            end_by(self._signals[0])
 
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        if self._number is None:
-            self._number, self._deadline = number, time.monotonic() + self._seconds
-        if time.monotonic() >= self._deadline:
-            self.finish()
-        self._drain()
+    # ── on the thread ───────────────────────────────────────────────────────────────────────────────────────────
 
+    def _watch(self) -> None:
+        poll = select.poll()
+        poll.register(self._reading, select.POLLIN)
+        if self._input is not None:
+            poll.register(self._input, getattr(select, "POLLRDHUP", 0))  # a pipe hangs up without being asked
+        done = self._progress()
+        while time.monotonic() < self._deadline:
+            for descriptor, _ in poll.poll(self._milliseconds()):
+                if descriptor == self._reading:
+                    for number in os.read(self._reading, 64):
+                        self._note(number)
+                else:
+                    poll.unregister(descriptor)
+                    self._note(_END_OF_INPUT)
+            if self._signals:
+                self.stop(len(self._signals))
+            elif self._is_input_over and done != (done := self._progress()):
+                self._deadline = time.monotonic() + self._seconds + STALL_SECONDS
+        self._cut_short()
 
-def _wake_when_terminated(reading: int, main: int, signals: frozenset[int]) -> None:
-    while not (found := signals.intersection(os.read(reading, 64))):
-        pass
-    while True:  # one that comes just before a read is missed
-        signal.pthread_kill(main, min(found))
-        time.sleep(0.05)
+    def _milliseconds(self) -> float | None:
+        """How long to wait for the next signal."""
+        if self._signals:
+            return _REPEAT_SECONDS * 1000
+        return _CHECK_SECONDS * 1000 if self._is_input_over else None
+
+    def _note(self, number: int) -> None:
+        now = time.monotonic()
+        if number in (signal.SIGTERM, signal.SIGINT):
+            self._signals.append(number)
+            seconds = self._seconds if len(self._signals) == 1 else END_SECONDS
+            self._deadline = min(self._deadline, now + seconds)
+        elif number == signal.SIGHUP:
+            self.reload()
+        elif number == _END_OF_INPUT and not self._is_input_over:
+            self._is_input_over = True
+            self._deadline = min(self._deadline, now + self._seconds + STALL_SECONDS)
+
+    def _cut_short(self) -> NoReturn:
+        log.warning("the end took too long and was cut short; runs go on with the next server")
+        _end_children()
+        os._exit(128 + self._signals[0] if self._signals else 0)

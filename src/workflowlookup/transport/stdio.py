@@ -13,14 +13,16 @@ import errno
 import logging
 import os
 import select
+import signal
 import stat
-import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final
 
 from workflowlookup.errors import InternalError
+from workflowlookup.logs import announce
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.jsonrpc import Malformed
@@ -36,6 +38,9 @@ is cancelled then must have reached the other system by that time.
 """
 LAST_WORDS_MS: Final = 5_000
 """How long a reader may stand still, once there is nothing more to read, before what is left is dropped."""
+
+NUDGE: Final = signal.SIGURG
+"""Interrupts the main thread while it waits for the client. Without a handler it does nothing."""
 
 GREETING: Final = """\
 workflowlookup serves MCP on this terminal: type JSON-RPC messages, one a line, or press Ctrl-D to leave.
@@ -83,6 +88,12 @@ class Stdio:
         self._must_stop = False
         self._is_waiting = False
         """Whether the client is waited for, so that a signal may interrupt it."""
+        self._is_finishing = False
+        self._main_thread = threading.get_ident()
+        self.progress = 0
+        """Counts messages and writes, for those who watch whether the server is stuck."""
+        self.on_end: Callable[[], None] = lambda: None
+        """Called when no more input is read."""
         self._news = select.poll()
         self._news.register(self._in, select.POLLIN)
         self._news.register(bell.descriptor, select.POLLIN)
@@ -90,7 +101,7 @@ class Stdio:
     def run(self) -> int:
         """Serve; the exit code."""
         if os.isatty(self._in):
-            print(GREETING, file=sys.stderr, end="", flush=True)  # noqa: T201 - for the person who started this by hand
+            announce(GREETING.rstrip("\n"))
         unblocked = _unblock(self._out)
         try:
             with contextlib.suppress(Interrupted):
@@ -107,15 +118,22 @@ class Stdio:
                 os.set_blocking(self._out, True)
         return 0
 
-    def hang_up(self, _: int, __: FrameType | None) -> None:
-        """The handler of SIGHUP: the settings are read again as soon as the message at hand is answered."""
+    def reload(self) -> None:
+        """Have the settings read again as soon as the message at hand is answered; from any thread."""
         self._must_reload = True
         self._bell.ring()
 
-    def stop(self) -> None:
-        """For the handler of a signal that ends the process: end as at the end of input. May be called repeatedly."""
+    def stop(self, _: int = 1) -> None:
+        """End as at the end of input; from any thread. To be called repeatedly, because a system call that is just
+        being entered misses the signal.
+        """
         self._must_stop = True
         self._bell.ring()
+        if self._is_waiting:
+            signal.pthread_kill(self._main_thread, NUDGE)
+
+    def interrupt(self, _: int, __: FrameType | None) -> None:
+        """The handler of `NUDGE`: stop waiting for the client."""
         if self._is_waiting:
             self._is_waiting = False
             raise Interrupted
@@ -123,7 +141,7 @@ class Stdio:
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
         """While this thread waits for the client: a system call that a signal interrupts would else be repeated."""
-        self._is_waiting = True
+        self._is_waiting = not self._is_finishing
         try:
             yield
         finally:
@@ -147,8 +165,9 @@ class Stdio:
             for line in self._lines.feed(data):
                 reply = self._connection.answer(line) if isinstance(line, Malformed) else handle(line)
                 self._send(reply)
+                self.progress += 1
                 has_replied = has_replied or reply is not None
-                while len(self._kept) > MOST_KEPT_BYTES and not self._reader_is_gone:
+                while len(self._kept) > MOST_KEPT_BYTES and not self._reader_is_gone and not self._must_stop:
                     self._write_or_wait(poll, read_too=False)
                 if self._connection.is_finished or self._reader_is_gone:
                     return
@@ -195,6 +214,9 @@ class Stdio:
 
     def _finish(self) -> None:
         """Give the calls that wait their time, then end what is left."""
+        self._is_finishing = True
+        self.on_end()
+        self.progress += 1
         deadline = time.monotonic() + self._drain_seconds
         rings = select.poll()
         rings.register(self._bell.descriptor, select.POLLIN)
@@ -206,6 +228,7 @@ class Stdio:
             if self._connection.is_busy:
                 rings.poll(int(max(left, 0) * 1000) + 1)
         self._connection.close()
+        self.progress += 1
         self._send(None)
         self._drain()
 
@@ -247,7 +270,7 @@ class Stdio:
 
     def _write(self, data: bytes | bytearray) -> int:
         try:
-            return os.write(self._out, data)
+            written = os.write(self._out, data)
         except BlockingIOError:
             return 0
         except (BrokenPipeError, ConnectionResetError):
@@ -255,6 +278,8 @@ class Stdio:
             self._reader_is_gone = True
             self._kept.clear()
             return len(data)
+        self.progress += 1
+        return written
 
     def _write_or_wait(self, poll: select.poll, *, read_too: bool, timeout: int | None = None) -> bool:
         """Wait until the reader takes more, or there is something to read; False when the time is up."""

@@ -1,0 +1,86 @@
+"""Fair shares: how much of a limited resource each caller may hold at once.
+
+Sessions, listeners and bytes in memory are divided by the same rule. A caller is what a request counts against: a
+token, the subject of an issuer's token, or, for requests without one, an address.
+"""
+
+from collections import Counter
+from typing import Final
+
+from workflowlookup.access import LOCAL, LOOPBACK
+
+CALLERS: Final = 4
+"""The whole is divided by this number: it takes as many greedy callers to leave nothing for others."""
+LEAST: Final = 8
+"""A share is at least this many, or the whole if that is less, so that a small server stays usable."""
+SOLE_CALLERS: Final = frozenset({LOCAL.caller, LOOPBACK.caller})
+"""Callers of a server that requires no tokens. It has no others, so their share is the whole."""
+
+
+class Shares:
+    """How much of a limited resource each caller holds, as a number of things or of bytes."""
+
+    def __init__(self, total: int, *, least: int = LEAST) -> None:
+        self.total = total
+        self.per_caller = min(total, max(least, total // CALLERS))
+        self._held: Counter[str] = Counter()
+        self._sum = 0
+
+    @property
+    def sum(self) -> int:
+        """What all callers hold together."""
+        return self._sum
+
+    def of(self, caller: str) -> int:
+        """What one caller holds."""
+        return self._held.get(caller, 0)
+
+    def is_over(self, caller: str, amount: int = 1) -> bool:
+        """Whether this amount more would exceed the caller's own share."""
+        share = self.total if caller in SOLE_CALLERS else self.per_caller
+        return self.of(caller) + amount > share
+
+    def has_room(self, caller: str, amount: int = 1) -> bool:
+        """Whether a caller may take this amount more: neither its share nor the total is exceeded."""
+        return not self.is_over(caller, amount) and self._sum + amount <= self.total
+
+    def take(self, caller: str, amount: int = 1) -> bool:
+        """Take this amount if there is room; False when there is not."""
+        if not self.has_room(caller, amount):
+            return False
+        self.add(caller, amount)
+        return True
+
+    def add(self, caller: str, amount: int = 1) -> None:
+        """Count this amount even beyond the share: it is in use already."""
+        self._held[caller] += amount
+        self._sum += amount
+
+    def release(self, caller: str, amount: int = 1) -> None:
+        """Give back what was taken."""
+        self._held[caller] -= amount
+        self._sum -= amount
+        if self._held[caller] <= 0:
+            del self._held[caller]
+
+
+class Holding:
+    """What one request holds of a limited resource, until it is released."""
+
+    def __init__(self, shares: Shares, caller: str) -> None:
+        self._shares = shares
+        self._caller = caller
+        self._amount = 0
+
+    def take(self, amount: int) -> bool:
+        """Take this amount more if there is room; False when there is not."""
+        if not self._shares.take(self._caller, amount):
+            return False
+        self._amount += amount
+        return True
+
+    def release(self) -> None:
+        """Give everything back; safe to call again."""
+        amount, self._amount = self._amount, 0
+        if amount:
+            self._shares.release(self._caller, amount)

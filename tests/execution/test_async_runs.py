@@ -1,0 +1,120 @@
+"""Runs as the worker's loop uses them: what is asked for while the journal is busy is done next, in one commit."""
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+
+from execution.working import call, flow, open_runs
+from workflowlookup.errors import RunNotFound
+from workflowlookup.execution.async_runs import AsyncRuns
+
+FLOW = flow(call("one", "say"))
+SECONDS = 20
+
+
+@pytest.fixture
+def others(place):
+    runs = open_runs(place)
+    yield runs
+    runs.close()
+
+
+class Busy:
+    """Work that keeps the journal's thread busy until it is released."""
+
+    def __init__(self):
+        self._is_begun, self._is_free = threading.Event(), threading.Event()
+        self.release = self._is_free.set
+
+    def __call__(self, _):
+        self._is_begun.set()
+        self._is_free.wait(SECONDS)
+
+    async def keep(self, runs):
+        task = asyncio.create_task(runs.do(self))
+        await asyncio.to_thread(self._is_begun.wait, SECONDS)
+        return task
+
+
+def begin(runs, run_id):
+    return runs.begin_call(run_id, "one")
+
+
+def test_what_is_asked_for_while_the_journal_is_busy_is_stored_in_one_commit(tmp_path):
+    place = str(tmp_path / "runs.sqlite")
+    busy, seen = Busy(), []
+    with contextlib.closing(open_runs(place)) as others:
+        ids = [others.start(FLOW, {}, {}).id for _ in range(5)]
+
+    def count_begun(*_):
+        with contextlib.closing(open_runs(place)) as others:
+            seen.append(others.counts())
+
+    async def ask():
+        runs = AsyncRuns(lambda: open_runs(place), count_begun)
+        async with asyncio.timeout(SECONDS):
+            kept = await busy.keep(runs)
+            asked = [asyncio.create_task(runs.do(lambda runs, run_id=run_id: begin(runs, run_id))) for run_id in ids]
+            await asyncio.sleep(0)
+            busy.release()
+            await asyncio.gather(kept, *asked)
+            await runs.aclose()
+
+    asyncio.run(ask())
+
+    assert seen == [{"running": 5}] * 5
+
+
+def test_work_that_nobody_waits_for_any_more_is_not_begun(place, others):
+    run_id = others.start(FLOW, {}, {}).id
+    busy = Busy()
+
+    async def ask():
+        runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
+        async with asyncio.timeout(SECONDS):
+            kept = await busy.keep(runs)
+            asked = asyncio.create_task(runs.do(lambda runs: begin(runs, run_id)))
+            await asyncio.sleep(0)
+            asked.cancel()
+            await asyncio.wait({asked})
+            busy.release()
+            await kept
+            await runs.aclose()
+
+    asyncio.run(ask())
+
+    assert others.get(run_id).calling.attempt == 0
+
+
+def test_each_gets_what_its_own_work_raises(place, others):
+    run_id = others.start(FLOW, {}, {}).id
+
+    async def ask():
+        runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
+        async with asyncio.timeout(SECONDS):
+            outcomes = await asyncio.gather(
+                runs.do(lambda runs: runs.get("nobody")),
+                runs.do(lambda runs: begin(runs, run_id)),
+                runs.do(lambda _: 1 / 0),
+                return_exceptions=True,
+            )
+            await runs.aclose()
+        return outcomes
+
+    missing, begun, fault = asyncio.run(ask())
+
+    assert [type(missing), type(fault)] == [RunNotFound, ZeroDivisionError]
+    assert begun == others.get(run_id)
+
+
+def test_nothing_is_done_once_it_is_closed(place):
+    async def ask():
+        runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
+        await runs.aclose()
+        async with asyncio.timeout(SECONDS):
+            await runs.do(lambda runs: runs.counts())
+
+    with pytest.raises(RuntimeError):
+        asyncio.run(ask())

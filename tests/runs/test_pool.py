@@ -1,0 +1,208 @@
+"""The journal of a server on an event loop: what hangs holds up nobody, and is over when it is over."""
+
+import asyncio
+import contextlib
+import threading
+import time
+
+import pytest
+
+from contract.journaling import begin
+from workflowlookup import greenlets
+from workflowlookup.errors import JournalAway
+from workflowlookup.runs.journal import Journal
+from workflowlookup.runs.pool import MAX_THREADS, JournalPool
+from workflowlookup.runs.sqlite import SqliteJournal
+
+SECONDS = 0.3
+
+
+class HangingJournal(SqliteJournal):
+    """A journal on a disk that hangs while `flows` is cleared."""
+
+    flows: threading.Event
+
+    def query(self, statement, values=()):
+        self.flows.wait(30)
+        return super().query(statement, values)
+
+
+@pytest.fixture
+def flows():
+    flows = threading.Event()
+    flows.set()
+    yield flows
+    flows.set()
+
+
+@pytest.fixture
+def make_pool(tmp_path, flows):
+    """Make pools whose callers wait for so many seconds."""
+    pools, path = [], str(tmp_path / "runs.sqlite")
+    with contextlib.closing(SqliteJournal(path)) as journal:
+        journal.head("r1")  # makes the tables, which takes long on a busy disk
+
+    def open_journal():
+        journal = HangingJournal(path)
+        journal.flows = flows
+        return journal
+
+    def make(seconds):
+        pools.append(JournalPool(open_journal, seconds))
+        return pools[-1]
+
+    yield make
+    flows.set()
+    for pool in pools:
+        pool.close()
+
+
+@pytest.fixture
+def pool(make_pool):
+    return make_pool(SECONDS)
+
+
+def on_loop(work):
+    """Run synchronous work as a request does."""
+
+    async def do():
+        return work()
+
+    return asyncio.run(greenlets.run(do))
+
+
+def test_every_method_of_the_contract_reaches_a_journal(pool):
+    assert [
+        name for name in vars(Journal) if not name.startswith("_") and not callable(getattr(pool.journal, name))
+    ] == ["names"]
+    begin(pool.journal)
+    assert on_loop(lambda: pool.journal.head("r1")) == 2
+
+
+def test_the_loop_goes_on_while_a_call_waits(make_pool, flows):
+    pool = make_pool(30)
+
+    async def serve():
+        flows.clear()
+        waiting = asyncio.create_task(greenlets.run(ask))
+        await asyncio.sleep(0.1)
+        is_waiting = not waiting.done()
+        flows.set()
+        return is_waiting, await waiting
+
+    async def ask():
+        return pool.journal.head("r1")
+
+    assert asyncio.run(serve()) == (True, None)
+
+
+def test_a_call_without_an_answer_fails_in_time_and_the_request_waits_for_no_other(pool, flows):
+    flows.clear()
+
+    def ask_twice():
+        begun = time.monotonic()
+        for _ in range(2):
+            with pytest.raises(JournalAway, match="has not answered"):
+                pool.journal.head("r1")
+        return time.monotonic() - begun
+
+    assert SECONDS <= on_loop(ask_twice) < 4 * SECONDS
+
+
+def test_no_more_threads_hang_than_the_pool_has(pool, flows):
+    flows.clear()
+
+    async def ask():
+        with pytest.raises(JournalAway):
+            pool.journal.head("r1")
+
+    async def serve():
+        await asyncio.gather(*(greenlets.run(ask) for _ in range(5 * MAX_THREADS)))
+
+    before = threading.active_count()
+    asyncio.run(serve())
+    assert threading.active_count() - before <= MAX_THREADS
+    flows.set()
+    assert on_loop(lambda: pool.journal.head("r1")) is None
+
+
+def test_after_a_call_without_an_answer_all_fail_at_once_until_a_poll_is_answered(pool, flows):
+    pool.start()
+    assert pool.fault == ""
+    flows.clear()
+    with pytest.raises(JournalAway):
+        on_loop(lambda: pool.journal.head("r1"))
+    begun = time.monotonic()
+    for _ in range(20):
+        with pytest.raises(JournalAway):
+            on_loop(lambda: pool.journal.head("r1"))
+    assert time.monotonic() - begun < 20 * SECONDS
+    assert "has not answered" in pool.fault
+
+    flows.set()
+    end = time.monotonic() + 20
+    while pool.fault and time.monotonic() < end:
+        time.sleep(0.01)
+    assert on_loop(lambda: pool.journal.head("r1")) is None
+
+
+def test_a_request_that_is_cancelled_while_it_waits_finishes_what_it_does(make_pool, flows):
+    pool, done = make_pool(30), []
+
+    async def ask():
+        done.append(pool.journal.head("r1"))
+        await asyncio.sleep(60)
+
+    async def serve():
+        flows.clear()
+        task = asyncio.create_task(greenlets.run(ask))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.sleep(0)
+        flows.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(serve())
+    assert done == [None]
+
+
+def test_a_lock_is_given_in_the_order_in_which_it_was_asked_for():
+    lock, seen = greenlets.Lock(), []
+
+    async def work(number):
+        with lock.held(10):
+            seen.append(number)
+            turn = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(turn.set_result, None)
+            greenlets.wait_for(turn)
+            seen.append(number)
+
+    async def serve():
+        await asyncio.gather(*(greenlets.run(work, number) for number in range(3)))
+
+    asyncio.run(serve())
+    assert seen == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_request_that_gives_up_on_a_lock_is_answered():
+    lock = greenlets.Lock()
+
+    async def hold():
+        with lock.held(10):
+            end = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(SECONDS, end.set_result, None)
+            greenlets.wait_for(end)
+
+    async def ask():
+        with pytest.raises(greenlets.Busy), lock.held(SECONDS / 3):
+            pytest.fail("somebody else holds the lock")
+        await asyncio.sleep(0)
+        return "refused"
+
+    async def serve():
+        _, answer = await asyncio.gather(greenlets.run(hold), greenlets.run(ask))
+        return answer
+
+    assert asyncio.run(serve()) == "refused"
+    assert lock.is_free

@@ -1,0 +1,274 @@
+"""One caller cannot starve the others: sessions, listeners, requests of every kind and memory are shared fairly."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import httpx2
+import pytest
+from house import House
+
+from make import document, step, write
+from web import opening
+from workflowlookup.shares import Shares
+from workflowlookup.transport import fair_use
+from workflowlookup.transport.bodies import has_many_values
+from workflowlookup.transport.fair_use import PROCESSOR_SHARE, ProcessorTime
+
+PING = {"jsonrpc": "2.0", "id": 9, "method": "ping"}
+BUSY = -32012
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a server with these flags, and with tokens unless it is open."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*flags, is_open=False):
+            house = House(tmp_path, *flags, is_open=is_open)
+            stack.callback(house.close)
+            return house
+
+        yield start
+
+
+def code_of(answer):
+    return answer.status_code, answer.json()["error"]["code"], "retry-after" in answer.headers
+
+
+# ── the rule ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("total", "share"), [(1_000, 250), (20, 8), (8, 8), (2, 2)])
+def test_a_share_is_a_part_of_the_whole_and_not_too_small(total, share):
+    assert Shares(total).per_caller == share
+
+
+def test_a_caller_that_has_its_share_leaves_the_rest_to_others():
+    shares = Shares(40)
+
+    assert [shares.take("one") for _ in range(11)] == [True] * 10 + [False]
+    assert shares.take("other")
+    shares.release("one")
+    assert shares.take("one")
+    assert (shares.of("one"), shares.of("other"), shares.sum) == (10, 1, 11)
+
+
+def test_all_callers_together_have_no_more_than_the_whole():
+    shares = Shares(40)
+
+    assert sum(shares.take(str(caller)) for caller in range(5) for _ in range(10)) == 40
+
+
+def test_callers_of_a_server_without_tokens_have_the_whole(start):
+    client = start("--max-sessions", "40", is_open=True).client()
+
+    answers = [client.post(opening()).status_code for _ in range(41)]
+
+    assert answers == [200] * 40 + [429]
+
+
+# ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_token_opens_its_share_of_sessions_and_ends_nobody_elses(start):
+    house = start("--max-sessions", "40")
+    colleague, greedy = house.client("ci-bot"), house.client("reader")
+    colleague.initialize()
+
+    answers = [greedy.post(opening()) for _ in range(12)]
+
+    assert [answer.status_code for answer in answers] == [200] * 10 + [429] * 2
+    assert code_of(answers[-1]) == (429, BUSY, True)
+    assert colleague.post(PING).status_code == 200
+    assert house.client("root").post(opening()).status_code == 200
+
+
+def test_where_the_server_is_full_the_caller_with_the_most_sessions_makes_room(start):
+    house = start("--max-sessions", "16")
+    many = {name: [house.client(name) for _ in range(8)] for name in ("ci-bot", "reader")}
+    for client in [*many["ci-bot"], *many["reader"]]:
+        client.initialize()
+    newcomer = house.client("root")
+
+    newcomer.initialize()
+
+    assert newcomer.post(PING).status_code == 200
+    answers = {name: sorted(client.post(PING).status_code for client in clients) for name, clients in many.items()}
+    assert sorted(answers.values()) == [[200] * 8, [200] * 7 + [404]]
+
+
+def test_a_token_that_was_made_anew_does_not_continue_the_session_of_the_old_one(own_house):
+    old = own_house.client("ci-bot")
+    old.initialize()
+    own_house.tokens.revoke("ci-bot")
+    own_house.let_in("ci-bot", ["read", "run"])
+
+    new = own_house.client("ci-bot")
+    new.session = old.session
+
+    assert new.post(PING).status_code == 404
+
+
+# ── listeners ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_streams_of_notifications_and_of_pages_are_shared_together(start):
+    house = start("--max-sessions", "40")  # and as many listeners
+    greedy, other = house.client("reader"), house.client("ci-bot")
+    page, accept = f"{house.server.base}/events", {"accept": "text/event-stream"}
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            session = house.client("reader")
+            session.initialize()
+            opened = [
+                stack.enter_context(session.http.stream("GET", session.url, headers=session.session | accept)),
+                stack.enter_context(greedy.http.stream("GET", page, headers=accept)),
+            ]
+            assert [response.status_code for response in opened] == [200, 200]
+        greedy.initialize()
+        refused = greedy.http.get(greedy.url, headers=greedy.session | accept)
+
+        assert code_of(refused) == (429, BUSY, True)
+        assert greedy.http.get(page, headers=accept).status_code == 429
+        with other.http.stream("GET", page, headers=accept) as response:
+            assert response.status_code == 200
+    assert greedy.post(PING).status_code == 200
+
+
+# ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_pages_figures_and_mcp_are_counted_by_one_limit(start):
+    house = start("--requests-per-minute", "6")
+    hammer, other = house.client("root"), house.client("ci-bot")
+    paths = ["/metrics", "/statistics", "/library", "/runs", "/health", "/metrics"]
+
+    answers = [hammer.http.get(house.server.base + path) for path in paths]
+
+    assert [answer.status_code for answer in answers] == [200] * 6
+    assert code_of(hammer.post(PING)) == (429, BUSY, True)
+    refused = hammer.http.get(f"{house.server.base}/metrics")
+    assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
+    assert other.post(PING).status_code == 200
+
+
+def test_statistics_are_computed_once_in_a_while_for_each_caller(start):
+    house = start()
+    write(house.world.library, document(step(), identifier="docs-new"))
+    agent, root, other = (house.client(name) for name in ("ci-bot", "root", "other"))
+    pages = [f"{house.server.base}/statistics", f"{house.server.base}/statistics/docs-new"]
+    before = [root.http.get(page).text for page in pages]
+    agent.initialize()
+
+    agent.request("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "docs-new"}})
+
+    assert [root.http.get(page).text for page in pages] == before
+    assert "docs-new" in agent.http.get(pages[0]).text
+    assert "docs-new" not in other.http.get(pages[0]).text
+
+
+def test_runs_are_counted_once_in_a_while(start):
+    house = start()
+    write(house.world.library, document(step(), identifier="docs-new"))
+    agent, root = house.client("ci-bot"), house.client("root")
+    agent.initialize()
+
+    def count():
+        lines = root.http.get(f"{house.server.base}/metrics").text.splitlines()
+        return [line for line in lines if line.startswith(("workflowlookup_runs{", "workflowlookup_journal_up"))]
+
+    before = count()
+    agent.request("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "docs-new"}})
+
+    assert count() == before
+
+
+def test_requests_without_a_token_are_counted_by_address_and_shut_nobody_out(start):
+    house = start("--requests-per-minute", "6")
+    base = house.server.base
+    paths = ["/login", "/static/console.css", "/.well-known/oauth-protected-resource", "/metrics", "/runs", "/mcp"]
+
+    with httpx2.Client() as client:
+        answers = [client.get(base + path) for path in paths]
+        refused = client.get(f"{base}/login")
+        probe = client.get(f"{base}/healthz")
+
+    assert 429 not in [answer.status_code for answer in answers]
+    assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
+    assert probe.status_code == 200
+    assert house.client("root").post(PING).status_code == 200
+
+
+@pytest.fixture
+def now(monkeypatch):
+    now = [1_000.0]
+    monkeypatch.setattr(fair_use.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_caller_that_uses_much_processor_time_leaves_the_rest_to_others(now):
+    processor = ProcessorTime()
+    processor.seconds_to_wait("other")
+    processor.seconds_to_wait("busy")
+    processor.charge("busy", 1.2)
+
+    assert processor.seconds_to_wait("busy") == pytest.approx(1.0 / PROCESSOR_SHARE)
+    assert processor.seconds_to_wait("other") == 0
+    now[0] += 1.0 / PROCESSOR_SHARE
+    processor.seconds_to_wait("other")
+    assert processor.seconds_to_wait("busy") == pytest.approx(0, abs=1e-6)
+
+
+def test_a_caller_that_is_alone_may_use_all_of_it(now):
+    processor = ProcessorTime()
+    processor.seconds_to_wait("other")
+    now[0] += 10.0
+    processor.charge("busy", 1.2)
+
+    assert processor.seconds_to_wait("busy") == 0
+
+
+# ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def memory_of(server):
+    return int(Path(f"/proc/{server.process.pid}/statm").read_text("ascii").split()[1]) * 4096
+
+
+def test_answers_that_were_delivered_are_not_kept_for_replay(start):
+    house = start("--requests-per-minute", "0")
+    write(
+        house.world.library,
+        document(*(step(f"step-{number}", prompt="x" * 8_000) for number in range(55)), identifier="docs-long"),
+    )
+    get = {"name": "workflow_get", "arguments": {"id": "docs-long", "mode": "full"}}
+    first = house.client("root")
+    first.initialize()
+    answer = json.dumps(first.request("tools/call", get))
+    before = memory_of(house.server)
+
+    for _ in range(100):
+        client = house.client("root")
+        client.initialize()
+        client.request("tools/call", get)
+
+    assert len(answer) > 800_000, answer[:500]
+    assert memory_of(house.server) - before < 40 << 20
+
+
+@pytest.mark.parametrize("value", [b"[]", b"{}", b'"a"', b"[[]]"])
+def test_a_message_that_would_take_a_multiple_of_its_size_is_refused_by_its_id(open_house, value):
+    before = memory_of(open_house.server)
+    many = b",".join([value] * (1_500_000 // len(value)))
+    message = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":{"_meta":{"x":[' + many + b"]}}}"
+
+    answer = open_house.client().post(message)
+
+    assert (answer.status_code, answer.json()["id"]) == (413, "a-7")
+    assert memory_of(open_house.server) - before < 32 << 20
+
+
+def test_a_long_text_may_have_any_number_of_commas():
+    assert not has_many_values(json.dumps(['a, \\ "quoted", b' * 200_000]).encode())
+    assert has_many_values(b"[" + b"[]," * 300_000 + b"0]")

@@ -1,0 +1,146 @@
+"""One token takes all that it can get, and one address opens idle connections, while two other tokens read.
+
+Prints how long the others waited, quiet and under attack. Only what is no timing is asserted: all of them are served.
+"""
+
+import collections
+import contextlib
+import resource
+import socket
+import statistics
+import threading
+import time
+
+import httpx2
+import pytest
+
+from make import document, step, write
+from web import HEADERS, WebServer, opening
+from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.runs.tokens import Tokens
+
+ATTACK_SECONDS = 20.0
+QUIET_SECONDS = 5.0
+IDLE_CONNECTIONS = 4_050
+GREEDY_THREADS = 4
+GET = {
+    "jsonrpc": "2.0",
+    "id": 2,
+    "method": "tools/call",
+    "params": {"name": "workflow_get", "arguments": {"id": "docs"}},
+}
+
+
+@pytest.fixture
+def server(tmp_path):
+    write(tmp_path / "library", document(step(), identifier="docs"))
+    tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
+    secrets = {name: tokens.create(name, ["read"], ["*"], seconds=600)[0] for name in ("greedy", "ada", "bob")}
+    tokens.close()
+    server = WebServer(tmp_path, "--journal", str(tmp_path / "runs.sqlite"), directory=tmp_path / "library")
+    yield server, secrets
+    server.stop()
+
+
+class Reader(threading.Thread):
+    """A caller within its limits that reads a workflow again and again."""
+
+    def __init__(self, server, secret, seconds):
+        super().__init__()
+        self._server, self._secret, self._seconds = server, secret, seconds
+        self.latencies, self.refusals = [], []
+
+    def run(self):
+        headers = HEADERS | {"authorization": f"Bearer {self._secret}"}
+        with httpx2.Client(headers=headers, timeout=30) as http:
+            session = http.post(self._server.url, json=opening()).headers["mcp-session-id"]
+            headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
+            end = time.monotonic() + self._seconds
+            while time.monotonic() < end:
+                begun = time.perf_counter()
+                answer = http.post(self._server.url, json=GET, headers=headers)
+                self.latencies.append(time.perf_counter() - begun)
+                if answer.status_code != 200:
+                    self.refusals.append(answer.status_code)
+                time.sleep(0.15)
+            http.delete(self._server.url, headers=headers)
+
+
+class Greedy(threading.Thread):
+    """Opens sessions and listeners and sends requests as fast as it can."""
+
+    def __init__(self, server, secret):
+        super().__init__()
+        self._server, self._secret = server, secret
+        self.statuses = []
+
+    def run(self):
+        headers = HEADERS | {"authorization": f"Bearer {self._secret}"}
+        end = time.monotonic() + ATTACK_SECONDS
+        with httpx2.Client(headers=headers, timeout=30) as http, contextlib.ExitStack() as listeners:
+            while time.monotonic() < end:
+                opened = http.post(self._server.url, json=opening())
+                self.statuses.append(opened.status_code)
+                stream = http.stream("GET", f"{self._server.base}/events", headers={"accept": "text/event-stream"})
+                if len(self.statuses) <= 80:
+                    self.statuses.append(listeners.enter_context(stream).status_code)
+                for page in ("/statistics", "/library", "/runs"):
+                    self.statuses.append(http.get(self._server.base + page).status_code)
+
+
+def read(server, secrets, seconds):
+    readers = [Reader(server, secrets[name], seconds) for name in ("ada", "bob")]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    return readers
+
+
+def report(name, readers):
+    latencies = sorted(latency for reader in readers for latency in reader.latencies)
+    p99 = latencies[int(len(latencies) * 0.99)]
+    print(f"{name}: {len(latencies)} reads, p50 {statistics.median(latencies) * 1000:.1f}, p99 {p99 * 1000:.1f} ms")
+
+
+def assert_served(readers):
+    assert all(reader.latencies for reader in readers)
+    assert [reader.refusals for reader in readers] == [[], []]
+
+
+def test_others_are_served_while_one_token_takes_all_it_can(server, capsys):
+    server, secrets = server
+    quiet = read(server, secrets, QUIET_SECONDS)
+    greedy = [Greedy(server, secrets["greedy"]) for _ in range(GREEDY_THREADS)]
+    for thread in greedy:
+        thread.start()
+    attacked = read(server, secrets, ATTACK_SECONDS)
+    for thread in greedy:
+        thread.join()
+
+    with capsys.disabled():
+        print()
+        report("quiet", quiet)
+        report("one greedy token", attacked)
+        statuses = collections.Counter(status for thread in greedy for status in thread.statuses)
+        print(f"what the greedy token was answered: {dict(statuses)}")
+    assert_served(quiet)
+    assert_served(attacked)
+
+
+def test_others_are_served_while_one_address_has_idle_connections(server, capsys):
+    server, secrets = server
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < IDLE_CONNECTIONS + 256:
+        pytest.skip(f"at most {hard} files can be open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, IDLE_CONNECTIONS + 256), hard))
+    address = ("127.0.0.1", int(server.base.rpartition(":")[2]))
+    with contextlib.ExitStack() as idle:
+        for _ in range(IDLE_CONNECTIONS):
+            idle.enter_context(socket.create_connection(address, timeout=30, source_address=("127.0.0.2", 0)))
+        readers = read(server, secrets, QUIET_SECONDS)
+
+    with capsys.disabled():
+        print()
+        report(f"{IDLE_CONNECTIONS:,} idle connections", readers)
+    assert_served(readers)

@@ -1,0 +1,188 @@
+"""How a server over HTTP stops: not ready first, then no new connections, then the last answers; no request is lost."""
+
+import contextlib
+import json
+import socket
+import sys
+import threading
+import time
+
+import httpx2
+import pytest
+
+from make import document, settings_file, write
+from upstream.upstreams import McpUpstream
+from web import HEADERS, WebServer, modern, opening, routing
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Starts a server with a workflow whose call takes five seconds."""
+    started = []
+    settings_file(tmp_path).write_text(McpUpstream(tmp_path / "up").toml())
+    call = {"server": "up", "tool": "sleep", "arguments": {"seconds": 5, "steps": 1}}
+    write(tmp_path / "library", document({"id": "work", "title": "Work", "call": call}, identifier="slow"))
+
+    def start(*flags):
+        started.append(WebServer(tmp_path, *flags, directory=tmp_path / "library"))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+def post(client, server, message):
+    return client.post(server.url, content=json.dumps(message).encode(), headers=HEADERS | routing(message))
+
+
+def begin_slow_call(server):
+    """The status of a call that takes five seconds, in a list that is filled when it has ended."""
+    statuses = []
+
+    def call():
+        message = modern("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "slow"}})
+        with httpx2.Client(timeout=60) as client:
+            statuses.append(post(client, server, message).json()["result"]["structuredContent"]["state"])
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    wait_until(lambda: "clients_waiting 1" in httpx2.get(f"{server.base}/metrics").text)
+    return statuses, thread
+
+
+def wait_until(is_so):
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def accepts_connections(server):
+    host, port = server.base.removeprefix("http://").split(":")
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 5):
+        return True
+    return False
+
+
+def test_it_is_not_ready_at_once_and_serves_on_for_a_while(serve):
+    server = serve("--stop-delay-seconds", "300")
+    server.terminate()
+    wait_until(lambda: httpx2.get(f"{server.base}/readyz").status_code == 503)
+
+    answers = [
+        httpx2.get(f"{server.base}/readyz"),
+        httpx2.get(f"{server.base}/healthz"),
+        httpx2.post(server.url, content=json.dumps(opening()).encode(), headers=HEADERS),
+    ]
+
+    assert [answer.status_code for answer in answers] == [503, 200, 200]
+    assert [answer.headers["connection"] for answer in answers] == ["close"] * 3
+    assert server.log().count("not ready: the server is stopping") == 1
+
+
+def test_a_second_signal_ends_the_delay(serve):
+    server = serve("--stop-delay-seconds", "300")
+    server.terminate()
+    wait_until(lambda: httpx2.get(f"{server.base}/readyz").status_code == 503)
+
+    server.terminate()
+
+    server.wait(15)
+
+
+def test_after_the_delay_it_ends_by_itself(serve):
+    server = serve("--stop-delay-seconds", "0.5")
+
+    server.terminate()
+
+    assert server.wait(15) == 0
+
+
+def test_while_a_call_finishes_open_connections_are_answered_and_closed(serve):
+    server = serve("--drain-seconds", "60")
+    statuses, thread = begin_slow_call(server)
+    with httpx2.Client() as client:
+        assert client.get(f"{server.base}/readyz").status_code == 200
+        server.terminate()
+        wait_until(lambda: not accepts_connections(server))
+
+        answer = post(client, server, modern("tools/list"))
+
+    assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+    thread.join(60)
+    assert statuses == ["completed"]
+    assert server.wait(15) == 0
+
+
+def test_an_idle_connection_does_not_hold_it_up(serve):
+    server = serve("--drain-seconds", "60")
+    with httpx2.Client() as client:
+        assert client.get(f"{server.base}/healthz").status_code == 200
+        server.terminate()
+
+        assert server.wait(15) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can close a listening socket without a reset")
+def test_every_connection_that_was_opened_is_answered(serve):
+    """Clients connect as fast as they can while the server stops: each is refused, or gets its answer."""
+    for _ in range(2):
+        server = serve()
+        outcomes = Outcomes(server)
+        threads = [threading.Thread(target=outcomes.collect) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda outcomes=outcomes: outcomes.answered > 100)
+        server.terminate()
+        for thread in threads:
+            thread.join(60)
+
+        assert outcomes.lost == []
+        assert server.wait(15) == 0
+
+
+class Outcomes:
+    """What becomes of connections with one request each."""
+
+    def __init__(self, server):
+        host, port = server.base.removeprefix("http://").split(":")
+        self._address = host, int(port)
+        self.answered = 0
+        self.lost = []
+
+    def collect(self):
+        while True:
+            try:
+                connection = socket.create_connection(self._address, 30)
+            except OSError:
+                return
+            with connection:
+                try:
+                    connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                    answer = connection.recv(1 << 16)
+                except OSError as problem:
+                    answer = repr(problem).encode()
+                if answer.startswith(b"HTTP/1.1 200"):
+                    self.answered += 1
+                else:
+                    self.lost.append(answer)
+
+
+def test_an_answer_that_was_begun_is_finished(serve):
+    """A client that sends its request slowly is waited for."""
+    server = serve("--drain-seconds", "60")
+    host, port = server.base.removeprefix("http://").split(":")
+    body = json.dumps(modern("tools/list")).encode()
+    headers = {**HEADERS, **routing(modern("tools/list")), "host": "localhost", "content-length": str(len(body))}
+    head = "POST /mcp HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
+    with socket.create_connection((host, int(port)), 30) as connection:
+        connection.sendall(head.encode() + body[:10])
+        time.sleep(0.3)
+        server.terminate()
+        wait_until(lambda: not accepts_connections(server))
+        connection.sendall(body[10:])
+        answer = connection.recv(1 << 16)
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert server.wait(15) == 0
