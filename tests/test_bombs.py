@@ -16,8 +16,8 @@ from make import document, write
 
 Start = Callable[..., Server]
 
-MAX_SECONDS = 1.5
-"""A second for what a request may take, and half of one for reading a long message and writing the answer."""
+MAX_SECONDS = 1.0
+"""Half a second for what authors and callers wrote, and half of one for reading a long message and writing the answer."""
 MAX_GROWTH_BYTES = 20 << 20
 SLOW = 120.0
 

@@ -1,6 +1,11 @@
 """Which step comes next: what the rows of `tests/language/steps.yaml` and `loops.yaml` cannot say."""
 
+import itertools
+
+import pytest
+
 from make import document, loop, step
+from workflowlookup.core import patterns
 from workflowlookup.core.building import build
 from workflowlookup.core.navigation import next_step, scope_of
 from workflowlookup.core.patterns import Budget
@@ -53,3 +58,25 @@ def test_nested_empty_loops_do_not_run_away():
 
     assert found.instance_id == "finish"
     assert "more than 100,000 times" in found.warnings[0]
+
+
+def test_completed_ids_are_read_in_one_go_and_not_given_up_on_halfway(monkeypatch):
+    monkeypatch.setattr(patterns, "thread_time", itertools.count(1, patterns.SECONDS_PER_REQUEST / 2).__next__)
+    many = loop("many", [BODY], type="for", count=1000, maxIterations=1000)
+
+    found = lead([many, FINISH], [f"body-step@{number}" for number in range(1, 100_000)])
+
+    assert (found.instance_id, found.completed) == ("finish", 99_999)
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    ["leaf@0.1", "leaf@1.0", "leaf@01.1", "leaf@1.01", "leaf@1", "leaf@1@1", "leaf@1.1.1", "leaf@1.", "leaf-1"],
+)
+def test_an_iteration_that_no_loop_has_is_ignored_and_told(unknown):
+    nested = loop("outer", [loop("inner", [step("leaf")], type="for", count=2)], type="for", count=2)
+
+    found = lead([nested], [unknown, "leaf@1.1"])
+
+    assert (found.instance_id, found.completed) == ("leaf@1.2", 1)
+    assert found.warnings == (f"Ignored ids in completedSteps that this workflow does not have: {unknown}",)

@@ -13,7 +13,6 @@ How a loop is walked, iteration by iteration:
 - A completed id without an iteration, from an older caller, counts for the earliest iteration that still lacks it.
 """
 
-import functools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -35,7 +34,8 @@ MAX_SKIPPED: Final = 100
 MOST_WORDS: Final = 500
 MOST_NAMED: Final = 20
 
-_ITERATIONS: Final = re.compile(r"\d{1,9}(?:\.\d{1,9})*")
+_MAX_DIGITS: Final = 9
+_ITERATIONS: Final = re.compile(rf"\d{{1,{_MAX_DIGITS}}}(?:\.\d{{1,{_MAX_DIGITS}}})*")
 
 Iterations = tuple[int, ...]
 Instance = tuple[str, Iterations]
@@ -102,7 +102,6 @@ class Next(msgspec.Struct, frozen=True):
         return self.step is None and self.need is None
 
 
-@functools.lru_cache(maxsize=1 << 12)  # a caller sends the ids of all completed steps with every step
 def split_instance(instance_id: str) -> Instance:
     """`review@2.3` is step `review`, iterations (2, 3); an id without `@` has none."""
     step_id, _, iterations = instance_id.partition("@")
@@ -213,7 +212,7 @@ def walk_on(  # noqa: PLR0913 - as for `next_step`
     One walk for all of it: each tells what was skipped and warned of since the one before.
     """
     route = _Walk(workflow, completed, context, budget, extents=extents, iterating=iterating)
-    for step, instance_id, scope, loop in route.steps(workflow.flow, (), context, is_past=False):
+    for step, instance_id, scope, loop in route.steps(workflow.flow, "", context, is_past=False):
         yield route.found(step, instance_id, scope, loop)
         if step is None:  # at a loop that needs data
             return
@@ -259,13 +258,16 @@ class _Walk:
         self._extents = extents
         self._iterating = iterating
         self._visits = 0
-        self._completed: set[Instance] = set()
-        self._last_iteration = {split_instance(loop_id): iteration for loop_id, iteration in iterating.items()}
+        self._completed = frozenset(completed)
+        self._last_iteration = dict(iterating)
+        """By the id of a loop, with the iterations around it: the last iteration with history."""
         self._credits: set[str] = set()
         try:
-            unknown = [instance_id for instance_id in completed if not self._remember(workflow, instance_id)]
+            budget.charge(len(completed))
         except TooSlow:
             raise _given_up(f"the {len(completed):,} completed ids") from None
+        unknown = self._note_history(completed)
+        self.known = len(completed) - len(unknown)
         if unknown:
             self.warnings.append(_ignored(unknown))
 
@@ -275,69 +277,90 @@ class _Walk:
         self.skipped, self.warnings = [], []
         return Next(step, instance_id, context, position, skipped, warnings, self.known, left, need=self.need)
 
-    def _remember(self, workflow: Workflow, instance_id: str) -> bool:
-        """Note a completed id; False when the workflow has no such step or iteration. Raises `TooSlow`."""
-        self._budget.charge(1)
-        loops = workflow.enclosing.get(instance_id)
-        if loops:
-            self._credits.add(instance_id)
-            self.known += 1
-            return True
-        instance = step_id, iterations = split_instance(instance_id)
-        loops = workflow.enclosing.get(step_id)
-        if loops is None or len(iterations) != len(loops) or 0 in iterations:
-            return False
-        self._completed.add(instance)
-        self.known += 1
-        for depth, loop_id in enumerate(loops):
-            key = (loop_id, iterations[:depth])
-            if iterations[depth] > self._last_iteration.get(key, 0):
-                self._last_iteration[key] = iterations[depth]
-        return True
+    def _note_history(self, completed: Collection[str]) -> list[str]:
+        """Note the iterations that the completed ids name; the ids that name none of this workflow, and no step.
+
+        What stands before the last number, as `review@2.`, is the same for all iterations of a loop: it is read once.
+        """
+        enclosing, last_iteration = self._workflow.enclosing, self._last_iteration
+        loop_ids: dict[str, str | None] = {}
+        unknown: list[str] = []
+        for instance_id in completed:
+            if instance_id in enclosing:
+                if enclosing[instance_id]:
+                    self._credits.add(instance_id)
+                continue
+            stem = instance_id.rstrip("0123456789")
+            number = instance_id[len(stem) :]
+            if number[:1] in ("", "0") or len(number) > _MAX_DIGITS:
+                unknown.append(instance_id)
+                continue
+            if stem not in loop_ids:
+                loop_ids[stem] = self._loop_around(instance_id)
+            loop_id = loop_ids[stem]
+            if loop_id is None:
+                unknown.append(instance_id)
+            elif (iteration := int(number)) > last_iteration.get(loop_id, 0):
+                last_iteration[loop_id] = iteration
+        return unknown
+
+    def _loop_around(self, instance_id: str) -> str | None:
+        """The innermost loop around an instance, with the iterations around that, which are noted; None without one."""
+        step_id, iterations = split_instance(instance_id)
+        loops = self._workflow.enclosing.get(step_id, ())
+        if not iterations or len(iterations) != len(loops) or 0 in iterations:
+            return None
+        if join_instance(step_id, iterations) != instance_id:  # a number that begins with 0
+            return None
+        loop_ids = [join_instance(loop_id, iterations[:depth]) for depth, loop_id in enumerate(loops)]
+        for loop_id, iteration in zip(loop_ids[:-1], iterations, strict=False):
+            self._last_iteration[loop_id] = max(iteration, self._last_iteration.get(loop_id, 0))
+        return loop_ids[-1]
 
     def steps(
         self,
         steps: Sequence[Step],
-        iterations: Iterations,
+        at: str,
         context: Context,
         *,
         is_past: bool,
         position: LoopPosition | None = None,
     ) -> Iterator[_Found]:
+        """Walk through steps of the same level. `at`: the iterations around them as ids carry them, such as `@2.3`."""
         last = len(steps) - 1  # the last step with history; completed ids are used up, so it never moves on
         for index, step in enumerate(steps):
             if isinstance(step, LoopStep):
-                while last > index and not self._has_history(steps[last], iterations):
+                while last > index and not self._has_history(steps[last], at):
                     last -= 1
-                is_left = self._is_left(step, iterations, is_passed=last > index)
-                if not is_left and self._runs(step, iterations, context, is_past=is_past):
-                    extent = self._extent(step, iterations, context)
+                is_left = self._is_left(step, at, is_passed=last > index)
+                if not is_left and self._runs(step, at, context, is_past=is_past):
+                    extent = self._extent(step, at, context)
                     if _is_unfit(extent, step.loop):
-                        loop_id, variable = join_instance(step.id, iterations), _variable(step.loop)
+                        loop_id, variable = step.id + at, _variable(step.loop)
                         self.need = LoopNeed(loop_id, variable, EXTENT_SCHEMAS[step.loop.type], extent)
                         yield None, loop_id, context, position
                         return
-                    yield from self._loop(step, iterations, context, extent, is_past=is_past)
+                    yield from self._loop(step, at, context, extent, is_past=is_past)
                 elif is_left:
-                    self._note_unentered(step, iterations, context)
-                self._leave(step, iterations)
+                    self._note_unentered(step, at, context)
+                self._leave(step, at)
                 continue
             self._visits += 1
-            if (step.id, iterations) in self._completed or not self._runs(step, iterations, context, is_past=is_past):
+            if step.id + at in self._completed or not self._runs(step, at, context, is_past=is_past):
                 continue
             if step.id in self._credits:
                 self._credits.remove(step.id)
                 continue
-            yield step, join_instance(step.id, iterations), context, position
+            yield step, step.id + at, context, position
 
-    def _leave(self, loop: LoopStep, outer: Iterations) -> None:
+    def _leave(self, loop: LoopStep, at: str) -> None:
         """Note that a loop is over, and what is inside of it, if they were iterating."""
-        loop_id = join_instance(loop.id, outer)
+        loop_id = loop.id + at
         if loop_id in self._iterating:
             inside = [other for other in self._iterating if is_inside(self._workflow, other, loop_id)]
             self.left += [other for other in (*reversed(inside), loop_id) if other not in self.left]
 
-    def _runs(self, step: Step, iterations: Iterations, context: Context, *, is_past: bool) -> bool:
+    def _runs(self, step: Step, at: str, context: Context, *, is_past: bool) -> bool:
         """Whether its condition holds; in an iteration that is past, what was skipped stays skipped.
 
         A condition on the loop's own variables never changes: where it holds now, it held when the iteration came.
@@ -345,16 +368,16 @@ class _Walk:
         if step.run_condition is None:
             return True
         if step.run_condition.holds(context, self._budget):
-            return not is_past or self._has_history(step, iterations) or self._is_settled(step)
+            return not is_past or self._has_history(step, at) or self._is_settled(step)
         if self._budget.is_spent:
-            raise _given_up(f"step '{join_instance(step.id, iterations)}'")
-        self.skipped.append(Skipped(step_id=join_instance(step.id, iterations), condition=step.run_condition))
+            raise _given_up(f"step '{step.id + at}'")
+        self.skipped.append(Skipped(step_id=step.id + at, condition=step.run_condition))
         return False
 
-    def _note_unentered(self, loop: LoopStep, iterations: Iterations, context: Context) -> None:
+    def _note_unentered(self, loop: LoopStep, at: str, context: Context) -> None:
         """Note that a loop was skipped whose place was passed, by a step after it, without it being entered."""
-        if (loop.id, iterations) not in self._completed and not self._has_history(loop, iterations):
-            self._runs(loop, iterations, context, is_past=True)
+        if loop.id + at not in self._completed and not self._has_history(loop, at):
+            self._runs(loop, at, context, is_past=True)
 
     def _is_settled(self, step: Step) -> bool:
         loops = [self._workflow.steps[loop_id].loop for loop_id in self._workflow.enclosing[step.id]]  # type: ignore[union-attr]
@@ -362,9 +385,9 @@ class _Walk:
         asked = [part["var"] for part in walk(step.run_condition or {}) if "var" in part]
         return all(name.partition(".")[0] in own for name in asked)
 
-    def _is_left(self, loop: LoopStep, iterations: Iterations, *, is_passed: bool) -> bool:
+    def _is_left(self, loop: LoopStep, at: str, *, is_passed: bool) -> bool:
         """Whether the loop's own id is completed, or anything after it at the same level (`is_passed`)."""
-        if (loop.id, iterations) in self._completed:
+        if loop.id + at in self._completed:
             return True
         if loop.id in self._credits:
             self._credits.remove(loop.id)
@@ -374,22 +397,22 @@ class _Walk:
         self._credits -= set(_ids(loop.body))  # what was completed in it, by older callers, belongs to the past too
         return True
 
-    def _has_history(self, step: Step, iterations: Iterations) -> bool:
-        if (step.id, iterations) in self._completed or step.id in self._credits:
+    def _has_history(self, step: Step, at: str) -> bool:
+        if step.id + at in self._completed or step.id in self._credits:
             return True
-        return isinstance(step, LoopStep) and ((step.id, iterations) in self._last_iteration or self._has_credit(step))
+        return isinstance(step, LoopStep) and (step.id + at in self._last_iteration or self._has_credit(step))
 
     def _loop(
-        self, step: LoopStep, outer: Iterations, context: Context, extent: list[Json] | int | None, *, is_past: bool
+        self, step: LoopStep, at: str, context: Context, extent: list[Json] | int | None, *, is_past: bool
     ) -> Iterator[_Found]:
         loop = step.loop
-        instance_id = join_instance(step.id, outer)
+        instance_id = step.id + at
         items = extent if isinstance(extent, list) else None
         total = len(extent) if isinstance(extent, list) else extent
         if total == 0:
             self.warnings.append(f"Loop '{step.id}' was skipped: {_nothing_to_do(loop)}")
             return
-        last = self._last_iteration.get((step.id, outer), 0)
+        last = self._last_iteration.get(instance_id, 0)
         iteration = self._iterating.get(instance_id, 1) - 1
         while (iteration := iteration + 1) <= loop.max_iterations:
             if not self._enters(step, iteration, last, total, context, is_past=is_past):
@@ -400,7 +423,7 @@ class _Walk:
                 )
                 return
             self._visits += 1
-            inner = (*outer, iteration)
+            inner = f"{at}.{iteration}" if at else f"@{iteration}"
             if self._is_done(step.body, inner):
                 continue
             try:
@@ -426,16 +449,16 @@ class _Walk:
         if self._enters(step, iteration, last, total, context, is_past=is_past):
             self.warnings.append(f"Loop '{step.id}' ended at its limit of {loop.max_iterations} iterations")
 
-    def _is_done(self, body: Sequence[Step], iterations: Iterations) -> bool:
+    def _is_done(self, body: Sequence[Step], at: str) -> bool:
         for step in body:
-            if (step.id, iterations) not in self._completed:
+            if step.id + at not in self._completed:
                 return False
             self._visits += 1
         return True
 
-    def _extent(self, step: LoopStep, outer: Iterations, context: Context) -> Json:
+    def _extent(self, step: LoopStep, at: str, context: Context) -> Json:
         """The list of a `forEach` or the count of a `for`: as it was fixed, else as the context has it."""
-        loop, instance_id = step.loop, join_instance(step.id, outer)
+        loop, instance_id = step.loop, step.id + at
         if loop.type not in EXTENT_SCHEMAS:
             return None
         extent: Json = self._extents.get(instance_id)
