@@ -78,3 +78,11 @@ def test_threads_do_not_spoil_it_for_each_other():
     for number in range(50):
         cache[f"new {number}"] = number
     assert len(cache) == 50
+
+
+def test_reading_waits_for_nobody_who_stores():
+    cache = BoundedCache(2)
+    cache["a"] = 1
+
+    with cache._lock:
+        assert (cache.get("a"), cache.get("b")) == (1, None)

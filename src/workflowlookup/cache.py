@@ -1,6 +1,7 @@
 """A bounded cache that evicts the least recently used entry."""
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
@@ -23,18 +24,17 @@ class BoundedCache(Generic[Key, Value]):
         self._max_entries = max_entries
         self._max_weight = max_weight
         self._weigh = weigh
-        self._entries: dict[Key, tuple[Value, int]] = {}
+        self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
         """The least recently used first."""
         self._weight = 0
         self._lock = threading.Lock()
 
     def get(self, key: Key) -> Value | None:
-        with self._lock:
-            entry = self._entries.pop(key, None)
-            if entry is None:
-                return None
-            self._entries[key] = entry
-            return entry[0]
+        try:  # without the lock: each of the two is atomic
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
+        except KeyError:
+            return None
 
     def __setitem__(self, key: Key, value: Value) -> None:
         weight = self._weigh(value)
