@@ -8,6 +8,7 @@ from client import ENVELOPE
 from make import document, loop, step, write
 from workflowlookup import __version__
 from workflowlookup.app import make_connection
+from workflowlookup.protocol import connection as connections
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS
@@ -356,3 +357,15 @@ def test_values_that_nest_without_end_are_refused_and_not_a_fault(connection):
         line = b'{"jsonrpc":"2.0","id":1,"method":"workflow_next","params":{"workflowId":"sample-workflow","completedSteps":[],"context":{"x":%b}}}'
         reply = json.loads(connection.handle(line % (b"[" * depth + b"]" * depth)))
         assert "result" in reply or reply["error"]["code"] in (-32602, -32700)
+
+
+def test_memory_is_returned_after_a_request_that_took_long_and_after_no_other(connection, monkeypatch):
+    released, clock = [], iter([0.0, connections.COSTLY_SECONDS / 2, 1.0, 1.0 + 2 * connections.COSTLY_SECONDS])
+    monkeypatch.setattr(connections, "release", lambda: released.append(True))
+    monkeypatch.setattr(connections, "monotonic", clock.__next__)
+
+    initialize(connection, "2025-11-25")
+    assert released == []
+
+    ask(connection, "ping")
+    assert released == [True]

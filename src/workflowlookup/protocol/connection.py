@@ -8,6 +8,7 @@ server starts leave by `outbox`.
 
 import logging
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
@@ -26,7 +27,7 @@ from workflowlookup.errors import (
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.calls import Call, enter, name_of, refuse_cursor, run_named_in, without_questions
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
-from workflowlookup.protocol.memory import then_release
+from workflowlookup.protocol.memory import COSTLY_SECONDS, release
 from workflowlookup.protocol.news import News
 from workflowlookup.protocol.replies import (
     PENDING,
@@ -104,7 +105,11 @@ class Connection:
 
     def handle(self, line: bytes) -> bytes | None:
         """Answer one message: its reply, or None when there is nothing to say (yet)."""
-        return then_release(lambda: self.answer(jsonrpc.decode(line)))
+        started = monotonic()  # reading the processor time would cost ten times as much
+        reply = self.answer(jsonrpc.decode(line))
+        if monotonic() - started > COSTLY_SECONDS:
+            release()
+        return reply
 
     def answer(self, message: Message) -> bytes | None:
         if isinstance(message, Request):

@@ -5,26 +5,14 @@ in reference cycles of exceptions until the garbage collector runs, and in the a
 """
 
 import gc
-from collections.abc import Callable
-from time import thread_time
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 COSTLY_SECONDS: Final = 0.03
-"""Memory is returned after requests that took more processor time than this: returning it takes about as long."""
-
-T = TypeVar("T")
-
-
-def then_release(answer: Callable[[], T]) -> T:
-    """Answer a request; after a costly one, return the memory that it used to the system."""
-    started = thread_time()
-    reply = answer()
-    if thread_time() - started > COSTLY_SECONDS:
-        release()
-    return reply
+"""Memory is returned after requests that took longer than this: returning it takes about as long."""
 
 
 def release() -> None:
+    """Return the memory that a costly request used to the system."""
     gc.collect()
     trim = _trim()
     if trim is not None:
