@@ -187,7 +187,8 @@ RISKY = document(
 
 def warnings(workflow, completed, context=None):
     built = build(workflow)
-    return answer(built, next_step(built, completed, context or {}, Budget()), completed, Budget()).get("warnings", [])
+    reply = answer(built, next_step(built, completed, context or {}, Budget()), completed, Budget())
+    return list(reply.get("warnings", ()))
 
 
 def test_a_completed_step_whose_variable_is_not_set_is_warned_of():

@@ -58,17 +58,20 @@ def unmet(workflow: Workflow, step: PromptStep, context: Context, *, is_done: bo
     return tuple(_need(workflow, name, wrong.get(name)) for name in dict.fromkeys((*missing, *wrong)))
 
 
-def forgotten(workflow: Workflow, contract: Contract, completed: Iterable[str], context: Context) -> dict[str, str]:
-    """By variable that a completed step produces and the context lacks: a sentence that says so."""
+def forgotten(workflow: Workflow, completed: Iterable[str], context: Context, missing: Iterable[Need]) -> list[str]:
+    """Which variables a completed step produces and the context lacks, without those that are missing anyway."""
+    if workflow.contract is None:
+        return []
+    sets = workflow.contract.sets
     ids = dict.fromkeys([instance_id.partition("@")[0] for instance_id in completed])
-    unset = {
-        name: step_id for step_id in ids for name in contract.sets.get(step_id, ()) if lookup(context, name) is None
-    }
-    return {
-        name: f"Step '{step_id}' is completed, but '{name}', which it produces, is not set: "
+    unset = {name: step_id for step_id in ids for name in sets.get(step_id, ()) if lookup(context, name) is None}
+    for need in missing:
+        unset.pop(need.variable, None)
+    return [
+        f"Step '{step_id}' is completed, but '{name}', which it produces, is not set: "
         f"expected {value_schema(workflow, name).expected}"
         for name, step_id in itertools.islice(unset.items(), MOST_FORGOTTEN)
-    }
+    ]
 
 
 def produced_by(step: Step, *, optional: bool = True) -> list[str]:

@@ -46,15 +46,13 @@ def handle(services: Services, arguments: NextArguments, _: Caller) -> Result:
 
 
 def answer(workflow: Workflow, found: Next, completed: Iterable[str], budget: Budget) -> dict[str, Json]:
-    is_complete = found.is_complete
-    reply = {**tell(workflow, found, budget), "isComplete": is_complete, "progress": _progress(workflow, found)}
-    if is_complete and found.skipped:
+    reply = tell(workflow, found, budget)
+    reply["isComplete"] = found.is_complete
+    reply["progress"] = _progress(workflow, found)
+    if found.is_complete and found.skipped:
         reply["skipped"] = [explain_skip(skip) for skip in found.skipped[:MAX_SKIPPED]]
-    if workflow.contract is not None and (unset := forgotten(workflow, workflow.contract, completed, found.context)):
-        missing = {need.variable for need in reply.get("missing", ())}
-        warnings = [*reply.get("warnings", ()), *(unset[name] for name in unset if name not in missing)]
-        if warnings:
-            reply["warnings"] = warnings
+    if unset := forgotten(workflow, completed, found.context, reply.get("missing", ())):
+        reply["warnings"] = (*reply.get("warnings", ()), *unset)
     return reply
 
 
