@@ -5,9 +5,10 @@ import json
 import pytest
 
 from make import document, loop, step
+from workflowlookup.core import syntax
 from workflowlookup.core.building import build
 from workflowlookup.core.document import Severity, check, is_sound
-from workflowlookup.core.syntax import SyntaxProblem, TooDeep, parse_json, parse_yaml
+from workflowlookup.core.syntax import RepeatedField, SyntaxProblem, TooDeep, parse_json, parse_yaml
 
 RULE = {"type": "length", "min": 3, "message": "m"}
 
@@ -417,3 +418,18 @@ def test_an_error_behind_a_hundred_warnings_is_an_error():
 
     assert not is_sound(document(malformed, untitled))
     assert not is_sound(document(malformed, *[step(f"step-{n}") for n in range(600)], untitled))
+
+
+@pytest.mark.parametrize(
+    "text", ['{"x" \n: {"ab": 1, "ab": 1}}', r'[{"a\u0062": 1, "ab": 2}]', r'{"ab": "\u0022:", "ab": "\":"}']
+)
+def test_a_field_that_is_written_twice_is_found_however_it_is_written(text):
+    with pytest.raises(RepeatedField, match="the field 'ab' is written twice"):
+        parse_json(text.encode())
+
+
+def test_texts_that_look_like_fields_do_not_have_a_document_read_twice(monkeypatch):
+    content = document(step(prompt='Write {"a": 1, "a" : 2} \N{EM DASH} as it is.'))
+    monkeypatch.setattr(syntax, "_refuse_repeated", None)
+
+    assert parse_json(json.dumps(content, ensure_ascii=False, indent=2).encode()) == content
