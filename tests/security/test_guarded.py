@@ -51,3 +51,24 @@ def test_one_who_cannot_be_asked_again_is_not_let_on(monkeypatch, caplog):
     assert ended == [True]
     assert sent[0]["status"] == 401
     assert "RuntimeError: a fault of ours" in caplog.text
+
+
+def test_short_requests_share_one_watch_and_it_ends_after_the_last(monkeypatch):
+    monkeypatch.setattr(guard, "LOOK_SECONDS", 0.05)
+    watches = set()
+
+    async def app(_scope, _receive, _send):
+        watches.add(guarded._watch)
+
+    async def nothing(*_):
+        raise AssertionError("nothing is read or sent")
+
+    async def ask():
+        for _ in range(5):
+            await guarded(dict(SCOPE), nothing, nothing)
+            await asyncio.sleep(0)
+        (watch,) = watches
+        await asyncio.wait_for(watch, 10)
+
+    guarded = Guarded(app, Guard(Breaking(), None, is_open=True))
+    asyncio.run(ask())

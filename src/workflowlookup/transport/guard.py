@@ -334,10 +334,15 @@ class Guarded:
         return self._guard.forbid(request, problem) if problem else access
 
     async def _watch_served(self) -> None:
-        """Authenticate long requests again from time to time, and end those whose caller has changed."""
-        while self._served:
+        """Authenticate long requests again from time to time, and end those whose caller has changed.
+
+        Ends when there are none. It sleeps first, so that it is not started for each of many short requests.
+        """
+        is_needed = True
+        while is_needed:
             served = dict(self._served)
             await asyncio.sleep(LOOK_SECONDS)
+            is_needed = bool(self._served)
             for task, one in served.items():
                 if self._served.get(task) is not one or one.is_revoked or await greenlets.run(self._is_valid, one):
                     continue
