@@ -169,6 +169,8 @@ class Lock:
         self._holder: object = None
         self._depth = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._seconds_lost = 0.0
+        """By the last holder: whoever waited for it has lost them, too."""
 
     @property
     def is_free(self) -> bool:
@@ -176,7 +178,10 @@ class Lock:
 
     @contextlib.contextmanager
     def held(self, seconds: float) -> Iterator[None]:
-        """A context in which the caller holds the lock. Raises `Busy` when it is not free within this time."""
+        """A context in which the caller holds the lock. Raises `Busy` when it is not free within this time.
+
+        Time that the caller has lost before counts, and time that the holder loses meanwhile is lost for the caller.
+        """
         current = greenlet.getcurrent()
         if self._holder not in (None, current):
             self._wait(seconds)
@@ -196,14 +201,18 @@ class Lock:
 
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        timer = loop.call_later(seconds, resolve, turn)  # cancelling `turn` would look like a cancelled task
+        begun = loop.time()
+        # Cancelling `turn` would look like a cancelled task.
+        timer = loop.call_later(seconds - seconds_lost(), resolve, turn)
         self._waiting.append(turn)
         wait_for(turn)
         timer.cancel()
         if self._holder is not turn:
             raise Busy
+        lose(min(loop.time() - begun, self._seconds_lost))
 
     def _pass_on(self) -> None:
+        self._seconds_lost = self._holder.seconds_lost if isinstance(self._holder, _Greenlet) else 0.0
         self._holder = None
         while self._waiting and self._holder is None:
             turn = self._waiting.popleft()

@@ -206,3 +206,19 @@ def test_a_request_that_gives_up_on_a_lock_is_answered():
 
     assert asyncio.run(serve()) == "refused"
     assert lock.is_free
+
+
+def test_who_waited_for_a_holder_that_lost_its_time_does_not_wait_again(pool, flows, monkeypatch):
+    flows.clear()
+    lock, calls, submit = greenlets.Lock(), [], pool._submit
+    monkeypatch.setattr(pool, "_submit", lambda call: (calls.append(call.name), submit(call)))
+
+    async def ask():
+        with lock.held(10), pytest.raises(JournalAway, match="Nothing was changed"):
+            pool.journal.head("r1")
+
+    async def serve():
+        await asyncio.gather(*(greenlets.run(ask) for _ in range(3)))
+
+    asyncio.run(serve())
+    assert calls == ["head"]

@@ -35,6 +35,10 @@ FIRST_POLL_SECONDS: Final = 1.0
 """How long `start` waits for the first poll."""
 CLOSE_SECONDS: Final = 0.5
 """How long `close` waits for threads that are at work."""
+CALL_SHARE: Final = 0.9
+"""Journals give up by themselves within this part of the time. With less of it left a call is not made: it might be
+abandoned, and then nobody knows whether a change was stored.
+"""
 _WRITES: Final = frozenset({"append", "delete", "purge"})
 """Methods that report an unknown outcome when they time out; the others can safely be repeated."""
 
@@ -215,7 +219,7 @@ class JournalPool:
         begun = time.monotonic()
         if greenlets.is_running():
             left = self._seconds - greenlets.seconds_lost()
-            if left <= 0:  # earlier calls of this request have used up its time
+            if left < CALL_SHARE * self._seconds:  # this request has waited for a call that timed out
                 raise JournalAway(_silent(self._seconds))
             call = self._made_for_loop(name, args, kwargs, left)
         else:
