@@ -17,7 +17,7 @@ CHUNKED = b"transfer-encoding: chunked"
 CLOSE = b"GET %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
-async def site(scope, receive, send):
+async def site(scope, receive, send):  # noqa: PLR0912 - one for each path
     """`/echo` sends the request back, `/parts` has no length, `/refuse` reads nothing, `/fail` raises."""
     path = scope["path"]
     if path == "/fail":
@@ -33,6 +33,17 @@ async def site(scope, receive, send):
         await send({"type": "http.response.body"})
     elif path == "/split":
         await send({"type": "http.response.start", "status": 200, "headers": [(b"x", b"a\r\nb: c")]})
+    elif path == "/later":
+        await asyncio.sleep(0.1)
+        await respond(send, b"late")
+    elif path == "/events":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"event", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    elif path == "/never":
+        while (await receive())["type"] != "http.disconnect":
+            pass
     elif path == "/half":
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"10")]})
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
@@ -52,8 +63,11 @@ async def respond(send, body, status=200):
     await send({"type": "http.response.body", "body": body})
 
 
-async def converse(parts, seconds=2.0, max_open=10, pause=0.02):
-    """Everything that comes back for these parts, each sent when the one before has arrived."""
+async def converse(parts, seconds=2.0, max_open=10, pause=0.02, half_closes=False):
+    """Everything that comes back for these parts, each sent when the one before has arrived.
+
+    `half_closes`: the client closes its side after the last.
+    """
     loop = asyncio.get_running_loop()
     connections, state = Connections(max_open, max_open), ServerState()
     listener = listen("127.0.0.1", 0)
@@ -66,6 +80,8 @@ async def converse(parts, seconds=2.0, max_open=10, pause=0.02):
                 for part in parts:
                     writer.write(part)
                     await writer.drain()
+                    if half_closes and part is parts[-1]:
+                        writer.write_eof()
                     await asyncio.sleep(pause)
                 while data := await reader.read(65536):
                     received += data
@@ -106,6 +122,28 @@ def test_requests_that_come_at_once_are_answered_in_order():
 
     assert [body[:7].split()[1] for body in bodies(received)] == [b"/a", b"/b", b"/c"]
     assert received.endswith(b"<closed>")
+
+
+def test_a_client_that_closes_its_side_is_answered_and_the_connection_closed():
+    post = POST % (b"/later", b"content-length: 2", b"hi")
+
+    assert talk(post, half_closes=True) == (
+        b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\nlate<closed>"
+    )
+    assert bodies(talk(post + GET % b"/later" + post, half_closes=True)) == [b"late"] * 3
+
+
+@pytest.mark.parametrize(("path", "answer"), [(b"/events", [200]), (b"/never", [])])
+def test_a_response_without_an_end_is_ended_when_the_client_may_have_left(path, answer, monkeypatch):
+    monkeypatch.setattr(http1, "LINGER_SECONDS", 0.1)
+    received = talk(GET % path, b"", half_closes=True)
+
+    assert statuses(received) == answer
+    assert received.endswith(b"<closed>")
+
+
+def test_of_a_request_that_is_not_whole_nothing_is_answered():
+    assert talk(POST % (b"/a", b"content-length: 3", b"hi"), half_closes=True) == b"<closed>"
 
 
 def test_what_comes_in_pieces_is_one_request():

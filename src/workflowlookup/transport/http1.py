@@ -131,8 +131,16 @@ class HttpProtocol(asyncio.Protocol):
                 self._refuse(BadRequest(431, f"more than {MAX_HEAD_BYTES:,} bytes of headers"))
         self._expect_more()
 
-    def eof_received(self) -> None:
-        """The transport closes itself."""
+    def eof_received(self) -> bool:
+        """Whether the connection stays open, to answer a client that closed its side after a whole request.
+
+        A client that has left looks the same. So a response gets `LINGER_SECONDS`, and one without a length none.
+        """
+        if not self._exchanges or self._incoming is not None or self._exchanges[0].is_endless:
+            return False
+        self.shutdown()
+        self.deadline = self.loop.time() + LINGER_SECONDS
+        return True
 
     def pause_writing(self) -> None:
         self.writable.clear()
@@ -372,6 +380,11 @@ class Exchange:
         self._is_chunked = False
         self._left: float = math.inf
         """How much of the announced body is not sent yet."""
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the response has begun, and nobody knows how long it will be."""
+        return self.is_started and self._left == math.inf
 
     async def run(self, app: ASGIApp) -> None:
         """Run the application for this request."""
