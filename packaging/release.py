@@ -37,10 +37,13 @@ _HELLO: Final = {
 }
 _ENTRY: Final = '''"""Starts the server from the bundle."""
 
-from workflowlookup.cli.main import main
+import sys
+
+from workflowlookup.__main__ import main
 
 if __name__ == "__main__":
-    raise SystemExit(main(["serve"]))
+    sys.argv[1:] = ["serve"]
+    raise SystemExit(main())
 '''
 
 

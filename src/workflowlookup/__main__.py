@@ -1,11 +1,22 @@
-"""`python -m workflowlookup` does what the command `workflowlookup` does."""
+"""The command `workflowlookup`, which `python -m workflowlookup` starts as well."""
 
 import sys
+
+
+def main() -> int:
+    """Run the command that the command line names; the exit code."""
+    try:
+        import signal  # noqa: PLC0415 - not before the working directory is off the path
+    except KeyboardInterrupt:
+        return 130
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `run` handles it: no traceback from an import
+    from workflowlookup.cli.main import main as run  # noqa: PLC0415
+
+    return run()
+
 
 if __name__ == "__main__":
     if not sys.flags.safe_path:
         del sys.path[0]  # the working directory: a repository must not bring modules that we import
-
-    from workflowlookup.cli.main import main
-
     raise SystemExit(main())

@@ -206,7 +206,8 @@ async def speak():
         await asyncio.sleep(60)
 
 asyncio.create_subprocess_exec, child.end_all = start_late, lambda: (ending.set(), end())
-signals.raise_when_terminated()
+signals.end_when_signalled()
+signals.raise_when_signalled()
 threading.Thread(target=asyncio.run, args=(speak(),), daemon=True).start()
 starting.wait()
 try:

@@ -110,6 +110,44 @@ def test_nor_does_what_a_server_over_http_started(
     until(lambda: all(map(is_gone, processes)), 5)
 
 
+# ── the first moments ───────────────────────────────────────────────────────────────────────────────────────────────
+
+SIGNALLED = """
+import os, sys
+from workflowlookup.__main__ import main
+
+class Signalling:
+    def find_spec(self, name, path, target=None, *, wanted=sys.argv.pop(1), number=int(sys.argv.pop(1))):
+        if name == wanted:
+            os.kill(os.getpid(), number)
+
+sys.meta_path.insert(0, Signalling())
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "module", ["msgspec", "workflowlookup.logs", "workflowlookup.app", "workflowlookup.transport.bell"]
+)
+@pytest.mark.parametrize("flags", [(), ("--http", "127.0.0.1:0")], ids=["stdio", "http"])
+def test_a_signal_while_a_server_is_starting_ends_it_silently(
+    tmp_path: Path, flags: tuple[str, ...], module: str, how: signal.Signals
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, module, str(int(how)), "serve", *flags],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={"HOME": str(tmp_path)},
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (-how, "", "")
+
+
 # ── process 1 of a container ────────────────────────────────────────────────────────────────────────────────────────
 
 UNSHARE = ("unshare", "--pid", "--fork", "--kill-child")

@@ -75,9 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     if arguments is not None:
         return _run(arguments)
-    from workflowlookup.transport.signals import Terminated, end_by, raise_when_terminated  # noqa: PLC0415
+    from workflowlookup.transport.signals import Terminated, end_by, end_when_signalled  # noqa: PLC0415
 
-    raise_when_terminated()
+    end_when_signalled()
     try:
         return _run(sys.argv[1:])
     except Terminated as termination:
@@ -106,8 +106,13 @@ def _run(arguments: Sequence[str]) -> int:
         warn_ignored(settings)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a character gets its number
+    command = _load(options.command)
+    if options.command != "serve":  # which has nothing to end before its watchdog is there
+        from workflowlookup.transport.signals import raise_when_signalled  # noqa: PLC0415
+
+        raise_when_signalled()
     try:
-        code: int = _load(options.command).run(options, settings)
+        code: int = command.run(options, settings)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, where it is known what to do when the reader has left
         return code

@@ -1,7 +1,8 @@
 """How the process ends: after SIGTERM or SIGINT, or at the end of input, and within a time limit in every state.
 
-A server has a `Watchdog`. A command without one calls `raise_when_terminated`, so that it can end what it started. Both
-work for process 1 of a container, for which the kernel ignores signals without a handler.
+At first, while there is nothing to end in good order, a signal ends the process at once (`end_when_signalled`). Then a
+server has a `Watchdog`; a command without one calls `raise_when_signalled`, so that it can end what it started. All of
+this works for process 1 of a container, for which the kernel ignores signals without a handler.
 """
 
 import contextlib
@@ -31,21 +32,36 @@ _END_OF_INPUT: Final = 0
 
 
 class Terminated(BaseException):
-    """SIGTERM came, in a process that has no watchdog yet or needs none."""
+    """SIGTERM came, in a process that needs no watchdog."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
 
 
-def raise_when_terminated() -> None:
-    """Make SIGTERM raise `Terminated` on the main thread. Must be called on the main thread."""
+def end_when_signalled() -> None:
+    """Make SIGTERM and SIGINT end the process at once and silently. A signal that is ignored stays ignored."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
 
-    def terminate(number: int, _: FrameType | None) -> None:
-        raise Terminated(number)
 
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, terminate)
+def raise_when_signalled() -> None:
+    """From now on, where `end_when_signalled` was called, raise `Terminated` and `KeyboardInterrupt` instead.
+
+    Both must be called on the main thread, on which the exceptions are raised.
+    """
+    for number, handler in ((signal.SIGTERM, _terminate), (signal.SIGINT, signal.default_int_handler)):
+        if signal.getsignal(number) is _end:
+            signal.signal(number, handler)
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    end_by(number)
+
+
+def _terminate(number: int, _: FrameType | None) -> None:
+    raise Terminated(number)
 
 
 def end_by(number: int) -> NoReturn:
