@@ -15,6 +15,8 @@ from workflowlookup.logs import announce
 from workflowlookup.settings import Live, Settings, command_line, issuer_of, plan_of
 
 if TYPE_CHECKING:
+    import socket
+
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
@@ -370,6 +372,17 @@ def make_console(settings: Settings, *, person: str, port: int, is_agent: bool =
 
     journal = JournalUrl(settings.journal).shown
     return Local(make_services(settings), person=person, journal=journal, port=port, is_agent=is_agent)
+
+
+def serve_console(console: "Local", listener: "socket.socket") -> None:
+    """Serve a console until the process is told to end; what runs need the server for is done meanwhile."""
+    from workflowlookup.transport.listening import run_pages  # noqa: PLC0415
+
+    console.services.settle()
+    try:
+        run_pages(console.app, listener, end_streams=console.streams.close)
+    finally:
+        console.services.close()
 
 
 def serve_stdio(settings: Settings) -> int:

@@ -85,6 +85,15 @@ def test_it_serves_the_runs_of_this_machine_until_it_is_told_to_end(cli: Cli, st
     assert "Traceback" not in complaints
 
 
+def test_it_reads_requests_as_the_server_does(start) -> None:
+    """What uvicorn's own parsers take, the server refuses: a body that a proxy might read differently."""
+    _, port, _ = start("--port", "0")
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection, connection.makefile("rb") as answer:
+        connection.sendall(b"POST /runs HTTP/1.0\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n")
+
+        assert answer.readline() == b"HTTP/1.1 400 Bad Request\r\n"
+
+
 def test_a_port_that_is_taken_is_told(cli: Cli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -9,7 +9,7 @@ import sys
 import webbrowser
 from typing import Final
 
-from workflowlookup.app import make_console
+from workflowlookup.app import make_console, serve_console
 from workflowlookup.cli.arguments import whole_number
 from workflowlookup.cli.journal import person
 from workflowlookup.cli.output import CommandError, complain, write, write_hint
@@ -31,8 +31,6 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     except OSError as problem:
         message = f"port {options.port or PORT} cannot be used: {problem.strerror}. --port names another"
         raise CommandError(message) from problem
-    from workflowlookup.console.local import serve  # noqa: PLC0415 - not for `--help`
-
     port = listening.getsockname()[1]
     agent = agent_environment(os.environ)
     console = make_console(settings, person=person(), port=port, is_agent=bool(agent))
@@ -45,7 +43,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if not options.no_open and _has_browser():
         webbrowser.open(address)
     with contextlib.suppress(KeyboardInterrupt):
-        serve(console, listening)
+        serve_console(console, listening)
     return 0
 
 

@@ -2,10 +2,8 @@
 
 import hmac
 import secrets
-import socket
-from typing import Any, Final
+from typing import Final
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -29,8 +27,6 @@ WELCOME: Final = (
 )
 AGENT: Final = Access(name="", kind="agent", scopes=frozenset({"read", "run"}))
 """Who looks when an agent started the console: it cannot answer for a person."""
-SECONDS_TO_END: Final = 5
-MOST_CONNECTIONS: Final = 256
 
 
 class OnlyHere:
@@ -95,28 +91,3 @@ class Local:
             client=self._person,
             journal=self._journal,
         )
-
-
-class _Server(uvicorn.Server):
-    """Ends the streams before it waits for connections: they would never end by themselves."""
-
-    streams: Streams
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.streams.close()
-        await super().shutdown(sockets)
-
-
-def serve(console: Local, listening: socket.socket) -> None:
-    """Serve until the process is told to end; what runs need the server for is done meanwhile."""
-    options: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False, "lifespan": "off"}
-    config = uvicorn.Config(
-        console.app, timeout_graceful_shutdown=SECONDS_TO_END, limit_concurrency=MOST_CONNECTIONS, **options
-    )
-    server = _Server(config)
-    server.streams = console.streams
-    console.services.settle()
-    try:
-        server.run(sockets=[listening])
-    finally:
-        console.services.close()

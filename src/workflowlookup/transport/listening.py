@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 LAST_SECONDS: Final = 0.3
 """How long answers may take that are being written when the server ends."""
+LAST_PAGE_SECONDS: Final = 5.0
+"""The same for the pages of one person."""
+MAX_PAGE_CONNECTIONS: Final = 256
 END_SECONDS: Final = 1.0
 """How long the process lives when the time of its calls is over, at most."""
 BACKLOG: Final = 1024
@@ -50,9 +53,26 @@ _DROP_SYN: Final = (
 
 
 class _Listener(uvicorn.Server):
-    """Signals are ours: the first ends it in good order, the second at once."""
+    """Listens with our own protocol, `HttpProtocol`."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, app: ASGIApp, connections: Connections, last_seconds: float) -> None:
+        """`last_seconds`: for responses that are being written when the server ends."""
+
+        def make_protocol(*, server_state: ServerState, **_: object) -> HttpProtocol:
+            return HttpProtocol(app, connections, server_state)
+
+        config = uvicorn.Config(
+            app,
+            http=make_protocol,  # type: ignore[arg-type]  # a function that makes one will do
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=MAX_ACCEPTED_AT_ONCE,
+            timeout_graceful_shutdown=last_seconds,  # type: ignore[arg-type]  # it takes parts of one
+        )
         super().__init__(config)
         self.servers = []  # none until it has started
         self._logged_at = -ACCEPT_LOG_SECONDS
@@ -74,9 +94,23 @@ class _Listener(uvicorn.Server):
                 "no connection can be accepted: %s. Raise the limit of open files (ulimit -n)", problem.strerror
             )
 
+
+class _Server(_Listener):
+    """Signals are ours: the first ends it in good order, the second at once."""
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Pages(_Listener):
+    """Ends the streams of pages before it waits for connections: they would never end by themselves."""
+
+    end_streams: Callable[[], None]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.end_streams()
+        await super().shutdown(sockets)
 
 
 class _Stoppable:
@@ -148,23 +182,7 @@ def run(  # noqa: PLR0913 - what a server is told when it begins
     takes too long.
     """
     app = _Stoppable(site, mcp)
-
-    def make_protocol(*, server_state: ServerState, **_: object) -> HttpProtocol:
-        return HttpProtocol(app, connections, server_state)
-
-    config = uvicorn.Config(
-        app,
-        http=make_protocol,  # type: ignore[arg-type]  # a function that makes one will do
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        backlog=MAX_ACCEPTED_AT_ONCE,
-        timeout_graceful_shutdown=LAST_SECONDS,  # type: ignore[arg-type]  # it takes parts of one
-    )
-    server = _Listener(config)
+    server = _Server(app, connections, LAST_SECONDS)
 
     async def stop() -> None:
         mcp.is_stopping = True
@@ -188,8 +206,15 @@ def run(  # noqa: PLR0913 - what a server is told when it begins
     return 0 if server.started else 1
 
 
+def run_pages(app: ASGIApp, listener: socket.socket, *, end_streams: Callable[[], None]) -> None:
+    """Serve the pages of one person until SIGTERM or SIGINT, which then have their effect on the process."""
+    server = _Pages(app, Connections(MAX_PAGE_CONNECTIONS, MAX_PAGE_CONNECTIONS), LAST_PAGE_SECONDS)
+    server.end_streams = end_streams
+    server.run(sockets=[listener])
+
+
 async def _serve(
-    server: _Listener,
+    server: _Server,
     stop: Callable[[], Coroutine[None, None, None]],
     listener: socket.socket,
     reload: Callable[[], None],
@@ -231,7 +256,7 @@ async def _serve(
     await server.serve(sockets=[listener])
 
 
-async def _stop_accepting(server: _Listener, listener: socket.socket) -> None:
+async def _stop_accepting(server: _Server, listener: socket.socket) -> None:
     """Close the listening socket without resetting a connection whose client believes that it is open.
 
     The kernel resets connections that are not accepted yet when the socket is closed, and their requests may have been
