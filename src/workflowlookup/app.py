@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
+    from workflowlookup.protocol.surface import Surface
     from workflowlookup.runs.console_sessions import ConsoleSessions
     from workflowlookup.runs.journal import Journal
     from workflowlookup.runs.neighbours import Neighbours
@@ -422,8 +423,15 @@ class Web(msgspec.Struct, frozen=True):
     journals: "JournalPool"
 
 
-def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", *, is_traced: bool = False) -> Web:
-    """The web site of a server that listens at this address."""
+def make_asgi(
+    settings: Settings,
+    bell: "Bell",
+    host: str = "127.0.0.1",
+    *,
+    connect: "Callable[[Surface], Connection] | None" = None,
+    is_traced: bool = False,
+) -> Web:
+    """The web site of a server that listens at this address. `connect` makes the connection of a client."""
     from workflowlookup.access import LOOPBACK  # noqa: PLC0415
     from workflowlookup.console.static import address  # noqa: PLC0415
     from workflowlookup.console.streams import Streams  # noqa: PLC0415
@@ -468,7 +476,7 @@ def make_asgi(settings: Settings, bell: "Bell", host: str = "127.0.0.1", *, is_t
         refused=metrics.refuse,
     )
     mcp = Endpoint(
-        lambda access: Connection(views.of(access)),
+        lambda access: (connect or Connection)(views.of(access)),
         limits,
         bell,
         metrics,
@@ -553,8 +561,8 @@ def _has_tokens(settings: Settings) -> bool:
         return tokens.any_valid()
 
 
-def serve_http(settings: Settings) -> int:
-    """Serve HTTP until told to stop; the exit code."""
+def serve_http(settings: Settings, connect: "Callable[[Surface], Connection] | None" = None) -> int:
+    """Serve HTTP until told to stop; the exit code. `connect`: as for `make_asgi`."""
     from workflowlookup.transport.bell import Bell  # noqa: PLC0415
     from workflowlookup.transport.callers import Proxies  # noqa: PLC0415
     from workflowlookup.transport.connections import Connections, connection_limit  # noqa: PLC0415
@@ -576,7 +584,7 @@ def serve_http(settings: Settings) -> int:
     watchdog = Watchdog(settings.stop_delay_seconds + settings.drain_seconds + END_SECONDS)
     watchdog.start()
     bell = Bell()
-    web = make_asgi(settings, bell, address, is_traced=start_traces(os.environ))
+    web = make_asgi(settings, bell, address, connect=connect, is_traced=start_traces(os.environ))
     web.surface.settle()
     web.journals.start()
     try:

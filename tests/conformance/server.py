@@ -19,36 +19,16 @@ import msgspec
 import tasks
 from fixtures import ANSWERS, NEEDS, PROMPTS, QUESTIONS, RESOURCES, ROUNDS, SCHEMAS, TEMPLATE, TOOLS, text
 
-from workflowlookup.app import Live, make_services
+from workflowlookup.app import serve_http
 from workflowlookup.errors import InvalidParams, MissingClientCapability, ResourceNotFound
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.calls import Call
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.replies import PENDING, cacheable_in
+from workflowlookup.protocol.surface import Surface
 from workflowlookup.settings import read_settings
-from workflowlookup.transport.bell import Bell
-from workflowlookup.transport.connections import Connections
-from workflowlookup.transport.endpoint import Endpoint
-from workflowlookup.transport.fair_use import FairUse
-from workflowlookup.transport.guard import Guard
-from workflowlookup.transport.limits import Limits, names_of
-from workflowlookup.transport.listening import listen, run
-from workflowlookup.transport.shared import SharedSurface
-from workflowlookup.transport.signals import Watchdog
-from workflowlookup.transport.site import make_site
-from workflowlookup.web import split_address
 
 SECRET = b"only for tests"
-
-
-class NoTokens:
-    """A server that never had a token: on loopback everybody is the local person."""
-
-    def find(self, _):
-        return None
-
-    def version(self):
-        return 0, 0
 
 
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -65,7 +45,7 @@ PLAYED = tasks.Played()
 class Fixtures(Connection):
     """A connection whose tools, resources and prompts are those of the suite."""
 
-    def __init__(self, surface: SharedSurface) -> None:
+    def __init__(self, surface: Surface) -> None:
         super().__init__(surface)
         self.open: dict[str, tuple[Call, str]] = {}
 
@@ -256,38 +236,12 @@ class Fixtures(Connection):
 
 
 def main() -> int:
-    host, port = split_address(sys.argv[sys.argv.index("--http") + 1])
-    settings = read_settings({}, os.environ, directory=os.getcwd())
-    bell = Bell()
-    surface = SharedSurface(lambda: make_services(settings, bell.ring, Live(settings)), bell.ring)
-    limits = Limits(
-        max_message_bytes=1 << 20,
-        max_sessions=400,  # the suites are one caller, which may have a quarter
-        idle_seconds=60,
-        requests_per_minute=0,
-        allowed_hosts=names_of(host),
-        allowed_origins=(),
-    )
-    mcp = Endpoint(lambda _: Fixtures(surface), limits, bell)
-    guard = Guard(NoTokens(), None, is_open=True)
-    site = make_site(mcp, limits, guard=guard, fair_use=FairUse(0), find_fault=lambda: "")
-    surface.settle()
-    watchdog = Watchdog(2.0)
-    watchdog.start()
-    try:
-        return run(
-            site,
-            mcp,
-            listen(host, port),
-            connections=Connections(400, 400),
-            stop_delay_seconds=0,
-            drain_seconds=1,
-            reload=lambda: None,
-            watchdog=watchdog,
-        )
-    finally:
-        surface.end()
-        watchdog.finish()
+    flags = {
+        "http": sys.argv[sys.argv.index("--http") + 1],
+        "max_sessions": "400",  # the suites are one caller
+        "requests_per_minute": "0",
+    }
+    return serve_http(read_settings(flags, os.environ, directory=os.getcwd()), Fixtures)
 
 
 if __name__ == "__main__":
