@@ -84,6 +84,18 @@ def test_no_line_is_wider_than_the_terminal(cli: Cli) -> None:
     assert max(len(line) for line in without_styles(seen)) <= 80
 
 
+def test_a_narrow_terminal_has_whole_ids_and_descriptions(cli: Cli, project: Path) -> None:
+    write(project, document(identifier="a-workflow-with-quite-a-long-id", description="Words " * 10))
+
+    _, seen = cli.on_terminal("list", "--bundled", "false", columns=40)
+
+    assert without_styles(seen)[:3] == [
+        "a-workflow-with-quite-a-long-id",
+        "  " + "Words " * 5 + "Words",
+        "  Words Words Words Words",
+    ]
+
+
 def test_a_wide_terminal_has_all_columns(cli: Cli) -> None:
     _, seen = cli.on_terminal("list", columns=160)
 

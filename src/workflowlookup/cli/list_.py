@@ -4,7 +4,7 @@ import argparse
 from typing import Final
 
 from workflowlookup.cli.answers import ask
-from workflowlookup.cli.output import complain, write_hint, write_json, write_records
+from workflowlookup.cli.output import complain, width, write, write_hint, write_json, write_records
 from workflowlookup.settings import Settings
 from workflowlookup.tools import workflow_list
 
@@ -13,6 +13,8 @@ FEWER_COLUMNS: Final = ("id", "category", "description")
 """For a terminal on which all would leave no room for the description."""
 
 NARROW: Final = 110
+NO_TABLE: Final = 70
+"""On a terminal with fewer columns a table would cut ids and descriptions: each workflow is a paragraph instead."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +31,12 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.json:
         write_json(answer)
     elif workflows:
-        write_records(workflows, COLUMNS, fewer=FEWER_COLUMNS, below=NARROW, cut=True)
+        if (width() or NO_TABLE) < NO_TABLE:
+            for workflow in workflows:
+                write((workflow["id"], "cyan"))
+                write("  ", workflow["description"], hang=2)
+        else:
+            write_records(workflows, COLUMNS, fewer=FEWER_COLUMNS, below=NARROW, cut=True)
         write_hint(f"`workflowlookup show {workflows[0]['id']}` tells more about one of them.")
     elif options.category or options.query:
         complain("no workflow fits. Without --category and --query you see them all.")
