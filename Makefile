@@ -8,7 +8,7 @@ CASES ?= ../shared/oracle/cases.json
 unexport PYTHONDONTWRITEBYTECODE  # what is started a thousand times is compiled once
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench journeys compat oracle conformance soak docs release pictures chromium clean
+.PHONY: help demo test check bench journeys compat oracle conformance soak docs site release pictures chromium clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -44,13 +44,17 @@ conformance: $(VENV)/.dev  ## the official conformance suites and the inspector;
 soak: $(VENV)/.dev  ## the long runs: fuzz, crashes, many at once, replicas under load, restarted and without their database, kills of the store
 	@HYPOTHESIS_PROFILE=soak WORKFLOWLOOKUP_TEST_COLD=1 $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution tests/replicas/test_rolling.py tests/security/test_memory.py tests/soak
 
-docs: $(VENV)/.installed  ## write the lists in docs/ anew from the code
+docs: $(VENV)/.installed  ## write the generated pages of docs/ and the man page from the code
 	@$(BIN)/python docs/generate.py
+
+site: $(VENV)/.dev docs  ## build the documentation as a web site into site/, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "site/index.html is ready; for the search, serve it: $(BIN)/python -m http.server --directory site"
 
 release: $(VENV)/.dev  ## build and check everything that is published, into dist/; publishes nothing
 	@$(BIN)/python packaging/release.py dist
 
-pictures: $(VENV)/.dev chromium  ## take the pictures of the console for docs/ anew
+pictures: $(VENV)/.dev chromium  ## take the pictures of the console for docs/ again
 	@WORKFLOWLOOKUP_PICTURES=1 $(BIN)/python -m pytest -q tests/console/test_browser.py -k pictures
 
 chromium:
@@ -60,7 +64,7 @@ chromium:
 	  echo "Chromium is not here and cannot be installed by this user: the browser tests of the console will be skipped."
 
 clean:  ## remove what was installed and made
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist tests/clients/typescript/node_modules tests/console/axe/node_modules tests/conformance/*/node_modules
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site tests/clients/typescript/node_modules tests/console/axe/node_modules tests/conformance/*/node_modules
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 ..."; exit 1; }

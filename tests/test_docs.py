@@ -1,8 +1,10 @@
-"""The docs: lists are made from the code, links lead somewhere, and what the README shows is true."""
+"""The docs: generated pages match the code, links lead somewhere, and what the pages show is true."""
 
 import importlib.util
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,16 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
 
 
+EXECUTED = (
+    "README.md",
+    "docs/recipes.md",
+    "docs/troubleshooting.md",
+    *(f"docs/tutorials/{path.name}" for path in sorted(ROOT.glob("docs/tutorials/*.md"))),
+)
+OTHER_PROGRAMS = ("uvx ", "pipx ", "python3 ", "make ", "claude ", "codex ")
+"""What a page shows and the tests cannot run."""
+
+
 def load_generator():
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     module = importlib.util.module_from_spec(spec)
@@ -22,16 +34,39 @@ def load_generator():
     return module
 
 
-@pytest.mark.parametrize("name", ["tools.md", "settings.md"])
-def test_the_lists_are_those_of_the_code(name):
+@pytest.mark.parametrize("name", load_generator().PAGES)
+def test_generated_pages_are_up_to_date(name):
     assert (ROOT / "docs" / name).read_text("utf-8") == load_generator().PAGES[name](), "run `make docs`"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_every_link_leads_somewhere(page):
-    links = re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8"))
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+def test_the_man_page_has_no_mistakes_and_every_command():
+    page = ROOT / "docs" / "man" / "workflowlookup.1"
+    done = subprocess.run(
+        ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", page], capture_output=True, text=True, check=False
+    )
 
-    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [name for name in COMMANDS if f"workflowlookup {name}" not in done.stdout] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s:]*?)(?:#([^)\s]*))?\)", page.read_text("utf-8"))
+    wrong = []
+    for path, anchor in links:
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in headings(target.read_text("utf-8"))):
+            wrong.append(f"{path}#{anchor}")
+
+    assert wrong == []
+
+
+def headings(text: str) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
@@ -54,20 +89,92 @@ def test_every_json_block_is_json():
                 json.loads(block)
 
 
-def test_the_commands_of_the_readme_work(tmp_path):
-    text = (ROOT / "README.md").read_text("utf-8")
-    commands = re.findall(r"^\$ workflowlookup (next .*)$", text, re.MULTILINE)
-    assert len(commands) >= 2
-    for command in commands:
+@pytest.mark.parametrize("name", EXECUTED)
+def test_the_commands_of_a_page_do_what_it_shows(name: str, tmp_path: Path) -> None:
+    """From the first to the last, in one project. `# exit code N` says that a command fails; … stands for any text."""
+    home, project = tmp_path / "ada", tmp_path / "ada" / "shop"
+    (project / ".workflowlookup" / "workflows").mkdir(parents=True)
+    (project / "README.md").write_text("A shop.\n")
+    (home / "bin").mkdir()
+    script = home / "bin" / "workflowlookup"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m workflowlookup "$@"\n')
+    script.chmod(0o755)
+    environment = {"HOME": str(home), "PATH": f"{home / 'bin'}:{os.environ['PATH']}", "LANG": "C.UTF-8"}
+    text = (ROOT / name).read_text("utf-8")
+    executed = 0
+    for kind, block in re.findall(r"^```(yaml|console)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        if kind == "yaml":
+            identifier = block.partition("\n")[0].removeprefix("id: ")
+            (project / ".workflowlookup" / "workflows" / f"{identifier}.yaml").write_text(block)
+            continue
+        for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
+            if command.startswith(OTHER_PROGRAMS):
+                continue
+            done = subprocess.run(
+                ["sh", "-c", command],
+                cwd=project,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+            seen = f"\n{done.stdout}\n{done.stderr}".replace(str(tmp_path), "/home")
+            code = re.search(r"# exit code (\d)$", command)
+            expected = re.escape(shown.strip()).replace("…", r"[\s\S]*")
+            assert done.returncode == int(code[1] if code else 0), (command, seen)
+            assert re.search(expected, seen), (command, shown, seen)
+            executed += 1
+    assert executed
+
+
+def test_the_documents_of_the_recipes_are_sound(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "recipes.md").read_text("utf-8")
+    blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    for number, block in enumerate(blocks):
+        (tmp_path / f"{number}.yaml").write_text(block)
+    for command in (["validate"], ["fmt", "--check"], ["lint"]):
         done = subprocess.run(
-            [sys.executable, "-m", "workflowlookup", *command.split()], cwd=tmp_path, capture_output=True, check=False
+            [sys.executable, "-m", "workflowlookup", *command, tmp_path], capture_output=True, text=True, check=False
         )
-        assert (done.returncode, done.stderr) == (0, b""), command
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
-def test_the_transcript_of_the_readme_is_what_the_server_says(start):
+def test_the_tutorial_for_cursor_counts_the_tools(start) -> None:
+    tools = start().result("tools/list", {})["tools"]
+
+    assert f"The server has {len(tools)}:" in (ROOT / "docs" / "tutorials" / "cursor.md").read_text("utf-8")
+
+
+def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    pages = [path.read_text("utf-8") for path in (tmp_path / "site").rglob("*.html")]
+    assert len(pages) > 50
+    foreign = r"""<(?:script|img|iframe)[^>]*src=["']?(?:https?:)?//|<link[^>]*rel=["']?(?:stylesheet|preconnect)["']?[^>]*//"""
+    assert [page for page in pages if re.search(foreign, page)] == []
+
+
+def test_the_glossary_is_in_order_with_one_line_for_each_word() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text("utf-8")
+    entries = re.findall(r"^## (.+)\n\n(.+)\n(?:\n|\Z)", text, re.MULTILINE)
+
+    assert len(entries) == text.count("\n## ")
+    assert [word for word, _ in entries] == sorted((word for word, _ in entries), key=str.lower)
+
+
+def test_the_transcript_of_the_tools_page_is_what_the_server_says(start):
     server = start()
-    text = (ROOT / "README.md").read_text("utf-8").split("<!-- transcript")[1]
+    text = (ROOT / "docs" / "tools.md").read_text("utf-8").split("<!-- transcript")[1]
     asked = re.findall(r"^→ (.*)$", text, re.MULTILINE)
     shown = re.findall(r"^← (.*)$", text, re.MULTILINE)
     assert len(asked) == len(shown) == 3

@@ -268,35 +268,37 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="journal",
         default="~/.local/share/workflowlookup/runs.sqlite",
         parse=journal_url,
-        help="Where runs are kept: a file, or a PostgreSQL database by its URL. `$XDG_DATA_HOME` moves the default.",
+        help="Journal URL: the path of a SQLite file, or the URL of a PostgreSQL database. `$XDG_DATA_HOME` moves the "
+        "default.",
     ),
     Setting(
         name="journal_timeout_seconds",
         default=JOURNAL_SECONDS,
         parse=seconds(1, 600),
-        help="How long a request waits for the journal before it is refused, over HTTP with 503.",
+        help="How long a request waits for the journal before it is refused; over HTTP with 503.",
     ),
     Setting(
         name="confirmation",
         default="auto",
         parse=one_of("auto", "person", "agent"),
         needs_trust=to_loosen("agent", "auto", "person"),
-        help="Whose word counts where a step needs a person: auto asks through the client if it can and else has the "
-        "agent relay the answer; person takes it from the person only; agent always has it relayed.",
+        help="Whose answer counts where a step needs a person. auto: the client asks the person in a form if it can, "
+        "otherwise the agent asks and relays the answer; person: only the person's own answer; agent: always the "
+        "relayed answer.",
     ),
     Setting(
         name="log_level",
         default="warning",
         parse=one_of("debug", "info", "warning", "error"),
         needs_trust=to_loosen("error", "warning", "info", "debug"),
-        help="What is logged on standard error.",
+        help="The least severe messages that are logged on standard error.",
     ),
     Setting(
         name="log_format",
         default="text",
         parse=one_of("text", "json"),
         needs_trust=NEVER,
-        help="The log as text, or every line on standard error as one JSON object.",
+        help="Format of the log on standard error: text, or one JSON object per line.",
     ),
     Setting(
         name="audit_log",
@@ -310,8 +312,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=8 << 20,
         parse=whole_number(1024, 64 << 20),
         needs_trust=NEVER,
-        help="The longest message that is read; a longer one is answered with a parse error, and with its id where "
-        "that is in the first 64 KiB.",
+        help="Maximum size of a message. A longer one is answered with a parse error, and with its id if the id is in "
+        "the first 64 KiB.",
     ),
     Setting(
         name="workflow_tools",
@@ -319,7 +321,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse=boolean,
         is_live=True,
         needs_trust=TO_SWITCH_ON,
-        help="Offer each workflow as a tool of its own, as well.",
+        help="Offer each workflow as a tool of its own, too.",
     ),
     Setting(
         name="include",
@@ -327,8 +329,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse=patterns,
         is_live=True,
         needs_trust=TO_INCLUDE_MORE,
-        help="Which workflows become tools: glob patterns of an id or a name, or `id:`, `name:`, `category:` or "
-        "`provider:` and a pattern; all when there is none. The library's own provider is `library`.",
+        help="Which workflows become tools: glob patterns for an id or a name, or a pattern after `id:`, `name:`, "
+        "`category:` or `provider:`; all workflows if there is no pattern. The provider of the library is `library`.",
     ),
     Setting(
         name="exclude",
@@ -336,7 +338,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse=patterns,
         is_live=True,
         needs_trust=TO_EXCLUDE_LESS,
-        help="Which of these do not, by the same kind of patterns.",
+        help="Which of these do not become tools; the same kind of patterns.",
     ),
     Setting(
         name="tools_budget_bytes",
@@ -344,8 +346,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse=whole_number(1_000, 64 << 20),
         is_live=True,
         needs_trust=NEVER,
-        help="How long the list of tools may be; when it would be longer, workflow_search and workflow_start stand for "
-        "the workflow tools.",
+        help="Maximum size of the list of tools. If it would be larger, workflow_search and workflow_start replace the "
+        "workflow tools.",
     ),
     Setting(
         name="refresh_seconds",
@@ -353,13 +355,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse=seconds(0, 86_400),
         is_live=True,
         needs_trust=TO_ASK_MORE_OFTEN,
-        help="How often providers are asked what workflows they have; 0: at the start and on demand only.",
+        help="How often providers are asked for their workflows; 0: only at the start and on demand.",
     ),
     Setting(
         name="discovery_wait_seconds",
         default=0.3,
         parse=seconds(0, 60),
-        help="How long the first list of tools waits for providers whose workflows are not remembered.",
+        help="How long the first list of tools waits for providers of which no workflows are cached.",
     ),
     Setting(
         name="timeout_seconds",
@@ -367,7 +369,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse=seconds(1, 86_400),
         is_live=True,
         needs_trust=NEVER,
-        help="How long a run may take that the server or another system does alone, unless the workflow or the call "
+        help="How long a run may take if the server or another system does all of it, unless the workflow or the call "
         "says otherwise.",
     ),
     Setting(
@@ -384,14 +386,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse=whole_number(0, 10_000),
         is_live=True,
         needs_trust=NEVER,
-        help="How many runs all replicas at one PostgreSQL work on at once; `0`: each has only its own limit.",
+        help="How many runs all replicas on one PostgreSQL work on at once; `0`: each replica has only its own limit.",
     ),
     Setting(
         name="drain_seconds",
         default=1.0,
         parse=seconds(0, 60),
         needs_trust=NEVER,
-        help="How long calls that are waited for may take to finish when the client goes away, or the server stops.",
+        help="How long pending calls may take to finish when the client disconnects or the server stops.",
     ),
     Setting(
         name="stop_delay_seconds",
@@ -411,22 +413,23 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="allowed_hosts",
         default=(),
         parse=names,
-        help="More names that clients call this server by over HTTP, with or without a port; * allows all. A name that "
-        "is not of this machine alone makes tokens required, as require_tokens does.",
+        help="More host names by which clients may call this server over HTTP, with or without a port; * allows all. A"
+        " name that other machines can use makes tokens required, as require_tokens does.",
     ),
     Setting(
         name="require_tokens",
         default=False,
         parse=boolean,
         needs_trust=TO_SWITCH_OFF,
-        help="Over HTTP, require a token from the first request on, also on loopback; the server does not start until "
+        help="Over HTTP, require a token from the first request on, also on loopback. The server does not start until "
         "there is a token or an issuer.",
     ),
     Setting(
         name="allowed_origins",
         default=(),
         parse=names,
-        help="Origins of other web pages that may ask over HTTP, such as https://tools.example.com; * allows all.",
+        help="Origins of other web pages that may send requests over HTTP, such as https://tools.example.com; * allows"
+        " all.",
     ),
     Setting(
         name="trusted_proxies",
@@ -439,14 +442,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="max_sessions",
         default=1_000,
         parse=whole_number(1, 100_000),
-        help="How many clients may have a session open over HTTP at once.",
+        help="Maximum number of open sessions over HTTP.",
     ),
     Setting(
         name="connections_per_address",
         default=500,
         parse=whole_number(1, 100_000),
-        help="How many HTTP connections one address may have open at once, at most half of all; addresses in "
-        "trusted_proxies are not limited. At the limit, the oldest idle connection is closed for a new one.",
+        help="How many HTTP connections one address may have open at once, at most half of all connections; addresses "
+        "in trusted_proxies are not limited. At the limit, the oldest idle connection is closed for a new one.",
     ),
     Setting(
         name="idle_seconds",
@@ -458,38 +461,40 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="requests_per_minute",
         default=6_000,
         parse=whole_number(0, 10_000_000),
-        help="How many requests one client may send over HTTP in a minute; 0: as many as it likes.",
+        help="How many requests one caller may send over HTTP in a minute; 0: no limit.",
     ),
     Setting(
         name="oauth_issuer",
         default="",
         parse=web_address,
-        help="Over HTTP, take JWTs of this issuer as well as tokens of `workflowlookup token`: `iss` as it is in them.",
+        help="Over HTTP, accept JWTs of this issuer as well as tokens of `workflowlookup token`: the expected `iss` "
+        "claim.",
     ),
     Setting(
         name="oauth_audience",
         default="",
         parse=word,
-        help="Whom they must be for: `aud`, best the address of this server, such as https://example.com/mcp.",
+        help="Expected `aud` claim of these JWTs; usually this server's URL, such as https://example.com/mcp.",
     ),
     Setting(
         name="oauth_jwks_url",
         default="",
         parse=web_address,
-        help="Where the issuer publishes its keys.",
+        help="URL at which the issuer publishes its keys.",
     ),
     Setting(
         name="oauth_scopes_claim",
         default="scope",
         parse=word,
-        help="Where in them the scopes are (read, run, confirm, admin, or these after `workflowlookup:`); dots lead "
-        "on. The word `person` there says that a person holds the token.",
+        help="The claim that has the scopes (read, run, confirm, admin, alone or after `workflowlookup:`); dots lead "
+        "into objects. The scope `person` says that a person holds the token.",
     ),
     Setting(
         name="oauth_workflows_claim",
         default="",
         parse=word,
-        help="Where in them the patterns of workflow ids are that they are good for; without this setting, for all.",
+        help="The claim that has patterns of the workflow ids that the token is good for; without this setting a token"
+        " is good for all workflows.",
     ),
 )
 
