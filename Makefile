@@ -8,7 +8,7 @@ CASES ?= ../shared/oracle/cases.json
 unexport PYTHONDONTWRITEBYTECODE  # what is started a thousand times is compiled once
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench journeys compat oracle conformance soak docs site release pictures chromium clean
+.PHONY: help demo test check bench journeys compat oracle conformance soak docs site lock release pictures chromium clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -50,6 +50,11 @@ docs: $(VENV)/.installed  ## write the generated pages of docs/ and the man page
 site: $(VENV)/.dev docs  ## build the documentation as a web site into site/, and check its links
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "site/index.html is ready; for the search, serve it: $(BIN)/python -m http.server --directory site"
+
+lock: $(VENV)/.dev  ## renew requirements-dev.lock, the versions with which CI installs
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --upgrade --system-certs \
+	  --no-header --no-annotate --quiet --output-file requirements-dev.lock
 
 release: $(VENV)/.dev  ## build and check everything that is published, into dist/; publishes nothing
 	@$(BIN)/python packaging/release.py dist

@@ -7,9 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from workflowlookup.cli.main import COMMANDS
 
@@ -200,6 +203,26 @@ def test_every_command_has_help_with_an_example(tmp_path):
         )
         assert done.returncode == 0
         assert f"examples:\n  workflowlookup {name}" in done.stdout
+
+
+def test_the_lock_file_has_a_fitting_version_of_every_requirement() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    required = [*map(Requirement, project["dependencies"]), *map(Requirement, extras["dev"])]
+    for own in [one for one in required if one.name == "workflowlookup"]:
+        required += [Requirement(text) for extra in own.extras for text in extras[extra]]
+    lines = (ROOT / "requirements-dev.lock").read_text("utf-8").splitlines()
+    locked = {}
+    for line in map(Requirement, lines):
+        locked.setdefault(canonicalize_name(line.name), []).append(str(line.specifier).removeprefix("=="))
+
+    missing = [
+        str(one)
+        for one in required
+        if one.name != "workflowlookup"
+        if not any(one.specifier.contains(version) for version in locked.get(canonicalize_name(one.name), ()))
+    ]
+    assert missing == [], "run `make lock`"
 
 
 def test_the_project_speaks_of_itself_alone():
