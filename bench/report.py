@@ -14,6 +14,7 @@ from rich.table import Table
 import validation
 from client import Pace
 from growth import LONG, SMALL
+from installation import Weight
 from runs import BARE_COMMITS, EMPTY, EVENTS, FILLED, IDLE_SECONDS, RunFigures
 from web import CLIENTS, WebFigures
 from web import SDK as SDK_SERVER
@@ -49,6 +50,8 @@ PACED_TOOLS: Final = frozenset({"workflow_next", "workflow_get", "workflow_valid
 FIRST_LIST_OF_LOOP: Final = 4.0  # every document is checked by the schema (docs/decisions/0002)
 LATER_LIST_OF_LOOP: Final = 1.0  # nobody who opens the files again can be faster than the bare loop
 MEMORY_MB: Final = 40.0
+LIGHT_MB: Final = 70.0
+LIGHT_DISTRIBUTIONS: Final = 10
 LONG_OF_SMALL: Final = 4.0  # 500 steps, all but one of them completed; every id is checked each time
 PACE_OF_COMMITS: Final = 0.3
 FILLED_OF_EMPTY: Final = 1.5  # a call on a journal of many runs, of one on an empty journal
@@ -78,6 +81,7 @@ class Figures:
     runs: RunFigures
     tools: ToolFigures
     web: WebFigures
+    light: Weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +123,7 @@ class Report:
         self._web_start(figures.web)
         self._pages(figures.web)
         self._submissions(figures.web)
+        self._light(figures.light)
         missed = [
             f"{check.what} ({check.value:.2f}, target {check.limit:.2f})" for check in self.checks if not check.met
         ]
@@ -136,6 +141,17 @@ class Report:
     def _judge(self, check: Check) -> str:
         self.checks.append(check)
         return str(check)
+
+    def _light(self, light: Weight) -> None:
+        table = _table(
+            "The light installation in a fresh environment, pip left out",
+            (f"MB\n≤ {LIGHT_MB:.0f}", f"distributions\n≤ {LIGHT_DISTRIBUTIONS}"),
+        )
+        table.add_row(
+            self._at_most("MB of the light installation", light.megabytes, LIGHT_MB),
+            self._at_most("distributions of the light installation", light.distributions, LIGHT_DISTRIBUTIONS),
+        )
+        self._console.print(table)
 
     def _cold_start(self, cold: Series) -> None:
         table = _table(

@@ -24,6 +24,7 @@ from rich.console import Console
 
 import documents
 import growth
+import installation
 import runs
 import validation
 import web
@@ -395,6 +396,8 @@ def main() -> int:
             tools = bench.workflow_tools(effort)
             _tell("HTTP")
             over_http = bench.web(effort)
+            _tell("light installation")
+            light = installation.measure(Path(scratch))
     except BrokenServer as problem:
         print(f"broken server: {problem}", file=sys.stderr)
         return 1
@@ -408,6 +411,7 @@ def main() -> int:
         runs=kept,
         tools=tools,
         web=over_http,
+        light=light,
     )
     report = Report(console)
     report.show(figures)

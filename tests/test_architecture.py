@@ -13,6 +13,7 @@ LAYERS = {
     "errors": 0,
     "cache": 0,
     "greenlets": 0,
+    "extras": 1,
     "core": 1,
     "access": 1,
     "recent": 1,
@@ -36,7 +37,7 @@ LAYERS = {
     "cli": 10,
     "__main__": 11,
 }
-"""errors, cache, greenlets <- core, access, recent, web, atomic, repository <- shares, trust, logs <- library, runs <- journals, providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
+"""errors, cache, greenlets <- extras, core, access, recent, web, atomic, repository <- shares, trust, logs <- library, runs <- journals, providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
 
 
 def imports_of(path: Path):

@@ -246,6 +246,10 @@ class NotSupported(WorkflowLookupError):
     code, message = -32010, "Not supported"
 
 
+class MissingExtra(NotSupported):
+    """A package that this needs is not installed: `extra` names what brings it, `install` is the line to type."""
+
+
 class Forbidden(WorkflowLookupError):
     """The caller may see what this is about, but may not do this; `scope` is what it would take."""
 

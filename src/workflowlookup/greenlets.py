@@ -12,7 +12,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-import greenlet
+try:
+    import greenlet
+except ModuleNotFoundError:  # without the extra `http` nothing runs in a greenlet, and a thread holds the locks
+    greenlet = types.SimpleNamespace(greenlet=object, getcurrent=threading.current_thread)
 
 if TYPE_CHECKING:
     import asyncio

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from workflowlookup import extras
 from workflowlookup.errors import JOURNAL_SECONDS
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ class JournalKind(msgspec.Struct, frozen=True, kw_only=True):
     """Makes the journal of a URL, which connects on its first use; the seconds are how long a use may take."""
     prefix: str = ""
     """What its URLs begin with, for error messages; empty for paths."""
+    extra: str = ""
+    """The extra that it needs; empty for none."""
     has_replicas: bool = False
     """Whether servers on several machines share it: they notify each other, share sessions and take over runs."""
 
@@ -45,7 +48,7 @@ def _postgres(url: str, seconds: float) -> "Journal":
 
 
 SQLITE: Final = JournalKind(open=_sqlite)
-POSTGRES: Final = JournalKind(open=_postgres, prefix="postgresql://", has_replicas=True)
+POSTGRES: Final = JournalKind(open=_postgres, prefix="postgresql://", extra=extras.POSTGRES, has_replicas=True)
 
 JOURNALS: Final[Mapping[str, JournalKind]] = {"": SQLITE, "postgresql": POSTGRES, "postgres": POSTGRES}
 """By scheme."""
@@ -64,7 +67,12 @@ class JournalUrl:
         self.text = os.path.expanduser(text) if kind.is_file else text
 
     def open(self, seconds: float = JOURNAL_SECONDS) -> "Journal":
-        """The journal; a use of it fails with `JournalAway` when it takes longer than so many seconds."""
+        """The journal; a use of it fails with `JournalAway` when it takes longer than so many seconds.
+
+        Raises `MissingExtra`.
+        """
+        if self.kind.extra:
+            extras.require(self.kind.extra)
         return self.kind.open(self.text, seconds)
 
     def relative_to(self, directory: str) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from workflowlookup import extras
 from workflowlookup.errors import JOURNAL_SECONDS
 from workflowlookup.journals import JournalUrl, without_password
 from workflowlookup.repository import Project, configuration_directory, find_project
@@ -564,6 +565,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The files that decide them."""
     read_again: Callable[[], "Settings"] | None = None
     """The settings by the same flags and the same environment, as of then. Raises `SettingsError`."""
+
+
+def needed_extras(settings: Settings) -> dict[str, list[str]]:
+    """The extras that the settings need, each with the settings that need it."""
+    systems = [f"[mcpServers.{name}]" for name in settings.servers if name not in settings.providers]
+    systems += [f"[providers.{name}]" for name in settings.providers]
+    needed = {
+        extras.CALLS: systems,
+        extras.HTTP: ["http"] if settings.http else [],
+        JournalUrl(settings.journal).kind.extra: ["journal"],
+    }
+    return {extra: names for extra, names in needed.items() if extra and names}
 
 
 def plan_of(settings: Settings) -> "Plan":

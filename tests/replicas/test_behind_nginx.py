@@ -223,7 +223,7 @@ def test_the_container_file_copies_what_is_there_and_is_not_root():
     assert all((DEPLOY.parent / name).exists() for names in copied for name in names)
     assert any(re.fullmatch(r"USER \d+:\d+", line) for line in lines)
     assert any(line.startswith("HEALTHCHECK") for line in lines)
-    assert any("'.[otel]'" in line for line in lines)  # else traces could not be had without another image
+    assert any("'.[all]'" in line for line in lines)  # else traces could not be had without another image
 
 
 def test_the_unit_is_one(tmp_path):

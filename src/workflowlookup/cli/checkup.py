@@ -17,18 +17,18 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup import __version__
+from workflowlookup import __version__, extras
 from workflowlookup.app import make_catalog, make_consent, make_journal
-from workflowlookup.cli.checkup_tools import Problem, Record, ToolsReport, examine_tools, tools_problems
+from workflowlookup.cli.checkup_tools import MAX_SHOWN, Problem, Record, ToolsReport, examine_tools, tools_problems
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command, words_of
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
-from workflowlookup.core.text import joined
-from workflowlookup.errors import StorageError
+from workflowlookup.core.text import first_few, joined
+from workflowlookup.errors import MissingExtra, StorageError
 from workflowlookup.journals import without_password
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.runs.journal import Journal, SetAside
-from workflowlookup.settings import SETTINGS, Settings
+from workflowlookup.settings import SETTINGS, Settings, needed_extras
 from workflowlookup.trust import how_to_trust
 
 PATIENCE: Final = 30.0
@@ -97,6 +97,7 @@ class Report(Record, frozen=True, kw_only=True):
     version: str
     python: str
     installed_in: str
+    extras: tuple[str, ...]
     sources: tuple[SourceState, ...]
     shadowed: tuple[Shadow, ...]
     settings: tuple[SettingState, ...]
@@ -118,6 +119,7 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
         version=__version__,
         python=f"{sys.version.split()[0]} ({shown_path(sys.executable)})",
         installed_in=shown_path(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+        extras=tuple(extras.installed()),
         sources=tuple(_sources(catalog)),
         shadowed=shadowed,
         settings=tuple(_settings(settings)),
@@ -126,6 +128,7 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
         self_test=self_test,
         problems=(
             *_settings_problems(options),
+            *_extras_problems(catalog, settings),
             *_trust_problems(catalog, settings),
             *journal_problems,
             *_library_problems(catalog, settings),
@@ -139,7 +142,11 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
 
 def _try_journal_and_server(options: argparse.Namespace, settings: Settings) -> tuple[tuple[Problem, ...], SelfTest]:
     """The journal is checked before a server opens it; and once more when that server has set it aside."""
-    with contextlib.closing(make_journal(settings)) as journal:
+    try:
+        journal = make_journal(settings)
+    except MissingExtra:
+        return (), _self_test(server_command(options))
+    with contextlib.closing(journal):
         known = journal.set_aside()
         problems = tuple(_journal_problems(journal, settings, known))
         checked = journal.set_aside()
@@ -156,6 +163,21 @@ def _settings_problems(options: argparse.Namespace) -> Iterator[Problem]:
     problem = getattr(options, "settings_problem", None)
     if problem:
         yield Problem(problem=problem, remedy="Fix or remove the setting: until then the server does not start")
+
+
+def _extras_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
+    """The extras that are needed here and not installed."""
+    needed = needed_extras(settings)
+    callers = [f"the workflow '{workflow.id}'" for workflow in catalog.workflows() if workflow.has_calls]
+    if callers:
+        needed[extras.CALLS] = [*needed.get(extras.CALLS, ()), *callers]
+    missing = [extra for extra in needed if extras.is_missing(extra)]
+    for extra in missing:
+        names = first_few(needed[extra], MAX_SHOWN)
+        yield Problem(
+            problem=f"{extras.explain_missing(extra)} It is needed by: {names}.",
+            remedy=extras.how_to_install(*missing),
+        )
 
 
 def _trust_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:

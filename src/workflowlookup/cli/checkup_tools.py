@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup import extras
 from workflowlookup.cli.systems import Asked, ask_systems, reconnect_advice, unreachable, workflow_tools
 from workflowlookup.core.model import PromptStep, ToolCall, WorkflowCall
 from workflowlookup.core.schemas import suggest
@@ -214,7 +215,7 @@ def tools_problems(report: ToolsReport, settings: Settings) -> Iterator[Problem]
     )
     for kind, table, states in systems:
         for system in states:
-            if system.state == "away":
+            if system.state == "away" and not extras.is_missing(extras.CALLS):  # which is a problem of its own
                 yield Problem(
                     problem=_sentence(unreachable(kind, system.name, system.cause)),
                     remedy=reconnect_advice(f"{table}.{system.name}", system.cause),

@@ -9,6 +9,7 @@ import sys
 import webbrowser
 from typing import Final
 
+from workflowlookup import extras
 from workflowlookup.app import make_console, serve_console
 from workflowlookup.cli.arguments import whole_number
 from workflowlookup.cli.journal import person
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
+    extras.require(extras.HTTP)
     try:
         listening = _listen(options.port)
     except OSError as problem:

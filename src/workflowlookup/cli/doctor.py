@@ -28,7 +28,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 def _write(report: Report) -> None:
     write((f"workflowlookup {report.version}", "bold"), f" on Python {report.python}")
-    write(f"installed in {report.installed_in}")
+    write(f"installed in {report.installed_in}, with {_extras_words(report)}")
     write_heading("Sources (the same id in a later one hides it in an earlier one)")
     write_table(("source", "workflows", "problems", "directory"), [_source_row(source) for source in report.sources])
     if report.shadowed:
@@ -50,6 +50,10 @@ def _write(report: Report) -> None:
     _write_problems(report.problems)
     if not any(state.entries for state in report.clients):
         write_hint(f"No client has the server yet: {command('install', 'claude-code')} adds it to one.")
+
+
+def _extras_words(report: Report) -> str:
+    return f"the extras {', '.join(report.extras)}" if report.extras else "no extras"
 
 
 def _write_tools(tools: ToolsReport) -> None:

@@ -1,9 +1,13 @@
 """`workflowlookup serve`: the MCP server."""
 
 import argparse
+import logging
 
+from workflowlookup import extras
 from workflowlookup.app import serve_http, serve_stdio
-from workflowlookup.settings import Settings, warn_left_out
+from workflowlookup.settings import Settings, needed_extras, warn_left_out
+
+log = logging.getLogger(__name__)
 
 
 def add_arguments(_: argparse.ArgumentParser) -> None:
@@ -12,6 +16,12 @@ def add_arguments(_: argparse.ArgumentParser) -> None:
 
 def run(_: argparse.Namespace, settings: Settings) -> int:
     warn_left_out(settings)
+    for extra, names in needed_extras(settings).items():
+        if extra != extras.CALLS:
+            extras.require(extra)
+        elif extras.is_missing(extra):
+            about = f"{extras.explain_missing(extra)} {extras.how_to_install(extra)}"
+            log.warning("%s cannot be used; the rest works. %s", ", ".join(names), about)
     return serve_http(settings) if settings.http else serve_stdio(settings)
 
 

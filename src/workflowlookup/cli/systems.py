@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup import extras
 from workflowlookup.app import make_catalog
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import Plan
@@ -32,6 +33,8 @@ def unreachable(kind: str, name: str, cause: str) -> str:
 
 def reconnect_advice(entry: str, cause: str) -> str:
     """What to do about a system that does not answer; `entry` is its table in the settings."""
+    if extras.is_missing(extras.CALLS):
+        return extras.how_to_install(extras.CALLS)
     if cause.endswith("which is not set"):
         return "Set the variable where workflowlookup is started; for a client, in `env` of its entry."
     return f"Start it, or fix [{entry}] in the settings."
@@ -58,6 +61,10 @@ def ask_systems(plan: Plan, *, servers: bool = False) -> Asked:
     """Ask every provider of the plan for its workflows and, if wanted, every server for its tools, all at once."""
     if not plan.providers and not (servers and plan.servers):
         return Asked(providers={}, servers={})
+    if extras.is_missing(extras.CALLS):
+        cause = f"it needs the extra '{extras.CALLS}', which is not installed"
+        away = dict.fromkeys(plan.servers if servers else (), ServerAnswer(cause=cause))
+        return Asked(providers=dict.fromkeys(plan.providers, Discovered(is_away=True, cause=cause)), servers=away)
     return asyncio.run(_ask(plan, servers=servers))
 
 

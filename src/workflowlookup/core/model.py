@@ -294,6 +294,11 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
         return [self.steps[step_id] for step_id in self.enclosing]
 
     @property
+    def has_calls(self) -> bool:
+        """Whether the server, or another system, does one of the steps."""
+        return any(isinstance(step, PromptStep) and step.call is not None for step in self.every_step)
+
+    @property
     def goes_by_itself(self) -> bool:
         """Whether neither an agent nor a person has a part in it: the server, or another system, does every step."""
         steps = [step for step in self.every_step if isinstance(step, PromptStep)]

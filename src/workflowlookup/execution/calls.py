@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup import extras
 from workflowlookup.core.advance import CallFailure
 from workflowlookup.core.calls import call_arguments
 from workflowlookup.core.events import RemoteError
@@ -20,7 +21,7 @@ from workflowlookup.core.model import ToolCall, WorkflowCall
 from workflowlookup.core.run import Run
 from workflowlookup.core.text import shorten
 from workflowlookup.core.values import Json, Progress
-from workflowlookup.errors import NotSupported, ProviderAway, Untrusted
+from workflowlookup.errors import MissingExtra, NotSupported, ProviderAway, Untrusted
 from workflowlookup.execution.slots import Slots
 from workflowlookup.providers.provider import OnProgress, Provider, ProviderError, RemoteStatus
 from workflowlookup.providers.states import RemoteState
@@ -133,8 +134,9 @@ class Calls:
     def _refusal(self, run: Run) -> str:
         """Why the current call of a run must not be made; empty when it may."""
         try:
+            extras.require(extras.CALLS)
             self._consent.refuse_untrusted(run.origin, run.workflow.document, run.step.id)
-        except Untrusted as refusal:
+        except (MissingExtra, Untrusted) as refusal:
             return refusal.remedy
         return ""
 

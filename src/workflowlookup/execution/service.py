@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
+from workflowlookup import extras
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.worker import Worker
@@ -96,7 +97,7 @@ class Execution:
             ring=self._ring,
             on_change=self._note_change,
             consent=self._make_consent(),
-            is_guest=self._is_guest,
+            is_guest=self._is_guest or extras.is_missing(extras.CALLS),
         )
         self._progress = services.progress
         self._services = services
@@ -178,9 +179,15 @@ class Execution:
     def recover(self) -> None:
         """Take up what was left: runs at work without a driver, and calls that run though their run is over.
 
-        Where nothing is configured that could be called, nothing is taken up from others, and nothing is loaded.
+        Where nothing is configured that could be called, nothing is taken up from others, and nothing is loaded. Nor
+        is anything taken up that cannot be called here: another server may have what it needs.
         """
         if self._looks_after:
+            return
+        if extras.is_missing(extras.CALLS):
+            self._looks_after = True
+            if self._plan.providers:
+                self.worker.post(lambda services: services.discover())
             return
         if self._plan.servers or self._plan.providers or JournalUrl(self._journal).kind.has_replicas:
             self._looks_after = True

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup import extras
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.providers.definition import Definition, read_definitions
 from workflowlookup.providers.provider import Provider, ProviderError
@@ -51,6 +52,7 @@ class Discovered(msgspec.Struct, frozen=True, kw_only=True):
 async def ask_provider(provider: Provider) -> tuple[Discovered, list[str]]:
     """What a provider answers now, and what is wrong with single workflows of it."""
     try:
+        extras.require(extras.CALLS)
         definitions, problems = read_definitions(await provider.list(), provider.name)
     except (ProviderError, WorkflowLookupError, ValueError) as problem:
         return Discovered(is_away=True, cause=str(problem).strip().rstrip(".")), []

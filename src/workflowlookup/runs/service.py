@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from workflowlookup import extras
 from workflowlookup.cache import BoundedCache
 from workflowlookup.core import advance, events
 from workflowlookup.core.advance import CallFailure, Draft, Moment
@@ -140,11 +141,14 @@ class Runs:
         With the id of a run that was started alike: that run, as it is now.
 
         Raises `InvalidParams` for an input or a context that does not fit, `RunStateError` for an id that is taken,
-        `Untrusted` for a workflow that would do what a repository brought and nobody trusted.
+        `Untrusted` for a workflow that would do what a repository brought and nobody trusted, `MissingExtra` for one
+        with calls that cannot be made here.
         """
         for _ in range(MAX_TRIES):
             if run_id is not None and self.journal.head(run_id) is not None:
                 return self._started_alike(run_id, workflow, given, context)
+            if workflow.has_calls:
+                extras.require(extras.CALLS)
             self.consent.refuse_untrusted(workflow.origin, workflow.document)
             at = _moment(self._clock(), by)
             draft = advance.begin(run_id or self._new_id(), workflow, given, context, at, timeout=timeout)

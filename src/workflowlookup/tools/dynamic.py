@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from workflowlookup import extras
 from workflowlookup.core.model import PromptStep, Workflow, WorkflowCall
 from workflowlookup.core.values import Json, Progress
 from workflowlookup.errors import ProviderAway
@@ -306,7 +307,7 @@ class DynamicTools:
             return await_run(services, run, caller, lambda run: answer_with_result(services, run, caller))
 
         def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
-            if not self._is_remembered(definition):
+            if not self._is_remembered(definition) or extras.is_missing(extras.CALLS):
                 return make_run(services, arguments, caller)
 
             def make_listed() -> Outcome:
@@ -340,9 +341,13 @@ class DynamicTools:
         return found is not None and found.is_remembered
 
     def _workflow(self, definition: Definition) -> Workflow:
-        """What a run of it is led by. Raises `ProviderAway`, or what is wrong with a document of the library."""
+        """What a run of it is led by.
+
+        Raises `MissingExtra`, `ProviderAway`, or what is wrong with a document of the library.
+        """
         if definition.provider == LIBRARY:
             return self._services.catalog.get(definition.id)
+        extras.require(extras.CALLS)
         found = self.discovered().get(definition.provider)
         if found is None or found.is_away or found.is_remembered:
             unasked = "it has not answered since the server was started"

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from workflowlookup import __version__
+from workflowlookup import __version__, extras
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-INSTALL: Final = "install it with `pip install 'workflowlookup[otel]'`"
 LONGEST: Final = 200
 """How much of a name or an attribute is told: clients say what they like in them."""
 
@@ -40,7 +39,8 @@ def start_traces(environment: Mapping[str, str]) -> bool:
         from opentelemetry.sdk.trace import SpanLimits, TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ImportError:
-        log.warning("%s is set, but no traces are sent: what sends them is not installed; %s", wanted, INSTALL)
+        about = f"{extras.explain_missing(extras.OTEL)} {extras.how_to_install(extras.OTEL)}"
+        log.warning("%s is set, but no traces are sent. %s", wanted, about)
         return False
     own = {"service.name": "workflowlookup", "service.version": __version__}
     said = OTELResourceDetector().detect().attributes  # by OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES

@@ -1,0 +1,128 @@
+"""The parts of the program that need more than the light installation, and how to install what they need here.
+
+`pyproject.toml` has the packages of each extra. A feature calls `require` before it imports any of them, so that a
+missing one is refused with the line to type. That line depends on what made the environment of this process: pip, pipx
+or uv.
+"""
+
+import importlib.util
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from workflowlookup import __version__
+from workflowlookup.errors import MissingExtra
+
+PACKAGE: Final = "workflowlookup"
+CALLS: Final = "calls"
+HTTP: Final = "http"
+POSTGRES: Final = "postgres"
+OTEL: Final = "otel"
+_UV_CACHE: Final = re.compile(r"[/\\](?:archive|builds|environments)-v\d+[/\\]")
+"""In the path of an environment that `uvx` made for one run."""
+
+
+class Extra(msgspec.Struct, frozen=True):
+    """What an extra is for, and the modules that it brings."""
+
+    feature: str
+    modules: tuple[str, ...]
+
+
+EXTRAS: Final[Mapping[str, Extra]] = {
+    CALLS: Extra("Steps that call other systems, and providers,", ("mcp", "httpx2")),
+    HTTP: Extra(
+        "Serving over HTTP, and the console,",
+        ("starlette", "uvicorn", "httptools", "greenlet", "httpx2", "jwt", "cryptography", "jinja2"),
+    ),
+    POSTGRES: Extra("Journals in PostgreSQL", ("psycopg", "dbos")),
+    OTEL: Extra("Traces", ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")),
+}
+"""By name, as in `workflowlookup[http]`."""
+
+
+def is_missing(extra: str) -> bool:
+    """Whether a module of an extra is not installed; nothing is imported to find out."""
+    return not all(map(_is_installed, EXTRAS[extra].modules))
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # its parent is not installed
+        return False
+
+
+def require(extra: str) -> None:
+    """Raises `MissingExtra` when an extra is not installed."""
+    if is_missing(extra):
+        line = install_line(extra)
+        raise MissingExtra(f"{explain_missing(extra)} {how_to_install(extra)}", extra=extra, install=line)
+
+
+def explain_missing(extra: str) -> str:
+    """What needs an extra that is not installed, as a sentence."""
+    return f"{EXTRAS[extra].feature} need the extra '{extra}', which is not installed."
+
+
+def how_to_install(*extras: str) -> str:
+    """What to do about missing extras, as a sentence with the line to type."""
+    verb = "Start it with" if is_ephemeral() else "Install it with"
+    return f"{verb}: {install_line(*extras)}"
+
+
+def install_line(*extras: str) -> str:
+    """The line that adds extras to this installation. Where it replaces the environment, those that it has stay."""
+    added = _requirement(extras)
+    both = _requirement({*extras, *installed()})
+    if is_ephemeral():
+        return f"{shlex.join(one_run_command(*extras))} …"
+    if _has_file("uv-receipt.toml"):
+        return shlex.join(["uv", "tool", "install", both])
+    if _has_file("pipx_metadata.json"):
+        return shlex.join(["pipx", "install", "--force", both])
+    if importlib.util.find_spec("pip") is None:  # an environment of uv
+        return shlex.join(["uv", "pip", "install", "--python", sys.executable, added])
+    return shlex.join([sys.executable, "-m", "pip", "install", added])
+
+
+def installed() -> list[str]:
+    """The extras that are installed."""
+    return [extra for extra in EXTRAS if not is_missing(extra)]
+
+
+def is_ephemeral() -> bool:
+    """Whether the environment was made for one run, by `uvx` or `pipx run`, which may delete it at any time."""
+    return _is_uvx() or _is_pipx_run()
+
+
+def one_run_command(*extras: str) -> list[str]:
+    """What starts this version with these and the installed extras, in an environment that is made for one run."""
+    import shutil  # noqa: PLC0415 - loads all of zip and tar, which a server seldom needs
+
+    tool = "uvx" if _is_uvx() else "pipx"
+    pinned = f"{_requirement({*extras, *installed()})}=={__version__}"
+    source = ["--from", pinned] if tool == "uvx" else ["run", "--spec", pinned]
+    return [shutil.which(tool) or tool, *source, PACKAGE]
+
+
+def _is_uvx() -> bool:
+    return _UV_CACHE.search(sys.prefix) is not None
+
+
+def _is_pipx_run() -> bool:
+    return _has_file("pipx_metadata.json") and os.path.basename(os.path.dirname(sys.prefix)) != "venvs"
+
+
+def _has_file(name: str) -> bool:
+    return os.path.exists(os.path.join(sys.prefix, name))
+
+
+def _requirement(extras: "set[str] | tuple[str, ...]") -> str:
+    wanted = ",".join(extra for extra in EXTRAS if extra in extras)
+    return f"{PACKAGE}[{wanted}]" if wanted else PACKAGE
