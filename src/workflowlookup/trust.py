@@ -318,11 +318,14 @@ class Consent:
 
     def untrusted(self, origin: str, document: Mapping[str, Any], step_id: str | None = None) -> list[Entry]:
         """What a workflow, or one of its steps, would do and nobody trusted: its entries, and the systems they call."""
+        ignored = [entry for entry in self.ignored() if entry.kind != SETTING]
+        if not origin and not ignored:
+            return []  # of the user's own workflows only calls of systems that are ignored can be refused
         name = f"{document['id']}/{step_id}"
         entries = [entry for entry in step_entries(origin, document) if step_id is None or entry.name == name]
         calls = [entry for entry in entries if origin and self.store.pins(entry) is None]
         called = {str(_called(entry)) for entry in entries} - set(self._systems())
-        return [*calls, *(entry for entry in self.ignored() if entry.kind != SETTING and entry.name in called)]
+        return [*calls, *(entry for entry in ignored if entry.name in called)]
 
     def untrusted_in(self, workflows: "Iterable[Workflow]") -> list[Entry]:
         """What the settings and these workflows bring and nobody trusted, each entry once."""
