@@ -1,7 +1,9 @@
 """One caller cannot starve the others: sessions, listeners, requests of every kind and memory are shared fairly."""
 
+import asyncio
 import contextlib
 import json
+import time
 from pathlib import Path
 
 import httpx2
@@ -13,7 +15,7 @@ from web import opening
 from workflowlookup.shares import Shares
 from workflowlookup.transport import fair_use
 from workflowlookup.transport.bodies import has_many_values
-from workflowlookup.transport.fair_use import PROCESSOR_SHARE, ProcessorTime
+from workflowlookup.transport.fair_use import PROCESSOR_SHARE, FairUse, ProcessorTime
 
 PING = {"jsonrpc": "2.0", "id": 9, "method": "ping"}
 BUSY = -32012
@@ -272,3 +274,24 @@ def test_a_message_that_would_take_a_multiple_of_its_size_is_refused_by_its_id(o
 def test_a_long_text_may_have_any_number_of_commas():
     assert not has_many_values(json.dumps(['a, \\ "quoted", b' * 200_000]).encode())
     assert has_many_values(b"[" + b"[]," * 300_000 + b"0]")
+
+
+@pytest.mark.parametrize(("costs", "releases"), [((0.0, 0.0), 0), ((0.05, 0.0, 0.05), 1)], ids=["cheap", "costly"])
+def test_memory_is_returned_once_after_costly_requests(monkeypatch, costs, releases):
+    returned = []
+    monkeypatch.setattr(fair_use, "RELEASE_SECONDS", 0.0)
+    monkeypatch.setattr(fair_use, "release", lambda: returned.append("all"))
+
+    async def burn(seconds):
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+
+    async def serve():
+        limits = FairUse(0)
+        scope = {"client": ("127.0.0.1", 1), "headers": []}
+        await asyncio.gather(*(limits.meter(scope, burn(seconds)) for seconds in costs))
+        await asyncio.sleep(0.01)
+
+    asyncio.run(serve())
+    assert len(returned) == releases

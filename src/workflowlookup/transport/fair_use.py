@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workflowlookup.cache import BoundedCache
+from workflowlookup.protocol.memory import COSTLY_SECONDS, release
 from workflowlookup.shares import Shares
 from workflowlookup.transport.callers import CALLER, Proxies
 from workflowlookup.transport.limits import MAX_CLIENTS, Rate
@@ -36,6 +37,8 @@ MIN_MESSAGE_BYTES: Final = 1 << 20
 """Answers may be this long even if `max_message_bytes` is less."""
 PART_BYTES: Final = 64 << 10
 """An answer is written in parts of this size; the next one waits until the client has read enough."""
+RELEASE_SECONDS: Final = 5.0
+"""After costly requests, memory is returned to the system at most this often: the event loop stands still meanwhile."""
 ACTIVE_SECONDS: Final = 5.0
 """A caller that sent a request within this time counts as active."""
 
@@ -89,6 +92,7 @@ class FairUse:
         self._processor = ProcessorTime()
         self._proxies = proxies or Proxies()
         self._refused = refused
+        self._release: asyncio.TimerHandle | None = None
 
     async def admit(self, scope: Scope) -> Response | None:
         """Count a request, and wait until it may be served; returns the refusal when there are too many."""
@@ -137,10 +141,11 @@ class FairUse:
 
     async def meter(self, scope: Scope, request: Coroutine[Any, Any, None]) -> None:
         """Serve a request, and charge its caller with the processor time of each step between two waits."""
-        unknown = 0.0
+        unknown = total = 0.0
 
         def charge(seconds: float) -> None:
-            nonlocal unknown
+            nonlocal unknown, total
+            total += seconds
             if caller := scope.get(CALLER):
                 self._processor.charge(caller, seconds + unknown)
                 unknown = 0.0
@@ -150,6 +155,12 @@ class FairUse:
         await _metered(request, charge)
         if unknown:
             self._processor.charge(self._caller_of(scope), unknown)
+        if total > COSTLY_SECONDS and self._release is None:
+            self._release = asyncio.get_running_loop().call_later(RELEASE_SECONDS, self._release_memory)
+
+    def _release_memory(self) -> None:
+        self._release = None
+        release()
 
     def _refuse(self, scope: Scope, reason: str, problem: str, retry: int) -> Response:
         self._refused(reason)
