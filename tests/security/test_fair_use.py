@@ -189,17 +189,47 @@ def test_runs_are_counted_once_in_a_while(start):
 def test_requests_without_a_token_are_counted_by_address_and_shut_nobody_out(start):
     house = start("--requests-per-minute", "6")
     base = house.server.base
-    paths = ["/login", "/static/console.css", "/.well-known/oauth-protected-resource", "/metrics", "/runs", "/mcp"]
+    paths = [
+        "/static/console.css",
+        "/static/console.css",
+        "/.well-known/oauth-protected-resource",
+        "/metrics",
+        "/runs",
+        "/mcp",
+    ]
 
     with httpx2.Client() as client:
         answers = [client.get(base + path) for path in paths]
-        refused = client.get(f"{base}/login")
-        probe = client.get(f"{base}/healthz")
+        refused = client.get(f"{base}/static/console.css")
+        free = [client.get(f"{base}/healthz"), client.get(f"{base}/login")]
 
     assert 429 not in [answer.status_code for answer in answers]
     assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
-    assert probe.status_code == 200
+    assert [answer.status_code for answer in free] == [200, 200]
     assert house.client("root").post(PING).status_code == 200
+
+
+def test_a_flood_without_tokens_keeps_no_neighbour_from_logging_in(start):
+    house = start("--requests-per-minute", "6")
+    base = house.server.base
+    with httpx2.Client(headers={"origin": base}) as client:
+        flood = [client.get(f"{base}/metrics").status_code for _ in range(8)]
+
+        wrong = client.post(f"{base}/login", data={"token": "wl_wrong"})
+        right = client.post(f"{base}/login", data={"token": house.secrets["root"]})
+        page = client.get(f"{base}/runs")
+
+    assert flood[-1] == 429
+    assert (wrong.status_code, right.status_code, page.status_code) == (429, 303, 200)
+
+
+def test_who_logs_in_again_and_again_is_slowed_down_as_a_caller(start):
+    house = start("--requests-per-minute", "6")
+    base, form = house.server.base, {"token": house.secrets["root"]}
+    with httpx2.Client(headers={"origin": base}) as client:
+        statuses = [client.post(f"{base}/login", data=form).status_code for _ in range(7)]
+
+    assert statuses == [303] * 6 + [429]
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Limits for each caller of a server over HTTP: requests, processor time, memory.
 
-MCP, pages, `/metrics` and the login count alike: against the caller once a request is authenticated, else against its
-address. A caller that is too fast is first served with a delay, and then refused.
+MCP, pages, `/metrics` and log-ins count alike: against the caller once a request is authenticated, else against its
+address. The log-in form is always shown. A caller that is too fast is first served with a delay, and then refused.
 """
 
 import asyncio

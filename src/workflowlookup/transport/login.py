@@ -5,7 +5,7 @@ import html
 import logging
 import secrets
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -18,6 +18,7 @@ from workflowlookup.errors import StorageError
 from workflowlookup.logs import audit
 from workflowlookup.runs.console_sessions import SECONDS, ConsoleSessions
 from workflowlookup.transport import cookies
+from workflowlookup.transport.callers import CALLER
 from workflowlookup.transport.fair_use import FairUse
 from workflowlookup.transport.guard import Guard, Guarded
 from workflowlookup.transport.views import ACCESS
@@ -57,6 +58,15 @@ _AGAIN: Final = """<!doctype html>
 """For a link on another site, with which browsers send no `SameSite=Strict` cookie: the page asks once more itself."""
 
 
+class _Entry(NamedTuple):
+    """A form that was filled in with a valid token."""
+
+    access: Access
+    token: str
+    following: str
+    """The page to go on to."""
+
+
 class Login:
     """The form, and what it leads to."""
 
@@ -70,13 +80,15 @@ class Login:
         self._style = f'<link rel="stylesheet" href="{html.escape(stylesheet)}">' if stylesheet else ""
 
     def routes(self, *others: Route) -> list[BaseRoute]:
-        """The form, and other routes that are open to all."""
-        return self._fair_use.routes(
+        """The form, and other routes that are open to all.
+
+        The form itself is not limited by address, or others there could keep the holder of a token from logging in.
+        """
+        return [
             Route(LOGIN, self._show, methods=["GET"]),
             Route(LOGIN, self._take, methods=["POST"]),
-            Route(LOGOUT, self._forget, methods=["POST"]),
-            *others,
-        )
+            *self._fair_use.routes(Route(LOGOUT, self._forget, methods=["POST"]), *others),
+        ]
 
     def guarded(self, app: ASGIApp, refused: Callable[[], None] = lambda: None) -> ASGIApp:
         """An application of pages, for those who are known; a browser that is not is led to the form."""
@@ -103,6 +115,20 @@ class Login:
         return HTMLResponse(_PAGE.format(style=self._style, told=said, next=html.escape(following)), status, _HEADERS)
 
     async def _take(self, request: Request) -> Response:
+        """Log in. A valid token counts against the limits of its caller, anything else against those of its address."""
+        entry = await self._check(request)
+        if isinstance(entry, _Entry):
+            request.scope[CALLER] = entry.access.caller
+        refusal = await self._fair_use.admit(request.scope)
+        if refusal is not None:
+            return refusal
+        if isinstance(entry, Response):
+            return entry
+        audit("log-in", by=entry.access.sign("console"), address=self._guard.address_of(request))
+        return self._begin(request, entry.token, entry.following)
+
+    async def _check(self, request: Request) -> "_Entry | Response":
+        """What was filled in, if the token is valid; else the page that says why nobody is logged in."""
         if not is_from_here(request):
             return self._page("/", "The form was sent by another site. Fill in this one.", 403)
         try:
@@ -111,19 +137,18 @@ class Login:
             return self._page("/", problem.told, problem.status)
         following, token = _local(form.get("next", "")), form.get("token", "").strip()
         access = await self._guard.authenticate(_with_token(request, token))
-        if isinstance(access, Response):
-            if access.status_code >= 500:
-                return self._page(following, "Nobody can be let in now. Try again in a moment.", 503)
-            if access.status_code == 429:
-                wait = access.headers["Retry-After"]
-                told = f"Too many wrong tokens came from your address. Try again in {wait} seconds."
-                page = self._page(following, told, 429)
-                page.headers["Retry-After"] = wait
-                return page
-            told = "This token is not known, has expired or was revoked, or may see nothing here. Ask for another one."
-            return self._page(following, told, 401)
-        audit("log-in", by=access.sign("console"), address=self._guard.address_of(request))
-        return self._begin(request, token, following)
+        if isinstance(access, Access):
+            return _Entry(access, token, following)
+        if access.status_code >= 500:
+            return self._page(following, "Nobody can be let in now. Try again in a moment.", 503)
+        if access.status_code == 429:
+            wait = access.headers["Retry-After"]
+            told = f"Too many wrong tokens came from your address. Try again in {wait} seconds."
+            page = self._page(following, told, 429)
+            page.headers["Retry-After"] = wait
+            return page
+        told = "This token is not known, has expired or was revoked, or may see nothing here. Ask for another one."
+        return self._page(following, told, 401)
 
     def _begin(self, request: Request, token: str, following: str) -> Response:
         """Begin a session for the holder of a token, in place of the one that the browser may have."""
