@@ -14,8 +14,8 @@ JOURNAL_SECONDS: Final = 5.0
 AWAY_RETRY_SECONDS: Final = 5
 """`Retry-After` of requests that fail because the journal does not answer."""
 _UNKNOWN_OUTCOME: Final = (
-    "Nobody can say whether it was stored. Ask workflow_status, or workflow_runs, before you send it again; an "
-    "identical workflow_submit is recognised, and so is a workflow_start with the same runId."
+    "Nobody can say whether it was stored. In a moment call workflow_status with the runId (workflow_runs, if you "
+    "started a run without one), and send this again only if that shows that it was not."
 )
 _REPEATABLE: Final = (
     "It may have been stored. Sending the same request again is safe: what was stored is recognised, not stored twice."

@@ -329,6 +329,7 @@ def test_another_change_without_an_answer_says_that_nobody_knows(link, runs, act
         act(runs, run)
 
     assert "retryAfterSeconds" not in refused.value.data
+    assert "call workflow_status with the runId" in refused.value.data["details"]
 
 
 def test_a_start_whose_commit_was_not_sent_has_changed_nothing(link, runs):
