@@ -8,7 +8,7 @@ CASES ?= ../shared/oracle/cases.json
 unexport PYTHONDONTWRITEBYTECODE  # what is started a thousand times is compiled once
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench journeys compat oracle conformance soak docs site lock release pictures chromium clean
+.PHONY: help demo test check bench journeys compat oracle conformance soak docs site lock release pictures programs clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -16,7 +16,7 @@ help:  ## what there is
 demo: $(VENV)/.installed  ## install into .venv and show a real session
 	@$(BIN)/python demo/session.py
 
-test: $(VENV)/.dev chromium  ## install what the tests need and run them, with the checks; make conformance and make soak have the rest
+test: $(VENV)/.dev programs  ## install what the tests need and run them, with the checks; make conformance and make soak have the rest
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/conformance --ignore=tests/soak --ignore=tests/security/test_memory.py
 
@@ -59,14 +59,17 @@ lock: $(VENV)/.dev  ## renew requirements-dev.lock, the versions with which CI i
 release: $(VENV)/.dev  ## build and check everything that is published, into dist/; publishes nothing
 	@$(BIN)/python packaging/release.py dist
 
-pictures: $(VENV)/.dev chromium  ## take the pictures of the console for docs/ again
+pictures: $(VENV)/.dev programs  ## take the pictures of the console for docs/ again
 	@WORKFLOWLOOKUP_PICTURES=1 $(BIN)/python -m pytest -q tests/console/test_browser.py -k pictures
 
-chromium:
-	@command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null 2>&1 || \
-	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing Chromium for the browser tests …" && \
-	    { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } >/dev/null 2>&1; } || \
-	  echo "Chromium is not here and cannot be installed by this user: the browser tests of the console will be skipped."
+programs: export PATH := $(PATH):/usr/sbin
+programs:
+	@missing=; \
+	command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null 2>&1 || missing="chromium"; \
+	command -v nginx >/dev/null 2>&1 || missing="$$missing nginx-light"; \
+	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing for the tests: $$missing …" && \
+	    { apt-get install -y -qq $$missing || { apt-get update -qq && apt-get install -y -qq $$missing; }; } >/dev/null 2>&1; } || \
+	  echo "Not here, and cannot be installed by this user: $$missing. The tests of the console in a browser (chromium) and behind a proxy (nginx-light) will be skipped."
 
 clean:  ## remove what was installed and made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site tests/clients/typescript/node_modules tests/console/axe/node_modules tests/conformance/*/node_modules
