@@ -58,7 +58,7 @@ def test_the_guide_shows_what_it_says_about_branches_and_loops():
 
     assert walk(documents["small-or-large"])[0] == ["size-up", "build"]
     steps, prompts = walk(documents["review-each-file"])
-    assert steps == ["list-files", "review@1", "review@2", "mend@1"]
+    assert steps == ["list-files", "review@1", "review@2", "fix-one@1"]
     assert prompts[1].startswith("Review a.py: ")
     steps, prompts = walk(documents["file-a-bug"])
     assert steps == ["find-same", "file-it", "tell"]

@@ -219,7 +219,7 @@ def test_a_person_denies_cancels_and_starts_anew(site, serve, window):
     page.get_by_text("You cancelled the run.").wait_for()
     assert "Put off." in page.locator("#now").inner_text()
 
-    page.get_by_role("button", name="Start anew").click()
+    page.get_by_role("button", name="Start again").click()
     page.get_by_text("You started this run").wait_for()
     assert site.named["held"] not in page.url
     assert "Collect the changes" in page.locator("#now").inner_text()
@@ -229,7 +229,7 @@ def test_a_reader_is_offered_nothing_to_do(site, serve, window):
     opened = window(serve(site), "reader")
     page = opened.open(f"/runs/{site.named['held']}")
 
-    expect(page.get_by_role("button", name=re.compile("Confirm|Deny|Cancel|Start anew"))).to_have_count(0)
+    expect(page.get_by_role("button", name=re.compile("Confirm|Deny|Cancel|Start again"))).to_have_count(0)
     assert "You may look, but not answer" in page.inner_text("#now")
 
 

@@ -108,7 +108,7 @@ def test_a_workflow_that_left_the_library_lives_on_in_its_runs(site, visit):
     client = visit(site)
 
     assert "does not have this workflow any more" in client.get("/library/release").text
-    assert "Start anew" not in client.get(f"/runs/{site.named['held']}").text
+    assert "Start again" not in client.get(f"/runs/{site.named['held']}").text
 
 
 # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
