@@ -111,8 +111,13 @@ def one_run_command(*extras: str) -> list[str]:
     return [shutil.which(tool) or tool, *source, PACKAGE]
 
 
+def is_in_cache(path: str) -> bool:
+    """Whether a path is in the cache of uv, which deletes the environments there at any time."""
+    return _UV_CACHE.search(path) is not None
+
+
 def _is_uvx() -> bool:
-    return _UV_CACHE.search(sys.prefix) is not None
+    return is_in_cache(sys.prefix)
 
 
 def _is_pipx_run() -> bool:

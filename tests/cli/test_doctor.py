@@ -3,6 +3,8 @@
 import contextlib
 import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from commands import Cli
 from make import document, write
 from workflowlookup import __version__
 from workflowlookup.settings import SETTINGS
+
+PROGRAM = Path(sys.executable).with_name("workflowlookup")
 
 
 def report_of(cli: Cli, *words: str, **environment: str) -> dict[str, Any]:
@@ -88,7 +92,7 @@ def test_a_broken_document_and_a_missing_directory_are_one_line_each_with_a_reme
         "- /no/such/place does not exist.",
         "  Create it, or take it out of WORKFLOW_STORAGE_PATH.",
         f"- {project}/broken.json: JSON syntax error: Unexpected end of JSON input at position 1 (line 1, column 2).",
-        f"  See what is wrong with it: `workflowlookup validate {project}/broken.json`",
+        f"  See what is wrong with it: `{PROGRAM} validate {project}/broken.json`",
     ]
 
 
@@ -190,13 +194,34 @@ def test_an_entry_whose_command_is_gone_is_a_problem_that_install_mends(cli: Cli
     file.write_text('{"servers": {"flows": {"command": "/gone/workflowlookup", "args": ["serve"]}, /* mine */ "x": 1}}')
 
     problems = report_of(cli)["problems"]
+    subprocess.run(problems[0]["remedy"].split("`")[1] + " --yes", shell=True, check=True, cwd=cli.directory)
 
     assert problems == [
         {
             "problem": "VS Code starts 'flows' with a command that does not exist: /gone/workflowlookup serve",
-            "remedy": f"Renew the entry in {file}: `workflowlookup install vscode --scope project --name flows`",
+            "remedy": f"Renew the entry in {file}: `{PROGRAM} install vscode --scope project --name flows`",
         }
     ]
+    assert report_of(cli)["problems"] == []
+
+
+def test_an_entry_in_the_cache_of_uv_is_a_problem_while_it_is_there(cli: Cli) -> None:
+    program = cli.home / ".cache/uv/archive-v0/Xy3_-k/bin/workflowlookup"
+    program.parent.mkdir(parents=True)
+    program.symlink_to(PROGRAM)
+    (cli.directory / ".mcp.json").write_text(json.dumps({"mcpServers": {"workflowlookup": {"command": str(program)}}}))
+
+    (problem,) = report_of(cli)["problems"]
+
+    start = "Claude Code starts 'workflowlookup' with a command that is in the cache of uv"
+    assert problem["problem"] == f"{start}: {program}"
+    assert f"`{PROGRAM} install claude-code" in problem["remedy"]
+
+
+def test_a_program_on_the_path_is_named_as_it_is_typed(cli: Cli) -> None:
+    seen = cli.on_terminal("doctor", columns=120, PATH=str(PROGRAM.parent))[1]
+
+    assert "No client has the server yet: `workflowlookup install claude-code`" in seen
 
 
 def test_a_configuration_that_cannot_be_read_is_a_problem(cli: Cli) -> None:
@@ -223,7 +248,7 @@ def test_a_terminal_has_colour_and_a_hint(cli: Cli) -> None:
 
     assert code == 0
     assert "\x1b[1;32mNo problems." in seen
-    assert "No client has the server yet: `workflowlookup install claude-code`" in seen
+    assert f"No client has the server yet: `{PROGRAM} install claude-code`" in seen
 
 
 def test_an_address_that_is_none_is_a_problem_and_not_the_end(cli: Cli, project: Path) -> None:

@@ -20,7 +20,7 @@ import msgspec
 from workflowlookup import __version__, extras
 from workflowlookup.app import make_catalog, make_consent, make_journal
 from workflowlookup.cli.checkup_tools import MAX_SHOWN, Problem, Record, ToolsReport, examine_tools, tools_problems
-from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command, words_of
+from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command, typed_program, words_of
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
 from workflowlookup.core.text import first_few, joined
@@ -69,6 +69,8 @@ class ServerEntry(Record, frozen=True, kw_only=True):
     name: str
     command: str
     is_found: bool
+    is_cached: bool
+    """Whether uv may delete it at any time."""
 
 
 class ClientState(Record, frozen=True, kw_only=True):
@@ -293,7 +295,8 @@ def _our_entries(client: Client, file: str) -> Iterator[ServerEntry]:
         if name == SERVER_NAME or any(os.path.basename(word).startswith(SERVER_NAME) for word in words):
             # An address instead of a command, or a variable that only the client knows, is taken on trust.
             is_found = not words or "${" in words[0] or shutil.which(words[0]) is not None
-            yield ServerEntry(name=name, command=shlex.join(words), is_found=is_found)
+            is_cached = any(map(extras.is_in_cache, words))
+            yield ServerEntry(name=name, command=shlex.join(words), is_found=is_found, is_cached=is_cached)
 
 
 def _client_problems(clients: Sequence[ClientState]) -> Iterator[Problem]:
@@ -305,10 +308,11 @@ def _client_problems(clients: Sequence[ClientState]) -> Iterator[Problem]:
                 remedy="Fix the file; until then the client may start none of them.",
             )
         for entry in state.entries:
-            if not entry.is_found:
+            if not entry.is_found or entry.is_cached:
                 again = command("install", state.client, "--scope", state.scope, "--name", entry.name)
+                what = "that is in the cache of uv" if entry.is_cached else "that does not exist"
                 yield Problem(
-                    problem=f"{title} starts '{entry.name}' with a command that does not exist: {entry.command}",
+                    problem=f"{title} starts '{entry.name}' with a command {what}: {entry.command}",
                     remedy=f"Renew the entry in {state.file}: {again}",
                 )
 
@@ -361,4 +365,4 @@ def _test_problems(test: SelfTest) -> Iterator[Problem]:
 
 def command(*words: str) -> str:
     """A command of ours, to be typed."""
-    return f"`{SERVER_NAME} {shlex.join(words)}`"
+    return f"`{shlex.join([*typed_program(), *words])}`"

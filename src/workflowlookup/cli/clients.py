@@ -5,7 +5,6 @@ A new client is a row of `CLIENTS`.
 
 import argparse
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup import __version__
+from workflowlookup import extras
 from workflowlookup.core.values import Json
 from workflowlookup.settings import SETTINGS, paths
 
 SERVER_NAME: Final = "workflowlookup"
-_UV_CACHE: Final = re.compile(r"[/\\](?:archive|builds|environments)-v\d+[/\\]")
-"""In the path of an environment that `uvx` made for one run."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,10 +139,18 @@ def server_command(options: argparse.Namespace) -> list[str]:
     return [*_program(), "serve", *_flags(vars(options))]
 
 
+def typed_program() -> list[str]:
+    """What a person types to start this very installation: its name, where the shell finds it by that."""
+    program = _program()
+    on_path = shutil.which(SERVER_NAME)
+    is_found = on_path is not None and [os.path.realpath(on_path)] == [os.path.realpath(word) for word in program]
+    return [SERVER_NAME] if is_found else program
+
+
 def _program() -> list[str]:
-    """The command of this installation, by a path that stays: uv deletes the environments in its cache at any time."""
-    if _UV_CACHE.search(sys.prefix):
-        return [shutil.which("uvx") or "uvx", f"{SERVER_NAME}=={__version__}"]
+    """The command of this installation, by a path that stays."""
+    if extras.is_ephemeral():
+        return extras.one_run_command()
     script = os.path.join(os.path.dirname(sys.executable), SERVER_NAME + (".exe" if sys.platform == "win32" else ""))
     # `-P`: else Python would look for modules in the working directory first, which is somebody's repository
     return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", SERVER_NAME]
