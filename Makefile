@@ -8,7 +8,7 @@ CASES ?= ../shared/oracle/cases.json
 unexport PYTHONDONTWRITEBYTECODE  # what is started a thousand times is compiled once
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench journeys compat oracle conformance soak docs site lock release pictures programs clean
+.PHONY: help demo test check bench journeys compat oracle conformance soak docs site lock release mcpb pictures programs clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -58,6 +58,9 @@ lock: $(VENV)/.dev  ## renew requirements-dev.lock, the versions with which CI i
 
 release: $(VENV)/.dev  ## build and check everything that is published, into dist/; publishes nothing
 	@$(BIN)/python packaging/release.py dist
+
+mcpb: $(VENV)/.dev  ## build only the MCPB bundle for desktop clients, into dist/
+	@$(BIN)/python packaging/release.py dist mcpb
 
 pictures: $(VENV)/.dev programs  ## take the pictures of the console for docs/ again
 	@WORKFLOWLOOKUP_PICTURES=1 $(BIN)/python -m pytest -q tests/console/test_browser.py -k pictures

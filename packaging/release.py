@@ -1,6 +1,7 @@
 """Builds everything that is published, from one version number, and checks it; nothing leaves this machine.
 
-    python packaging/release.py dist
+    python packaging/release.py dist          everything
+    python packaging/release.py dist mcpb     only the bundle
 
 The version is `workflowlookup.__version__`. The wheel and the sdist are for PyPI, `server.json` for the MCP registry,
 the `.mcpb` bundle for desktop clients, and `claude-plugin/` for Claude Code. The container image is built from
@@ -8,18 +9,20 @@ the `.mcpb` bundle for desktop clients, and `claude-plugin/` for Claude Code. Th
 """
 
 import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-import venv
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import fresh_install
 from workflowlookup import __version__
 
 ROOT: Final = Path(__file__).parent.parent
@@ -97,7 +100,7 @@ def bundle_manifest(version: str) -> Mapping[str, Any]:
 
 
 def plugin_files(version: str) -> Mapping[str, Any]:
-    """The Claude Code plugin: its manifest and the server's entry."""
+    """The Claude Code plugin: its manifest, the server's entry, and a file for hooks, of which there are none yet."""
     server = {"command": "uvx", "args": [f"{NAME}=={version}", "serve"]}
     return {
         ".claude-plugin/plugin.json": {
@@ -108,7 +111,14 @@ def plugin_files(version: str) -> Mapping[str, Any]:
             "license": "MIT",
         },
         ".mcp.json": {"mcpServers": {NAME: server}},
+        "hooks/hooks.json": {"hooks": {}},
     }
+
+
+def image_command(engine: str, version: str) -> list[str]:
+    """What builds the container image."""
+    file = str(ROOT / "deploy" / "Containerfile")
+    return [engine, "build", "-f", file, "--build-arg", f"VERSION={version}", "-t", f"{NAME}:{version}", str(ROOT)]
 
 
 def build(target: Path, version: str = __version__) -> list[Path]:
@@ -119,16 +129,25 @@ def build(target: Path, version: str = __version__) -> list[Path]:
     _write_json(target / "server.json", server_json(version))
     for name, content in plugin_files(version).items():
         _write_json(target / "claude-plugin" / name, content)
+    (target / "claude-plugin" / "skills").mkdir()
+    build_bundle(target, version)
+    return sorted(path for path in target.rglob("*") if path.is_file())
+
+
+def build_bundle(target: Path, version: str = __version__) -> Path:
+    """Build the MCPB bundle into a directory; its path."""
+    target.mkdir(parents=True, exist_ok=True)
+    path = target / f"{NAME}-{version}.mcpb"
     project = (
         f'[project]\nname = "{NAME}-bundle"\nversion = "{version}"\nrequires-python = ">=3.11"\n'
         f'dependencies = ["{NAME}=={version}"]\n'
     )
-    with zipfile.ZipFile(target / f"{NAME}-{version}.mcpb", "w", zipfile.ZIP_DEFLATED) as bundle:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bundle:
         bundle.writestr("manifest.json", json.dumps(bundle_manifest(version), indent=2))
         bundle.writestr("pyproject.toml", project)
         bundle.writestr("server.py", _ENTRY)
         bundle.write(ROOT / "LICENSE", "LICENSE")
-    return sorted(path for path in target.rglob("*") if path.is_file())
+    return path
 
 
 def check(target: Path, version: str = __version__) -> None:
@@ -139,33 +158,50 @@ def check(target: Path, version: str = __version__) -> None:
     _require(len(DESCRIPTION) <= MAX_DESCRIPTION, "the registry takes shorter descriptions only")
     readme = (ROOT / "README.md").read_text("utf-8")
     _require(f"mcp-name: {REGISTRY_NAME}" in readme, "the README lacks the mcp-name of the registry")
-    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    is_dated = re.search(rf"^## \[?{re.escape(version)}\]? - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE)
-    _require(is_dated is not None, f"the changelog has no dated section for {version}")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     _require({"pyproject.toml", "LICENSE", "README.md"} <= names, "the sdist lacks files that every release has")
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
-        python = _environment(place / "venv", wheel)
+        python = fresh_install.install_wheel(wheel, place / "venv")
         _require(_answers([str(python.with_name(NAME)), "serve"], place), "the server of the wheel does not answer")
         zipfile.ZipFile(target / f"{NAME}-{version}.mcpb").extractall(place / "bundle")
         manifest = json.loads((place / "bundle" / "manifest.json").read_text("utf-8"))
-        entry = place / "bundle" / manifest["server"]["entry_point"]
-        _require(_answers([str(python), str(entry)], place), "the server of the bundle does not answer")
+        _require(
+            _answers(_bundle_command(manifest, place / "bundle", python), place, UV_FIND_LINKS=str(target)),
+            "the server of the bundle does not answer",
+        )
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    is_dated = re.search(rf"^## \[?{re.escape(version)}\]? - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE)
+    _require(is_dated is not None, f"the changelog has no dated section for {version}")
 
 
-def _environment(place: Path, wheel: Path) -> Path:
-    """A fresh environment with the wheel; its interpreter."""
-    venv.create(place)
-    python = place / "bin" / "python"
-    _run([sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", str(wheel)])
-    return python
+def _image_engine() -> str | None:
+    """The program that builds images here; one whose daemon does not run builds none."""
+    for name in ("docker", "podman"):
+        if shutil.which(name) and subprocess.run([name, "info"], capture_output=True, check=False).returncode == 0:
+            return name
+    return None
 
 
-def _answers(command: Sequence[str], place: Path) -> bool:
+def _bundle_command(manifest: Mapping[str, Any], place: Path, python: Path) -> list[str]:
+    """What a client starts for the unpacked bundle; where there is no uv, its entry point with this interpreter."""
+    start = manifest["server"]["mcp_config"]
+    if shutil.which(start["command"]) is None:
+        return [str(python), str(place / manifest["server"]["entry_point"])]
+    return [start["command"], *(word.replace("${__dirname}", str(place)) for word in start["args"])]
+
+
+def _answers(command: Sequence[str], place: Path, **environment: str) -> bool:
     done = subprocess.run(
-        command, input=json.dumps(_HELLO) + "\n", capture_output=True, text=True, cwd=place, check=False, timeout=60
+        command,
+        input=json.dumps(_HELLO) + "\n",
+        capture_output=True,
+        text=True,
+        cwd=place,
+        check=False,
+        timeout=120,
+        env={**os.environ, **environment},
     )
     return done.returncode == 0 and f'"version":"{__version__}"' in done.stdout
 
@@ -186,11 +222,23 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def main() -> int:
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else "dist")
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else "dist").absolute()
+    if sys.argv[2:] == ["mcpb"]:
+        print(f"built {build_bundle(target)}")
+        return 0
     try:
         for path in build(target):
             print(f"built {path}")
         check(target)
+        engine = _image_engine()
+        image = image_command(engine or "docker", __version__)
+        if engine:
+            _run(image)
+        print(
+            f"built the image {NAME}:{__version__}"
+            if engine
+            else f"no image: here is no engine for {shlex.join(image)}"
+        )
     except ReleaseError as problem:
         print(f"not ready: {problem}", file=sys.stderr)
         return 1

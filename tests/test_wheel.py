@@ -2,14 +2,13 @@
 
 import json
 import subprocess
-import sys
 import tomllib
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
+import fresh_install
 import release
 from workflowlookup import __version__
 
@@ -48,6 +47,18 @@ def test_everything_that_is_published_is_of_one_version(built):
     }
     assert f"mcp-name: {server['name']}" in (ROOT / "README.md").read_text()
     assert len(server["description"]) <= release.MAX_DESCRIPTION
+    assert release.image_command("docker", __version__)[4:8] == [
+        "--build-arg",
+        f"VERSION={__version__}",
+        "-t",
+        f"workflowlookup:{__version__}",
+    ]
+    assert "ARG VERSION" in (ROOT / "deploy/Containerfile").read_text()
+
+
+def test_the_plugin_has_a_place_for_hooks_and_skills(built):
+    assert json.loads((built / "claude-plugin/hooks/hooks.json").read_text()) == {"hooks": {}}
+    assert (built / "claude-plugin/skills").is_dir()
 
 
 def test_the_wheel_carries_the_schema_the_workflows_and_the_types(wheel):
@@ -62,24 +73,7 @@ def test_the_wheel_carries_the_schema_the_workflows_and_the_types(wheel):
 
 
 def test_the_server_runs_from_the_wheel_and_the_bundle_in_an_empty_environment(built, wheel, tmp_path):
-    venv.create(tmp_path / "venv")
-    binaries = tmp_path / "venv" / "bin"
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            binaries / "python",
-            "install",
-            "--quiet",
-            "--no-compile",
-            str(wheel),
-        ],
-        check=True,
-        cwd=tmp_path,
-        capture_output=True,
-    )
+    binaries = fresh_install.install_wheel(wheel, tmp_path / "venv").parent
     messages = [
         {
             "jsonrpc": "2.0",
