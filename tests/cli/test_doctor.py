@@ -194,7 +194,8 @@ def test_an_entry_whose_command_is_gone_is_a_problem_that_install_mends(cli: Cli
     file.write_text('{"servers": {"flows": {"command": "/gone/workflowlookup", "args": ["serve"]}, /* mine */ "x": 1}}')
 
     problems = report_of(cli)["problems"]
-    subprocess.run(problems[0]["remedy"].split("`")[1] + " --yes", shell=True, check=True, cwd=cli.directory)
+    remedy = problems[0]["remedy"].split("`")[1]
+    subprocess.run(f"{remedy} --yes", shell=True, check=True, cwd=cli.directory, env={"HOME": str(cli.home)})
 
     assert problems == [
         {

@@ -11,7 +11,7 @@ import pytest
 from commands import Cli
 
 from make import document, step, write
-from workflowlookup.cli.main import COMMANDS
+from workflowlookup.cli.main import COMMANDS, main
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
 WITHOUT_DATA = {
@@ -174,3 +174,19 @@ def test_serve_imports_nothing_of_the_other_commands_for_a_handshake(cli: Cli, t
     assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "workflowlookup"
     assert "workflowlookup.transport.stdio" in imported
     assert imported & {*UNNEEDED, *commands, *helpers} == set()
+
+
+@pytest.mark.parametrize("words", [["install", "claude-code", "--print"], ["serve"], ["list"]], ids=" ".join)
+def test_windows_is_refused_in_a_sentence(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+
+    code = main(words)
+
+    assert (code, *capsys.readouterr()) == (
+        2,
+        "",
+        "workflowlookup: Windows is not supported: the server polls pipes and locks files as only Unix can. "
+        "Use it on Linux, for example in the Windows Subsystem for Linux (WSL).\n",
+    )

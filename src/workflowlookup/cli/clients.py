@@ -110,18 +110,14 @@ CLIENTS: Final[Mapping[str, Client]] = {
 
 
 def _folders(environment: Mapping[str, str]) -> Mapping[str, str]:
-    applications = {
-        "darwin": "~/Library/Application Support",
-        "win32": environment.get("APPDATA") or "~/AppData/Roaming",
-    }
     config = environment.get("XDG_CONFIG_HOME") or "~/.config"
     return {
-        "applications": applications.get(sys.platform) or config,
+        "applications": "~/Library/Application Support" if sys.platform == "darwin" else config,
         "claude": environment.get("CLAUDE_CONFIG_DIR") or "~",
         "codex": environment.get("CODEX_HOME") or "~/.codex",
-        "goose": f"{applications['win32']}/Block/goose/config" if sys.platform == "win32" else f"{config}/goose",
+        "goose": f"{config}/goose",
         "opencode": f"{config}/opencode",
-        "zed": f"{applications['win32']}/Zed" if sys.platform == "win32" else f"{config}/zed",
+        "zed": f"{config}/zed",
     }
 
 
@@ -151,7 +147,7 @@ def _program() -> list[str]:
     """The command of this installation, by a path that stays."""
     if extras.is_ephemeral():
         return extras.one_run_command()
-    script = os.path.join(os.path.dirname(sys.executable), SERVER_NAME + (".exe" if sys.platform == "win32" else ""))
+    script = os.path.join(os.path.dirname(sys.executable), SERVER_NAME)
     # `-P`: else Python would look for modules in the working directory first, which is somebody's repository
     return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", SERVER_NAME]
 

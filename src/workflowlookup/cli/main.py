@@ -71,8 +71,17 @@ examples:
 exit codes: 0 all is well, 1 problems were found, 2 wrong usage"""
 
 
+_NOT_ON_WINDOWS: Final = (
+    "workflowlookup: Windows is not supported: the server polls pipes and locks files as only Unix can. "
+    "Use it on Linux, for example in the Windows Subsystem for Linux (WSL)."
+)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
+    if sys.platform == "win32":
+        print(_NOT_ON_WINDOWS, file=sys.stderr)
+        return 2
     if arguments is not None:
         return _run(arguments)
     from workflowlookup.transport.signals import Terminated, end_by, end_when_signalled  # noqa: PLC0415
