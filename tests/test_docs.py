@@ -14,7 +14,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from workflowlookup.cli.clients import CLIENTS
 from workflowlookup.cli.main import COMMANDS
+from workflowlookup.extras import EXTRAS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
@@ -90,6 +92,14 @@ def test_every_json_block_is_json():
         for block in re.findall(r"```json\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
             if block[0] in "{[":
                 json.loads(block)
+
+
+def test_the_page_about_installing_has_every_extra_and_every_client():
+    rows = re.findall(r"^\| `([\w-]+)` \|(.*)$", (ROOT / "docs" / "install.md").read_text("utf-8"), re.MULTILINE)
+
+    assert [name for name, _ in rows] == [*EXTRAS, "all", *CLIENTS]
+    for name, cells in rows[len(EXTRAS) + 1 :]:
+        assert cells.count("`") / 2 == len(CLIENTS[name].files), name
 
 
 @pytest.mark.parametrize("name", EXECUTED)
