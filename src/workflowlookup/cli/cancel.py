@@ -12,8 +12,8 @@ from workflowlookup.settings import Settings
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_argument(parser)
-    parser.add_argument("--reason", metavar="TEXT", default="", help="why, for those who read the run later")
-    parser.add_argument("--json", action="store_true", help="print the state of the run after it")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="why the run is cancelled")
+    parser.add_argument("--json", action="store_true", help="print the new state of the run")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:

@@ -45,6 +45,6 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 
 EXAMPLES = """\
-  workflowlookup check bug-investigation reproduce output.md      what a file would be told
+  workflowlookup check bug-investigation reproduce output.md      judge a file
   echo "It crashes." | workflowlookup check bug-investigation reproduce
   workflowlookup check my-workflow.yaml plan draft.md --context taskSize=large"""

@@ -47,7 +47,7 @@ _POSITIONAL: Final = re.compile(r"^  (?:\{([^}]*)\}|([A-Z_]+))(?: |$)", re.MULTI
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=[*SCRIPTS, "words"], help="which shell; words: what a script asks for")
+    parser.add_argument("shell", choices=[*SCRIPTS, "words"], help="the shell; words: for the scripts themselves")
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 

@@ -13,10 +13,10 @@ from workflowlookup.settings import Settings, command_line
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_argument(parser)
-    denial = "say no: the step is done again, or the run fails, as the question says"
+    denial = "deny: the step is done again, or the run fails, as the question says"
     parser.add_argument("--deny", action="store_true", help=denial)
     parser.add_argument("--note", metavar="TEXT", default="", help="a note for the agent or person who continues")
-    parser.add_argument("--json", action="store_true", help="print the state of the run after it")
+    parser.add_argument("--json", action="store_true", help="print the new state of the run")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
@@ -42,6 +42,6 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 
 EXAMPLES = """\
-  workflowlookup confirm 9f2c                                     shows what it is about, then asks
+  workflowlookup confirm 9f2c                                     shows the question, then asks
   workflowlookup confirm 9f2c --deny --note "Too risky today."    the step is done again
   workflowlookup run show 9f2c                                    the run so far"""

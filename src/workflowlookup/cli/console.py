@@ -21,9 +21,9 @@ PORT: Final = 8788
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    where = f"listen here (default: {PORT}, or another if taken)"
+    where = f"port to listen at (default: {PORT}, or another if it is in use)"
     parser.add_argument("--port", metavar="N", type=whole_number(0, 65_535), help=where)
-    parser.add_argument("--no-open", action="store_true", help="print the address, open no browser")
+    parser.add_argument("--no-open", action="store_true", help="print the URL and open no browser")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
@@ -67,4 +67,4 @@ def _has_browser() -> bool:
 
 EXAMPLES = """\
   workflowlookup console                        opens the browser
-  workflowlookup console --no-open --port 9000  prints the address to open"""
+  workflowlookup console --no-open --port 9000  prints the URL to open"""

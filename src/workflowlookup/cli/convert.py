@@ -31,14 +31,12 @@ def written(document: Json, form: str) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="the document")
-    parser.add_argument("--to", choices=tuple(WRITERS), help="what to make of it (default: the other of the two)")
+    parser.add_argument("--to", choices=tuple(WRITERS), help="target format (default: the other one)")
     parser.add_argument(
-        "--output", metavar="FILE", help="where to; - is standard output (default: beside the document)"
+        "--output", metavar="FILE", help="target file; - is standard output (default: next to the document)"
     )
     parser.add_argument("--force", action="store_true", help="replace the file if there is one")
-    parser.add_argument(
-        "--replace", action="store_true", help="leave one document: the one that was read is kept as .bak"
-    )
+    parser.add_argument("--replace", action="store_true", help="replace the document; the old one is kept as .bak")
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:
@@ -92,6 +90,6 @@ def _put_aside(path: str) -> None:
 
 EXAMPLES = """\
   workflowlookup convert my-workflow.json                       writes my-workflow.yaml
-  workflowlookup convert my-workflow.json --replace             and puts my-workflow.json aside
+  workflowlookup convert my-workflow.json --replace             and keeps my-workflow.json as .bak
   workflowlookup convert my-workflow.yaml --output -            JSON on standard output
-  workflowlookup convert old.yml --to yaml --output new.yaml    the same form, laid out anew; comments stay"""
+  workflowlookup convert old.yml --to yaml --output new.yaml    the same format, laid out again; comments stay"""

@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=["check", "upgrade", "salvage"],
-        help="only look; bring the tables up to date; or set a damaged SQLite journal aside and save what can be read",
+        help="check only; upgrade the tables; or copy what can be read of a damaged SQLite journal into a new one",
     )
-    parser.add_argument("--json", action="store_true", help="print what was found, or done")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
@@ -116,6 +116,6 @@ def _sentence(about: dict[str, Any]) -> str:
 
 EXAMPLES = """\
   workflowlookup db check                     whether the tables are up to date; changes nothing
-  workflowlookup db check --json              the same for programs; exit code 1 when something is to be done
-  workflowlookup db upgrade                   bring them up to date, while servers run
-  workflowlookup db salvage                   begin a new SQLite journal with what can be read of the old one"""
+  workflowlookup db check --json              the same for programs; exit code 1 if an upgrade is needed
+  workflowlookup db upgrade                   upgrade them, while servers run
+  workflowlookup db salvage                   copy what can be read of a damaged SQLite journal into a new one"""

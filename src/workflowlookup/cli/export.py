@@ -16,12 +16,10 @@ from workflowlookup.settings import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "runs", metavar="RUN", nargs="+", help="which runs: ids, or as much of their beginning as is needed"
-    )
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="ids of runs, or unique beginnings of ids")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="the report, for people (default: JSON lines)")
-    form.add_argument("--json", action="store_true", help="JSON lines, an event each: what `import` reads (default)")
+    form.add_argument("--json", action="store_true", help="JSON lines, one event per line, for `import` (default)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
 
 
@@ -51,6 +49,6 @@ def _lines(run_id: str, records: Sequence[Record]) -> str:
 
 
 EXAMPLES = """\
-  workflowlookup export 9f2c -o run.jsonl         every event, to keep or to import elsewhere
+  workflowlookup export 9f2c -o run.jsonl         every event, to store or to import elsewhere
   workflowlookup export 9f2c --markdown           a report for people
   workflowlookup export 9f2c | jq -r '.event.event'"""

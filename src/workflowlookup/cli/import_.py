@@ -17,8 +17,8 @@ from workflowlookup.settings import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="JSON lines, as `workflowlookup export` writes them; - is a pipe")
-    parser.add_argument("--json", action="store_true", help="print which runs were taken in")
+    parser.add_argument("file", metavar="FILE", help="JSON lines from `workflowlookup export`; - is standard input")
+    parser.add_argument("--json", action="store_true", help="print the imported runs as JSON")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
@@ -75,5 +75,5 @@ def _compact(event: Event) -> Event:
 
 
 EXAMPLES = """\
-  workflowlookup import run.jsonl                           take in what was exported
+  workflowlookup import run.jsonl                           import what was exported
   ssh server workflowlookup export 9f2c | workflowlookup import -"""

@@ -148,4 +148,4 @@ def _map_schema() -> bool:
 EXAMPLES = """\
   workflowlookup init             .workflowlookup/ with an example, and the schema for VS Code
   workflowlookup init --yaml      the example as YAML
-  workflowlookup init --force     after an upgrade: the schema and the example anew"""
+  workflowlookup init --force     after an upgrade: write the schema and the example again"""

@@ -82,7 +82,7 @@ def _nearest(name: str, ids: list[str]) -> str:
 
 
 def add_run_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="which run: its id, or as much of its beginning as is needed")
+    parser.add_argument("run", metavar="RUN", help="id of the run, or a unique beginning of it")
 
 
 def person() -> str:

@@ -34,12 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number(1),
         metavar="N",
         default=MAX_PROMPT_TOKENS,
-        help="how long a prompt may be, at four characters a token (default: %(default)s)",
+        help="how many tokens a prompt may have, at four characters per token (default: %(default)s)",
     )
     parser.add_argument(
         "--all",
         action="store_true",
-        help=f"report also what documents switch off with '{SWITCH}': for those of strangers",
+        help=f"also report findings that documents switch off with '{SWITCH}'; for documents of strangers",
     )
 
 
@@ -113,7 +113,7 @@ EXAMPLES = f"""\
   workflowlookup lint my-workflow.json                   one document
   workflowlookup lint                                    the workflows of the project
   workflowlookup lint --format sarif .workflowlookup     a directory, for code scanning
-  workflowlookup lint --all downloaded.yaml              a stranger's, with what it switches off
+  workflowlookup lint --all downloaded.yaml              a stranger's, including what it switches off
 
 {_CODES}
 

@@ -31,8 +31,8 @@ _MOST: Final = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", nargs="?", type=_identifier, help="what agents and people ask for it by")
-    parser.add_argument("--name", help="what people read in a list")
+    parser.add_argument("id", metavar="ID", nargs="?", type=_identifier, help="the id of the new workflow")
+    parser.add_argument("--name", help="the name that people see in lists")
     parser.add_argument("--description", help="what it achieves and when to use it; agents choose by this text")
     parser.add_argument("--category", help=f"a word to group by (default: {DEFAULT_CATEGORY})")
     steps = parser.add_mutually_exclusive_group()
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     form.add_argument("--json", dest="form", action="store_const", const="json", help="write JSON (default)")
     parser.add_argument(
-        "--directory", metavar="DIR", default=PROJECT_DIRECTORY, help=f"where to (default: {PROJECT_DIRECTORY})"
+        "--directory", metavar="DIR", default=PROJECT_DIRECTORY, help=f"target directory (default: {PROJECT_DIRECTORY})"
     )
     parser.add_argument("--force", action="store_true", help="replace the file if there is one")
 

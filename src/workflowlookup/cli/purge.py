@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     old = "runs that ended longer ago than this: 12h, 30d, 4w"
     parser.add_argument("--older-than", metavar="AGE", type=age, required=True, help=old)
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--dry-run", action="store_true", help="show what would be forgotten, and forget nothing")
-    parser.add_argument("--json", action="store_true", help="print which runs; needs --yes or --dry-run")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be deleted, and delete nothing")
+    parser.add_argument("--json", action="store_true", help="print the deleted runs as JSON; needs --yes or --dry-run")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
@@ -62,6 +62,6 @@ def _show(old: list[Summary]) -> None:
 
 
 EXAMPLES = """\
-  workflowlookup purge --older-than 30d --dry-run     what would go
-  workflowlookup purge --older-than 30d               show it, ask, forget it
+  workflowlookup purge --older-than 30d --dry-run     what would be deleted
+  workflowlookup purge --older-than 30d               show it, ask, delete it
   workflowlookup purge --older-than 4w --yes          from a timer"""

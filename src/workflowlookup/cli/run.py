@@ -32,11 +32,11 @@ SHOW: Final = "show"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", nargs="?", help="which workflow: an id, or the path of a document")
     parser.add_argument("run", metavar="RUN", nargs="?", help="with `run show`: which run, by the beginning of its id")
-    parser.add_argument("--resume", metavar="RUN", help="go on with this run")
+    parser.add_argument("--resume", metavar="RUN", help="continue this run")
     add_context_argument(
         parser, what="a context variable for the start, or with --resume one that is set with the next output"
     )
-    add_context_argument(parser, "--input", "a field of what the workflow asks for at the start")
+    add_context_argument(parser, "--input", "a field of the input of the workflow")
     parser.add_argument("--editor", action="store_true", help="write the outputs in $VISUAL or $EDITOR")
     parser.add_argument(
         "--output", metavar="FILE", help="submit this file as the output of the step; - is standard input, whole"
@@ -131,9 +131,9 @@ def _show(options: argparse.Namespace, settings: Settings) -> int:
 
 EXAMPLES = """\
   workflowlookup run bug-investigation                      step by step, in the terminal
-  workflowlookup run my-workflow --input ticket=BUG-7       with what it asks for
-  workflowlookup run nightly-report                         one made of calls goes by itself; Ctrl-C cancels it
+  workflowlookup run my-workflow --input ticket=BUG-7       with its input
+  workflowlookup run nightly-report                         a workflow of calls runs to its end; Ctrl-C cancels it
   workflowlookup run bug-investigation --editor             outputs from your editor
-  workflowlookup run --resume 9f2c                          go on where you left
+  workflowlookup run --resume 9f2c                          continue where you stopped
   workflowlookup run --resume 9f2c < output.md              submit an output; a line with a single dot ends one
   workflowlookup run show 9f2c                              status and report"""

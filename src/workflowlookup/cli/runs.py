@@ -76,6 +76,6 @@ def _row(line: Mapping[str, Any]) -> dict[str, str]:
 
 EXAMPLES = """\
   workflowlookup runs                                   the latest
-  workflowlookup runs --state waiting                   those that can be taken up
+  workflowlookup runs --state waiting                   those that can be continued
   workflowlookup runs --workflow bug-investigation --since 7d
   workflowlookup runs --state failed --json | jq -r '.runs[].runId'"""

@@ -22,7 +22,7 @@ NARROW: Final = 90
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", nargs="?", help="only runs of this workflow")
     parser.add_argument("--since", metavar="TIME", type=moment, help="only runs started since: 2026-11-16, 12h, 30d")
-    parser.add_argument("--json", action="store_true", help="print the figures; times are in milliseconds")
+    parser.add_argument("--json", action="store_true", help="print the statistics as JSON; times are in milliseconds")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:

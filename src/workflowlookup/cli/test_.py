@@ -50,16 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths",
         metavar="PATH",
         nargs="*",
-        help=f"a fixture (*{FIXTURE_SUFFIXES[0]}), a document with one beside it, or a directory of them {PATHS_HELP}",
+        help=f"a fixture (*{FIXTURE_SUFFIXES[0]}), a document that has one, or a directory {PATHS_HELP}",
     )
-    parser.add_argument("--update", action="store_true", help="write what came out into the fixtures, and show it")
+    parser.add_argument(
+        "--update", action="store_true", help="write the actual results into the fixtures, and show the difference"
+    )
     for flag, kind, what in (
-        ("--min-coverage", "steps", "steps are handed out"),
-        ("--min-branches", "branches", "conditions are seen true and false"),
-        ("--min-rules", "rules", "rules are seen to pass and to fail"),
+        ("--min-coverage", "steps", "steps were offered"),
+        ("--min-branches", "branches", "conditions were both true and false"),
+        ("--min-rules", "rules", "rules both passed and failed"),
     ):
         parser.add_argument(
-            flag, dest=f"min_{kind}", metavar="PERCENT", type=_percent, default=0.0, help=f"fail when fewer {what}"
+            flag, dest=f"min_{kind}", metavar="PERCENT", type=_percent, default=0.0, help=f"fail if fewer {what}"
         )
     parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML too")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")

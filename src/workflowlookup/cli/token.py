@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SCOPE",
         action="append",
         default=[],
-        help=f"what it may do: {', '.join(SCOPES)}; whoever may do anything may read, and admin is all of them "
-        "(default: read); may be repeated",
+        help=f"what it allows: {', '.join(SCOPES)}; every scope includes read, and admin includes all (default: read); "
+        "may be repeated",
     )
     parser.add_argument(
         "--workflows",
@@ -43,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--expires", metavar="AGE", type=_life, default=EXPIRES, help=f"12h, 30d, {NEVER} (default: {EXPIRES})"
     )
     parser.add_argument(
-        "--person", action="store_true", help="it is for a person: their word counts where only a person may confirm"
+        "--person", action="store_true", help="the token belongs to a person, who may confirm where only a person may"
     )
-    parser.add_argument("--json", action="store_true", help="print what is known of it")
+    parser.add_argument("--json", action="store_true", help="print the tokens as JSON")
 
 
 def _life(text: str) -> float | None:

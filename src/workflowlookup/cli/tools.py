@@ -69,6 +69,6 @@ def _row(name: str, offer: Offer, providers: Mapping[str, Discovered]) -> dict[s
 
 
 EXAMPLES = """\
-  workflowlookup tools                                what clients see, beside the built-in tools
+  workflowlookup tools                                what clients see, in addition to the built-in tools
   workflowlookup tools --include 'category:ops'       what they would see with this filter
   workflowlookup tools --json | jq '.tools[].name'    for a script"""

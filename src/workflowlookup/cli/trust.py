@@ -181,7 +181,7 @@ def _ask_about(terminal: Terminal, store: Store, entries: Sequence[Entry]) -> li
 
 
 EXAMPLES = """\
-  workflowlookup trust                                look at what this project would run, and allow it or not
+  workflowlookup trust                                show what this project would run, and allow it
   workflowlookup trust ~/clone/workflowlookup.toml    the same for one file
   workflowlookup trust --list                         what is trusted, and what is not
-  workflowlookup trust --revoke                       nothing of this project may run any more"""
+  workflowlookup trust --revoke                       from now on nothing of this project may run"""

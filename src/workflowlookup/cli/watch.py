@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", metavar="PATH", nargs="*", help=f"a document or a directory of them (default: {PROJECT_DIRECTORY})"
     )
-    parser.add_argument("--once", action="store_true", help="look once; exit code 1 if there are problems")
+    parser.add_argument("--once", action="store_true", help="check once; exit code 1 if there are problems")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
@@ -172,4 +172,4 @@ def _write_lines(checked: Sequence[Checked]) -> None:
 EXAMPLES = """\
   workflowlookup watch                       the workflows of the project
   workflowlookup watch my-workflow.yaml      one document, as you write it
-  workflowlookup watch --once flows          one look, for scripts"""
+  workflowlookup watch --once flows          check once, for scripts"""

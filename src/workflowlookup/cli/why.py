@@ -38,10 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "subject", metavar="RUN_OR_ID", help="a run, by the beginning of its id; or a workflow, by its id or path"
     )
-    add_context_argument(parser, what="a context variable: tell what would happen to a new run")
+    add_context_argument(parser, what="a context variable: show what would happen in a new run")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print the steps with all that decided")
-    form.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart with the way marked")
+    form.add_argument("--json", action="store_true", help="print the steps and the conditions that decided")
+    form.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart with the path marked")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
@@ -126,6 +126,6 @@ def _lines(workflow: Workflow, reason: Reason) -> Iterator[str]:
 
 
 EXAMPLES = """\
-  workflowlookup why 9f2c                                         what decided over each step of a run
-  workflowlookup why bug-investigation --context bugKind=hidden   what would happen to a new one
-  workflowlookup why 9f2c --mermaid > run.mmd                     a picture with the way marked"""
+  workflowlookup why 9f2c                                         what decided about each step of a run
+  workflowlookup why bug-investigation --context bugKind=hidden   what would happen in a new one
+  workflowlookup why 9f2c --mermaid > run.mmd                     a picture with the path marked"""

@@ -13,7 +13,7 @@ VERDICT_SCHEMA: Final[Mapping[str, Json]] = {
         "valid": {"type": "boolean"},
         "issues": {**TEXTS, "description": "What is wrong; empty when valid."},
         "suggestions": {**TEXTS, "description": "What to do about it."},
-        "warnings": {**TEXTS, "description": "What is worth knowing and does not make it invalid."},
+        "warnings": {**TEXTS, "description": "Remarks that do not make it invalid."},
     },
     "required": ["valid", "issues", "suggestions"],
 }
@@ -23,7 +23,7 @@ GUIDANCE_SCHEMA: Final[Mapping[str, Json]] = {
     "properties": {
         "prompt": {"type": "string", "description": "What to do now: role, advice and prompt in one text."},
         "modelHint": {"type": "string", "description": "The kind of model that suits the step."},
-        "requiresConfirmation": {"type": "boolean", "description": "Ask the user before you go on."},
+        "requiresConfirmation": {"type": "boolean", "description": "Ask the user before you continue."},
         "validationCriteria": {**TEXTS, "description": "What the output must meet."},
     },
     "required": ["prompt", "requiresConfirmation", "validationCriteria"],
@@ -54,13 +54,16 @@ STEP_SCHEMA: Final[Mapping[str, Json]] = {
 STATES: Final = ["queued", "running", "waiting", "completed", "failed", "cancelled", "unknown"]
 RESULT_PART: Final[Mapping[str, Json]] = {
     "type": "object",
-    "description": "In place of a result that is too long for an answer: a part of it as text.",
+    "description": "A part of the result as text, if the whole result is too long for an answer.",
     "properties": {
         "text": {"type": "string"},
         "from": {"type": "integer"},
         "to": {"type": "integer", "description": "Where the next part begins: send it as resultFrom."},
         "characters": {"type": "integer", "description": "How long the result is."},
-        "kept": {"type": "integer", "description": "How much of it was kept, when it was too long for that."},
+        "kept": {
+            "type": "integer",
+            "description": "How many characters were stored, if the result was too long to store.",
+        },
         "isJson": {"type": "boolean", "description": "Whether all parts together are JSON."},
         "resource": {"type": "string", "description": "The resource that has the result."},
     },
@@ -70,7 +73,7 @@ RESULT_PART: Final[Mapping[str, Json]] = {
 PROGRESS_SCHEMA: Final[Mapping[str, Json]] = {
     "type": "object",
     "properties": {
-        "done": {"type": "number", "description": "Steps; or what the one call of the run counts."},
+        "done": {"type": "number", "description": "Completed steps, or what the only call of the run counts."},
         "total": {"type": "number", "description": "As far as it is known."},
         "message": {"type": "string", "description": "What the server does now."},
     },
@@ -130,21 +133,21 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
                 "description": "Which tool of which server, or which workflow of which system.",
             },
             "attempt": {"type": "integer"},
-            "failure": {"type": "string", "description": "Why the attempt before came to nothing."},
+            "failure": {"type": "string", "description": "Why the previous attempt failed."},
         },
         "required": ["stepId", "title"],
     },
     "queue": {
         "type": "object",
-        "description": "While the run waits for its turn: its place, from 1, and how many wait.",
+        "description": "While the run is queued: its position, from 1, and the length of the queue.",
         "properties": {"position": {"type": "integer"}, "length": {"type": "integer"}},
         "required": ["position", "length"],
     },
-    "result": {"description": "What came of the run: what its last call gave, or the output of its last step."},
+    "result": {"description": "The result of the run: of its last call, or the output of its last step."},
     "resultPart": RESULT_PART,
     "stopped": {
         "type": "array",
-        "description": "What ran beneath the run when it ended, and what became of it.",
+        "description": "Calls that were running when the run ended, and whether they were stopped.",
         "items": {
             "type": "object",
             "properties": {
@@ -161,7 +164,7 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
     },
     "step": _STEP,
     "guidance": _GUIDANCE,
-    "verdict": {**VERDICT_SCHEMA, "description": "What was said of the output that was submitted last."},
+    "verdict": {**VERDICT_SCHEMA, "description": "Verdict on the last output."},
     "attempts": {"type": "integer", "description": "How many outputs of this step were refused."},
     "missing": {
         "type": "array",
@@ -173,19 +176,22 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
         "properties": {
             "stepId": {"type": "string"},
             "title": {"type": "string"},
-            "question": {"type": "string", "description": "What the person is asked, with what it is about quoted."},
-            "answers": {"type": "object", "description": "The fields that they fill in, each with its JSON Schema."},
+            "question": {"type": "string", "description": "The question to the person, with the output quoted."},
+            "answers": {
+                "type": "object",
+                "description": "The fields that the person fills in, each with its JSON Schema.",
+            },
         },
         "required": ["stepId", "title", "question"],
     },
-    "skipped": {"type": "array", "items": {"type": "object"}, "description": "Steps that were passed over, and why."},
+    "skipped": {"type": "array", "items": {"type": "object"}, "description": "Steps that were skipped, and why."},
     "error": {
         "type": "object",
         "properties": {
             "reason": {"type": "string"},
             "remedy": {"type": "string"},
-            "timedOut": {"type": "boolean", "description": "True when its time was over."},
-            "code": {"type": "string", "description": "This and the next three: what another system said of it."},
+            "timedOut": {"type": "boolean", "description": "True if the run exceeded its time limit."},
+            "code": {"type": "string", "description": "This and the next three: what the other system reported."},
             "message": {"type": "string"},
             "detail": {},
             "output": {},

@@ -142,7 +142,7 @@ TOOL = Tool(
             "skipped": {
                 "type": "array",
                 "items": {"type": "object"},
-                "description": "At the end: steps that were passed over, and why.",
+                "description": "At the end: steps that were skipped, and why.",
             },
             "missing": {
                 "type": "array",

@@ -76,7 +76,10 @@ TOOL = Tool(
             "removed": {"type": "array", "items": {"type": "string"}},
             "changed": {"type": "array", "items": {"type": "string"}},
             "tools": {"type": "integer", "description": "How many workflows are tools now."},
-            "providers": {"type": "object", "description": "By name: state, number of workflows, why it is away."},
+            "providers": {
+                "type": "object",
+                "description": "By name: state, number of workflows, and why it does not answer.",
+            },
         },
         "required": ["added", "removed", "changed", "tools", "providers"],
     },

@@ -90,8 +90,8 @@ TOOL = Tool(
     output_schema={
         "type": "object",
         "properties": {
-            "workflows": {"type": "array", "items": {"type": "object"}, "description": "The best first."},
-            "total": {"type": "integer", "description": "How many fit."},
+            "workflows": {"type": "array", "items": {"type": "object"}, "description": "Best matches first."},
+            "total": {"type": "integer", "description": "How many match."},
             "next": {"type": "string"},
         },
         "required": ["workflows", "total"],

@@ -160,7 +160,7 @@ TOOL = Tool(
             "workflow": WORKFLOW_SCHEMA,
             "remote": {
                 "type": "object",
-                "description": "Of a run whose work another system does: where it is there.",
+                "description": "If another system does the work: where the run is there.",
                 "properties": {
                     "provider": {"type": "string"},
                     "workflowId": {"type": "string"},
@@ -171,17 +171,17 @@ TOOL = Tool(
             },
             "newerVersion": {
                 "type": "string",
-                "description": "The version in the library, when it is not the document that the run keeps.",
+                "description": "The version in the library, if it differs from the document of the run.",
             },
             "started": {"type": "string", "format": "date-time"},
-            "importedFrom": {"type": "string", "description": "The file that the run was imported from, if it was."},
+            "importedFrom": {"type": "string", "description": "The file from which the run was imported, if it was."},
             "updated": {"type": "string", "format": "date-time"},
             "history": {
                 "type": "array",
                 "items": {"type": "object"},
                 "description": f"The last {MOST_EVENTS} events: time, event, id of step or loop, why, by whom.",
             },
-            "results": {"type": "object", "description": "By step, the latest: its output, or the beginning."},
+            "results": {"type": "object", "description": "The latest outputs by step, or their beginnings."},
             "resultsCut": {"type": "string", "description": "Where the rest of the results is."},
         },
     },

@@ -76,7 +76,7 @@ TOOL = Tool(
             **VERDICT_SCHEMA["properties"],
             "captured": {
                 "type": "object",
-                "description": "The variables found in the output, for a step that says where to find them.",
+                "description": "The variables that were read from the output, as the step's produces says.",
             },
         },
     },
