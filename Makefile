@@ -48,7 +48,7 @@ docs: $(VENV)/.installed  ## write the generated pages of docs/ and the man page
 	@$(BIN)/python docs/generate.py
 
 site: $(VENV)/.dev docs  ## build the documentation as a web site into site/, and check its links
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html is ready; for the search, serve it: $(BIN)/python -m http.server --directory site"
 
 lock: $(VENV)/.dev  ## renew requirements-dev.lock, the versions with which CI installs

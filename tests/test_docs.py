@@ -162,7 +162,7 @@ def test_the_tutorial_for_cursor_counts_the_tools(start) -> None:
 
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -170,7 +170,7 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
         check=False,
     )
 
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    assert (done.returncode, "WARNING" in done.stderr) == (0, False), done.stderr
     pages = [path.read_text("utf-8") for path in (tmp_path / "site").rglob("*.html")]
     assert len(pages) > 50
     foreign = r"""<(?:script|img|iframe)[^>]*src=["']?(?:https?:)?//|<link[^>]*rel=["']?(?:stylesheet|preconnect)["']?[^>]*//"""
