@@ -10,7 +10,7 @@ from workflowlookup.core.advance import Moment
 from workflowlookup.core.building import build
 from workflowlookup.core.events import kind_of
 from workflowlookup.core.run import State, Waiting, fold
-from workflowlookup.errors import InvalidCriteria, InvalidParams, RunStateError, StepNotFound
+from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
 
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]
 
@@ -113,6 +113,29 @@ def test_a_skipped_step_whose_condition_comes_true_is_offered_after_all():
 
     assert story.run.current == "two"
     assert story.run.skipped == {}
+
+
+SLOW = {"var": "s", "matches": "(a+)+$"}
+SLOW_TEXT = "a" * 50_000 + "b"
+
+
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_a_person_is_asked_when_it_takes_too_long_to_find_out_whether_they_must_be(when):
+    asking = step("two", requireConfirmation={"condition": SLOW, "when": when})
+    story = Story(document(step("one", produces={"s": {}}), asking)).submit("one", f"s: {SLOW_TEXT}")
+
+    if when == "after":
+        story.submit("two")
+
+    assert (story.run.waiting_for, story.run.current) == (Waiting.CONFIRMATION, "two")
+
+
+def test_an_output_is_not_accepted_when_it_takes_too_long_to_find_the_step_after_it():
+    story = Story(document(step("one", produces={"s": {}}), step("two", runCondition=SLOW), step("three")))
+
+    with pytest.raises(InvalidWorkflow):
+        story.submit("one", f"s: {SLOW_TEXT}")
+    assert story.submit("one", "s: a").run.current == "two"
 
 
 # ── input and context ───────────────────────────────────────────────────────────────────────────────────────────

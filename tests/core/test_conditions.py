@@ -2,12 +2,28 @@
 
 import pytest
 
-from workflowlookup.core.conditions import describe, evaluate
-from workflowlookup.core.patterns import Budget
+from workflowlookup.core.conditions import CompiledCondition, describe, evaluate
+from workflowlookup.core.patterns import Budget, TooSlow
+
+SLOW = {"var": "s", "matches": "(a+)+$"}
+CONTEXT = {"s": "a" * 50_000 + "b", "yes": True}
 
 
-def test_a_slow_pattern_in_a_condition_is_given_up_and_does_not_hold():
-    assert evaluate({"var": "s", "matches": "(a+)+$"}, {"s": "a" * 50_000 + "b"}, Budget()) is False
+@pytest.mark.parametrize(
+    "condition", [SLOW, {"not": SLOW}, {"and": [{"var": "yes"}, SLOW]}, {"or": [{"var": "no"}, SLOW]}]
+)
+def test_a_condition_that_takes_too_long_has_no_answer(condition):
+    with pytest.raises(TooSlow):
+        evaluate(condition, CONTEXT, Budget())
+    assert CompiledCondition(condition).may_hold(CONTEXT, Budget())
+
+
+@pytest.mark.parametrize(
+    ("condition", "answer"), [({"or": [SLOW, {"var": "yes"}]}, True), ({"and": [SLOW, {"var": "no"}]}, False)]
+)
+def test_a_part_that_takes_too_long_does_not_matter_where_the_others_decide(condition, answer):
+    assert evaluate(condition, CONTEXT, Budget()) is answer
+    assert CompiledCondition(condition).may_hold(CONTEXT, Budget()) is answer
 
 
 @pytest.mark.parametrize(

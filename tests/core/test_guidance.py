@@ -64,3 +64,17 @@ def test_a_loop_tells_where_it_stands():
     assert told(each, {"files": ["a.py", "b.py"]}).prompt == (
         "Read a.py.\n\n## Loop Context\n- Iteration: 1\n- Total Items: 2\n- Current Index: 0\n- Current Item: a.py"
     )
+
+
+def test_a_fragment_whose_condition_takes_too_long_is_told_with_its_condition():
+    slow = {"var": "s", "matches": "(a+)+$"}
+    rule = {"type": "contains", "value": "x", "message": "Name x.", "condition": slow}
+    first = step("one", promptFragments=[{"id": "f", "when": slow, "text": "Take care."}], validationCriteria=[rule])
+
+    guidance = told(first, {"s": "a" * 50_000 + "b"})
+
+    assert guidance.prompt == (
+        'Do one.\n\n(The server could not judge in time whether this counts. It does if s matches "(a+)+$".)\n'
+        "Take care."
+    )
+    assert guidance.criteria == ('The output contains the text "x" (with this case): Name x.',)

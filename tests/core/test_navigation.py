@@ -9,6 +9,7 @@ from workflowlookup.core import patterns
 from workflowlookup.core.building import build
 from workflowlookup.core.navigation import next_step, scope_of
 from workflowlookup.core.patterns import Budget
+from workflowlookup.errors import InvalidWorkflow
 
 BODY, FINISH = step("body-step"), step("finish")
 
@@ -58,6 +59,24 @@ def test_nested_empty_loops_do_not_run_away():
 
     assert found.instance_id == "finish"
     assert "more than 100,000 times" in found.warnings[0]
+
+
+SLOW = {"var": "s", "matches": "(a+)+$"}
+SLOW_TEXT = {"s": "a" * 50_000 + "b"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "place"),
+    [
+        ([step("review", runCondition=SLOW), FINISH], "step 'review'"),
+        ([loop("again", [step("review")], type="while", condition=SLOW), FINISH], "loop 'again'"),
+        ([{**loop("each", [step("review")], type="for", count=1), "runCondition": SLOW}, FINISH], "step 'each'"),
+    ],
+    ids=["a step", "a while loop", "the condition of a loop"],
+)
+def test_what_takes_too_long_to_decide_is_refused_and_not_passed_over(steps, place):
+    with pytest.raises(InvalidWorkflow, match=f"took too long and was given up at {place}"):
+        lead(steps, context=SLOW_TEXT)
 
 
 def test_completed_ids_are_read_in_one_go_and_not_given_up_on_halfway(monkeypatch):

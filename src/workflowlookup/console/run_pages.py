@@ -174,7 +174,7 @@ def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> d
         "issues": found.judged.issues if isinstance(found.judged, OutputRefused) else (),
         "judged_at": _judged_at(records),
         "asks": found.asked is not None,
-        "question": question_of(found, budget) if found.asked is not None else None,
+        "question": question_of(found, Budget()) if found.asked is not None else None,
         "call": _call(found),
         "may_confirm": visit.access.may_confirm(found.who_confirms(visit.services.confirmation)),
         "may_cancel": visit.access.may("run", found.workflow.id) and not found.is_over,

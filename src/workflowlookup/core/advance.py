@@ -36,7 +36,7 @@ from workflowlookup.core.navigation import (
     next_step,
     scope_of,
 )
-from workflowlookup.core.patterns import Budget
+from workflowlookup.core.patterns import Budget, TooSlow
 from workflowlookup.core.questions import asks_after, captured_anyway, refuse_answers
 from workflowlookup.core.results import MAX_KEPT, reference_to
 from workflowlookup.core.rules import Issue
@@ -337,7 +337,7 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
     if issues or needs:
         return _try_again(draft, _refuse(draft, accepted.output, changes, issues, needs))
     _accept(draft, msgspec.structs.replace(accepted, captured=captured), changes)
-    return _go_on(draft)
+    return _go_on_or_fail(draft)
 
 
 def accept_result(run: Run, accepted: events.OutputAccepted, changes: Context, at: Moment) -> Draft:
@@ -345,7 +345,7 @@ def accept_result(run: Run, accepted: events.OutputAccepted, changes: Context, a
     _refuse_unless_calling(run)
     draft = Draft(run, at)
     _accept(draft, msgspec.structs.replace(accepted, step_id=run.current), changes)
-    return _go_on(draft)
+    return _go_on_or_fail(draft)
 
 
 def refuse_result(run: Run, refused: events.OutputRefused, at: Moment, *, is_final: bool) -> Draft:
@@ -536,6 +536,14 @@ def _go_on(draft: Draft) -> Draft:
     return draft.add(_rest_at(draft, found))
 
 
+def _go_on_or_fail(draft: Draft) -> Draft:
+    """As `_go_on`, after a call: nobody is there who could send something smaller."""
+    try:
+        return _go_on(draft)
+    except InvalidWorkflow as refusal:
+        return draft.add(events.Failed(reason=refusal.remedy, remedy=FIX_AND_START))
+
+
 def _rest_at(draft: Draft, found: Next) -> Event:
     """Where the walk ends: a loop that lacks data, the end, a question before the next step, or that step itself."""
     run, step = draft.run, found.step
@@ -630,8 +638,11 @@ def _why_left(run: Run, loop_id: str, budget: Budget) -> str:
     for around in (*_loops(run.workflow, loop_id), loop_id):
         condition = find_step(run.workflow, around).run_condition  # type: ignore[union-attr]
         scope = scope_of(run.workflow, around, run.context, run.extents)
-        if condition and not condition.holds(scope, budget):
-            return f"not true: {describe(condition)}"
+        try:
+            if condition and not condition.holds(scope, budget):
+                return f"not true: {describe(condition)}"
+        except TooSlow:
+            return "its condition, or its end; it took too long to find out which"
     if iteration >= loop.max_iterations:
         return f"it ran {how_often(iteration)}, as often as it may"
     if loop.condition is not None:

@@ -7,7 +7,7 @@ range. A new operator is a line in `OPERATORS` and a property in `workflow.schem
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -15,7 +15,6 @@ from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, compile_pa
 from workflowlookup.core.values import Context, Json, as_number, as_text, is_truthy, lookup, loosely_equal
 
 Condition = Mapping[str, Json]
-Predicate = Callable[[Context, Budget], bool]
 Truth = bool | None
 Comparison = Callable[[Mapping[str, Any], Budget], Truth]
 """Whether a comparison holds, given the context or what an analysis uses instead; None where that is unknown."""
@@ -152,12 +151,25 @@ def operators_in(condition: Condition) -> Iterator[tuple[str, Operator, Json]]:
 class CompiledCondition(dict[str, Json]):
     """A condition of a workflow: the JSON that the author wrote, compiled when the workflow is built."""
 
-    __slots__ = ("holds",)
+    __slots__ = ("_truth",)
 
     def __init__(self, written: Condition) -> None:
         super().__init__(written)
-        self.holds: Predicate = _compile(written)
-        """Whether every part of it holds. A search that takes too long counts as one without a match."""
+        self._truth = combine(written, _compare)
+
+    def holds(self, context: Context, budget: Budget) -> bool:
+        """Whether every part of it holds.
+
+        Raises `TooSlow` when the parts that were evaluated in time do not decide it: the caller says what follows.
+        """
+        truth = self._truth(context, budget)
+        if truth is None:
+            raise TooSlow
+        return truth
+
+    def may_hold(self, context: Context, budget: Budget) -> bool:
+        """Whether it holds, or takes too long to evaluate: for what must not be left out by mistake."""
+        return self._truth(context, budget) is not False
 
 
 def compiled(written: Condition | None) -> CompiledCondition | None:
@@ -171,12 +183,8 @@ def construct_from_json(kind: type, data: Json) -> Any:
 
 
 def evaluate(condition: Condition | None, context: Context, budget: Budget) -> bool:
-    """Whether a condition holds that is evaluated only once; an absent or empty one does."""
-    return _compile(condition or {})(context, budget)
-
-
-def _compile(condition: Condition) -> Predicate:
-    return cast("Predicate", combine(condition, _compare))
+    """Whether a condition holds that is evaluated only once; an absent or empty one does. Raises `TooSlow`."""
+    return CompiledCondition(condition or {}).holds(context, budget)
 
 
 def _compare(condition: Condition) -> Comparison:
@@ -188,13 +196,13 @@ def _compare(condition: Condition) -> Comparison:
 def _apply(name: str, holds: Callable[[Json, Json, Budget], bool], expected: Json) -> Comparison:
     own_steps = _steps(expected) + len(name) // 10
 
-    def compare(context: Context, budget: Budget) -> bool:
+    def compare(context: Context, budget: Budget) -> Truth:
         actual = lookup(context, name)
         try:
             budget.charge(own_steps + _steps(actual))
             return holds(actual, expected, budget)
         except TooSlow:
-            return False
+            return None
 
     return compare
 

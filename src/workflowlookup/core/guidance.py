@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.conditions import describe
+from workflowlookup.core.conditions import CompiledCondition, describe
 from workflowlookup.core.model import (
     AllOf,
     AnyOf,
@@ -25,9 +25,10 @@ from workflowlookup.core.model import (
     Workflow,
     WorkflowCall,
 )
-from workflowlookup.core.navigation import LoopPosition, Next
-from workflowlookup.core.patterns import Budget
+from workflowlookup.core.navigation import MOST_WORDS, LoopPosition, Next
+from workflowlookup.core.patterns import Budget, TooSlow
 from workflowlookup.core.rules import Rule
+from workflowlookup.core.text import shorten
 from workflowlookup.core.values import Context, Json, as_text, is_set, lookup
 
 COMPLETE: Final = "Workflow complete."
@@ -72,7 +73,7 @@ def guide(workflow: Workflow, found: Next, budget: Budget) -> Guidance:
     criteria = [
         fill(requirement.sentence)
         for requirement in step.requirements
-        if requirement.condition is None or requirement.condition.holds(found.context, budget)
+        if requirement.condition is None or requirement.condition.may_hold(found.context, budget)
     ]
     for capture in step.captures:
         unset.pop(capture.name, None)  # rules may speak of what this very output will say
@@ -210,15 +211,15 @@ def prompt_text(step: PromptStep, context: Context, fill: Fill, budget: Budget) 
     if step.prompt_blocks:
         parts += _blocks(step.prompt_blocks, fill)
     parts += [
-        fill(fragment.text)
+        reservation + fill(fragment.text)
         for fragment in step.prompt_fragments
-        if fragment.when is None or fragment.when.holds(context, budget)
+        if (reservation := _reservation(fragment.when, context, budget)) is not None
     ]
     if step.parallel_delegations:
         lines = [
-            fill(_delegation(item.content))
+            reservation + fill(_delegation(item.content))
             for item in step.parallel_delegations
-            if item.when is None or item.when.holds(context, budget)
+            if (reservation := _reservation(item.when, context, budget)) is not None
         ]
         parts.append("Hand these out in parallel, then go on when all are back:\n" + _bullets(lines))
         if step.synthesis is not None:
@@ -228,6 +229,17 @@ def prompt_text(step: PromptStep, context: Context, fill: Fill, budget: Budget) 
     if step.template_call and not parts:
         parts.append(f"{fill(step.title)}. (The author calls a template here: {as_words(step.template_call)})")
     return "\n\n".join(parts)
+
+
+def _reservation(condition: CompiledCondition | None, context: Context, budget: Budget) -> str | None:
+    """What stands before a text that counts if the condition holds: nothing, or its words where the agent must judge,
+    because it takes too long here. None when the text does not count.
+    """
+    try:
+        return "" if condition is None or condition.holds(context, budget) else None
+    except TooSlow:
+        words = shorten(describe(condition or {}), MOST_WORDS)
+        return f"(The server could not judge in time whether this counts. It does if {words}.)\n"
 
 
 def _call(call: Call, context: Context, fill: Fill) -> str:
@@ -314,9 +326,9 @@ def _loop_lines(loop: LoopPosition) -> Iterator[str]:
 
 
 def requires_confirmation(step: PromptStep, context: Context, budget: Budget) -> bool:
-    """Whether a person must agree to this step, here and now."""
+    """Whether a person must agree to this step, here and now; also where its condition takes too long to evaluate."""
     wanted = step.confirmation.condition if step.confirmation is not None else False
-    return wanted if isinstance(wanted, bool) else wanted.holds(context, budget)
+    return wanted if isinstance(wanted, bool) else wanted.may_hold(context, budget)
 
 
 def _confirmation(step: PromptStep, wanted: Confirmation, fill: Fill) -> Iterator[str]:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core.conditions import Condition, describe, walk
+from workflowlookup.core.conditions import CompiledCondition, Condition, describe, walk
 from workflowlookup.core.model import Loop, LoopStep, PromptStep, Step, Workflow
 from workflowlookup.core.patterns import Budget, TooSlow
 from workflowlookup.core.values import Context, Json, assign, lookup
@@ -190,10 +190,8 @@ def _next_in_line(  # noqa: PLR0913 - where the walk stands
     for step in steps:
         if step.id in done:
             continue
-        if step.run_condition is None or step.run_condition.holds(context, budget):
+        if step.run_condition is None or _holds(step.run_condition, context, budget, f"step '{step.id}'"):
             return Next(step, step.id, context, None, tuple(skipped), warnings, known)
-        if budget.is_spent:
-            raise _given_up(f"step '{step.id}'")
         skipped.append(Skipped(step.id, step.run_condition))
     return Next(None, "", context, None, tuple(skipped), warnings, known)
 
@@ -217,6 +215,13 @@ def walk_on(  # noqa: PLR0913 - as for `next_step`
         if step is None:  # at a loop that needs data
             return
     yield route.found(None, "", context, None)
+
+
+def _holds(condition: CompiledCondition, context: Context, budget: Budget, place: str) -> bool:
+    try:
+        return condition.holds(context, budget)
+    except TooSlow:
+        raise _given_up(place) from None
 
 
 def _given_up(place: str) -> InvalidWorkflow:
@@ -367,10 +372,8 @@ class _Walk:
         """
         if step.run_condition is None:
             return True
-        if step.run_condition.holds(context, self._budget):
+        if _holds(step.run_condition, context, self._budget, f"step '{step.id + at}'"):
             return not is_past or self._has_history(step, at) or self._is_settled(step)
-        if self._budget.is_spent:
-            raise _given_up(f"step '{step.id + at}'")
         self.skipped.append(Skipped(step_id=step.id + at, condition=step.run_condition))
         return False
 
@@ -481,9 +484,7 @@ class _Walk:
         if loop.condition is None:  # another system decides; here the agent completes the loop's id
             return True
         scope = assign(context, {loop.iteration_var: iteration - (loop.type == "until")})
-        holds = loop.condition.holds(scope, self._budget)
-        if self._budget.is_spent:
-            raise _given_up(f"loop '{step.id}'")
+        holds = _holds(loop.condition, scope, self._budget, f"loop '{step.id}'")
         return holds is (loop.type == "while")
 
     def _has_credit(self, step: LoopStep) -> bool:

@@ -52,11 +52,9 @@ class Budget:
     The clock starts with the first work that is worth timing.
     """
 
-    __slots__ = ("_characters", "_ends", "_folded", "_steps", "_unclocked", "is_spent")
+    __slots__ = ("_characters", "_ends", "_folded", "_steps", "_unclocked")
 
     def __init__(self) -> None:
-        self.is_spent = False
-        """Whether something was given up because there was no time left."""
         self._ends = 0.0
         self._folded = ("", "")
         self._characters = MAX_FILLED
@@ -106,7 +104,6 @@ class Budget:
         now = thread_time()
         self._ends = self._ends or now + SECONDS_PER_REQUEST
         if now >= self._ends:
-            self.is_spent = True
             raise TooSlow
         return self._ends - now
 

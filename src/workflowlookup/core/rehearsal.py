@@ -5,6 +5,7 @@ which steps were handed out, which conditions were seen true and false, and whic
 what the fixture would have to expect. No files here: `core.fixtures` has the format, `cli.test_` the command.
 """
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -28,7 +29,7 @@ from workflowlookup.core.navigation import (
     scope_of,
     split_instance,
 )
-from workflowlookup.core.patterns import Budget
+from workflowlookup.core.patterns import Budget, TooSlow
 from workflowlookup.core.questions import refuse_misfitting
 from workflowlookup.core.rules import Rule
 from workflowlookup.core.schemas import PathTo, suggest
@@ -346,7 +347,7 @@ class Coverage:
             return
         self.steps[step.id] = True
         for name, condition in conditions_of(step):
-            self.branches[step.id, name].seen.add(condition.holds(found.context, budget))
+            self._ask(step.id, name, condition, found.context, budget)
         for loop_id, _ in loops_around(self._workflow, found.instance_id):
             self._see(loop_id, "runCondition", answer=True)
 
@@ -373,8 +374,8 @@ class Coverage:
         is_until = loop.type == "until"
         if loop.condition and not (is_until and iteration == 1):
             scope = scope_of(self._workflow, join_instance(loop_id, outer), context)
-            answer = loop.condition.holds({**scope, loop.iteration_var: iteration - is_until}, budget)
-            self._see(loop_id, "loop condition", answer=answer)
+            scope = {**scope, loop.iteration_var: iteration - is_until}
+            self._ask(loop_id, "loop condition", loop.condition, scope, budget)
 
     def note_end(self, outcome: "Rehearsal", last: Next) -> None:
         """The workflow is complete: a `while` loop that was reached and never entered has said no."""
@@ -385,6 +386,11 @@ class Coverage:
             if count == 0 and loop_id not in passed_over and all(outcome.iterations[outer] for outer in around):
                 self._see(loop_id, "runCondition", answer=True)
                 self._see(loop_id, "loop condition", answer=False)
+
+    def _ask(self, step_id: str, name: str, condition: CompiledCondition, scope: Context, budget: Budget) -> None:
+        """A condition that takes too long has been seen neither true nor false."""
+        with contextlib.suppress(TooSlow):
+            self._see(step_id, name, answer=condition.holds(scope, budget))
 
     def _see(self, step_id: str, name: str, *, answer: bool) -> None:
         if (step_id, name) in self.branches:

@@ -11,12 +11,15 @@ from typing import Final
 import msgspec
 
 from workflowlookup.core.captures import capture
+from workflowlookup.core.conditions import describe
 from workflowlookup.core.criteria import each_rule
 from workflowlookup.core.guidance import describe_criterion, escaped_lookup, filler, has_template
 from workflowlookup.core.model import AllOf, AnyOf, Criterion, LoopStep, Malformed, Not, Step, Verdict
+from workflowlookup.core.navigation import MOST_WORDS
 from workflowlookup.core.patterns import BadPattern, Budget, TooSlow
 from workflowlookup.core.rules import Check, Issue, Rule
 from workflowlookup.core.schemas import BadSchema
+from workflowlookup.core.text import shorten
 from workflowlookup.core.values import Context, assign
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 
@@ -79,7 +82,19 @@ def _check_of_rule(rule: Rule) -> Check:
     condition = rule.condition
     if not condition:
         return check
-    return lambda output, context, budget: check(output, context, budget) if condition.holds(context, budget) else None
+    words = shorten(describe(condition), MOST_WORDS)
+    message = "" if has_template(rule.message) else rule.message
+    why = f"it counts only if {words}, and finding that out took too long"
+    undecided = (_undecided(message, why, "Shorten the output and the variables"),)
+
+    def check_if_it_counts(output: str, context: Context, budget: Budget) -> Sequence[Issue] | None:
+        try:
+            counts = condition.holds(context, budget)
+        except TooSlow:
+            return undecided
+        return check(output, context, budget) if counts else None
+
+    return check_if_it_counts
 
 
 def has_templates(criterion: Criterion) -> bool:
@@ -167,7 +182,7 @@ def _opposite(part: Criterion, met: Check) -> Check:
     always = None if has_templates(part) else (_unwanted(description),)
 
     def check(output: str, context: Context, budget: Budget) -> Sequence[Issue] | None:
-        if not any(not rule.condition or rule.condition.holds(context, budget) for rule in rules):
+        if not any(not rule.condition or rule.condition.may_hold(context, budget) for rule in rules):
             return None  # none of them counts
         found = met(output, context, budget)
         if found:

@@ -29,10 +29,11 @@ from workflowlookup.core.navigation import (
     split_instance,
     walk_on,
 )
-from workflowlookup.core.patterns import Budget
+from workflowlookup.core.patterns import Budget, TooSlow
 from workflowlookup.core.run import Run, State, Waiting, context_after
 from workflowlookup.core.text import first_few
 from workflowlookup.core.values import Context, Json, brief, json_equal, lookup
+from workflowlookup.errors import InvalidWorkflow
 
 MAX_VARIABLES: Final = 8
 """How many variables of a condition are named with their values."""
@@ -111,7 +112,10 @@ def explain_run(run: Run, records: Sequence[Record], budget: Budget) -> Explanat
     warnings = run.warnings
     ahead = _Ahead(run.workflow, run.context, run.extents, budget)
     if not run.is_over:
-        ahead.go({**run.passed, run.current: None}, run.iterating)
+        try:
+            ahead.go({**run.passed, run.current: None}, run.iterating)
+        except InvalidWorkflow as refusal:  # what has happened can be told all the same
+            ahead.warnings.append(refusal.remedy)
         found |= {step: told for step, told in ahead.reasons.items() if _is_news(told, found.get(step))}
         warnings = tuple(dict.fromkeys([*warnings, *ahead.warnings]))
     rest = _over(run) if run.is_over else ""
@@ -147,8 +151,11 @@ def explain_context(workflow: Workflow, context: Context, budget: Budget) -> Exp
 
 
 def decided_by(condition: Condition, scope: Context, budget: Budget) -> tuple[Check, ...]:
-    """The parts of a condition that made it come out as it did."""
-    return tuple(_decisive(condition, scope, budget))
+    """The parts of a condition that made it come out as it did; none when it takes too long to find out."""
+    try:
+        return tuple(_decisive(condition, scope, budget))
+    except TooSlow:
+        return ()
 
 
 def _decisive(condition: Condition, scope: Context, budget: Budget) -> Iterator[Check]:
