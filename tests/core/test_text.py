@@ -2,7 +2,7 @@
 
 import pytest
 
-from workflowlookup.core.text import first_few, how_often, one_line, plural, printable, shorten, visible
+from workflowlookup.core.text import first_few, how_often, is_blank, one_line, plural, printable, shorten, visible
 
 
 def test_counts_are_words():
@@ -31,3 +31,15 @@ def test_what_is_left_out_is_marked():
 )
 def test_characters_that_hide_are_replaced(text, expected):
     assert (printable(text), visible(text), one_line(text)) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \n\t\u3000", "\u200b", "\u00ad \u00ad", "\ufeff", "\u2800", "\u3164", "\x00", "\ufe0f", "\x1b\u202e"]
+)
+def test_what_nobody_can_see_is_blank(text):
+    assert is_blank(text)
+    assert not is_blank(f"{text}.{text}")
+
+
+def test_a_sign_with_invisible_parts_is_not_blank():
+    assert not is_blank("\u2764\ufe0f")

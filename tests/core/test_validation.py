@@ -79,6 +79,11 @@ def test_a_rule_whose_condition_takes_too_long_is_undecided_and_so_is_its_opposi
         assert issues(criteria, output, context) == [f"Needs a review: a rule cannot be judged, because {why}."]
 
 
+def test_without_criteria_an_output_that_nobody_can_see_is_refused():
+    assert issues(None, "\u200b\u2800\x00") == ["Output is empty or invalid."]
+    assert issues(None, "\u200bdone") == []
+
+
 SLOW = [
     ("." * 4000 + "[bc]", "a" * 400_000),
     (r"(a+)\g<1>[bc]", "a" * 1_414),

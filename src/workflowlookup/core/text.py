@@ -5,6 +5,7 @@ and other characters hide text or reverse its direction.
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,6 +22,23 @@ Not compiled here: that takes milliseconds, and most commands and lookups never 
 """
 INVISIBLE: Final = f"[{_HIDING}\xad\u061c\u115f\u1160\u180b-\u180f\u200c-\u200f\u3164\uffa0]"
 """As `HIDDEN`, and invisible characters of honest text, such as joiners. For text that a person decides upon."""
+
+_LOOKS_BLANK: Final = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+    + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
+)
+"""Letters and marks that are shown as nothing."""
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing of it can be seen: white space, control and format characters, and letters that look blank."""
+    return not any(map(_is_seen, set(text.strip())))
+
+
+def _is_seen(character: str) -> bool:
+    if character in _LOOKS_BLANK or character.isspace():
+        return False
+    return unicodedata.category(character) not in ("Cc", "Cf", "Cs")
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

@@ -19,7 +19,7 @@ from workflowlookup.core.navigation import MOST_WORDS
 from workflowlookup.core.patterns import BadPattern, Budget, TooSlow
 from workflowlookup.core.rules import Check, Issue, Rule
 from workflowlookup.core.schemas import BadSchema
-from workflowlookup.core.text import shorten
+from workflowlookup.core.text import is_blank, shorten
 from workflowlookup.core.values import Context, assign
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 
@@ -33,7 +33,7 @@ def judge(check: Check | None, output: str, context: Context, budget: Budget) ->
     Raises `InvalidCriteria` for criteria that cannot be judged by, `InvalidWorkflow` for such a JSON Schema in them.
     """
     if check is None:
-        return _PASSED if output.strip() else Verdict(issues=(_BLANK,))
+        return Verdict(issues=(_BLANK,)) if is_blank(output) else _PASSED
     try:
         issues = check(output, context, budget)
     except BadPattern as flaw:
