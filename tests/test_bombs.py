@@ -1,9 +1,10 @@
 """Every bomb is answered, the next request is answered, and the server is as small afterwards as it was before.
 
 Time is the processor time of the server's process, which does not depend on what else the machine does. Memory is what
-is resident once the caches hold a small document again.
+is resident once ordinary requests have been answered again.
 """
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +13,14 @@ import pytest
 
 from bombs import BOMBS
 from client import Server
-from make import document, write
+from make import document, step, write
 
 Start = Callable[..., Server]
 
 MAX_SECONDS = 1.0
 """Half a second for what authors and callers wrote, and half of one for reading a long message and writing the answer."""
-MAX_GROWTH_BYTES = 20 << 20
+MAX_GROWTH_BYTES = 32 << 20
+"""Measured: 14 to 28 MiB. No cache holds it: Python returns memory by the megabyte, and one small object keeps one."""
 SLOW = 120.0
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
@@ -61,18 +63,41 @@ def test_no_bomb_holds_up_the_server(start: Start, library: Path, name: str) -> 
     assert {request: taken for request, taken in seconds.items() if taken > MAX_SECONDS} == {}
 
 
-def test_a_second_round_of_all_bombs_takes_no_more_memory(start: Start, library: Path) -> None:
-    """What the first round leaves in caches and in the allocator is bounded: it is used again."""
+def ask_ordinary_things(server: Server, library: Path) -> None:
+    """Requests of every kind, so that all that is imported and compiled once is there."""
+    for old in library.iterdir():
+        old.unlink()
+    rules = [
+        {"type": "regex", "pattern": "(?=x)x|\u00e9", "flags": "i", "message": "m"},
+        {"type": "schema", "schema": {"type": "string", "format": "date"}, "message": "m"},
+    ]
+    first = step(validationCriteria=rules, produces={"a": {"type": "string"}})
+    second = step("second-step", runCondition={"var": "x", "matches": "(?=a)\u00e9"})
+    write(library, document(first, second, contextSchema={"properties": {"a": {"type": "string"}}}))
+    (library / "other.yaml").write_text("id: other\nname: N\ndescription: D\nsteps: [{id: one, title: T, prompt: P}]\n")
+    (library / "broken.json").write_text("{")
+    large = json.dumps(document(*[step(f"step-{n}", unknown=1) for n in range(700)]))
+    about = {"workflowId": "sample-workflow", "context": {"x": "a\u00e9", "a": "b"}}
+    for method, params in (
+        ("workflow_list", {}),
+        ("workflow_get", {"id": "sample-workflow"}),
+        ("workflow_get", {"id": "nowhere"}),
+        ("workflow_validate_json", {"workflowJson": large}),
+        ("workflow_next", {**about, "completedSteps": []}),
+        ("workflow_validate", {**about, "stepId": "first-step", "output": "\u00e9 a: 1"}),
+        ("workflow_start", about),
+    ):
+        server.request(method, params)
+
+
+def test_all_bombs_leave_little_memory_behind(start: Start, library: Path) -> None:
     server = start(directory=library)
-    after: list[int] = []
+    ask_ordinary_things(server, library)
+    before = resident_bytes(server)
 
     for _ in range(2):
         for name in BOMBS:
             set_off(name, server, library)
-        for old in library.iterdir():
-            old.unlink()
-        write(library, document())
-        server.result("workflow_get", {"id": "sample-workflow"})
-        after.append(resident_bytes(server))
+        ask_ordinary_things(server, library)
 
-    assert after[1] - after[0] < MAX_GROWTH_BYTES
+    assert resident_bytes(server) - before < MAX_GROWTH_BYTES

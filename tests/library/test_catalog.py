@@ -10,6 +10,7 @@ import pytest
 
 from make import document, step, write
 from workflowlookup.errors import InvalidWorkflow, SecurityError, StorageError, WorkflowNotFound
+from workflowlookup.library import catalog as catalog_module
 from workflowlookup.library import directory as directory_module
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.changes import Inotify, Polling
@@ -342,3 +343,22 @@ def test_polling_spends_no_more_than_its_share_of_the_time():
     assert not polling.pending()
     now = 11.1
     assert polling.pending()
+
+
+def test_the_refusal_of_a_document_does_not_keep_what_led_to_it(catalog, library):
+    """The frames of a traceback would keep the document, and the listing before with its own refusals."""
+    write(library, {"id": "broken", "name": "N"})
+    (library / "cut.json").write_text("{")
+
+    refusals = [entry.file.refusal for entry in catalog.snapshot().problems]
+
+    assert [(r.__traceback__, r.__cause__, r.__context__) for r in refusals] == [(None, None, None)] * 2
+
+
+def test_a_document_larger_than_the_cache_is_not_cached(catalog, library, monkeypatch):
+    write(library, document(identifier="small"))
+    write(library, document(*(step(f"step-{n}") for n in range(50)), identifier="large"))
+    monkeypatch.setattr(catalog_module, "MAX_BUILT_BYTES", 10_000)
+
+    assert catalog.get("small") is catalog.get("small")
+    assert catalog.get("large") is not catalog.get("large")

@@ -9,6 +9,7 @@ from make import document, loop, step, write
 from workflowlookup import __version__
 from workflowlookup.app import make_connection
 from workflowlookup.protocol import connection as connections
+from workflowlookup.protocol import memory
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS
@@ -359,12 +360,15 @@ def test_values_that_nest_without_end_are_refused_and_not_a_fault(connection):
         assert "result" in reply or reply["error"]["code"] in (-32602, -32700)
 
 
-def test_memory_is_returned_after_a_request_that_took_long_and_after_no_other(connection, monkeypatch):
-    released, clock = [], iter([0.0, connections.COSTLY_SECONDS / 2, 1.0, 1.0 + 2 * connections.COSTLY_SECONDS])
-    monkeypatch.setattr(connections, "release", lambda: released.append(True))
+def test_memory_is_returned_after_requests_that_took_long_together(connection, monkeypatch):
+    released, costs = [], [memory.SHORT_SECONDS / 2] * 20 + [memory.COSTLY_SECONDS * 0.6] * 2
+    clock = iter([time for cost in costs for time in (0.0, cost)])
+    monkeypatch.setattr(memory.gc, "collect", lambda: released.append(True))
     monkeypatch.setattr(connections, "monotonic", clock.__next__)
 
     initialize(connection, "2025-11-25")
+    for _ in range(len(costs) - 2):
+        ask(connection, "ping")
     assert released == []
 
     ask(connection, "ping")

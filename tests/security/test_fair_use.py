@@ -310,7 +310,7 @@ def test_a_long_text_may_have_any_number_of_commas():
 def test_memory_is_returned_once_after_costly_requests(monkeypatch, costs, releases):
     returned = []
     monkeypatch.setattr(fair_use, "RELEASE_SECONDS", 0.0)
-    monkeypatch.setattr(fair_use, "release", lambda: returned.append("all"))
+    monkeypatch.setattr(fair_use.MemoryMeter, "release", lambda _: returned.append("all"))
 
     async def burn(seconds):
         end = time.thread_time() + seconds

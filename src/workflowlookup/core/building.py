@@ -36,7 +36,7 @@ from workflowlookup.core.model import (
 )
 from workflowlookup.core.validation import compile_criteria
 from workflowlookup.core.value_schemas import ValueSchema
-from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
+from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json, json_bytes
 
 
 def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
@@ -71,6 +71,7 @@ def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
         deadline_seconds=document.get("deadlineSeconds"),
         execution_type=document.get("executionType", "async"),
         producers=_producers(document),
+        weight=json_bytes(document),
     )
     says_more = any(step.keys() & {"requires", "produces"} for _, step in walk_steps(document["steps"]))
     if not says_more and workflow.context_schema is None:

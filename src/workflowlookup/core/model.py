@@ -6,14 +6,14 @@ dataclasses: they are made ten times as fast and cost nothing at import.
 """
 
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from workflowlookup.core.conditions import CompiledCondition
 from workflowlookup.core.rules import Check, Issue, Rule
 from workflowlookup.core.value_schemas import ValueSchema
-from workflowlookup.core.values import Json, extent
+from workflowlookup.core.values import Json
 
 
 class AllOf(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,17 +238,6 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     """Set once the step is done."""
 
 
-_BYTES_OF_PART: Final = 250
-MAX_CACHED_BYTES: Final = 12 << 20
-"""How large the workflows in a cache may be together, in estimated bytes."""
-
-
-def weight_of(workflow: "Workflow") -> int:
-    """About how many bytes a workflow takes, with its document."""
-    parts, characters = extent(workflow.document)
-    return _BYTES_OF_PART * parts + characters
-
-
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     """A workflow, ready to lead an agent.
 
@@ -287,6 +276,8 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     """None when neither the workflow nor a step says anything of variables."""
     origin: str = ""
     """The real path of the document when a repository brought it; empty for the user's own, and for other systems'."""
+    weight: int = 0
+    """About how many bytes it takes in memory, with its document."""
 
     @property
     def every_step(self) -> list[Step]:

@@ -120,6 +120,12 @@ _searches: Final[BoundedCache[tuple[str, str], tuple[Search, int]]] = BoundedCac
 )
 
 
+def clear_caches() -> None:
+    """Drop all compiled patterns."""
+    _searches.clear()
+    _compiled.clear()
+
+
 def compile_pattern(pattern: str, flags: str, budget: Budget) -> Search:
     """A function that tells whether the pattern is found in a text.
 
@@ -316,9 +322,11 @@ def _compile_backtracking(pattern: str, flags: str) -> Callable[..., object]:
         if flag in flags:
             options |= option
     try:
-        compiled = regex.compile(_from_ecmascript(pattern, multiline="m" in flags), options)
+        compiled = regex.compile(_from_ecmascript(pattern, multiline="m" in flags), options, cache_pattern=False)
     except (regex.error, RecursionError, OverflowError, ValueError) as problem:
         raise BadPattern(str(problem) or type(problem).__name__) from problem
+    finally:
+        regex.purge()  # its own caches are bounded in entries at best, ours in size
     return compiled.match if "y" in flags else compiled.search  # type: ignore[no-any-return]
 
 

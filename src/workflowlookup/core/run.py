@@ -22,10 +22,10 @@ from workflowlookup.core.building import build
 from workflowlookup.core.conditions import Condition
 from workflowlookup.core.contract import Need
 from workflowlookup.core.events import Event, Record, RemoteError, kind_of
-from workflowlookup.core.model import MAX_CACHED_BYTES, PromptStep, Workflow, weight_of
+from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import Iterating, LoopPosition, Next, find_step, is_inside, scope_of
 from workflowlookup.core.persistent import PersistentMap
-from workflowlookup.core.values import Context, Json
+from workflowlookup.core.values import Context, Json, json_bytes
 from workflowlookup.errors import RunStateError
 
 
@@ -216,16 +216,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Where the run was imported from."""
     origin: str = ""
     """As in `Started`."""
+    weight: int = 0
+    """About how many bytes it takes in memory; its workflow is counted with each of its runs."""
     end: events.Failed | events.EndUnknown | events.Cancelled | None = None
 
     @property
     def is_over(self) -> bool:
         return self.state in OVER
-
-    @property
-    def weight(self) -> int:
-        """How many characters its long results have."""
-        return sum(len(event.output) + len(event.value) for event in self.large.values())
 
     @property
     def rests(self) -> bool:
@@ -341,6 +338,7 @@ def apply(run: Run, record: Record) -> Run:
         updated=record.time,
         state=place[0],
         waiting_for=place[1],
+        weight=run.weight + _weight(event),
         **_EFFECTS[type(event)](run, record, event),
     )
 
@@ -349,9 +347,10 @@ def _begin(run_id: str, record: Record | None) -> Run:
     event = record.event if record else None
     if record is None or not isinstance(event, events.Started) or record.sequence != 1:
         raise _not_allowed(run_id, State.QUEUED, record)
+    workflow = workflow_of(bytes(event.document))
     return Run(
         id=run_id,
-        workflow=workflow_of(bytes(event.document)),
+        workflow=workflow,
         hash=event.hash,
         input=event.input,
         context=event.context,
@@ -363,7 +362,20 @@ def _begin(run_id: str, record: Record | None) -> Run:
         timeout=event.timeout,
         origin=event.origin,
         imported_from=event.imported_from,
+        weight=workflow.weight + json_bytes(event.context),
     )
+
+
+_BYTES_OF_EVENT: Final = 300
+
+
+def _weight(event: Event) -> int:
+    """About how many bytes a run grows by an event at most."""
+    if isinstance(event, events.OutputAccepted):
+        return _BYTES_OF_EVENT + len(event.output) + len(event.value)
+    if isinstance(event, events.ContextChanged):
+        return _BYTES_OF_EVENT + json_bytes(event.changes)
+    return _BYTES_OF_EVENT
 
 
 def _not_allowed(run_id: str, state: State, record: Record | None) -> RunStateError:
@@ -566,14 +578,21 @@ def hash_of(document: bytes) -> str:
     return hashlib.sha256(document).hexdigest()
 
 
-_workflows: Final[BoundedCache[bytes, Workflow]] = BoundedCache(256, max_weight=MAX_CACHED_BYTES, weigh=weight_of)
+MAX_CACHED_BYTES: Final = 8 << 20
+"""How large the workflows of runs in the cache may be together, in estimated bytes; larger ones are not cached."""
+
+_workflows: Final[BoundedCache[bytes, Workflow]] = BoundedCache(
+    256, max_weight=MAX_CACHED_BYTES, weigh=lambda workflow: workflow.weight
+)
 
 
 def workflow_of(document: bytes) -> Workflow:
     """The workflow of a document that a run keeps; runs of the same document share it."""
     workflow = _workflows.get(document)
     if workflow is None:
-        workflow = _workflows[document] = build(msgspec.json.decode(document))
+        workflow = build(msgspec.json.decode(document))
+        if workflow.weight <= MAX_CACHED_BYTES:
+            _workflows[document] = workflow
     return workflow
 
 

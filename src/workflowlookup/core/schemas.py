@@ -175,6 +175,11 @@ _validators: Final[BoundedCache[bytes, Validator]] = BoundedCache(
 )
 
 
+def clear_cache() -> None:
+    """Drop all compiled schemas but our own."""
+    _validators.clear()
+
+
 def compile_schema_text(text: bytes) -> Validator:
     """`compile_schema` for a schema written as JSON, so that equal schemas are compiled once."""
     validator = _validators.get(text)

@@ -190,6 +190,15 @@ def extent(value: Json) -> tuple[int, int]:
     return parts, characters
 
 
+_BYTES_OF_PART: Final = 250
+
+
+def json_bytes(value: Json) -> int:
+    """About how many bytes a value takes in memory, and what is built from it."""
+    parts, characters = extent(value)
+    return _BYTES_OF_PART * parts + characters
+
+
 def nests_deeper(text: bytes, value: Json, limit: int) -> bool:
     """As `deeper_than`, of the value of a JSON text: one with few brackets need not be walked."""
     return text.count(b"{") + text.count(b"[") > limit and deeper_than(value, limit)

@@ -25,8 +25,9 @@ log = logging.getLogger(__name__)
 
 MAX_BUILT: Final = 512
 """How many built workflows are cached; the others are read again when they are needed."""
-MAX_BUILT_BYTES: Final = 12 << 20
-"""How large they may be together, in estimated bytes."""
+MAX_BUILT_BYTES: Final = 8 << 20
+"""How large they may be together, in estimated bytes. One that is larger alone is not cached: hardly any but a document
+made to hurt is."""
 SECONDS_BETWEEN_LOOKS: Final = 0.25
 """How often it is checked that no directory above a source was replaced: no change inside the source tells."""
 
@@ -99,7 +100,7 @@ class Catalog:
         self._listings: dict[str, Listing] = {}
         self._snapshot: Snapshot | None = None
         self._built: BoundedCache[str, tuple[Loaded, Workflow]] = BoundedCache(
-            MAX_BUILT, max_weight=MAX_BUILT_BYTES, weigh=_weight
+            MAX_BUILT, max_weight=MAX_BUILT_BYTES, weigh=lambda built: built[1].weight
         )
         self._reported: set[str] = set()
         self._lacked_descriptors = False
@@ -149,7 +150,8 @@ class Catalog:
         document = parse_document(data, path)
         if signature == entry.file.signature:
             workflow = build(document, self._origin_of(entry))
-            self._built[workflow_id] = (entry.file, workflow)
+            if workflow.weight <= MAX_BUILT_BYTES:
+                self._built[workflow_id] = (entry.file, workflow)
             return workflow
         if summarise(document, path).id == workflow_id:  # written to since the look at it: what was read counts
             return build(document, self._origin_of(entry))
@@ -225,12 +227,6 @@ def _refusals(listings: Mapping[str, Listing]) -> Iterator[WorkflowLookupError]:
     for listing in listings.values():
         refusals = [listing.refusal] if listing.refusal else [file.refusal for file in listing.files.values()]
         yield from (refusal for refusal in refusals if refusal is not None)
-
-
-def _weight(built: "tuple[Loaded, Workflow]") -> int:
-    from workflowlookup.core.model import weight_of  # noqa: PLC0415 - with the first workflow
-
-    return weight_of(built[1])
 
 
 def not_found(workflow_id: str, snapshot: Snapshot) -> WorkflowNotFound:

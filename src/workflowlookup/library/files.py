@@ -186,6 +186,8 @@ def load(path: str, root: str) -> Loaded:
         summary = summarise(document, path)
         return Loaded(path=path, id=summary.id, signature=signature, summary=summary, details=_details(document))
     except WorkflowLookupError as refusal:
+        refusal.__cause__ = refusal.__context__ = None
+        refusal.with_traceback(None)  # its frames would keep their variables: this document, and the listing before
         return Loaded(path=path, id=claimed_id(document, data, path), signature=signature, refusal=refusal)
 
 

@@ -27,7 +27,7 @@ from workflowlookup.errors import (
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.calls import Call, enter, name_of, refuse_cursor, run_named_in, without_questions
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
-from workflowlookup.protocol.memory import COSTLY_SECONDS, release
+from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.protocol.news import News
 from workflowlookup.protocol.replies import (
     PENDING,
@@ -98,6 +98,7 @@ class Connection:
         self._waiting: Waiting | None = None
         self._tasks: Tasks | None = None
         self._news = News(surface, self.outbox)
+        self._memory = MemoryMeter()
         self._last: Call | None = None
         """The request to shut down, while what waits is given its time: its reply is the last."""
 
@@ -107,8 +108,8 @@ class Connection:
         """Answer one message: its reply, or None when there is nothing to say (yet)."""
         started = monotonic()  # reading the processor time would cost ten times as much
         reply = self.answer(jsonrpc.decode(line))
-        if monotonic() - started > COSTLY_SECONDS:
-            release()
+        if self._memory.add(monotonic() - started):
+            self._memory.release()
         return reply
 
     def answer(self, message: Message) -> bytes | None:

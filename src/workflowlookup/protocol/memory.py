@@ -1,4 +1,4 @@
-"""Returns memory to the operating system after a request that used a lot of it.
+"""Returns memory to the operating system after requests that used a lot of it.
 
 The objects of a large document or message are unused once it is answered, but the process still holds their memory:
 in reference cycles of exceptions until the garbage collector runs, and in the allocator, which keeps it for reuse.
@@ -8,15 +8,44 @@ import gc
 from typing import Any, Final
 
 COSTLY_SECONDS: Final = 0.03
-"""Memory is returned after requests that took longer than this: returning it takes about as long."""
+"""Memory is returned after requests that took this long together: returning it takes about as long."""
+SHORT_SECONDS: Final = 0.003
+"""Requests that take less do not count: they leave nothing worth returning."""
+VERY_COSTLY_SECONDS: Final = 0.1
+"""After a request that takes longer, what it compiled is dropped from the caches: a few small objects among those of a
+large document keep megabytes of the allocator from being returned."""
 
 
-def release() -> None:
-    """Return the memory that a costly request used to the system."""
-    gc.collect()
-    trim = _trim()
-    if trim is not None:
-        trim(0)
+class MemoryMeter:
+    """What requests have cost since memory was last returned."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._is_very_costly = False
+
+    def add(self, seconds: float) -> bool:
+        """Count a request; True when `release` should be called."""
+        if seconds > SHORT_SECONDS:
+            self._seconds += seconds
+            self._is_very_costly |= seconds > VERY_COSTLY_SECONDS
+        return self._seconds > COSTLY_SECONDS
+
+    def release(self) -> None:
+        """Return the memory that the requests used to the system."""
+        if self._is_very_costly:
+            _clear_caches()
+        self._seconds, self._is_very_costly = 0.0, False
+        gc.collect()
+        trim = _trim()
+        if trim is not None:
+            trim(0)
+
+
+def _clear_caches() -> None:
+    from workflowlookup.core import patterns, schemas  # noqa: PLC0415 - such a request has imported them
+
+    patterns.clear_caches()
+    schemas.clear_cache()
 
 
 def _trim() -> Any:

@@ -61,8 +61,8 @@ T = TypeVar("T")
 
 MAX_FOLDED: Final = 256
 """How many folded runs are cached; the others are folded when they are needed."""
-MAX_WEIGHT: Final = 64 << 20
-"""How many characters their long results may have, all together."""
+MAX_FOLDED_BYTES: Final = 16 << 20
+"""How large they may be together, in estimated bytes."""
 MAX_TRIES: Final = 5
 """How often a call is decided anew because somebody was faster."""
 PROGRESS_PAUSE: Final = 1_000
@@ -113,7 +113,7 @@ class Runs:
         self._clock = clock
         self._new_id = new_id
         self._folded: BoundedCache[str, Run] = BoundedCache(
-            MAX_FOLDED, max_weight=MAX_WEIGHT, weigh=lambda run: run.weight
+            MAX_FOLDED, max_weight=MAX_FOLDED_BYTES, weigh=lambda run: run.weight
         )
         self._refusals: BoundedCache[str, int] = BoundedCache(MAX_REFUSALS)
         """By run: the sequence of the last refusal that this process has answered."""

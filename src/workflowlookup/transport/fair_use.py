@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workflowlookup.cache import BoundedCache
-from workflowlookup.protocol.memory import COSTLY_SECONDS, release
+from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.shares import Shares
 from workflowlookup.transport.callers import CALLER, Proxies
 from workflowlookup.transport.limits import MAX_CLIENTS, Rate
@@ -93,6 +93,7 @@ class FairUse:
         self._proxies = proxies or Proxies()
         self._refused = refused
         self._release: asyncio.TimerHandle | None = None
+        self._memory_meter = MemoryMeter()
 
     async def admit(self, scope: Scope) -> Response | None:
         """Count a request, and wait until it may be served; returns the refusal when there are too many."""
@@ -155,12 +156,12 @@ class FairUse:
         await _metered(request, charge)
         if unknown:
             self._processor.charge(self._caller_of(scope), unknown)
-        if total > COSTLY_SECONDS and self._release is None:
+        if self._memory_meter.add(total) and self._release is None:
             self._release = asyncio.get_running_loop().call_later(RELEASE_SECONDS, self._release_memory)
 
     def _release_memory(self) -> None:
         self._release = None
-        release()
+        self._memory_meter.release()
 
     def _refuse(self, scope: Scope, reason: str, problem: str, retry: int) -> Response:
         self._refused(reason)
