@@ -20,7 +20,7 @@ Start = Callable[..., Server]
 MAX_SECONDS = 1.0
 """Half a second for what authors and callers wrote, and half of one for reading a long message and writing the answer."""
 MAX_GROWTH_BYTES = 32 << 20
-"""Measured: 14 to 28 MiB. No cache holds it: Python returns memory by the megabyte, and one small object keeps one."""
+"""Measured: 16 to 23 MiB. No cache holds it: Python returns memory by the megabyte, and one small object keeps one."""
 SLOW = 120.0
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
