@@ -234,6 +234,11 @@ def a_long_enumeration_for_a_long_list() -> Bomb:
 
 
 @bomb
+def multiples_of_a_tiny_fraction() -> Bomb:
+    return _of_schema({"items": {"multipleOf": 1e-300}}, [1e300] * 150_000)
+
+
+@bomb
 def objects_that_must_be_unique() -> Bomb:
     return _of_schema({"uniqueItems": True}, [{"a": n} for n in range(20_000)])
 

@@ -75,3 +75,15 @@ def test_unevaluated_properties_of_an_ordinary_value_are_told():
 
     assert validator.is_valid([{"a": "x", "b": 1}] * 2_000)
     assert [misfit.unknown for misfit in validator.misfits([{"a": "x", "c": 1}])] == [("c",)]
+
+
+def test_numbers_are_divided_by_a_fraction_within_limits_only():
+    validator = compile_schema({"items": {"multipleOf": 1e-300}})
+
+    assert validator.is_valid([1e300] * 1_000)
+    with pytest.raises(TooSlow):
+        validator.is_valid([1e300] * 50_000)
+
+
+def test_every_number_that_is_no_multiple_of_a_fraction_is_told():
+    assert len([*compile_schema({"items": {"multipleOf": 0.01}}).misfits([0.001] * 60)]) == 60

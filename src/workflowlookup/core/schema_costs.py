@@ -31,6 +31,8 @@ BACKTRACK_LIMIT: Final = 10_000
 _ERROR_OVERHEAD: Final = 200
 _METASCHEMA_STEPS: Final = 400
 """Steps of a metaschema, which is built into the validator, for each part of a value."""
+_DIVISION_STEPS: Final = 160
+"""Steps of dividing a number by a fraction, for which the validator takes all digits of both."""
 _BYTES_OF_SUBSCHEMA: Final = 1_000
 _BYTES_OF_PART: Final = 150
 _BYTES_OF_PLACE: Final = 60
@@ -74,6 +76,8 @@ class _Node:
         self.own = 1
         self.compared = 0
         """How many steps it takes to compare a list or an object with its constants, part by part."""
+        self.divided = 0
+        """How many steps it takes to divide a number."""
         self.constants = 0
         """Size of the parts of the schema that its errors repeat."""
         self.pattern: _Pattern | None = None
@@ -193,6 +197,8 @@ class SchemaCosts:
                 node.compared += (
                     sum(extent(part)[0] - 1 for part in (value if isinstance(value, list) else [value])) // 2
                 )
+            if keyword == "multipleOf" and isinstance(value, float):
+                node.divided = _DIVISION_STEPS
             if keyword in _REPEATED_IN_ERRORS:
                 node.constants += sum(extent(value))
             if keyword in ("$ref", "$dynamicRef", "$recursiveRef") and isinstance(value, str):
@@ -299,7 +305,7 @@ def _factors(node: _Node, known: dict[int, tuple[float, float]]) -> tuple[float,
         known[id(node)] = (math.inf, math.inf)
         patterns = [node.pattern] if node.pattern else []
         patterns += [pattern for pattern, _ in node.patterns]
-        parts = float(node.own + node.compared + sum(pattern.for_text for pattern in patterns))
+        parts = float(node.own + node.compared + node.divided + sum(pattern.for_text for pattern in patterns))
         characters = float(sum(pattern.for_character() for pattern in patterns))
         for child in _children(node):
             more_parts, more_characters = _factors(child, known)
@@ -319,7 +325,9 @@ def _steps(node: _Node, value: Json) -> int:
         return node.own + node.pattern.steps(value)
     if isinstance(value, Mapping):
         return node.own + node.compared + sum(pattern.steps(name) for pattern, _ in node.patterns for name in value)
-    return node.own + (node.compared if isinstance(value, list) else 0)
+    if isinstance(value, list):
+        return node.own + node.compared
+    return node.own + (node.divided if isinstance(value, int | float) else 0)
 
 
 class _ErrorSizes:
