@@ -165,3 +165,11 @@ def test_what_a_batch_adds_does_not_change_the_run_before_it():
 def test_defaults_are_left_out_of_what_is_written():
     assert msgspec.json.encode(StepOffered(step_id="one")) == b'{"event":"step-offered","stepId":"one"}'
     assert msgspec.json.encode(Completed()) == b'{"event":"completed"}'
+
+
+def test_a_run_weighs_its_workflow_its_variables_and_its_outputs():
+    draft = begun(step("one"), step("two"))
+    after = advance.submit(draft.run, "one", "x" * 50_000, {"text": "y" * 20_000}, Moment(time=6))
+
+    assert draft.run.weight >= draft.run.workflow.weight > 0
+    assert after.run.weight - draft.run.weight >= 70_000
