@@ -8,7 +8,7 @@ from workflowlookup.core import advance
 from workflowlookup.core.building import build
 from workflowlookup.core.criteria import parse_criteria
 from workflowlookup.core.events import Record
-from workflowlookup.core.rules import Check
+from workflowlookup.core.rules import CriteriaCheck
 from workflowlookup.core.run import Run
 from workflowlookup.core.validation import compile_criteria
 
@@ -49,7 +49,7 @@ def loop(identifier: str, body: Any, **loop_fields: Any) -> dict[str, Any]:
     }
 
 
-def check_of(criteria: Any) -> Check | None:
+def check_of(criteria: Any) -> CriteriaCheck | None:
     """Criteria as an author writes them, compiled as a workflow has them."""
     criterion = parse_criteria(criteria)
     return None if criterion is None else compile_criteria(criterion)

@@ -96,6 +96,53 @@ def test_rules_see_the_changes_that_come_with_the_output():
     assert story.submit("one", "done", size=1).last == ["output-accepted", "context-changed", "completed"]
 
 
+def test_what_is_sent_with_an_output_switches_no_rule_off():
+    large = {"var": "size", "equals": "large"}
+    rule = {"type": "contains", "value": "rollback", "message": "Name the rollback.", "condition": large}
+    content = document(step("one", produces=["size"]), step("two", validationCriteria=[rule, {"not": rule}]))
+    story = Story(content).submit("one", size="large")
+
+    story.submit("two", "delete", size="small")
+
+    assert story.run.judged.issues == ("Name the rollback.",)
+    assert len(story.submit("two", "rollback", size="small").run.judged.issues) == 1
+
+
+def test_what_is_sent_with_an_output_changes_no_rule():
+    rules = [
+        {"type": "contains", "value": "Ticket {{ticket}}", "message": "Name {{ticket}}."},
+        {"type": "regex", "pattern": "^{{ticket}}", "message": "Begin with it."},
+    ]
+    story = Story(document(step("one", validationCriteria=rules), step("two")), context={"ticket": "T-17"})
+
+    for ticket in ("", "X", None):
+        story.submit("one", "X Ticket X", ticket=ticket)
+        assert story.run.judged.issues == ("Name T-17.", "Begin with it.")
+    assert story.submit("one", "T-17: Ticket T-17").run.current == "two"
+
+
+@pytest.mark.parametrize("before", [{}, {"ticket": None}, {"ticket": " \u200b"}])
+def test_a_rule_takes_a_variable_that_was_not_set_from_what_is_sent_with_the_output(before):
+    rule = {"type": "contains", "value": "Ticket {{ticket}}", "message": "Name the ticket."}
+    story = Story(document(step("one", validationCriteria=[rule]), step("two")), context=before)
+    unset = "Name the ticket: a rule cannot be judged, because ticket is not set in the context, or blank."
+
+    assert story.submit("one", "Ticket  ").run.judged.issues == (unset,)
+    assert story.submit("one", "Ticket  ", ticket=" ").run.judged.issues == (unset,)
+    assert story.submit("one", "Ticket 7", ticket=17).run.judged.issues == ("Name the ticket.",)
+    assert story.submit("one", "Ticket 17", ticket=17).run.current == "two"
+
+
+def test_rules_go_by_what_the_output_says_and_not_by_what_the_one_before_said():
+    rule = {"type": "contains", "value": "why", "message": "Say why.", "condition": {"var": "tests", "equals": "red"}}
+    body = step("try", produces={"tests": {"enum": ["red", "green"]}}, validationCriteria=[rule])
+    story = Story(document(loop("until-green", [body], type="until", condition={"var": "tests", "equals": "green"})))
+
+    story.submit("try@1", "That is why.\ntests: red")
+
+    assert story.submit("try@2", "tests: green", other=1).run.state is State.COMPLETED
+
+
 def test_skipped_steps_are_told_once_with_their_condition():
     large = {"var": "size", "equals": "large"}
     story = Story(document(step("one"), step("two", runCondition=large), step("three"), step("four")))

@@ -222,5 +222,5 @@ def test_the_values_of_one_caller_do_not_reach_another(start, library):
     assert other["issues"] == ["Say that T-9 is closed."]
     unset = server.result("workflow_validate", asked)
     assert unset["issues"] == [
-        "Say that {{ticket}} is closed: a rule cannot be judged, because ticket is not set in the context."
+        "Say that {{ticket}} is closed: a rule cannot be judged, because ticket is not set in the context, or blank."
     ]

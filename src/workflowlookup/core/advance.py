@@ -132,7 +132,7 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
         _accept(draft, events.OutputAccepted(step_id=step_id, output=output, key=key), changes)
         return _go_on(draft)
     scope = scope_of(run.workflow, step_id, {**run.context, **changes}, run.extents)
-    issues, captured = _judge(run, output, scope, at.budget)
+    issues, captured = _judge(run, output, scope, at.budget, handed_out=run.scope if changes else None)
     _refuse_size({**run.context, **changes, **captured})
     scope = assign(scope, captured)
     needs = unmet(run.workflow, run.step, scope, is_done=True)
@@ -726,10 +726,12 @@ def _overridden(changes: Context, captured: Context) -> Iterator[str]:
             )
 
 
-def _judge(run: Run, output: str, scope: Context, budget: Budget) -> tuple[Sequence[Issue], Context]:
-    """What is wrong with an output, and the variables that came out of it."""
+def _judge(
+    run: Run, output: str, scope: Context, budget: Budget, *, handed_out: Context | None = None
+) -> tuple[Sequence[Issue], Context]:
+    """What is wrong with an output, and the variables that came out of it; `handed_out` as for `judge`."""
     try:
-        verdict = judge_step(run.step, output, scope, budget)
+        verdict = judge_step(run.step, output, scope, budget, handed_out=handed_out)
         forbidden = input_misfits(run.workflow, run.input, verdict.captured)
         wrong = (Issue(message=sentence, suggestion="Change the value in the output.") for sentence in forbidden)
         return (*verdict.issues, *wrong), verdict.captured

@@ -129,9 +129,8 @@ def has_template(text: str) -> bool:
 _SYNTAX: Final = re.compile(r"[\\^$.*+?()\[\]{}|/-]")
 
 
-def escaped_lookup(context: Context, name: str) -> str | None:
-    """What stands for a variable in a pattern: its words, and no syntax."""
-    value = lookup(context, name)
+def escaped(value: Json) -> str | None:
+    """What stands for the value of a variable in a pattern: its words, and no syntax."""
     return None if value is None else _SYNTAX.sub(r"\\\g<0>", as_words(value))
 
 

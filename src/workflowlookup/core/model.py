@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from workflowlookup.core.conditions import CompiledCondition
-from workflowlookup.core.rules import Check, Issue, Rule
+from workflowlookup.core.rules import CriteriaCheck, Issue, Rule
 from workflowlookup.core.value_schemas import ValueSchema
 from workflowlookup.core.values import Json
 
@@ -165,7 +165,7 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     confirmation: Confirmation | None = None
     run_condition: CompiledCondition | None = None
     criteria: Criterion | None = None
-    check: Check | None = None
+    check: CriteriaCheck | None = None
     """The same, compiled."""
     requirements: tuple[Requirement, ...] = ()
     model_tier: str = ""

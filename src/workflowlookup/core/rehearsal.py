@@ -399,7 +399,7 @@ class Coverage:
     def note_rules(self, step: PromptStep, output: str, context: Context, budget: Budget) -> None:
         """An output was judged: which rules counted, and how each of them answered."""
         for name, rule in _rules_of(step):
-            if (issues := compile_criteria(rule)(output, context, budget)) is not None:
+            if (issues := compile_criteria(rule)(output, (context,), budget)) is not None:
                 self.rules[step.id, name].seen.add(not issues)
 
 

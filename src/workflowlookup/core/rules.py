@@ -39,8 +39,17 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Check = Callable[[str, Context, Budget], Sequence[Issue] | None]
-"""What is wrong with an output; None when no rule applies in this context. A single rule ignores the context, which is
-for the conditions of rules (`criteria`)."""
+"""What is wrong with an output by a single rule, which ignores the context."""
+
+Contexts = tuple[Context, ...]
+"""As the step was handed out, then with what came with its output; one where these are the same."""
+
+CriteriaCheck = Callable[[str, Contexts, Budget], Sequence[Issue] | None]
+"""What is wrong with an output by criteria; None when no rule of them counts.
+
+A rule counts if its condition holds in any of the contexts, and its templates take a variable from the first context
+that has it: what is sent with an output can switch off no rule, and change none.
+"""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):

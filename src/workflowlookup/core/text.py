@@ -32,7 +32,7 @@ _LOOKS_BLANK: Final = frozenset(
 
 def is_blank(text: str) -> bool:
     """Whether nothing of it can be seen: white space, control and format characters, and letters that look blank."""
-    return not any(map(_is_seen, set(text.strip())))
+    return not (any(map(_is_seen, text[:100])) or any(map(_is_seen, set(text))))
 
 
 def _is_seen(character: str) -> bool:

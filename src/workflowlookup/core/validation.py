@@ -13,29 +13,33 @@ import msgspec
 from workflowlookup.core.captures import capture
 from workflowlookup.core.conditions import describe
 from workflowlookup.core.criteria import each_rule
-from workflowlookup.core.guidance import describe_criterion, escaped_lookup, filler, has_template
+from workflowlookup.core.guidance import as_words, describe_criterion, escaped, filler, has_template
 from workflowlookup.core.model import AllOf, AnyOf, Criterion, LoopStep, Malformed, Not, Step, Verdict
 from workflowlookup.core.navigation import MOST_WORDS
 from workflowlookup.core.patterns import BadPattern, Budget, TooSlow
-from workflowlookup.core.rules import Check, Issue, Rule
+from workflowlookup.core.rules import Contexts, CriteriaCheck, Issue, Rule
 from workflowlookup.core.schemas import BadSchema
 from workflowlookup.core.text import is_blank, shorten
-from workflowlookup.core.values import Context, assign
+from workflowlookup.core.values import Context, Json, assign, lookup
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 
 _PASSED: Final = Verdict()
 _BLANK: Final = Issue(message="Output is empty or invalid.", suggestion="Give an output that says what was done.")
 
 
-def judge(check: Check | None, output: str, context: Context, budget: Budget) -> Verdict:
+def judge(
+    check: CriteriaCheck | None, output: str, context: Context, budget: Budget, *, handed_out: Context | None = None
+) -> Verdict:
     """Whether the output meets the criteria; without criteria, whether it says anything at all.
+
+    `handed_out` is the context without what came with the output, if anything did (see `CriteriaCheck`).
 
     Raises `InvalidCriteria` for criteria that cannot be judged by, `InvalidWorkflow` for such a JSON Schema in them.
     """
     if check is None:
         return Verdict(issues=(_BLANK,)) if is_blank(output) else _PASSED
     try:
-        issues = check(output, context, budget)
+        issues = check(output, (context,) if handed_out is None else (handed_out, context), budget)
     except BadPattern as flaw:
         details = f"Invalid regex pattern: {flaw}"
         raise InvalidCriteria(f"{details}. Ask the author to mend it.", details=details) from flaw
@@ -45,24 +49,28 @@ def judge(check: Check | None, output: str, context: Context, budget: Budget) ->
     return Verdict(issues=tuple(issues)) if issues else _PASSED
 
 
-def judge_step(step: Step, output: str, context: Context, budget: Budget) -> Verdict:
-    """Whether the output meets the criteria of a step and says what the step produces.
+def judge_step(
+    step: Step, output: str, context: Context, budget: Budget, *, handed_out: Context | None = None
+) -> Verdict:
+    """Whether the output meets the criteria of a step and says what the step produces; `handed_out` as for `judge`.
 
-    The criteria see what came out of the output. The result of a call may be blank where no criteria ask for more.
-    Raises what `judge` does.
+    The criteria see what came out of the output, in either context. The result of a call may be blank where no criteria
+    ask for more. Raises what `judge` does.
     """
     if isinstance(step, LoopStep):
         return judge(None, output, context, budget)
     captured = capture(step.captures, output, budget)
-    scope = assign(context, captured.values) if captured.values else context
+    if captured.values:
+        context = assign(context, captured.values)
+        handed_out = None if handed_out is None else assign(handed_out, captured.values)
     is_free = step.call is not None and step.check is None
-    issues = () if is_free else judge(step.check, output, scope, budget).issues
+    issues = () if is_free else judge(step.check, output, context, budget, handed_out=handed_out).issues
     if not step.captures:
         return Verdict(issues=issues) if issues else _PASSED
     return Verdict(issues=(*issues, *captured.issues), captured=captured.values)
 
 
-def compile_criteria(criterion: Criterion) -> Check:
+def compile_criteria(criterion: Criterion) -> CriteriaCheck:
     """A function that judges by a criterion; what cannot be applied is refused when it counts, and not before."""
     match criterion:
         case AllOf(parts=parts):
@@ -77,8 +85,8 @@ def compile_criteria(criterion: Criterion) -> Check:
             return _check_of_rule(rule)
 
 
-def _check_of_rule(rule: Rule) -> Check:
-    check = _templated(rule) if has_templates(rule) else rule.check()
+def _check_of_rule(rule: Rule) -> CriteriaCheck:
+    check = _templated(rule) if has_templates(rule) else _plain(rule)
     condition = rule.condition
     if not condition:
         return check
@@ -87,14 +95,19 @@ def _check_of_rule(rule: Rule) -> Check:
     why = f"it counts only if {words}, and finding that out took too long"
     undecided = (_undecided(message, why, "Shorten the output and the variables"),)
 
-    def check_if_it_counts(output: str, context: Context, budget: Budget) -> Sequence[Issue] | None:
+    def check_if_it_counts(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue] | None:
         try:
-            counts = condition.holds(context, budget)
+            counts = any(condition.holds(context, budget) for context in contexts)
         except TooSlow:
             return undecided
-        return check(output, context, budget) if counts else None
+        return check(output, contexts, budget) if counts else None
 
     return check_if_it_counts
+
+
+def _plain(rule: Rule) -> CriteriaCheck:
+    check = rule.check()
+    return lambda output, contexts, budget: check(output, contexts[-1], budget)
 
 
 def has_templates(criterion: Criterion) -> bool:
@@ -106,30 +119,44 @@ def has_templates(criterion: Criterion) -> bool:
     )
 
 
-def _templated(rule: Rule) -> Check:
-    """A rule whose templates are filled for each output; one that needs a variable that is not set never passes."""
+def _templated(rule: Rule) -> CriteriaCheck:
+    """A rule whose templates are filled for each output; one that needs a variable without a value never passes."""
 
-    def check(output: str, context: Context, budget: Budget) -> Sequence[Issue]:
+    def check(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue]:
         unset: dict[str, None] = {}
-        fill, fill_pattern = filler(context, unset), filler(context, unset, escaped_lookup)
+        fill = filler({}, unset, lambda _, name: _value_of(contexts, name))
+        fill_pattern = filler({}, unset, lambda _, name: escaped(_value_of(contexts, name)))
         searched = {field: fill(getattr(rule, field)) for field in rule.texts}
         searched |= {field: fill_pattern(getattr(rule, field)) for field in rule.patterns}
-        message = filler(context, {})(rule.message)
+        message = _fill_words(rule.message, contexts)
         try:
             budget.fill(len(message) + sum(map(len, searched.values())))
         except TooSlow:
             return (_undecided("", "the templates of the rules before it became too long", "Shorten their values"),)
         filled = msgspec.structs.replace(rule, message=message, **searched)
         if unset:
-            return (_undecided(filled.message, f"{', '.join(unset)} is not set in the context", "Set it"),)
+            return (_undecided(filled.message, f"{', '.join(unset)} is not set in the context, or blank", "Set it"),)
         try:
-            return filled.check()(output, context, budget) or ()
+            return filled.check()(output, contexts[-1], budget) or ()
         except BadPattern as flaw:
             return (
                 _undecided(filled.message, f"its pattern does not compile with these values ({flaw})", "Shorten them"),
             )
 
     return check
+
+
+def _value_of(contexts: Contexts, name: str) -> Json:
+    """What stands for a variable in what is searched for: a blank text would be found in every output."""
+    values = (lookup(context, name) for context in contexts)
+    return next((value for value in values if value is not None and not is_blank(as_words(value))), None)
+
+
+def _fill_words(text: str, contexts: Contexts) -> str:
+    """A text for the agent, in which blank values do no harm."""
+    return filler(
+        {}, {}, lambda _, name: next((v for context in contexts if (v := lookup(context, name)) is not None), None)
+    )(text)
 
 
 def _undecided(message: str, why: str, remedy: str) -> Issue:
@@ -139,18 +166,18 @@ def _undecided(message: str, why: str, remedy: str) -> Issue:
     )
 
 
-def _refusal(reason: str) -> Check:
-    def refuse(_: str, __: Context, ___: Budget) -> Sequence[Issue]:
+def _refusal(reason: str) -> CriteriaCheck:
+    def refuse(_: str, __: Contexts, ___: Budget) -> Sequence[Issue]:
         raise InvalidCriteria(f"{reason}. Ask the author to mend the criteria.", details=reason)
 
     return refuse
 
 
-def _all_of(parts: Sequence[Check]) -> Check:
-    def check(output: str, context: Context, budget: Budget) -> Sequence[Issue]:
+def _all_of(parts: Sequence[CriteriaCheck]) -> CriteriaCheck:
+    def check(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue]:
         issues: list[Issue] = []
         for part in parts:
-            found = part(output, context, budget)
+            found = part(output, contexts, budget)
             if found:
                 issues += found
         return issues
@@ -158,13 +185,13 @@ def _all_of(parts: Sequence[Check]) -> Check:
     return check
 
 
-def _any_of(parts: Sequence[Check]) -> Check:
-    def check(output: str, context: Context, budget: Budget) -> Sequence[Issue]:
+def _any_of(parts: Sequence[CriteriaCheck]) -> CriteriaCheck:
+    def check(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue]:
         issues: list[Issue] = []
         failed = 0
         is_met = False
         for part in parts:
-            found = part(output, context, budget)
+            found = part(output, contexts, budget)
             if found:
                 failed += 1
                 issues += found
@@ -177,17 +204,18 @@ def _any_of(parts: Sequence[Check]) -> Check:
     return check
 
 
-def _opposite(part: Criterion, met: Check) -> Check:
+def _opposite(part: Criterion, met: CriteriaCheck) -> CriteriaCheck:
     description, rules = describe_criterion(part), [*each_rule(part)]
     always = None if has_templates(part) else (_unwanted(description),)
 
-    def check(output: str, context: Context, budget: Budget) -> Sequence[Issue] | None:
-        if not any(not rule.condition or rule.condition.may_hold(context, budget) for rule in rules):
+    def check(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue] | None:
+        conditions = (rule.condition for rule in rules)
+        if not any(not one or any(one.may_hold(context, budget) for context in contexts) for one in conditions):
             return None  # none of them counts
-        found = met(output, context, budget)
+        found = met(output, contexts, budget)
         if found:
             return [issue for issue in found if issue.is_undecided]
-        return always or (_unwanted(filler(context, {})(description)),)
+        return always or (_unwanted(_fill_words(description, contexts)),)
 
     return check
 
