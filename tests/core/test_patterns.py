@@ -1,14 +1,28 @@
 """Patterns: plain ones are searched in linear time, and mean there what they mean everywhere."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workflowlookup.core import patterns
-from workflowlookup.core.patterns import BadPattern, Budget, TooSlow, _backtracking, _in_linear_time, compile_pattern
+from workflowlookup.core.patterns import (
+    BadPattern,
+    Budget,
+    TooSlow,
+    _backtracking,
+    _in_linear_time,
+    _means_the_same,
+    compile_pattern,
+    extract,
+)
+
+RECORDED = json.loads((Path(__file__).parent / "ecmascript.json").read_text())
+"""What Node.js finds: texts, and for each pattern and flags the numbers of those that match, or None if refused."""
 
 PLACES = st.one_of(
     st.sampled_from("abAB 0_-.,:/#'\"\n\r\t\x0b\x1c\x1f\x7fé“ẞ"),
@@ -36,8 +50,68 @@ TEXTS = st.text(alphabet="abABzZ 09_-.,:/#'\"\n\r\t\x0b\x0c\x1c\x1f\x7f[]{}()^$*
 @given(pattern=PATTERNS, flags=st.sampled_from(["", "i", "m", "s", "ims"]), text=TEXTS)
 def test_both_engines_say_the_same(pattern, flags, text):
     search = _in_linear_time(pattern, flags)
-    if search is not None:
+    if search is not None and _means_the_same(flags, text):
         assert search(text) == (_backtracking(pattern, flags)(text) is not None)
+
+
+def matches(pattern: str, flags: str) -> list[int] | None:
+    try:
+        search = compile_pattern(pattern, flags, Budget())
+    except BadPattern:
+        return None
+    return [number for number, text in enumerate(RECORDED["texts"]) if search(text, Budget())]
+
+
+def matches_by_backtracking(pattern: str, flags: str) -> list[int] | None:
+    try:
+        search = _backtracking(pattern, flags)
+    except BadPattern:
+        return None
+    return [number for number, text in enumerate(RECORDED["texts"]) if search(text) is not None]
+
+
+@pytest.mark.parametrize("found", [matches, matches_by_backtracking])
+@pytest.mark.parametrize("flags", ["", "i", "m", "s", "u"])
+def test_a_pattern_means_what_it_means_in_ecmascript(flags, found):
+    cases = [case for case in RECORDED["cases"] if case[1] == flags]
+
+    assert len(cases) > 200
+    assert [[pattern, flags, found(pattern, flags)] for pattern, _, _ in cases] == cases
+
+
+@pytest.mark.parametrize(
+    ("pattern", "flags", "text"),
+    [
+        ("(?i)done", "", "DONE"),
+        ("(?ms)^b.", "", "a\nb\n"),
+        ("(?i:a)b", "", "Ab"),
+        ("(?-i:a)b", "i", "aB"),
+        ("(?s:.)$", "", "\n"),
+        ("(?P<q>['\"])x(?P=q)", "", "'x'"),
+        (r"\-", "u", "-"),
+        ("^.$", "", "\N{GRINNING FACE}"),
+    ],
+)
+def test_what_other_dialects_write_is_accepted_where_it_is_clear(pattern, flags, text):
+    assert compile_pattern(pattern, flags, Budget())(text, Budget())
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a(?i)b", "(?>a)", "(?R)", "(?(1)a|b)", "(?|a|b)", "(*FAIL)", "(?<n>a)(?<n>b)", "^*"]
+)
+def test_what_only_other_dialects_know_is_refused(pattern):
+    with pytest.raises(BadPattern):
+        compile_pattern(pattern, "", Budget())
+
+
+@pytest.mark.parametrize("pattern", [r"\S" * 2_048, "[" + r"\S" * 2_000 + "]", "^" * 4_000, r"\b" * 2_000])
+def test_sets_written_out_are_limited(pattern):
+    with pytest.raises(BadPattern, match="too many sets of characters"):
+        compile_pattern(pattern, "m", Budget())
+
+
+def test_a_group_that_took_no_part_is_no_value():
+    assert extract(r"(a)?b\1(c)", "", "bc", Budget()) is None
 
 
 @pytest.mark.parametrize(
@@ -64,6 +138,7 @@ def test_a_plain_pattern_is_searched_in_linear_time(pattern, flags):
         ("[+--]", ""),
         ("[]a]", ""),
         (r"\a\q", ""),
+        (r"\<a\>", ""),
         ("a{,2}", ""),
         ("\N{LATIN SMALL LETTER DOTLESS I}", "i"),
     ],

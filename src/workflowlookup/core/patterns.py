@@ -16,10 +16,13 @@ from time import thread_time
 from typing import Any, Final, TypeVar
 
 from workflowlookup.cache import BoundedCache
+from workflowlookup.core.ecmascript import translate
 
 MAX_PATTERN_LENGTH: Final = 4096
 MAX_NODES: Final = 8192
 """How large a pattern may become when what it must repeat is written out, as `regex` does: `(?:a{300}){300}`."""
+MAX_TRANSLATED_LENGTH: Final = 1 << 15
+"""How long a pattern may be when sets such as `\\S` are written out: so long does it take to compile, untimed."""
 MAX_COMPILED_SIZE: Final = 20_000
 MAX_COMPILED_BYTES: Final = 1 << 20
 """How large a pattern may be in the engine that takes linear time; larger ones are for the other engine."""
@@ -144,7 +147,10 @@ def _compile(pattern: str, flags: str) -> Search:
         raise BadPattern(f"unknown flag '{unknown[0]}' (known: {' '.join(FLAGS)})")
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise BadPattern(f"longer than {MAX_PATTERN_LENGTH} characters")
-    if _nodes(pattern) > MAX_NODES:
+    translated = _translated(pattern, flags)
+    if len(translated) > MAX_TRANSLATED_LENGTH:
+        raise BadPattern("too many sets of characters; use repetitions instead")
+    if _nodes(translated) > MAX_NODES:
         raise BadPattern(f"its repetitions come to more than {MAX_NODES:,} places; use a rule of type length instead")
     find = _in_linear_time(pattern, flags)
     states = _most_states(pattern)
@@ -158,7 +164,7 @@ def _compile(pattern: str, flags: str) -> Search:
 
     def search(text: str, budget: Budget) -> bool:
         steps = len(text) * states
-        if not text.isascii() or steps > MAX_STEPS:
+        if steps > MAX_STEPS or not _means_the_same(flags, text):
             return give_up_in_time(text, budget)
         return find(text) if budget.takes(steps) else budget.spend(lambda _: find(text))
 
@@ -181,11 +187,11 @@ def extract(pattern: str, flags: str, text: str, budget: Budget) -> str | None:
 
 # ── in linear time ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-_ESCAPED: Final = r"\\[dwsnrt!-/:-@\[-`{-~]"
+_ESCAPED: Final = r"\\[dwsnrt!-/:;=?@\[-`{-~]"
 _IN_CLASS: Final = rf"(?!--)(?:{_ESCAPED}|[^\\\[\]&~])"
 _PLAIN: Final = rf"""(?x)(?>
         (?: {_ESCAPED} | \\[DWS] | \[\^?(?:{_IN_CLASS})+\] | [^\\\[\](){{}}*+?|^$] )  # a character or a class,
-        (?: (?: [*+?] | \{{\d+(?:,\d*)?\}} ) \?? )?                                 # perhaps repeated
+        (?: (?: [*+?] | \{{[0-9]+(?:,[0-9]*)?\}} ) \?? )?                           # perhaps repeated
       | \\[bB] | [\^$|]
       | \((?:\?:)? | \)\??                                                         # a group, at most once
     )*+"""
@@ -193,23 +199,23 @@ _PLAIN: Final = rf"""(?x)(?>
 
 Atomic and possessive: each part is read one way only, so the check takes linear time.
 """
-_FOLDED_APART: Final = frozenset("ıİſ\N{KELVIN SIGN}")
-"""Letters whose other case is ASCII, or not, depending on whom one asks."""
 
 
 def _in_linear_time(pattern: str, flags: str) -> Callable[[str], bool] | None:
-    """A search of ASCII texts that takes no more steps than the text is long, for each place of the pattern.
+    """A search that takes no more steps than the text is long, for each place of the pattern.
 
-    None for a pattern that may mean something else there. Where groups are repeated the other engine may give up, and
-    authors are told so: that is left to it.
+    It is for texts for which `_means_the_same`. None for a pattern that may mean something else there. Where groups are
+    repeated the other engine may give up, and authors are told so: that is left to it.
     """
-    if "y" in flags or not re.fullmatch(_PLAIN, pattern) or ("i" in flags and _FOLDED_APART & set(pattern)):
+    if "y" in flags or not re.fullmatch(_PLAIN, pattern) or ("i" in flags and not pattern.isascii()):
         return None
     if expanded_size(pattern) > MAX_COMPILED_SIZE:
         return None
     import jsonschema_rs  # noqa: PLC0415 - with the first pattern
 
     options = "".join(flag for flag in "ims" if flag in flags)
+    if "s" not in flags:
+        pattern = re.sub(r"\\.|\[(?:\\.|[^\]\\])*+\]|(\.)", lambda part: r"[^\n\r]" if part[1] else part[0], pattern)
     schema = {"pattern": f"(?{options}){pattern}" if options else pattern}
     try:
         limits = jsonschema_rs.RegexOptions(size_limit=MAX_COMPILED_BYTES, dfa_size_limit=MAX_COMPILED_BYTES)
@@ -219,9 +225,14 @@ def _in_linear_time(pattern: str, flags: str) -> Callable[[str], bool] | None:
     return validator.is_valid
 
 
+def _means_the_same(flags: str, text: str) -> bool:
+    """Whether a plain pattern means the same in both engines: the linear one takes only `\\n` for the end of a line."""
+    return text.isascii() and not ("m" in flags and "\r" in text)
+
+
 def _most_states(pattern: str) -> int:
     """How many places a plain pattern has, each repetition written out."""
-    counts = re.findall(r"\{(\d+)(?:,(\d*))?\}", pattern)
+    counts = re.findall(r"\{([0-9]+)(?:,([0-9]*))?\}", pattern)
     return 1 + len(pattern) + sum(int(most or least) for least, most in counts)
 
 
@@ -305,101 +316,26 @@ def _backtracking(pattern: str, flags: str) -> Callable[..., object]:
     """A search that knows every form, and ends with `TimeoutError` when it takes too long."""
     known = _compiled.get((pattern, flags))
     if known is None:
-        known = _compiled[pattern, flags] = (_compile_backtracking(pattern, flags), SIZE_OF_ANY + 4 * _nodes(pattern))
+        translated = _translated(pattern, flags)
+        size = SIZE_OF_ANY + 4 * _nodes(translated)
+        known = _compiled[pattern, flags] = (_compile_backtracking(translated, is_sticky="y" in flags), size)
     return known[0]
 
 
-def _compile_backtracking(pattern: str, flags: str) -> Callable[..., object]:
+def _compile_backtracking(translated: str, *, is_sticky: bool) -> Callable[..., object]:
     import regex  # noqa: PLC0415 - costs 10 ms, and few searches need it
 
-    plain = _without_escapes(pattern)
-    if re.search(r"(?:[*+?]|\{\d+(?:,\d*)?\})\+", plain):
-        raise BadPattern("nothing to repeat before '+'")
-    if re.search(r"\(\?(?:#|[A-Za-z]*x)", plain):  # with comments in it, it could not be measured
-        raise BadPattern("ECMAScript has no comments in patterns")
-    options = regex.VERSION0
-    for flag, option in (("i", regex.IGNORECASE), ("m", regex.MULTILINE), ("s", regex.DOTALL)):
-        if flag in flags:
-            options |= option
     try:
-        compiled = regex.compile(_from_ecmascript(pattern, multiline="m" in flags), options, cache_pattern=False)
+        compiled = regex.compile(translated, regex.VERSION0, cache_pattern=False)
     except (regex.error, RecursionError, OverflowError, ValueError) as problem:
         raise BadPattern(str(problem) or type(problem).__name__) from problem
     finally:
         regex.purge()  # its own caches are bounded in entries at best, ours in size
-    return compiled.match if "y" in flags else compiled.search  # type: ignore[no-any-return]
+    return compiled.match if is_sticky else compiled.search  # type: ignore[no-any-return]
 
 
-def _without_escapes(pattern: str) -> str:
-    """The pattern with escapes and classes as one letter each."""
-    plain = re.sub(r"\\[pP]\{[^}]*\}", "x", pattern)
-    return re.sub(r"\\[^\\]|\[(?:\\.|[^\]\\])*+(?:\]|\Z)", "x", plain, flags=re.DOTALL)
-
-
-_REWRITTEN: Final = r"""(?xs)
-        \\u\{(?P<code>[0-9A-Fa-f]{1,6})\}   # \u{1F600}
-      | \\k<(?P<name>\w+)>                  # a reference to a named group
-      | \\[pP]\{[^}]*\}                       # a property of characters
-      | (?P<letter>\\g)                     # no escape in ECMAScript, a reference here
-      | \\.                                 # any other escape
-      | (?P<brace>\{(?!\d+(?:,\d*)?\}))     # no quantifier in ECMAScript, fuzzy matching here
-      | \[\^\]                              # any character at all
-      | \[\]                                # no character
-      | (?P<open>\[) | (?P<close>\])
-      | (?P<end>\$)"""
-
-
-def _from_ecmascript(pattern: str, *, multiline: bool) -> str:
-    """The same pattern for `regex`: `$` means the very end, and JavaScript's own escapes are rewritten."""
-    inside_class = False
-
-    def rewrite(token: re.Match[str]) -> str:
-        nonlocal inside_class
-        text = token[0]
-        if token["code"]:
-            return f"\\U{int(token['code'], 16):08X}"
-        if token["open"]:
-            inside_class, was_inside = True, inside_class
-            return "\\[" if was_inside else "["
-        if token["close"]:
-            inside_class = False
-            return text
-        if inside_class:
-            return text
-        if token["name"]:
-            return f"(?P={token['name']})"
-        if token["letter"]:
-            return "g"
-        if token["brace"]:
-            return r"\{"
-        if token["end"]:
-            return "$" if multiline else r"\Z"
-        return {"[^]": r"[\s\S]", "[]": "(?!)"}.get(text, text)
-
-    return _divided(re.sub(_REWRITTEN, rewrite, pattern))
-
-
-MAX_LITERAL: Final = 200
-"""How long a text in a pattern may be for `regex` to search for it as one: its tables take cubic time, untimed."""
-_ALWAYS_HOLDS: Final = "(?!(?!))"
-_LEXEME: Final = r"""(?xs)
-        (?P<repeat>[*+?] | \{\d+(?:,\d*)?\})
-      | \((?:\?(?:P?<[^\W\d]\w*> | P=\w+\) | [A-Za-z-]*[:)] | <?[=!] | >))?
-      | \[(?:\\.|[^\]\\])*+\]?
-      | \\(?:[pP]\{[^}]*\} | x[0-9A-Fa-f]{2} | u[0-9A-Fa-f]{4} | U[0-9A-Fa-f]{8} | c[A-Za-z] | \d+ | .)
-      | ."""
-
-
-def _divided(pattern: str) -> str:
-    """The same pattern without very long texts: something that always holds divides them."""
-    if len(pattern) <= MAX_LITERAL:
-        return pattern
-    parts: list[str] = []
-    length = 0
-    for token in re.finditer(_LEXEME, pattern):
-        length += not token["repeat"]
-        if length > MAX_LITERAL and not token["repeat"]:
-            parts.append(_ALWAYS_HOLDS)
-            length = 1
-        parts.append(token[0])
-    return "".join(parts)
+def _translated(pattern: str, flags: str) -> str:
+    try:
+        return translate(pattern, flags)
+    except ValueError as problem:
+        raise BadPattern(str(problem)) from problem
