@@ -282,3 +282,20 @@ def test_the_patterns_of_one_document_share_their_time(start, library):
     verdict = server.result("workflow_validate_json", {"workflowJson": text})
 
     assert "was not checked" in json.dumps(verdict)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("x" * 1_000_000, {}),
+        ("tools/call", {"name": "x" * 1_000_000, "arguments": {}}),
+        ("prompts/get", {"name": "x" * 1_000_000}),
+        ("resources/read", {"uri": "x" * 1_000_000}),
+    ],
+    ids=["a method", "a tool", "a prompt", "a resource"],
+)
+def test_a_refusal_repeats_only_some_of_a_long_name(start, method, params):
+    reply = json.dumps(start().request(method, params))
+
+    assert "xxx" in reply
+    assert len(reply) < 20_000

@@ -13,6 +13,8 @@ JOURNAL_SECONDS: Final = 5.0
 """How long a use of the journal may take, unless the settings say otherwise."""
 AWAY_RETRY_SECONDS: Final = 5
 """`Retry-After` of requests that fail because the journal does not answer."""
+MAX_TEXT: Final = 8_192
+"""How long a text of a refusal may be: callers choose the names that it repeats."""
 _UNKNOWN_OUTCOME: Final = (
     "Nobody can say whether it was stored. In a moment call workflow_status with the runId (workflow_runs, if you "
     "started a run without one), and send this again only if that shows that it was not."
@@ -41,7 +43,9 @@ class WorkflowLookupError(Exception):
 
 
 def _sendable(text: str) -> str:
-    """Text that can be sent; names of files may hold bytes that are no text."""
+    """Text that can be sent; names of files may hold bytes that are no text. The middle of a long one is left out."""
+    if len(text) > MAX_TEXT:
+        text = f"{text[: MAX_TEXT // 2]}…{text[-MAX_TEXT // 2 :]}"
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
