@@ -35,10 +35,13 @@ class Shares:
         """What one caller holds."""
         return self._held.get(caller, 0)
 
+    def share_of(self, caller: str) -> int:
+        """What one caller may hold at most."""
+        return self.total if caller in SOLE_CALLERS else self.per_caller
+
     def is_over(self, caller: str, amount: int = 1) -> bool:
         """Whether this amount more would exceed the caller's own share."""
-        share = self.total if caller in SOLE_CALLERS else self.per_caller
-        return self.of(caller) + amount > share
+        return self.of(caller) + amount > self.share_of(caller)
 
     def has_room(self, caller: str, amount: int = 1) -> bool:
         """Whether a caller may take this amount more: neither its share nor the total is exceeded."""
@@ -48,13 +51,9 @@ class Shares:
         """Take this amount if there is room; False when there is not."""
         if not self.has_room(caller, amount):
             return False
-        self.add(caller, amount)
-        return True
-
-    def add(self, caller: str, amount: int = 1) -> None:
-        """Count this amount even beyond the share: it is in use already."""
         self._held[caller] += amount
         self._sum += amount
+        return True
 
     def release(self, caller: str, amount: int = 1) -> None:
         """Give back what was taken."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from house import House
 
 from make import document, step, write
-from web import opening
+from web import HEADERS, modern, opening, routing
 from workflowlookup.shares import Shares
 from workflowlookup.transport import fair_use
 from workflowlookup.transport.bodies import has_many_values
@@ -325,3 +326,49 @@ def test_memory_is_returned_once_after_costly_requests(monkeypatch, costs, relea
 
     asyncio.run(serve())
     assert len(returned) == releases
+
+
+READ_LONG = {"uri": "run://long/result?step=write"}
+
+
+def unread_request(house, name):
+    """A connection on which an answer of 7 MB was asked for; and the status of what came, nothing else of it read."""
+    message = json.dumps(modern("resources/read", READ_LONG)).encode()
+    names = {"mcp-protocol-version": "2026-07-28", "mcp-method": "resources/read", "mcp-name": READ_LONG["uri"]}
+    headers = HEADERS | names | {"authorization": f"Bearer {house.secrets[name]}", "host": "127.0.0.1"}
+    lines = ["POST /mcp HTTP/1.1", *(f"{key}: {value}" for key, value in headers.items())]
+    connection = socket.create_connection(("127.0.0.1", int(house.server.base.rpartition(":")[2])), timeout=60)
+    connection.sendall("\r\n".join([*lines, f"content-length: {len(message)}", "", ""]).encode() + message)
+    return connection, int(connection.recv(12)[-3:])
+
+
+def test_a_caller_that_does_not_read_its_answers_shuts_nobody_else_out(start):
+    house = start("--requests-per-minute", "0")
+    write(house.world.library, document(step("write"), identifier="docs-long"))
+    greedy, other = house.client("ci-bot"), house.client("reader")
+    greedy.initialize()
+    for name, arguments in [
+        ("workflow_start", {"workflowId": "docs-long", "runId": "long"}),
+        ("workflow_submit", {"runId": "long", "stepId": "write", "output": "\x01" * 1_100_000}),
+    ]:
+        assert "isError" not in greedy.request("tools/call", {"name": name, "arguments": arguments})["result"]
+
+    with contextlib.ExitStack() as stack:
+        answers = [unread_request(house, "ci-bot") for _ in range(8)]
+        for connection, _ in answers:
+            stack.enter_context(connection)
+
+        assert [status for _, status in answers] == [200] * 3 + [429] * 5
+        assert other.post(modern("workflow_list"), **routing(modern("workflow_list"))).status_code == 200
+        assert httpx2.get(f"{house.server.base}/login").status_code == 200
+        refused = unread_request(house, "ci-bot")[0]
+        stack.enter_context(refused)
+        text = refused.recv(65_536).decode()
+        assert "retry-after" not in text.lower()
+        assert "read those to your earlier requests first" in text
+    for _ in range(100):  # until the server has noticed that the client left
+        connection, status = unread_request(house, "ci-bot")
+        connection.close()
+        if status == 200:
+            break
+    assert status == 200

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 
 import pytest
 from uvicorn.server import ServerState
@@ -41,6 +42,11 @@ async def site(scope, receive, send):  # noqa: PLR0912 - one for each path
         await send({"type": "http.response.body", "body": b"event", "more_body": True})
         while (await receive())["type"] != "http.disconnect":
             pass
+    elif path == "/long":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(400):
+            await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
+        await send({"type": "http.response.body"})
     elif path == "/never":
         while (await receive())["type"] != "http.disconnect":
             pass
@@ -93,6 +99,23 @@ async def converse(parts, seconds=2.0, max_open=10, pause=0.02, half_closes=Fals
             connection.transport.abort()
         await asyncio.sleep(0)
     return received
+
+
+async def ask_and_read(path, read):
+    """Ask for a response on a connection with small buffers, and have `read` do with it what it likes."""
+    loop = asyncio.get_running_loop()
+    connections, state = Connections(10, 10), ServerState()
+    listener = listen("127.0.0.1", 0)
+    server = await loop.create_server(lambda: HttpProtocol(site, connections, state), sock=listener)
+    with socket.create_connection(listener.getsockname()) as client:
+        client.setblocking(False)
+        await loop.sock_sendall(client, GET % path)
+        outcome = await read(client, state)
+    server.close()
+    for connection in list(state.connections):
+        connection.transport.abort()
+    await asyncio.sleep(0)
+    return outcome
 
 
 def talk(*parts, seconds=30.0, **options):
@@ -335,3 +358,40 @@ def test_and_up_to_a_size(monkeypatch):
 
 def test_a_connection_too_many_is_told_so():
     assert statuses(talk(GET % b"/a", max_open=0)) == [503]
+
+
+def test_a_client_that_reads_nothing_of_a_response_is_let_go(monkeypatch):
+    monkeypatch.setattr(http1, "STALL_SECONDS", 0.1)
+
+    async def read_nothing(client, state):
+        await asyncio.get_running_loop().sock_recv(client, 1)
+        async with asyncio.timeout(30):
+            while state.connections:  # noqa: ASYNC110 - it has no event for that
+                await asyncio.sleep(0.01)
+        return not state.tasks
+
+    assert asyncio.run(ask_and_read(b"/long", read_nothing))
+
+
+def test_a_client_that_reads_slowly_gets_the_whole_response(monkeypatch):
+    monkeypatch.setattr(http1, "STALL_SECONDS", 0.5)
+
+    async def read_slowly(client, _):
+        loop, size = asyncio.get_running_loop(), 0
+        while size < 400 << 16 and (part := await loop.sock_recv(client, 1 << 18)):
+            size += len(part)
+            await asyncio.sleep(0.01)
+        return size
+
+    assert asyncio.run(ask_and_read(b"/long", read_slowly)) >= 400 << 16
+
+
+def test_a_stream_with_nothing_to_send_is_not_let_go(monkeypatch):
+    monkeypatch.setattr(http1, "STALL_SECONDS", 0.05)
+
+    async def read_once(client, state):
+        await asyncio.get_running_loop().sock_recv(client, 1 << 16)
+        await asyncio.sleep(0.3)
+        return len(state.connections)
+
+    assert asyncio.run(ask_and_read(b"/events", read_once)) == 1

@@ -5,6 +5,7 @@ address. The log-in form is always shown. A caller that is too fast is first ser
 """
 
 import asyncio
+import logging
 import time
 import types
 from collections.abc import Callable, Coroutine, Generator
@@ -15,11 +16,14 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workflowlookup.cache import BoundedCache
+from workflowlookup.errors import Overloaded
 from workflowlookup.protocol.memory import MemoryMeter
-from workflowlookup.shares import Shares
+from workflowlookup.shares import Holding, Shares
 from workflowlookup.transport.callers import CALLER, Proxies
 from workflowlookup.transport.limits import MAX_CLIENTS, Rate
-from workflowlookup.transport.refusals import busy
+from workflowlookup.transport.refusals import busy, refuse
+
+log = logging.getLogger(__name__)
 
 MCP: Final = "/mcp"
 MAX_DELAY_SECONDS: Final = 1.0
@@ -32,7 +36,7 @@ PROCESSOR_BURST_SECONDS: Final = 0.2
 MAX_PROCESSOR_SECONDS: Final = 5.0
 """The most that is counted against a caller, so that it waits for at most about ten seconds."""
 MESSAGES_IN_MEMORY: Final = 12
-"""How many messages of maximum length may be in memory at once, for all callers together."""
+"""How many messages of maximum length may be in memory at once, for all callers together; and as many answers."""
 MIN_MESSAGE_BYTES: Final = 1 << 20
 """Answers may be this long even if `max_message_bytes` is less."""
 PART_BYTES: Final = 64 << 10
@@ -41,6 +45,10 @@ RELEASE_SECONDS: Final = 5.0
 """After costly requests, memory is returned to the system at most this often: the event loop stands still meanwhile."""
 ACTIVE_SECONDS: Final = 5.0
 """A caller that sent a request within this time counts as active."""
+
+
+class NoRoomForAnswer(Exception):
+    """A response that has begun cannot go on: its caller has not read earlier ones."""
 
 
 class ProcessorTime:
@@ -85,8 +93,13 @@ class FairUse:
         refused: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`requests_per_minute`: 0 for no limit on requests and processor time. `refused` counts refusals by reason."""
-        self.memory = Shares(MESSAGES_IN_MEMORY * max(max_message_bytes, MIN_MESSAGE_BYTES))
-        """Bytes of messages that are being read or answered, and of answers that their clients have not read."""
+        most_bytes = MESSAGES_IN_MEMORY * max(max_message_bytes, MIN_MESSAGE_BYTES)
+        self.memory = Shares(most_bytes)
+        """Bytes of messages that are being read or answered."""
+        self._answers = Shares(most_bytes)
+        """Bytes of answers that their clients have not read. Not counted with the messages: whoever may send a long
+        message may also have its answer.
+        """
         self._requests_per_minute = requests_per_minute
         self._rate = Rate(requests_per_minute, max_delay=MAX_DELAY_SECONDS)
         self._processor = ProcessorTime()
@@ -107,8 +120,8 @@ class FairUse:
             problem = f"more than {self._requests_per_minute:,} requests in a minute; wait {retry} s and send it again"
             return self._refuse(scope, "rate", problem, retry)
         await self.turn(scope)
-        if not self.memory.has_room(caller, 0):
-            problem = "the answers to your earlier requests are not read yet; read them, then send this again"
+        if self._answers.is_over(caller, PART_BYTES):
+            problem = "you have not read the answers to your earlier requests; read them, then send this again"
             return self._refuse(scope, "memory", problem, 1)
         return None
 
@@ -121,24 +134,43 @@ class FairUse:
             await asyncio.sleep(seconds)
 
     async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request; its answer counts against the memory of its caller until the client has read it."""
-        caller = self._caller_of(scope)
+        """Serve a request; its answer counts against its caller's share until the client has read it.
+
+        An answer for which there is no room is replaced by a refusal. One of unknown length is cut off: it has begun.
+        """
+        answer = Holding(self._answers, self._caller_of(scope))
+        declared, is_dropped = 0, False
 
         async def send_in_parts(message: Message) -> None:
+            nonlocal declared, is_dropped
+            if is_dropped:
+                return
+            if message["type"] == "http.response.start":
+                declared = _length_in(message)
+                if declared > PART_BYTES and not answer.take(declared):
+                    is_dropped = True
+                    await self._refuse_answer(scope, declared)(scope, receive, send)
+                    return
             body = message.get("body", b"")
             if len(body) <= PART_BYTES:
                 await send(message)
                 return
-            self.memory.add(caller, len(body))
-            try:
-                for start in range(0, len(body), PART_BYTES):
-                    part, is_last = body[start : start + PART_BYTES], start + PART_BYTES >= len(body)
-                    await send({**message, "body": part, "more_body": not is_last or message.get("more_body", False)})
-                    await asyncio.sleep(0)  # the part is written, and the next one waits while the client does not read
-            finally:
-                self.memory.release(caller, len(body))
+            if not declared and not answer.take(len(body)):
+                raise NoRoomForAnswer(f"a part of {len(body):,} bytes")
+            for start in range(0, len(body), PART_BYTES):
+                part, is_last = body[start : start + PART_BYTES], start + PART_BYTES >= len(body)
+                await send({**message, "body": part, "more_body": not is_last or message.get("more_body", False)})
+                await asyncio.sleep(0)  # the part is written, and the next one waits while the client does not read
+            if not declared:
+                answer.release()
 
-        await app(scope, receive, send_in_parts)
+        try:
+            await app(scope, receive, send_in_parts)
+        except NoRoomForAnswer as problem:
+            log.info("a response was cut off, because its client has not read earlier ones: %s", problem)
+            self._refused("memory")
+        finally:
+            answer.release()
 
     async def meter(self, scope: Scope, request: Coroutine[Any, Any, None]) -> None:
         """Serve a request, and charge its caller with the processor time of each step between two waits."""
@@ -163,6 +195,22 @@ class FairUse:
         self._release = None
         self._memory_meter.release()
 
+    def _refuse_answer(self, scope: Scope, size: int) -> Response:
+        """In the place of an answer. Without `Retry-After`, because the request was carried out."""
+        caller = self._caller_of(scope)
+        share = self._answers.share_of(caller)
+        if self._answers.is_over(caller, size) and not self._answers.of(caller):
+            problem = f"its answer has {size:,} bytes, and you may have {share:,} at a time; ask for less"
+        elif self._answers.is_over(caller, size):
+            problem = f"there is no room for its answer of {size:,} bytes: read those to your earlier requests first"
+        else:
+            problem = f"there is no room for its answer of {size:,} bytes: other clients have not read theirs"
+        problem = f"the request was carried out, but {problem}"
+        self._refused("memory")
+        if scope["path"] == MCP:
+            return refuse(429, Overloaded(problem, details=problem))
+        return PlainTextResponse(f"Not now: {problem}.\n", 429)
+
     def _refuse(self, scope: Scope, reason: str, problem: str, retry: int) -> Response:
         self._refused(reason)
         if scope["path"] == MCP:
@@ -184,6 +232,11 @@ class FairUse:
             await self.serve(refusal or app, scope, receive, send)
 
         return serve
+
+
+def _length_in(start: Message) -> int:
+    """The length that a response declares; 0 when it is not known."""
+    return int(dict(start.get("headers", ())).get(b"content-length", 0))
 
 
 @types.coroutine

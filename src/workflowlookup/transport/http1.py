@@ -7,6 +7,7 @@ ambiguous, another version of HTTP) is refused here, and every refusal closes th
 """
 
 import asyncio
+import contextlib
 import http
 import logging
 import math
@@ -29,6 +30,8 @@ HEAD_SECONDS: Final = 15.0
 WHOLE_SECONDS: Final = BODY_SECONDS + 5.0
 """Time allowed for the body. Longer than `BODY_SECONDS`, so the 408 is sent before the connection is cut."""
 KEEP_ALIVE_SECONDS: Final = 75.0
+STALL_SECONDS: Final = 30.0
+"""A client that reads nothing of a response for this long is let go."""
 LINGER_SECONDS: Final = 5.0
 LINGER_BYTES: Final = 8 << 20
 """How much is read and dropped after a response that was sent before the end of its request. Otherwise a client that
@@ -446,13 +449,27 @@ class Exchange:
     async def send(self, message: Message) -> None:
         """Write a part of the response; nothing when nobody can receive it."""
         if not self._connection.writable.is_set():
-            await self._connection.writable.wait()
+            await self._wait_for_reader()
         if self._is_over:
             return
         if message["type"] == "http.response.start":
             self._begin(message["status"], message.get("headers", ()))
         else:
             self._write(message.get("body", b""), is_last=not message.get("more_body", False))
+
+    async def _wait_for_reader(self) -> None:
+        """Wait until the client has read enough; close the connection when it reads nothing."""
+        writable, transport = self._connection.writable, self._connection.transport
+        while not writable.is_set():
+            unread = transport.get_write_buffer_size()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STALL_SECONDS):
+                    await writable.wait()
+            if not writable.is_set() and transport.get_write_buffer_size() >= unread:
+                log.info("a client read nothing of a response for %g seconds and is let go", STALL_SECONDS)
+                transport.abort()
+                self.end()
+                return
 
     def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         if self.is_started:
