@@ -1,7 +1,7 @@
 """Judging an output by compiled criteria: `compile_criteria` makes a check, `judge` applies it.
 
-A rule whose condition does not hold is left out of its group: it neither passes nor fails. A group with nothing left
-passes. The messages are the author's, in the order in which they were written.
+A rule whose condition does not hold is left out of its group: it neither passes nor fails. So is a group with nothing
+left; criteria with nothing left pass. The messages are the author's, in the order in which they were written.
 """
 
 import functools
@@ -174,19 +174,21 @@ def _refusal(reason: str) -> CriteriaCheck:
 
 
 def _all_of(parts: Sequence[CriteriaCheck]) -> CriteriaCheck:
-    def check(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue]:
+    def check(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue] | None:
         issues: list[Issue] = []
+        counts = False
         for part in parts:
             found = part(output, contexts, budget)
-            if found:
+            if found is not None:
+                counts = True
                 issues += found
-        return issues
+        return issues if counts else None
 
     return check
 
 
 def _any_of(parts: Sequence[CriteriaCheck]) -> CriteriaCheck:
-    def check(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue]:
+    def check(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue] | None:
         issues: list[Issue] = []
         failed = 0
         is_met = False
@@ -199,20 +201,19 @@ def _any_of(parts: Sequence[CriteriaCheck]) -> CriteriaCheck:
                 is_met = True
         if is_met:
             return ()
-        return [_one_of(failed), *issues] if failed > 1 else issues
+        return [_one_of(failed), *issues] if failed > 1 else issues or None
 
     return check
 
 
 def _opposite(part: Criterion, met: CriteriaCheck) -> CriteriaCheck:
-    description, rules = describe_criterion(part), [*each_rule(part)]
+    description = describe_criterion(part)
     always = None if has_templates(part) else (_unwanted(description),)
 
     def check(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue] | None:
-        conditions = (rule.condition for rule in rules)
-        if not any(not one or any(one.may_hold(context, budget) for context in contexts) for one in conditions):
-            return None  # none of them counts
         found = met(output, contexts, budget)
+        if found is None:
+            return None
         if found:
             return [issue for issue in found if issue.is_undecided]
         return always or (_unwanted(_fill_words(description, contexts)),)
