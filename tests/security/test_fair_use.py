@@ -349,7 +349,7 @@ def test_a_caller_that_does_not_read_its_answers_shuts_nobody_else_out(start):
     greedy.initialize()
     for name, arguments in [
         ("workflow_start", {"workflowId": "docs-long", "runId": "long"}),
-        ("workflow_submit", {"runId": "long", "stepId": "write", "output": "\x01" * 1_100_000}),
+        ("workflow_submit", {"runId": "long", "stepId": "write", "output": "x" + "\x01" * 1_100_000}),
     ]:
         assert "isError" not in greedy.request("tools/call", {"name": name, "arguments": arguments})["result"]
 
