@@ -162,6 +162,17 @@ def test_a_skipped_step_whose_condition_comes_true_is_offered_after_all():
     assert story.run.skipped == {}
 
 
+def test_of_very_many_skipped_steps_the_first_are_recorded():
+    inner = loop("inner", [step("never", runCondition={"var": "no"})], type="for", count=200, maxIterations=200)
+    story = Story(document(loop("outer", [inner], type="for", count=100, maxIterations=100), step("last")))
+
+    assert len(story.events("step-skipped")) == 10_000
+    assert (story.run.current, story.run.warnings) == (
+        "last",
+        ("Only the first 10,000 of 20,000 skipped steps were recorded",),
+    )
+
+
 SLOW = {"var": "s", "matches": "(a+)+$"}
 SLOW_TEXT = "a" * 50_000 + "b"
 

@@ -49,16 +49,25 @@ def test_the_scope_of_an_instance_is_that_of_its_iterations():
     assert scope_of(workflow, "leaf", context) == context
 
 
-def test_nested_empty_loops_do_not_run_away():
+def test_nested_loops_with_nothing_to_do_are_given_up_and_not_left():
     skipped = step("never", runCondition={"var": "no"})
     innermost = loop("c-loop", [skipped], type="for", count=1000, maxIterations=1000)
     inner = loop("b-loop", [innermost], type="for", count=1000, maxIterations=1000)
     steps = [loop("a-loop", [inner], type="for", count=1000, maxIterations=1000), FINISH]
 
-    found = lead(steps)
+    with pytest.raises(InvalidWorkflow, match=r"given up at loop 'c-loop@1\.50', after 100,000 steps and iterations"):
+        lead(steps)
 
-    assert found.instance_id == "finish"
-    assert "more than 100,000 times" in found.warnings[0]
+
+def test_a_step_behind_very_many_skipped_ones_is_not_passed_over():
+    check = step("check", runCondition={"var": "host", "equals": "prod"})
+    inner = loop("each-file", [check], type="forEach", items="files", itemVar="file", maxIterations=1000)
+    steps = [loop("each-host", [inner], type="forEach", items="hosts", itemVar="host", maxIterations=1000), FINISH]
+    files = list(range(900))
+
+    assert lead(steps, context={"hosts": [*range(50), "prod"], "files": files}).instance_id == "check@51.1"
+    with pytest.raises(InvalidWorkflow):
+        lead(steps, context={"hosts": [*range(200), "prod"], "files": files})
 
 
 SLOW = {"var": "s", "matches": "(a+)+$"}

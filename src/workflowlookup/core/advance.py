@@ -66,6 +66,8 @@ FIX_AND_START: Final = "Fix what the reason names, then start a new run with wor
 LOOK_THERE: Final = "Tell the user, who can look there: only that system can say what became of it."
 """Where a job may be running: to start another one then would do its work twice."""
 ANOTHER_QUESTION: Final = "The run has gone on since you looked at it. Look again before you decide."
+MAX_RECORDED_SKIPS: Final = 10_000
+"""How many steps that one call skips are recorded: nested loops skip up to `MAX_VISITS`."""
 NOTHING: Final[Context] = MappingProxyType({})
 
 
@@ -528,9 +530,12 @@ def _go_on(draft: Draft) -> Draft:
     found = next_step(
         run.workflow, run.passed, run.context, draft.at.budget, extents=run.extents, iterating=run.iterating
     )
-    for skip in found.skipped:
-        if skip.step_id not in run.skipped:
-            draft.add(events.StepSkipped(step_id=skip.step_id, condition=skip.condition))
+    skips = [skip for skip in found.skipped if skip.step_id not in run.skipped]
+    for skip in skips[:MAX_RECORDED_SKIPS]:
+        draft.add(events.StepSkipped(step_id=skip.step_id, condition=skip.condition))
+    if len(skips) > MAX_RECORDED_SKIPS:
+        cut = f"Only the first {MAX_RECORDED_SKIPS:,} of {len(skips):,} skipped steps were recorded"
+        found = msgspec.structs.replace(found, warnings=(*found.warnings, cut))
     for event in _loop_events(run, found, draft.at.budget):
         draft.add(event)
     return draft.add(_rest_at(draft, found))

@@ -421,10 +421,7 @@ class _Walk:
             if not self._enters(step, iteration, last, total, context, is_past=is_past):
                 return
             if self._visits > MAX_VISITS:
-                self.warnings.append(
-                    f"Loop '{step.id}' was left: its steps were looked at more than {MAX_VISITS:,} times"
-                )
-                return
+                raise _given_up(f"loop '{instance_id}', after {MAX_VISITS:,} steps and iterations")
             self._visits += 1
             inner = f"{at}.{iteration}" if at else f"@{iteration}"
             if self._is_done(step.body, inner):

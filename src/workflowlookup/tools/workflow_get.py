@@ -11,6 +11,7 @@ from workflowlookup.core.model import Workflow
 from workflowlookup.core.navigation import next_step
 from workflowlookup.core.patterns import Budget
 from workflowlookup.core.values import Json
+from workflowlookup.errors import InvalidWorkflow
 from workflowlookup.tools.arguments import StructArguments, WorkflowId
 from workflowlookup.tools.contract import Caller, Services, Tool
 from workflowlookup.tools.registry import find_workflow
@@ -53,9 +54,14 @@ def metadata(workflow: Workflow) -> dict[str, Json]:
 
 
 def first_step(workflow: Workflow) -> dict[str, Json] | None:
-    """The first step that is eligible while nothing is known; None when every step waits for the context."""
+    """The first step that is eligible while nothing is known; None when every step waits for the context, or loops have
+    too many of them to find out.
+    """
     budget = Budget()
-    found = next_step(workflow, (), {}, budget)
+    try:
+        found = next_step(workflow, (), {}, budget)
+    except InvalidWorkflow:
+        return None
     return None if found.step is None else view_step(found.step, found, filler({}, {}), budget)
 
 
