@@ -1,5 +1,6 @@
 """Variables out of outputs: where a value is found, what it is read as, and what is said of one that is missing."""
 
+import itertools
 import json
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from make import document, step
+from workflowlookup.core import patterns
 from workflowlookup.core.building import build
 from workflowlookup.core.captures import capture, value_in_line
 from workflowlookup.core.document import check
@@ -193,3 +195,12 @@ def test_a_loop_has_no_output_to_find_anything_in():
     )
 
     assert [finding.path for finding in check(content)] == [("steps", 0, "produces")]
+
+
+def test_very_many_lines_are_given_up_on_the_way(monkeypatch):
+    monkeypatch.setattr(patterns, "thread_time", itertools.count(1, patterns.SECONDS_PER_REQUEST / 4).__next__)
+
+    assert captured({"risk": {"enum": ["low", "high"]}}, "note: x\n" * 20_000) == (
+        {},
+        ["risk could not be looked for: it took too long on this output and was given up"],
+    )

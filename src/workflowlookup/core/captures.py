@@ -5,6 +5,7 @@ A value is found by a pattern, by a JSON pointer, or by its name: as a property 
 with the line that would be right. Nothing here knows of runs; `validation.judge_step` asks for it.
 """
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ _CLOSING: Final[Mapping[str, str]] = {"\u201c": "\u201d", "\u2018": "\u2019"}
 """Quotes that close otherwise than they open."""
 _MARKS: Final = "".join(["*_`~\"'", *_CLOSING, *_CLOSING.values()])
 MAX_MARKS: Final = 64
+STEPS_PER_LINE: Final = 10
+"""How many small steps it takes to read a line (see `Budget.charge`)."""
 _JSON_STARTS: Final = ("{", "[", '"', "-", "t", "f", "n", *"0123456789")
 """How JSON may begin; most prose begins otherwise, and a parser takes long to say what is wrong with it."""
 _LINE_START: Final = re.compile(r"[\s>#]*(?:(?:[-*+•]|\d{1,3}[.)])\s+)*")
@@ -45,7 +48,11 @@ def capture(captures: Sequence[Capture], output: str, budget: Budget) -> Capture
     if not captures:
         return _NOTHING
     document = _as_json(output)
-    lines = [line for line in reversed(output.splitlines()) if ":" in line] if document is MISSING else []
+    lines: Sequence[str] = []
+    if document is MISSING:
+        with contextlib.suppress(TooSlow):  # the clock runs while the output is divided
+            budget.spend(lambda _: None)
+        lines = [line for line in reversed(output.splitlines()) if ":" in line]
     values: dict[str, Json] = {}
     issues: list[Issue] = []
     for wanted in captures:
@@ -74,8 +81,11 @@ def _find(wanted: Capture, output: str, document: Json, lines: Sequence[str], bu
     if document is not MISSING:
         value = document.get(wanted.name, MISSING) if isinstance(document, dict) else MISSING
         return MISSING if value is None and "null" not in _kinds(_schema(wanted)) else value
-    budget.charge(len(lines) + len(output) // 100)
-    return next((value for line in lines if (value := value_in_line(line, wanted.name))), MISSING)
+    for line in lines:
+        budget.charge(STEPS_PER_LINE + len(line) // 100)
+        if value := value_in_line(line, wanted.name):
+            return value
+    return MISSING
 
 
 def _as_json(output: str) -> Json:
