@@ -125,16 +125,6 @@ def _open_to_append(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _one_line(text: str) -> str:
-    """The text without what a terminal would obey: what is logged may quote a document that somebody else wrote."""
-    from workflowlookup.core.text import HIDDEN, printable  # noqa: PLC0415 - with the first line
-
-    if "\n" not in text and printable(text) == text:
-        return text
-    text = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return re.sub(HIDDEN, lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
 def _quoted(value: object) -> str:
     """A field of a text line, in quotes unless it is one plain word: a name that somebody chose is no other field."""
     import msgspec  # noqa: PLC0415 - not needed for lines without fields
@@ -145,6 +135,8 @@ def _quoted(value: object) -> str:
 
 class _TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
+        from workflowlookup.core.text import escaped  # noqa: PLC0415 - with the first line
+
         text = record.getMessage()
         if getattr(record, _IS_PLAIN, False):
             return text
@@ -152,7 +144,7 @@ class _TextLines(logging.Formatter):
         if record.exc_info:
             text += ": " + self.formatException(record.exc_info)
         kind = "audit" if record.name == _audit.name else record.levelname.lower()
-        return f"{_NAME} {kind}: {_one_line(text)}"
+        return f"{_NAME} {kind}: {escaped(text)}"
 
 
 class _JsonLines(logging.Formatter):

@@ -284,6 +284,28 @@ def test_a_file_name_that_is_not_text_can_be_printed(cli: Cli, tmp_path: Path) -
     assert json.loads(as_json.stdout)["documents"][0]["file"] == "./\\xff.json"
 
 
+@pytest.mark.parametrize("command", ["validate", "lint"])
+def test_a_file_name_cannot_look_like_another_line(cli: Cli, tmp_path: Path, command: str) -> None:
+    (tmp_path / "a\n1 document, no problems\r\u2028.json").write_text("{")
+
+    done = cli(command, str(tmp_path))
+
+    assert r"/a\n1 document, no problems\r\u2028.json:1:" in done.stdout
+    assert [line for line in done.stdout.splitlines() if line.startswith("1 document")] == [
+        "1 document, 1 with problems"
+    ]
+
+
+def test_a_file_name_in_a_refusal_cannot_look_like_another_line(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a\nworkflowlookup: all is well.json").write_text('{"id": "broken-one"')
+
+    done = cli("show", "broken-one", "--directories", str(tmp_path))
+
+    assert done.returncode == 1
+    assert "Invalid workflow" in done.stderr
+    assert "\nworkflowlookup: all is well" not in done.stderr
+
+
 def test_a_terminal_has_colour(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
 

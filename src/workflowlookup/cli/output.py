@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from workflowlookup.core.text import joined, printable
+from workflowlookup.core.text import escaped, joined, printable
 from workflowlookup.errors import StorageError, WorkflowLookupError
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def width() -> int | None:
 
 
 def shown_path(path: str) -> str:
-    """A path that can be printed, also when its name is not text."""
-    return os.fsencode(path).decode(errors="backslashreplace")
+    """A path that can be printed on one line, also when its name is not text or has line breaks."""
+    return escaped(os.fsencode(path).decode(errors="backslashreplace"))
 
 
 def write(*pieces: Piece, hang: int = 0, wrap: bool = True) -> None:
@@ -327,7 +327,8 @@ class CommandError(WorkflowLookupError):
 
 def refuse(refusal: WorkflowLookupError) -> int:
     """Say on standard error why a command or a tool refuses, in the words of the command line; the exit code."""
-    complain(as_command(refusal.explain()))
+    text, file = refusal.explain(), refusal.data.get("file")
+    complain(as_command(text.replace(file, escaped(file)) if isinstance(file, str) and file else text))
     return refusal.exit_code if isinstance(refusal, CommandError) else 1
 
 

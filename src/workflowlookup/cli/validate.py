@@ -250,7 +250,7 @@ def write_remarks(file: str, remarks: Iterable[Remark]) -> None:
     for remark in remarks:
         severity = (remark.severity.value, _STYLES[remark.severity])
         write((f"{file}{remark.place}", "bold"), ": ", severity, ": ", joined(remark.sentence))
-        write((f"    {remark.suggestion}", "dim"), hang=4)
+        write((f"    {joined(remark.suggestion)}", "dim"), hang=4)
 
 
 def _as_json(checked: Sequence[Checked]) -> None:

@@ -83,6 +83,14 @@ def visible(text: str) -> str:
     return re.sub(INVISIBLE, REPLACEMENT, text.replace("\r\n", "\n"))
 
 
+def escaped(text: str) -> str:
+    """The text on one line with nothing lost: line breaks and `HIDDEN` characters are escaped, and then backslashes."""
+    if (text.isascii() and text.isprintable()) or not re.search(f"\n|{HIDDEN}", text):
+        return text
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return re.sub(HIDDEN, lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def one_line(text: str) -> str:
     """The text on one line, without `HIDDEN` characters."""
     return joined(text if text.isprintable() and text.isascii() else re.sub(HIDDEN, " ", text))
