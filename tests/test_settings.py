@@ -98,6 +98,52 @@ def test_a_settings_file_that_cannot_be_used_is_told_by_name(read, tmp_path, con
     assert words in str(problem.value)
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("max_message_bytes = 1", "max_message_bytes must be a whole number from 1,024 to 67,108,864; found 1"),
+        ("bundeled = true", "unknown setting 'bundeled'. Known: bundled, user"),
+        ("servers.a.command = 'x'\nmcpServers.b.command = 'y'", "servers is the same as mcpServers"),
+        ("oauth_issuer = 5", "oauth_issuer must be"),
+    ],
+)
+def test_what_is_wrong_in_a_projects_file_is_ignored_and_the_rest_counts(read, tmp_path, content, words):
+    (tmp_path / "project" / "workflowlookup.toml").write_text(f"user = false\n{content}\n")
+
+    settings = read()
+
+    assert (settings.user, settings.max_message_bytes, len(settings.faults)) == (False, 8_388_608, 1)
+    assert settings.faults[0].startswith(f"{tmp_path}/project/workflowlookup.toml: {words}")
+
+
+@pytest.mark.parametrize("content", ["bundled =", "timeout_seconds = " + "9" * 400, "#" * 262_145])
+def test_a_projects_file_that_cannot_be_read_is_ignored(read, tmp_path, content):
+    (tmp_path / "project" / "workflowlookup.toml").write_text(f"user = false\n{content}")
+
+    settings = read()
+
+    assert (settings.user, len(settings.faults)) == (True, 1)
+
+
+def test_a_mistake_in_a_projects_file_changes_nothing_while_the_server_runs(read, tmp_path):
+    file = tmp_path / "project" / "workflowlookup.toml"
+    file.write_text("user = false\n")
+    live = Live(read())
+    file.write_text("user = false\ntimeout_seconds = 0\n")
+
+    assert live.look(is_asked=True) is None
+    assert "timeout_seconds must be" in live.problem
+    assert live.settings.user is False
+
+
+def test_a_projects_file_that_the_user_names_must_be_right(read, tmp_path):
+    file = tmp_path / "project" / "mine.toml"
+    file.write_text("max_message_bytes = 1")
+
+    with pytest.raises(SettingsError, match="max_message_bytes must be"):
+        read(config=str(file))
+
+
 def test_a_named_file_that_is_not_there_is_told(read):
     with pytest.raises(SettingsError, match="No such file"):
         read(config="/nowhere/at-all.toml")
@@ -114,7 +160,7 @@ def test_directories_that_a_file_names_lie_beside_it(read, tmp_path):
 
 def test_the_table_and_the_struct_have_the_same_settings():
     others = ("origins", "servers", "providers", "left_out", "candidates", "read_again")
-    others += ("brought", "ignored", "trust", "own_directory", "project_around")
+    others += ("faults", "brought", "ignored", "trust", "own_directory", "project_around")
 
     assert [setting.name for setting in SETTINGS] == [name for name in Settings.__struct_fields__ if name not in others]
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from workflowlookup import extras
+from workflowlookup.core.text import shorten
 from workflowlookup.errors import JOURNAL_SECONDS
 from workflowlookup.journals import JournalUrl, without_password
 from workflowlookup.repository import Project, configuration_directory, find_project
@@ -38,6 +39,8 @@ TABLES: Final = {"mcpServers": "servers", "servers": "servers", "providers": "pr
 
 MAX_FILE_BYTES: Final = 256 << 10
 MAX_NESTING: Final = 64
+MAX_FAULTS: Final = 3
+"""How many faults of a project's settings file one line names."""
 _PART: Final = r"(?:(?<![\w-])[\w-]++|\"(?:[^\"\\\n]|\\.)*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+"
 _LONG_KEY: Final = f"(?:{_PART}){{{MAX_NESTING}}}"
 """A dotted key costs `tomllib` the square of its parts, in memory too: one of 200 kB takes gigabytes."""
@@ -551,6 +554,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     providers: Mapping[str, "ProviderConfig"] = {}
     left_out: Mapping[str, str] = {}
     """The entries of servers and providers that cannot be used, such as "providers.shop", each with the reason."""
+    faults: tuple[str, ...] = ()
+    """What is wrong in the project's settings file, and so has no effect: a repository must not stop the user."""
     brought: tuple["Entry", ...] = ()
     """The entries of a repository's file that need trust."""
     ignored: tuple["Entry", ...] = ()
@@ -624,6 +629,8 @@ class _Layer(msgspec.Struct, frozen=True, kw_only=True):
     table: Mapping[str, Any]
     is_brought: bool
     """Whether a repository brought it."""
+    may_be_wrong: bool
+    """Whether what is wrong in it is ignored: a repository brought it, and the user did not name it."""
 
 
 def read_settings(
@@ -656,6 +663,7 @@ def read_settings(
     return Settings(
         **values,
         origins=origins,
+        faults=tuple(files.faults),
         brought=tuple(files.brought),
         ignored=tuple(files.ignored),
         trust=files.trust,
@@ -670,7 +678,7 @@ def _parse(setting: Setting, origin: str, raw: object) -> Any:
     try:
         return setting.parse(raw)
     except ValueError as problem:
-        found = without_password(repr(raw))
+        found = shorten(without_password(repr(raw)), 200)
         raise SettingsError(f"{origin}: {setting.name} must be {problem}; found {found}") from None
 
 
@@ -685,13 +693,40 @@ class _Files:
         self.own_directory = "" if "~" in own.split(os.sep) else own  # nobody knows where it leads
         self.trust = TrustFile.of(own, self.project)
         self.candidates = self._chosen(os.path.join(own, FILE_NAME), config)
-        self._layers = [
-            layer for file in self.candidates if (layer := _read_file(self.project, file, is_named=file == config))
-        ]
+        self.faults: list[str] = []
+        self._layers = [layer for file in self.candidates if (layer := self._layer(file, is_named=file == config))]
         self.brought: list[Entry] = []
         """Entries that need trust."""
         self.ignored: list[Entry] = []
         """Those of them that are not trusted, and so have no effect."""
+
+    def _layer(self, file: str, *, is_named: bool) -> _Layer | None:
+        """A settings file; None when there is none, unless it was named, or when it is ignored."""
+        if not is_named and not os.path.isfile(file):
+            return None
+        is_brought = self.project.brings(file)
+        may_be_wrong = is_brought and not is_named
+        try:
+            table = _read_file(file)
+            _check_values(file, table)
+        except SettingsError as problem:
+            if not may_be_wrong:
+                raise
+            self.faults.append(str(problem))
+            return None
+        layer = _Layer(file=file, table=table, is_brought=is_brought, may_be_wrong=may_be_wrong)
+        unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys())
+        if unknown:
+            known = ", ".join(setting.name for setting in SETTINGS)
+            self._refuse(layer, f"unknown setting '{shorten(unknown[0], 60)}'. Known: {known}")
+        return layer
+
+    def _refuse(self, layer: _Layer, problem: str) -> None:
+        """Raises `SettingsError`, unless what is wrong in the file is ignored."""
+        problem = f"{layer.file}: {problem}"
+        if not layer.may_be_wrong:
+            raise SettingsError(problem)
+        self.faults.append(problem)
 
     def _chosen(self, users: str, config: str | None) -> tuple[str, ...]:
         """The files to read. One that `--config` names replaces both; one of a repository, only the project's."""
@@ -705,7 +740,13 @@ class _Files:
         for layer in self._layers:
             if (raw := layer.table.get(setting.name)) is None:
                 continue
-            wanted = _parse(setting, layer.file, raw)
+            try:
+                wanted = _parse(setting, layer.file, raw)
+            except SettingsError as problem:
+                if not layer.may_be_wrong:
+                    raise
+                self.faults.append(str(problem))
+                continue
             beside = os.path.dirname(layer.file)  # what a file names lies beside it, wherever one works
             if setting.parse is paths:
                 wanted = tuple(os.path.join(beside, path) for path in wanted)
@@ -744,7 +785,8 @@ class _Files:
         left_out: dict[str, str] = {}
         for layer in self._layers:
             if "servers" in layer.table and "mcpServers" in layer.table:
-                raise SettingsError(f"{layer.file}: servers is the same as mcpServers; only one of them can stand")
+                self._refuse(layer, "servers is the same as mcpServers; only one of them can stand")
+                continue
             for title, field in TABLES.items():
                 table = layer.table.get(title, {})
                 if not isinstance(table, Mapping):
@@ -808,6 +850,14 @@ def warn_left_out(settings: Settings, before: Settings | None = None) -> None:
             log.warning(message, entry, problem)
 
 
+def warn_faults(settings: Settings) -> None:
+    """Log what is wrong in the project's settings file."""
+    if settings.faults:
+        more = f"; and {len(settings.faults) - MAX_FAULTS} more" if len(settings.faults) > MAX_FAULTS else ""
+        what = "; ".join(settings.faults[:MAX_FAULTS]) + more
+        log.warning("ignored in the settings of the project: %s. Fix or remove it; everything else works", what)
+
+
 def warn_ignored(settings: Settings, before: Settings | None = None) -> None:
     """Log what a repository brings and nobody trusted, by file; with `before`, what was not ignored then."""
     if settings.ignored:
@@ -833,10 +883,7 @@ def _check_values(path: str, table: Mapping[str, Any]) -> None:
         raise SettingsError(f"{path} is nested deeper than {MAX_NESTING} levels")
 
 
-def _read_file(project: Project, path: str, *, is_named: bool) -> _Layer | None:
-    """A settings file; None when there is none, unless it was named."""
-    if not is_named and not os.path.isfile(path):
-        return None
+def _read_file(path: str) -> Mapping[str, Any]:
     import tomllib  # noqa: PLC0415 - most people have no settings file
 
     try:
@@ -846,18 +893,11 @@ def _read_file(project: Project, path: str, *, is_named: bool) -> _Layer | None:
             raise SettingsError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes")
         if re.search(_LONG_KEY, text := data.decode()):
             raise SettingsError(f"{path} has a key of more than {MAX_NESTING} parts")
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except OSError as problem:
         raise SettingsError(f"{path}: {problem.strerror}") from problem
     except (ValueError, RecursionError) as problem:  # ValueError also for an integer of more than 4,300 digits
         raise SettingsError(f"{path} is not TOML: {problem}") from problem
-    _check_values(path, table)
-    unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys())
-    if unknown:
-        raise SettingsError(
-            f"{path}: unknown setting '{unknown[0]}'. Known: {', '.join(setting.name for setting in SETTINGS)}"
-        )
-    return _Layer(file=path, table=table, is_brought=project.brings(path))
 
 
 # ── settings that change while the server runs ──────────────────────────────────────────────────────────────────
@@ -894,10 +934,14 @@ class Live:
         self._seen = signatures
         try:
             new = self.settings.read_again()
-        except SettingsError as problem:
-            if str(problem) != self.problem:
+            faults = [fault for fault in new.faults if fault not in self.settings.faults]
+            problem = "; ".join(faults[:MAX_FAULTS])
+        except SettingsError as refusal:
+            problem = str(refusal)
+        if problem:
+            if problem != self.problem:
                 log.warning("the settings stay as they were: %s", problem)
-            self.problem = str(problem)
+            self.problem = problem
             return None
         if self.problem:
             log.info("the settings can be read again")

@@ -868,3 +868,21 @@ def test_the_pages_of_a_server_over_http_do_not_take_whoever_is_on_this_machine_
     assert refused.status_code == 403
     assert not clone.store.exists()
     assert not clone.marker.exists()
+
+
+@pytest.mark.parametrize("words", [("trust", "--list"), ("runs",), ("db", "check"), ("confirm", "--help"), ("list",)])
+def test_a_mistake_in_the_settings_of_a_project_stops_no_command(cli: Cli, words: tuple[str, ...]) -> None:
+    before = cli(*words)
+    (cli.directory / "workflowlookup.toml").write_text("max_message_bytes = 1\n")
+
+    done = cli(*words)
+
+    assert (done.returncode, done.stdout) == (before.returncode, before.stdout)
+    assert done.returncode in (0, 1)
+    assert done.stderr.count("max_message_bytes must be") == int("--help" not in words)
+
+
+def test_the_doctor_lists_a_mistake_in_the_settings_of_a_project(cli: Cli) -> None:
+    (cli.directory / "workflowlookup.toml").write_text("max_message_bytes = 1\n")
+
+    assert "Fix or remove it in the settings of the project" in " ".join(cli("doctor").stdout.split())

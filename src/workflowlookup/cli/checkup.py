@@ -184,6 +184,8 @@ def _extras_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
 
 def _trust_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
     """What a repository brings and nobody trusted."""
+    for fault in settings.faults:
+        yield Problem(problem=f"{fault}. It is ignored.", remedy="Fix or remove it in the settings of the project.")
     consent = make_consent(lambda: settings)
     entries = consent.untrusted_in(catalog.workflows())
     if entries and (fault := consent.store.fault()):

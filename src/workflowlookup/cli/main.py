@@ -14,7 +14,7 @@ from typing import Final
 
 from workflowlookup import __version__
 from workflowlookup.errors import WorkflowLookupError
-from workflowlookup.settings import SETTINGS, SettingsError, read_settings, warn_ignored
+from workflowlookup.settings import SETTINGS, SettingsError, read_settings, warn_faults, warn_ignored
 
 FOLLOW: Final = "Follow workflows"
 RUNS: Final = "Runs"
@@ -111,6 +111,8 @@ def _run(arguments: Sequence[str]) -> int:
     except OSError as problem:
         announce(f"workflowlookup: audit_log: {settings.audit_log} cannot be written: {problem.strerror}")
         return 2
+    if options.command != "doctor":  # which lists it
+        warn_faults(settings)
     if options.command not in ("doctor", "trust"):  # which show it themselves
         warn_ignored(settings)
     if isinstance(sys.stdout, io.TextIOWrapper):
