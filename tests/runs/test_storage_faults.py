@@ -14,7 +14,7 @@ import pytest
 
 import journey
 from journey import RUN, calls, folded, read
-from make import document, step
+from make import document, step, write
 from workflowlookup.core.building import build
 from workflowlookup.core.run import fold
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, StorageError
@@ -322,6 +322,40 @@ def test_a_run_with_a_damaged_line_of_its_own_is_refused_by_name(tmp_path, store
 
     with pytest.raises(RunDamaged, match="as a whole is damaged"):
         runs.get(RUN)
+
+    runs.close()
+
+
+@pytest.mark.parametrize("moment", [99_999_999_999_999_999, 1 << 62, -(1 << 62), "abc"])
+@pytest.mark.parametrize("table", ["runs SET started = ?, updated = ?", "events SET time = coalesce(?, ?)"])
+def test_a_time_that_no_calendar_has_is_shown_or_refused_and_never_a_fault(start, library, table, moment):
+    write(library, document(step("only-step"), step("later")))
+    server = start(directory=library, WORKFLOWLOOKUP_JOURNAL=str(library / "runs.sqlite"))
+    run = server.result("workflow_start", {"workflowId": "sample-workflow"})["runId"]
+    with contextlib.closing(sqlite3.connect(library / "runs.sqlite", isolation_level=None)) as connection:
+        connection.execute(f"UPDATE {table}", (moment, moment))
+    server.stop()
+    server = start(directory=library, WORKFLOWLOOKUP_JOURNAL=str(library / "runs.sqlite"))
+
+    replies = [
+        server.request("workflow_status", {"runId": run}),
+        server.request("workflow_submit", {"runId": run, "stepId": "only-step", "output": "done"}),
+        server.request("workflow_runs", {}),
+    ]
+
+    assert [reply["error"]["code"] for reply in replies if "error" in reply].count(-32603) == 0
+    assert [line["runId"] for line in replies[-1]["result"]["runs"]] == [run]
+
+
+def test_a_run_whose_line_does_not_fit_its_events_is_refused_as_damaged(tmp_path, stored):
+    path = tmp_path / "runs.sqlite"
+    path.write_bytes(stored)
+    runs = Runs(SqliteJournal(str(path)))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE runs SET sequence = 1 WHERE id = ?", ("other-3",))
+
+    with pytest.raises(RunDamaged, match="as a whole does not fit its events"):
+        runs.cancel("other-3", "no more")
 
     runs.close()
 

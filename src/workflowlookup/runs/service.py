@@ -617,6 +617,7 @@ class Runs:
                 return decided
             if self._store(run.sequence, decided):
                 return decided.run
+        self._refuse_contradictions(run_id)
         message = "Others kept moving the run at the same time. Look at it with workflow_status, and try again."
         raise RunStateError(message, runId=run_id)
 
@@ -652,6 +653,13 @@ class Runs:
         left = len(self.journal.read(run_id))
         if left < mark.sequence and self.journal.mark(run_id) == mark:
             message = f"Of the {mark.sequence} events of run '{run_id}' only {left} are left."
+            raise RunDamaged(message, runId=run_id, details=message)
+
+    def _refuse_contradictions(self, run_id: str) -> None:
+        """Raises `RunDamaged` when the run is not the one, or not as far, as the journal says of it as a whole."""
+        run, mark = self._load(run_id), self.journal.mark(run_id)
+        if mark is not None and ((mark.started, mark.hash) != (run.started, run.hash) or mark.sequence < run.sequence):
+            message = f"What the journal says of run '{run_id}' as a whole does not fit its events."
             raise RunDamaged(message, runId=run_id, details=message)
 
     def _with_next_slice(self, run_id: str, run: Run | None) -> Run | None:

@@ -253,6 +253,8 @@ class SqlJournal(Journal):
             event = _decode(body)
         except (msgspec.MsgspecError, TypeError) as problem:  # the latter for what is no text at all
             raise _damaged(run_id, f"Event {sequence} of run '{run_id}' cannot be read: {problem}.") from problem
+        if not isinstance(time, int):
+            raise _damaged(run_id, f"The time of event {sequence} of run '{run_id}' is damaged.")
         if isinstance(event, Started):
             document = self._document(event.hash, "documents") or self._document(event.hash, "document_copies")
             if document is None:
@@ -283,14 +285,14 @@ class SqlJournal(Journal):
             values += query.after
         where = f"WHERE {' AND '.join(clauses)} " if clauses else ""
         statement = f"SELECT {_COLUMNS} FROM runs {where}ORDER BY started DESC, id DESC LIMIT ?"  # noqa: S608 - as above
-        return [Summary(*row) for row in self.query(statement, (*values, query.limit))]
+        return [_summary(row) for row in self.query(statement, (*values, query.limit))]
 
     def overdue(self, now: int) -> list[str]:
         return [row[0] for row in self.query("SELECT id FROM runs WHERE deadline < ? ORDER BY deadline", (now,))]
 
     def at_work(self, limit: int) -> list[Summary]:
         statement = f"SELECT {_COLUMNS} FROM runs WHERE {_AT_WORK} ORDER BY updated, id LIMIT ?"  # noqa: S608 - as above
-        return [Summary(*row) for row in self.query(statement, (limit,))]
+        return [_summary(row) for row in self.query(statement, (limit,))]
 
     def left_running(self) -> list[str]:
         return [row[0] for row in self.query(f"SELECT id FROM runs WHERE waiting_for = '{STOP}' ORDER BY id")]  # noqa: S608
@@ -462,6 +464,14 @@ def _as_like(pattern: str) -> str:
     """A pattern of ids in the words of `LIKE`."""
     plain = pattern.replace("!", "!!").replace("%", "!%").replace("_", "!_")
     return plain.replace("*", "%").replace("?", "_")
+
+
+def _summary(row: Sequence[Any]) -> Summary:
+    """A run in a list. It is listed also when its times are damaged: SQLite stores any value in any column."""
+    summary = Summary(*row)
+    if isinstance(summary.started, int) and isinstance(summary.updated, int):
+        return summary
+    return msgspec.structs.replace(summary, started=0, updated=0)
 
 
 def _damaged(run_id: str, told: str) -> RunDamaged:

@@ -263,9 +263,15 @@ def stopped_in(run: Run) -> list[dict[str, Json]]:
     return [{"stepId": call.step_id, "stopped": False, "told": message}]
 
 
+MIN_TIME: Final = -62_135_596_800_000
+"""The year 1."""
+MAX_TIME: Final = 253_402_300_799_000
+"""The last second of the year 9999."""
+
+
 def iso(milliseconds: int) -> str:
-    """`2026-11-16T09:30:00.000Z`."""
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    """`2026-11-16T09:30:00.000Z`; the first or last that can be written, for a time out of range in a journal."""
+    moment = datetime.fromtimestamp(min(max(milliseconds, MIN_TIME), MAX_TIME) / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
