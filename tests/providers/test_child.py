@@ -1,9 +1,13 @@
 """The processes of MCP servers, when ours is told to end."""
 
 import asyncio
+import os
 import sys
 import threading
 import time
+from pathlib import Path
+
+import pytest
 
 from workflowlookup.providers import child as children
 from workflowlookup.providers.child import Child, end_all
@@ -43,3 +47,43 @@ def test_a_process_that_is_just_being_started_is_asked_to_end_as_well(monkeypatc
         return await using
 
     assert asyncio.run(conversation()) == "its process ended with signal 15"
+
+
+STARTS_ANOTHER = """
+import json, signal, subprocess, sys, time
+ignores = sys.argv[1] == "ignores"
+if ignores:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sleeps = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+other = subprocess.Popen([sys.executable, "-c", sleeps], start_new_session=True, env={}, **pipes)
+other.stdout.readline()
+print(json.dumps({"jsonrpc": "2.0", "method": "started", "params": {"pid": other.pid}}), flush=True)
+sys.stdin.read()
+time.sleep(60 if ignores else 0)
+"""
+
+
+def is_alive(process: Path) -> bool:
+    try:
+        return ") Z " not in process.read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="processes are found by /proc")
+@pytest.mark.parametrize("child_at_the_end", ["ignores", "ends"])
+def test_what_a_child_started_ends_with_it_also_in_another_session_and_without_its_environment(child_at_the_end):
+    config = ServerConfig(name="p", command=sys.executable, args=("-c", STARTS_ANOTHER, child_at_the_end))
+
+    async def conversation():
+        async with Child(config).streams() as (from_child, _):
+            message = await from_child.receive()
+            return message.message.params["pid"]
+
+    other = Path(f"/proc/{asyncio.run(conversation())}/stat")
+    deadline = time.monotonic() + 10
+    while is_alive(other) and time.monotonic() < deadline:  # a signal takes its time
+        time.sleep(0.01)
+
+    assert not is_alive(other)

@@ -3,9 +3,10 @@
 The SDK has a transport for this too; this one tells the process id, logs what the process says on standard error, and
 can kill it while others are at work.
 
-No child survives this process, nor does anything that a child started: its group is ended, and on Linux also what
-left the group but still has the child's mark in its environment. Only when this process is killed itself
-(`kill -9`) is that left to the children, whose input then ends.
+No child survives this process, nor does what a child started: its group is ended, and on Linux also what left the
+group but is still below the child, or still has the child's mark in its environment. What left the group, cleared its
+environment and has no parent below the child any more is not found. When this process is killed itself (`kill -9`), all
+of that is left to the children, whose input then ends.
 """
 
 import asyncio
@@ -185,9 +186,10 @@ class Child:
 
     async def _end(self, process: asyncio.subprocess.Process, tasks: list["asyncio.Task[None]"]) -> None:
         """Its input ends; if it does not then end by itself, it is killed, and what it leaves behind is in any case."""
+        family = self._family(process)  # while the child is there, and what it started is below it
         await asyncio.wait(tasks[1:2], timeout=KILL_SECONDS)
         await _ended(process, KILL_SECONDS)
-        await self._kill(process)
+        await self._kill(process, family)
         _running.pop(process.pid, None)
         for task in tasks:
             task.cancel()
@@ -199,10 +201,12 @@ class Child:
     async def kill(self) -> None:
         """End the process and all that it started: asked first, then forced."""
         if self._process is not None and self._process.returncode is None:
-            await self._kill(self._process)
+            await self._kill(self._process, self._family(self._process))
 
-    async def _kill(self, process: asyncio.subprocess.Process) -> None:
-        family = _Family({process.pid: self._mark})
+    def _family(self, process: asyncio.subprocess.Process) -> "_Family":
+        return _Family({process.pid: self._mark})
+
+    async def _kill(self, process: asyncio.subprocess.Process, family: "_Family") -> None:
         family.send(signal.SIGTERM)
         deadline = asyncio.get_running_loop().time() + KILL_SECONDS
         while family.is_alive() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - nobody tells
@@ -232,10 +236,27 @@ class _Family:
         self._groups = tuple(children)
         self._marks = frozenset(f"{MARK}={mark}".encode() for mark in children.values())
         self._others: frozenset[int] = frozenset()
+        self._below: dict[int, bytes] = {}
+        """Those below the children, and when each was started: its number may be another's later."""
+        self._look_below()
+
+    def _look_below(self) -> None:
+        """Add what is below the children now; what was below them stays known when its parent ends."""
+        processes = _processes()
+        self._below = {
+            process: born for process, born in self._below.items() if processes.get(process, (0, b""))[1] == born
+        }
+        found = {*self._groups, *self._below}
+        size = 0
+        while size != len(found):
+            size = len(found)
+            found |= {process for process, (parent, _) in processes.items() if parent in found}
+        self._below |= {process: processes[process][1] for process in found - {*self._groups} if process in processes}
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to each of them."""
-        self._others = frozenset(_with_environment(self._marks))
+        self._look_below()
+        self._others = frozenset(_with_environment(self._marks)) | self._below.keys()
         for group in self._groups:
             with contextlib.suppress(OSError):
                 os.killpg(group, number)
@@ -258,13 +279,27 @@ def _exists(kill: Callable[[int, int], None], identifier: int) -> bool:
     return True
 
 
+def _processes() -> dict[int, tuple[int, bytes]]:
+    """By process: its parent, and when it was started, where the system tells (Linux)."""
+    found: dict[int, tuple[int, bytes]] = {}
+    for name in _process_names():
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+            if fields[0] != b"Z":  # which has ended, and waits for its parent
+                found[int(name)] = int(fields[1]), fields[19]
+    return found
+
+
+def _process_names() -> list[str]:
+    try:
+        return [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
 def _with_environment(entries: frozenset[bytes]) -> Iterator[int]:
     """The processes that were started with one of these environment variables, where the system tells (Linux)."""
-    try:
-        processes = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return
-    for name in processes:
+    for name in _process_names():
         try:
             with open(f"/proc/{name}/environ", "rb") as file:
                 environment = file.read().split(b"\0")
