@@ -490,7 +490,11 @@ def make_asgi(
     login = Login(guard, sessions, fair_use=fair_use, stylesheet=address("console.css"))
     pages = _make_pages(settings, views, login, streams, lambda: metrics.refuse("access"))
     mcp.on_close.append(streams.close)
-    site = make_site(mcp, limits, guard=guard, fair_use=fair_use, find_fault=lambda: pool.fault, routes=pages)
+
+    def find_fault() -> str:
+        return pool.fault or surface.services.execution.fault
+
+    site = make_site(mcp, limits, guard=guard, fair_use=fair_use, find_fault=find_fault, routes=pages)
     return Web(site, mcp, surface, pool)
 
 

@@ -198,11 +198,12 @@ def test_what_a_killed_process_was_driving_is_driven_by_another(house, request):
 
 
 def test_what_a_frozen_process_drives_is_left_to_it(house):
+    """For a while: the database cannot tell it from one that is gone (`leases.IDLE_SECONDS`)."""
     first, second = house.engine(), None
     first.start("hold-it", 3)
     house.wait(lambda: house.runs() == ["hold-it"])
-    first.process.send_signal(signal.SIGSTOP)
     second = house.engine()
+    first.process.send_signal(signal.SIGSTOP)
     for _ in range(5):
         second.take_over()
         assert second.driven(["hold-it"]) == ["hold-it"]

@@ -5,11 +5,15 @@ import gc
 import subprocess
 import sys
 import threading
+import time
 
 import dbos
 import psycopg
 import pytest
 
+from replicas.fleet import DatabaseLink
+from workflowlookup.execution import dbos as dbos_engine
+from workflowlookup.execution import leases as leases_module
 from workflowlookup.execution.dbos import DbosEngine, tables_version
 from workflowlookup.execution.engine import Limits
 from workflowlookup.execution.leases import FREE_CHECKS, Lease
@@ -235,3 +239,74 @@ def test_a_lease_is_renewed_however_long_something_else_takes(database):
         return await found.fetchone() is not None
 
     with_engine(database, conversation)
+
+
+# ── connections that go silent ──
+
+
+@pytest.fixture
+def link(database):
+    link = DatabaseLink(database)
+    yield link
+    link.close()
+
+
+def test_an_engine_whose_connections_go_silent_makes_others_and_drives_on(link, monkeypatch):
+    """As behind a firewall that forgot them: nobody closes them, and nothing comes back."""
+    monkeypatch.setattr(dbos_engine, "STATEMENT_SECONDS", 1.0)
+
+    async def conversation(engine, ends):
+        await engine.start("before", 1)
+        await ends.wait("before")
+        link.forget()
+        await engine.start("after", 1)
+        await ends.wait("after")
+
+    with_engine(link.url, conversation)
+
+
+def test_an_engine_that_does_not_reach_its_database_says_so_until_it_does(link, monkeypatch):
+    monkeypatch.setattr(dbos_engine, "MAX_SILENT_SECONDS", 2.0)
+
+    async def conversation(engine, _):
+        assert engine.fault == ""
+        link.freeze()
+        while not engine.fault:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.05)
+        assert "has not reached the journal's database" in engine.fault
+        link.restore()
+        while engine.fault:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.05)
+
+    with_engine(link.url, conversation)
+
+
+def test_the_lease_of_a_process_that_is_gone_without_a_word_becomes_free(database, link, monkeypatch):
+    monkeypatch.setattr(leases_module, "IDLE_SECONDS", 1.0)
+    mine, other = Lease(database), Lease(link.url)
+    mine.hold()
+    other.hold()
+    link.freeze()  # the connection stays open at both ends
+    end = time.monotonic() + 30
+    while not mine.is_dead(other.id):
+        assert time.monotonic() < end
+        mine.hold()
+        time.sleep(0.1)
+
+    link.restore()
+    assert not other.hold()  # it had been lost
+    assert other.hold()
+    assert not mine.is_dead(other.id)
+    mine.release()
+    other.release()
+
+
+def test_a_lease_that_is_waited_with_is_not_lost_without_heartbeats(leases, monkeypatch):
+    """Between `lock` and `unlock` DBOS makes its tables, on the thread that would see to the heartbeats."""
+    mine, other = leases
+    monkeypatch.setattr(leases_module, "IDLE_SECONDS", 0.2)
+    mine.lock()
+    time.sleep(0.5)
+    mine.unlock()
+    assert mine.hold()
+    assert not other.is_dead(mine.id)

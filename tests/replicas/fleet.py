@@ -91,6 +91,7 @@ class DatabaseLink:
         parts = urlsplit(url)
         self._socket = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432"
         self._tasks: dict[asyncio.Task[Any], list[asyncio.StreamWriter]] = {}
+        self._forgotten: set[asyncio.Task[Any]] = set()
         self._is_cut = False
         self._trigger: re.Pattern[bytes] | None = None
         ports: queue.Queue[int] = queue.Queue()
@@ -105,6 +106,10 @@ class DatabaseLink:
     def freeze(self) -> None:
         """Accept connections and pass nothing on."""
         self._call(self._set, False, True)
+
+    def forget(self) -> None:
+        """Pass nothing on any more on the connections that are open, and leave them open; new ones work."""
+        self._call(lambda: self._forgotten.update(self._tasks))
 
     def freeze_after(self, pattern: bytes) -> None:
         """Freeze as soon as a connection has passed on what matches this: PostgreSQL gets it, its answer is withheld."""
@@ -147,13 +152,14 @@ class DatabaseLink:
                 return
             back, forth = await asyncio.open_unix_connection(self._socket)
             self._tasks[task].append(forth)
-            await asyncio.gather(self._pump(reader, forth, self._watch), self._pump(back, writer))
+            await asyncio.gather(self._pump(task, reader, forth, self._watch), self._pump(task, back, writer))
         finally:
             for each in self._tasks.pop(task):
                 each.close()
 
     async def _pump(
         self,
+        task: asyncio.Task[Any],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         watch: Callable[[bytes], bytes] = lambda _: b"",
@@ -163,9 +169,13 @@ class DatabaseLink:
         with contextlib.suppress(OSError):
             while data := await reader.read(1 << 16):
                 await self._flows.wait()
+                if task in self._forgotten:
+                    continue
                 writer.write(data)
                 recent = watch(recent + data)
                 await writer.drain()
+        if task in self._forgotten:
+            await self._over.wait()
         writer.close()
 
     def _watch(self, sent: bytes) -> bytes:

@@ -275,6 +275,26 @@ def test_the_server_ends_in_time(frozen):
     assert took < 5
 
 
+def test_a_replica_without_its_lease_drives_nothing_and_is_not_ready(frozen):
+    frozen.call("workflow_start", workflowId="with-calls")
+    with psycopg.connect(frozen.database.url, autocommit=True) as other, psycopg.connect(frozen.database.url) as thief:
+        ((pid, space, key),) = other.execute(
+            "SELECT pid, classid::int, objid::bigint FROM pg_locks JOIN pg_stat_activity USING (pid) "
+            "WHERE locktype = 'advisory' AND application_name = 'workflowlookup-lease' AND datname = current_database()"
+        ).fetchall()
+        lock = "SELECT pg_advisory_lock(%s, %s)", (space, key - (key >> 31 << 32))
+        waiting = threading.Thread(target=thief.execute, args=lock)
+        waiting.start()  # it is first in line when the server loses its lease
+        wait_until(lambda: other.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone())
+        other.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        waiting.join(30)
+        wait_until(lambda: frozen.get("/readyz").status == 503, 60)
+        assert frozen.get("/healthz").status == 200
+
+    wait_until(lambda: frozen.get("/readyz").status == 200)
+    assert "has not reached the journal's database" in frozen.server.log()
+
+
 def frozen_call(site):
     with contextlib.suppress(httpx2.HTTPError):
         site.call("workflow_start", workflowId="by-hand")

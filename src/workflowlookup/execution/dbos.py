@@ -44,7 +44,15 @@ KEEP_SECONDS: Final = 24 * 3600
 ORPHANED_POLLS: Final = 4
 """For how many polls in a row DBOS must assign a driver to this replica that does not run here, before its run is put
 back into the queue: a driver begins a moment after it was taken from the queue."""
-CONNECT_SECONDS: Final = 10
+CONNECT_SECONDS: Final = 5
+STATEMENT_SECONDS: Final = 10.0
+"""After how long DBOS gets no answer to a statement before its connection is closed and another one is made."""
+LAUNCH_SECONDS: Final = 600.0
+"""Likewise while it is launched, when it makes its tables and indexes."""
+IDLE_SECONDS: Final = 10
+"""After what PostgreSQL ends a transaction of DBOS whose client is silent, and releases its locks."""
+MAX_SILENT_SECONDS: Final = 15.0
+"""For how long a replica may be without its lease before it says that it is not ready."""
 CANCEL_SECONDS: Final = 2.0
 """How long `close` waits for cancelled drivers."""
 _SWEEP_SECONDS: Final = 3600.0
@@ -80,10 +88,21 @@ class DbosEngine:
         self._orphaned: dict[str, int] = {}
         """By id: for how many polls in a row a driver that DBOS assigns to this replica has not run here."""
         self._swept = 0.0
+        self._max_seconds = LAUNCH_SECONDS
+        """For a statement of DBOS."""
+        self._held_at = time.monotonic()
+        """When the lease was last known to be held."""
 
     @property
     def id(self) -> str:
         return self._lease.id
+
+    @property
+    def fault(self) -> str:
+        silent = time.monotonic() - self._held_at
+        if silent < MAX_SILENT_SECONDS:
+            return ""
+        return f"The engine that carries out calls has not reached the journal's database for {silent:.0f} seconds"
 
     async def open(self) -> None:
         global _current  # noqa: PLW0603 - DBOS is a singleton, and so is what it calls
@@ -93,6 +112,7 @@ class DbosEngine:
             await self._in_thread(self._lease.lock)  # DBOS does not expect another process to make its tables meanwhile
             await self._launch()
             await self._in_thread(self._lease.unlock)
+            self._max_seconds, self._held_at = STATEMENT_SECONDS, time.monotonic()
             _freeze_loaded_objects()
         except asyncio.CancelledError:  # the server is stopping
             await self.close()
@@ -107,7 +127,7 @@ class DbosEngine:
     async def _launch(self) -> None:
         join_log("dbos")
         dbos = await self._in_thread(_import)
-        self._database = _connect(self._url)
+        self._database = _make_pool(self._url, lambda: self._max_seconds)
         config: DBOSConfig = {
             "name": APPLICATION,
             "application_version": VERSION,
@@ -206,6 +226,7 @@ class DbosEngine:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             try:
                 was_lost |= not await self._in_thread(self._lease.hold)
+                self._held_at = time.monotonic()
                 if was_lost:
                     await self._cancel_taken_over()
                     was_lost = False
@@ -334,13 +355,39 @@ def _import() -> Any:
     return dbos
 
 
-def _connect(url: str) -> "sqlalchemy.Engine":
-    """The connection pool for DBOS. We make it to close it: DBOS leaves the connections of its threads open."""
+def _make_pool(url: str, max_seconds: Callable[[], float]) -> "sqlalchemy.Engine":
+    """The connection pool for DBOS. We make it to close it: DBOS leaves the connections of its threads open.
+
+    `max_seconds`: how long a statement may take. DBOS itself waits for ever on a connection that is silent.
+    """
     import sqlalchemy  # noqa: PLC0415 - loaded with DBOS
 
+    from workflowlookup.runs.postgres import END_SILENT_SESSIONS, NOTICE_SILENCE, Connection  # noqa: PLC0415
+
+    class DbosConnection(Connection):
+        """By its own name in warnings: a thread of DBOS may hold one when it ends."""
+
+    def connect(_dialect: object, _record: object, cargs: tuple[str, ...], cparams: dict[str, Any]) -> Connection:
+        connection = DbosConnection.connect(*cargs, **cparams)
+        try:
+            connection.max_seconds = STATEMENT_SECONDS
+            connection.execute(END_SILENT_SESSIONS)
+            connection.execute(f"SET idle_in_transaction_session_timeout TO '{IDLE_SECONDS}s'".encode())
+            connection.commit()  # else the pool would roll it back
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def limit(connection: Any, *_: object) -> None:
+        connection.max_seconds = max_seconds()
+
     address = sqlalchemy.make_url(f"postgresql{url[url.index('://') :]}").set(drivername="postgresql+psycopg")
-    name = {"application_name": "workflowlookup-engine"}
-    return sqlalchemy.create_engine(address, pool_size=_POOL, max_overflow=0, pool_timeout=30, connect_args=name)
+    how = {"application_name": "workflowlookup-engine", "connect_timeout": CONNECT_SECONDS, **NOTICE_SILENCE}
+    pool = sqlalchemy.create_engine(address, pool_size=_POOL, max_overflow=0, pool_timeout=30, connect_args=how)
+    sqlalchemy.event.listen(pool, "do_connect", connect)
+    sqlalchemy.event.listen(pool, "checkout", limit)
+    return pool
 
 
 def tables_version(url: str) -> int | None:

@@ -43,6 +43,10 @@ drives the run. Raises `Superseded`."""
 class Engine(Protocol):
     """Drives the runs of one journal, together with the engines of other processes. For one event loop."""
 
+    @property
+    def fault(self) -> str:
+        """Why nothing can be driven here for now; empty when it can. For any thread."""
+
     async def open(self) -> None:
         """Raises `StorageError` when it cannot be used; it can then be opened again."""
 

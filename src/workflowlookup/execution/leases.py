@@ -1,7 +1,8 @@
 """Leases of replicas: an advisory lock in PostgreSQL that each holds for as long as it lives.
 
 Every engine has a unique id, and holds the lock of that id on a connection of its own. The database releases the lock
-when the process dies.
+when the process dies. It also ends the connection, and with it the lock, when it has heard nothing for `IDLE_SECONDS`:
+a machine that loses its power, or its network, closes nothing.
 """
 
 import contextlib
@@ -10,11 +11,17 @@ import time
 from typing import TYPE_CHECKING, Final, LiteralString
 
 if TYPE_CHECKING:
-    import psycopg
+    from workflowlookup.runs.postgres import Connection
 
+IDLE_SECONDS: Final = 10.0
+"""How long the database waits for a heartbeat before it releases a lease."""
+ANSWER_SECONDS: Final = 3.0
+"""How long the database may take to answer on the connection of a lease, before another connection is made."""
 FREE_CHECKS: Final = 3
 """How often in a row a lease must be free before its holder counts as dead: after a restart of PostgreSQL all are."""
 _LOCK_PAUSE: Final = 0.05
+_HAS_IDLE_TIMEOUT: Final = 140_000
+"""The version of PostgreSQL; an older one releases the lease of a client that is gone when TCP notices that."""
 _CLASS: Final = 1_463_571_276
 """The first key of our advisory locks; any number that no other program uses."""
 
@@ -29,14 +36,15 @@ class Lease:
     def __init__(self, url: str) -> None:
         self.id = new_id()
         self._url = url
-        self._connection: psycopg.Connection[tuple[object, ...]] | None = None
+        self._connection: Connection | None = None
         self._was_held = False
         self._free: dict[str, int] = {}
 
     def hold(self) -> bool:
         """Take the lease, or make sure that it is still held.
 
-        False when it was lost and is taken again: others may have found it free meanwhile.
+        False when it was lost and is taken again: others may have found it free meanwhile. Raises `psycopg.Error` when
+        the database cannot be reached, or has not noticed yet that the connection which held the lease is gone.
         """
         if self._connection is not None:
             with contextlib.suppress(self._errors()):
@@ -44,7 +52,7 @@ class Lease:
                 return True
             self.release()
             self._free.clear()
-        self._connect()
+        self._connection = self._connect()
         is_first, self._was_held = not self._was_held, True
         return is_first
 
@@ -72,7 +80,12 @@ class Lease:
                 self._try("SELECT pg_advisory_unlock(%s, %s)", _CLASS, _key(other))
 
     def lock(self) -> None:
-        """Wait until no other engine is being opened on this database; call it while the lease is held."""
+        """Wait until no other engine is being opened on this database; call it while the lease is held.
+
+        Until `unlock` there are no heartbeats, and the database expects none.
+        """
+        if self._connection is not None:
+            self._expect_heartbeats(self._connection, 0)
         # Polled: CREATE INDEX CONCURRENTLY waits for every transaction, also for one that waits for this lock.
         while self._connection is not None and not self._try("SELECT pg_try_advisory_lock(%s, %s)", _CLASS + 1, 0):
             time.sleep(_LOCK_PAUSE)
@@ -84,28 +97,43 @@ class Lease:
     def unlock(self) -> None:
         if self._connection is not None:
             self._connection.execute("SELECT pg_advisory_unlock(%s, %s)", (_CLASS + 1, 0))
+            self._expect_heartbeats(self._connection, IDLE_SECONDS)
 
     def release(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _connect(self) -> None:
+    def _connect(self) -> "Connection":
         import psycopg  # noqa: PLC0415 - only where there is such a database
 
-        connection = psycopg.connect(
+        from workflowlookup.runs.postgres import END_SILENT_SESSIONS, NOTICE_SILENCE, Connection  # noqa: PLC0415
+
+        connection = Connection.connect(
             self._url,
             autocommit=True,
-            connect_timeout=5,
+            connect_timeout=round(ANSWER_SECONDS),
             application_name="workflowlookup-lease",
-            tcp_user_timeout=20_000,
+            **NOTICE_SILENCE,
         )
+        connection.max_seconds = ANSWER_SECONDS
         try:
-            connection.execute("SELECT pg_advisory_lock(%s, %s)", (_CLASS, _key(self.id)))
+            connection.execute(END_SILENT_SESSIONS)
+            self._expect_heartbeats(connection, IDLE_SECONDS)
+            locked = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (_CLASS, _key(self.id))).fetchone()
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
+        if locked != (True,):
+            connection.close()
+            raise psycopg.OperationalError("the lease is still held by a connection that was lost")
+        return connection
+
+    @staticmethod
+    def _expect_heartbeats(connection: "Connection", seconds: float) -> None:
+        """Have the database end the connection when it hears nothing for so long; 0 for never."""
+        if connection.info.server_version >= _HAS_IDLE_TIMEOUT:
+            connection.execute(f"SET idle_session_timeout TO {round(seconds * 1000)}".encode())
 
     @staticmethod
     def _errors() -> type[Exception]:

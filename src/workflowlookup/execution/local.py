@@ -84,6 +84,10 @@ class LocalEngine:
         self._started: dict[str, int] = {}
         """By id of a run that is driven here: the last sequence that it was started for."""
 
+    @property
+    def fault(self) -> str:
+        return ""
+
     async def open(self) -> None:
         try:
             self._locks.open()

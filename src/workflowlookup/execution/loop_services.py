@@ -74,6 +74,11 @@ class LoopServices:
     def progress(self) -> dict[str, Progress]:
         return self._driver.progress
 
+    @property
+    def fault(self) -> str:
+        """Why no call can be carried out here for now; from any thread."""
+        return self._engine.fault if self._engine is not None else ""
+
     def discovered(self) -> Mapping[str, Discovered]:
         """What is known of the providers; from any thread."""
         return self._discovery.snapshot()

@@ -146,6 +146,11 @@ class Execution:
         finally:
             self._at_work, self._is_polling = None, False
 
+    @property
+    def fault(self) -> str:
+        """Why no call can be carried out here for now; empty when calls can be, or when there were none yet."""
+        return self._services.fault if self._services is not None else ""
+
     def discovered(self) -> "Mapping[str, Discovered]":
         """What the providers have, by name; the same object for as long as nothing of it changed."""
         return self._services.discovered() if self._services is not None else NOTHING_YET

@@ -64,7 +64,7 @@ _TOKENS_REQUIRED: Final = """
 
 _NO_STATEMENT_TIMEOUT: Final = "SET LOCAL statement_timeout TO 0"
 
-_NOTICE_SILENCE: Final[dict[str, Any]] = {
+NOTICE_SILENCE: Final[dict[str, Any]] = {
     "tcp_user_timeout": 20_000,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -73,24 +73,37 @@ _NOTICE_SILENCE: Final[dict[str, Any]] = {
 """A network that is gone breaks the connection within 20 seconds; by themselves systems wait for a quarter of an hour,
 or two.
 """
+END_SILENT_SESSIONS: Final = (
+    "SET tcp_user_timeout TO 20000; SET tcp_keepalives_idle TO 10; SET tcp_keepalives_interval TO 5; "
+    "SET tcp_keepalives_count TO 2"
+)
+"""The same at the server's end, so that the locks of a client that is gone are released."""
 
 
-class _Connection(psycopg.Connection[tuple[Any, ...]]):
+class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose operations end at a deadline: it is then closed, whatever its server does."""
 
     deadline = math.inf
     """By `time.monotonic`."""
+    max_seconds = math.inf
+    """How long each operation may take, if its deadline does not come first."""
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().wait(self._until_deadline(gen), *args, **kwargs)
+        deadline = min(self.deadline, time.monotonic() + self.max_seconds)
+        return super().wait(self._until(deadline, gen), *args, **kwargs)
 
-    def _until_deadline(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    def notifies(self, *, timeout: float | None = None, stop_after: int | None = None) -> Generator[psycopg.Notify]:
+        """For a connection that is used for nothing else from now on: its server may have nothing to say."""
+        self.deadline = self.max_seconds = math.inf
+        return super().notifies(timeout=timeout, stop_after=stop_after)
+
+    def _until(self, deadline: float, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
         """The steps of an operation; psycopg resumes them at least every tenth of a second."""
         try:
             state = next(gen)
             while True:
                 ready = yield state
-                if not ready and time.monotonic() >= self.deadline:
+                if not ready and time.monotonic() >= deadline:
                     self.pgconn.finish()
                     raise _Overdue("the server does not answer")
                 state = gen.send(ready)
@@ -123,7 +136,7 @@ class PostgresJournal(SqlJournal):
         """Whether statements may take long."""
         self._may_be_stored = False
         """Whether the append that is under way has sent its commit, or the statement that commits by itself."""
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
         self._is_listening = False
         """Whether the connection is notified of announcements."""
 
@@ -208,7 +221,6 @@ class PostgresJournal(SqlJournal):
             if not self._is_listening:
                 self._is_listening = True
                 return True
-            connection.deadline = math.inf
             return bool(list(connection.notifies(timeout=seconds, stop_after=1)))
 
     def close(self) -> None:
@@ -276,7 +288,7 @@ class PostgresJournal(SqlJournal):
             self._deadline = None
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[_Connection]:
+    def _connected(self) -> Iterator[Connection]:
         """The connection; what goes wrong on it becomes `StorageError`."""
         with self._within_deadline() as deadline:
             connection = self._connection = self._connection or self._connect()
@@ -290,17 +302,17 @@ class PostgresJournal(SqlJournal):
                     kind = _Silent if isinstance(problem, _Overdue) else _Lost
                 raise self._refusal(problem, kind) from problem
 
-    def _open(self) -> _Connection:
+    def _open(self) -> Connection:
         if _is_split(self._url):
             raise self._storage_error("write an '@' in the password as %40")
         with self._within_deadline() as deadline:
             try:
-                connection = _Connection.connect(
+                connection = Connection.connect(
                     self._url,
                     autocommit=True,
                     connect_timeout=max(MIN_CONNECT_SECONDS, int(deadline - time.monotonic())),
                     application_name="workflowlookup",
-                    **_NOTICE_SILENCE,
+                    **NOTICE_SILENCE,
                 )
             except psycopg.Error as problem:
                 is_away = isinstance(problem, psycopg.OperationalError)
@@ -313,7 +325,7 @@ class PostgresJournal(SqlJournal):
             raise self._storage_error(told)
         return connection
 
-    def _connect(self) -> _Connection:
+    def _connect(self) -> Connection:
         connection = self._open()
         try:
             connection.execute("SET search_path TO workflowlookup; SET synchronous_commit TO on")
@@ -328,7 +340,7 @@ class PostgresJournal(SqlJournal):
             raise
         return connection
 
-    def _migrate(self, connection: _Connection) -> None:
+    def _migrate(self, connection: Connection) -> None:
         """Bring the tables up to date. One server does it, others wait; where nothing is to be done nobody does."""
         if self._check(connection).is_up_to_date:
             return
@@ -346,7 +358,7 @@ class PostgresJournal(SqlJournal):
             if not level.is_up_to_date:
                 connection.execute("UPDATE meta SET version = %s", (len(MIGRATIONS),))
 
-    def _check(self, connection: _Connection) -> Level:
+    def _check(self, connection: Connection) -> Level:
         """Where the tables are. Raises `StorageError` when this program cannot work with them."""
         level = _level(connection)
         if level.problem:
@@ -376,7 +388,7 @@ class PostgresJournal(SqlJournal):
         return StorageError(message, details=message)
 
 
-def _level(connection: _Connection) -> Level:
+def _level(connection: Connection) -> Level:
     if connection.execute("SELECT to_regclass('workflowlookup.meta')").fetchone() == (None,):
         return Level(version=0, known=len(MIGRATIONS))
     ((version,),) = connection.execute("SELECT version FROM workflowlookup.meta").fetchall()
@@ -389,7 +401,7 @@ def _level(connection: _Connection) -> Level:
 class _Statements:
     """A connection that takes statements as they are written for all databases."""
 
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
