@@ -198,7 +198,7 @@ class JournalAway(StorageError):
 
 
 class JournalBusy(JournalAway):
-    """The journal answers, but another process or connection held a lock for too long."""
+    """The journal answers, but another process held a lock for too long, or it lacks room, memory or connections."""
 
 
 class OutOfDescriptors(StorageError):

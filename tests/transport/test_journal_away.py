@@ -10,13 +10,14 @@ import time
 import httpx2
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from make import document, settings_file, step, write
 from replicas.fleet import DatabaseLink
 from upstream.upstreams import McpUpstream
 from web import HEADERS, WebClient, WebServer, modern, routing
 from workflowlookup.core.building import build
-from workflowlookup.errors import JournalAway
+from workflowlookup.errors import JournalAway, JournalBusy
 from workflowlookup.runs.postgres import PostgresJournal
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.tokens import Tokens
@@ -295,6 +296,34 @@ def test_a_replica_without_its_lease_drives_nothing_and_is_not_ready(frozen):
     assert "has not reached the journal's database" in frozen.server.log()
 
 
+@contextlib.contextmanager
+def read_only(postgres, url):
+    """The database of a URL, as after a fail-over: connections are cut, and new ones may only read."""
+    name = conninfo_to_dict(url)["dbname"]
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only TO on".encode())
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+        try:
+            yield
+        finally:
+            connection.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only".encode())
+
+
+def test_a_database_that_refuses_writes_is_away_until_it_takes_them(frozen, postgres):
+    frozen.call("workflow_start", workflowId="with-calls")
+    with read_only(postgres, frozen.database.url):
+        wait_until(lambda: frozen.get("/readyz").status == 503)
+        refused = frozen.call("workflow_start", workflowId="by-hand")
+        time.sleep(2 * TIMEOUT_SECONDS)  # everything connects again, and may only read
+
+    assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+    assert "Nothing was changed" in refused.text
+    wait_until(lambda: frozen.get("/readyz").status == 200)
+    wait_until(lambda: frozen.call("workflow_start", workflowId="by-hand").status == 200)
+    run = result(frozen.call("workflow_start", workflowId="with-calls", wait=False))["runId"]
+    wait_until(lambda: result(frozen.call("workflow_status", runId=run))["state"] == "completed", 60)
+
+
 def frozen_call(site):
     with contextlib.suppress(httpx2.HTTPError):
         site.call("workflow_start", workflowId="by-hand")
@@ -326,6 +355,37 @@ def start_with_id(runs, _):
 
 def start(runs, _):
     return runs.start(WORKFLOW, {}, {})
+
+
+def test_a_change_that_a_read_only_session_refuses_is_stored_when_it_is_sent_again(postgres):
+    url = postgres.create_database()
+    with contextlib.closing(Runs(PostgresJournal(url))) as runs:
+        run = runs.start(WORKFLOW, {}, {}).id
+        with read_only(postgres, url):
+            runs.get(run)  # on a new connection
+            with pytest.raises(JournalAway, match="read-only") as refused:
+                submit(runs, run)
+            with pytest.raises(JournalAway, match="read-only"):
+                runs.journal.ping()
+        assert refused.value.data["retryAfterSeconds"] == 5
+        assert submit(runs, run).sequence > 2
+        runs.journal.ping()
+
+
+def test_a_change_that_a_full_disk_refuses_was_not_stored_and_may_be_sent_again(postgres):
+    url = postgres.create_database()
+    with contextlib.closing(Runs(PostgresJournal(url))) as runs, psycopg.connect(url, autocommit=True) as connection:
+        run = runs.start(WORKFLOW, {}, {}).id
+        connection.execute(
+            "CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END$$"
+        )
+        connection.execute("CREATE TRIGGER fill BEFORE INSERT ON workflowlookup.events EXECUTE FUNCTION fill()")
+        with pytest.raises(JournalBusy, match=r"could not extend file\. Nothing was changed") as refused:
+            submit(runs, run)
+        connection.execute("DROP TRIGGER fill ON workflowlookup.events")
+        assert refused.value.data["retryAfterSeconds"] == 5
+        assert submit(runs, run).sequence > 2
 
 
 @pytest.mark.parametrize("act", [submit, start_with_id])

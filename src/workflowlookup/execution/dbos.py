@@ -55,6 +55,8 @@ MAX_SILENT_SECONDS: Final = 15.0
 """For how long a replica may be without its lease before it says that it is not ready."""
 CANCEL_SECONDS: Final = 2.0
 """How long `close` waits for cancelled drivers."""
+_READ_ONLY: Final = "25006"
+"""The SQLSTATE of a write that a read-only database refuses."""
 _SWEEP_SECONDS: Final = 3600.0
 _SWEEP_BATCH: Final = 500
 _STALE_SECONDS: Final = 0.5
@@ -382,11 +384,16 @@ def _make_pool(url: str, max_seconds: Callable[[], float]) -> "sqlalchemy.Engine
     def limit(connection: Any, *_: object) -> None:
         connection.max_seconds = max_seconds()
 
+    def drop_read_only(context: "sqlalchemy.ExceptionContext") -> None:
+        if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
+            context.is_disconnect = True  # a session stays read-only when the database no longer is
+
     address = sqlalchemy.make_url(f"postgresql{url[url.index('://') :]}").set(drivername="postgresql+psycopg")
     how = {"application_name": "workflowlookup-engine", "connect_timeout": CONNECT_SECONDS, **NOTICE_SILENCE}
     pool = sqlalchemy.create_engine(address, pool_size=_POOL, max_overflow=0, pool_timeout=30, connect_args=how)
     sqlalchemy.event.listen(pool, "do_connect", connect)
     sqlalchemy.event.listen(pool, "checkout", limit)
+    sqlalchemy.event.listen(pool, "handle_error", drop_read_only)
     return pool
 
 

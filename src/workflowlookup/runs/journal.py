@@ -166,6 +166,9 @@ class Journal(Protocol):
         has a commit of its own.
         """
 
+    def ping(self) -> None:
+        """Raises `StorageError` when the journal cannot be used. Writes nothing; one in a file may be read-only."""
+
     def head(self, run_id: str) -> int | None:
         """The sequence of the last record; None when there is no such run."""
 

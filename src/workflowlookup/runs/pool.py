@@ -140,7 +140,7 @@ class _Poll(threading.Thread):
             self._begun_at = time.monotonic()
             problem: StorageError | None = None
             try:
-                journal.workflow_of("")  # the id of no run
+                journal.ping()
             except StorageError as refusal:
                 problem = refusal
             except Exception as bug:  # broad on purpose: without polls nobody would be served again

@@ -62,6 +62,9 @@ _TOKENS_REQUIRED: Final = """
     SELECT to_regnamespace('workflowlookup_tokens_required')::text, to_regclass('workflowlookup.tokens_required')::text
 """
 
+_NO_RESOURCES: Final = "53"
+"""The class of SQLSTATE for a full disk, too little memory, too many connections: nothing was stored."""
+
 _NO_STATEMENT_TIMEOUT: Final = "SET LOCAL statement_timeout TO 0"
 
 NOTICE_SILENCE: Final[dict[str, Any]] = {
@@ -205,6 +208,12 @@ class PostgresJournal(SqlJournal):
         with self._connected() as connection:
             return _Statements(connection).execute(statement, values).fetchall()
 
+    def ping(self) -> None:
+        super().ping()
+        if self.query("SHOW transaction_read_only") == [("on",)]:  # also of one in recovery
+            self.close()  # see `_connected`
+            raise JournalAway(f"The journal of runs, {_shown(self._url)}, is read-only")
+
     def version(self) -> int:
         return int(self.query("SELECT COALESCE(SUM(sequence), 0) + COUNT(*) FROM runs")[0][0])
 
@@ -297,7 +306,9 @@ class PostgresJournal(SqlJournal):
                 yield connection
             except psycopg.Error as problem:
                 kind: type[StorageError] = StorageError
-                if connection.closed:
+                if isinstance(problem, psycopg.errors.ReadOnlySqlTransaction):
+                    self.close()  # a session stays read-only when the database no longer is
+                elif connection.closed:
                     self.close()
                     kind = _Silent if isinstance(problem, _Overdue) else _Lost
                 raise self._refusal(problem, kind) from problem
@@ -378,6 +389,10 @@ class PostgresJournal(SqlJournal):
         if isinstance(problem, psycopg.ProgrammingError) and problem.sqlstate is None:
             reason = "the URL is not well-formed"  # what is said of it may quote the password
         if isinstance(problem, psycopg.errors.LockNotAvailable | psycopg.errors.QueryCanceled):
+            kind = JournalBusy
+        elif isinstance(problem, psycopg.errors.ReadOnlySqlTransaction):
+            kind = JournalAway
+        elif (problem.sqlstate or "").startswith(_NO_RESOURCES) and not issubclass(kind, JournalAway):
             kind = JournalBusy
         if issubclass(kind, JournalAway):
             return kind(f"The journal of runs, {_shown(self._url)}, does not answer: {reason.rstrip('.')}")
