@@ -7,6 +7,7 @@ on one thread: between two waits nothing else runs, and only what was read befor
 
 import contextlib
 import threading
+import time
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
@@ -34,10 +35,25 @@ class _Greenlet(greenlet.greenlet):  # type: ignore[misc]  # it has no types
         super().__init__(parent=loop)
         self.is_done = True
         """Whether the coroutine has ended."""
-        self.seconds_lost = 0.0
-        """How long the coroutine has waited for calls that then timed out."""
+        self._lost, self._lost_at = 0.0, 0.0
+        """How long the coroutine has waited for slow calls, and when that was last so."""
         self.cancelled: BaseException | None = None
         """The cancellation that came while synchronous code waited; raised where the coroutine next awaits."""
+
+    @property
+    def seconds_lost(self) -> float:
+        """How long the coroutine has waited for slow calls, less the time that it has done something else since."""
+        return max(0.0, self._lost - (time.monotonic() - self._lost_at))
+
+    def lose(self, seconds: float) -> None:
+        """The last so many seconds are lost."""
+        now = time.monotonic()
+        self._lost = max(0.0, self._lost - (now - seconds - self._lost_at)) + seconds
+        self._lost_at = now
+
+    def begin(self) -> None:
+        """Another coroutine is executed from now on."""
+        self.is_done, self._lost, self.cancelled = False, 0.0, None
 
     def run(self) -> None:
         coroutine = self.parent.switch()
@@ -100,7 +116,7 @@ def _run(coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
         current = _Greenlet(loop)
         current.switch()
     current.gr_context = loop.gr_context
-    current.is_done, current.seconds_lost, current.cancelled = False, 0.0, None
+    current.begin()
     awaited = current.switch(coroutine)
     while not current.is_done:
         try:
@@ -142,12 +158,12 @@ def resolve(future: "asyncio.Future[None]") -> None:
 
 
 def lose(seconds: float) -> None:
-    """Add time that the caller waited for a call that timed out."""
-    _current().seconds_lost += seconds
+    """Add the time that the caller has just waited for a slow call."""
+    _current().lose(seconds)
 
 
 def seconds_lost() -> float:
-    """The sum of these times since the coroutine began."""
+    """The sum of these times, less the time in between: a request that waits for its run for long gets it back."""
     return _current().seconds_lost
 
 

@@ -15,6 +15,7 @@ from workflowlookup.runs.pool import MAX_THREADS, JournalPool
 from workflowlookup.runs.sqlite import SqliteJournal
 
 SECONDS = 0.3
+SLOW_SECONDS = 2.0
 
 
 class HangingJournal(SqliteJournal):
@@ -107,6 +108,30 @@ def test_a_call_without_an_answer_fails_in_time_and_the_request_waits_for_no_oth
         return time.monotonic() - begun
 
     assert SECONDS <= on_loop(ask_twice) < 4 * SECONDS
+
+
+def test_a_request_has_the_time_once_for_calls_that_are_answered_late(make_pool, monkeypatch):
+    pool = make_pool(SLOW_SECONDS)
+    query = SqliteJournal.query
+
+    def slow_query(*arguments):
+        time.sleep(0.6 * SLOW_SECONDS)
+        return query(*arguments)
+
+    monkeypatch.setattr(HangingJournal, "query", slow_query)
+
+    async def ask():
+        try:
+            return pool.journal.head("r1")
+        except JournalAway as refused:
+            return refused.data["retryAfterSeconds"]
+
+    async def ask_often():
+        answers = [await ask() for _ in range(4)]
+        await asyncio.sleep(SLOW_SECONDS)  # as one that waits for its run
+        return answers, await ask()
+
+    assert asyncio.run(greenlets.run(ask_often)) == ([None, 5, 5, 5], None)
 
 
 def test_no_more_threads_hang_than_the_pool_has(pool, flows):

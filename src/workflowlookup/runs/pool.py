@@ -36,9 +36,14 @@ FIRST_POLL_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 0.5
 """How long `close` waits for threads that are at work."""
 CALL_SHARE: Final = 0.9
-"""Journals give up by themselves within this part of the time. With less of it left a call is not made: it might be
-abandoned, and then nobody knows whether a change was stored.
+"""Journals give up by themselves within this part of the time."""
+WRITE_SHARE: Final = 0.5
+READ_SHARE: Final = 0.1
+"""A request has the time once, for all its calls. With less than this part of it left a call is not made: a write might
+be abandoned, and then nobody knows whether it was stored.
 """
+FREE_SHARE: Final = 0.02
+"""A call that is answered within this part of the time is not counted."""
 _WRITES: Final = frozenset({"append", "delete", "purge"})
 """Methods that report an unknown outcome when they time out; the others can safely be repeated."""
 
@@ -216,20 +221,21 @@ class JournalPool:
         """Make a call and wait for its outcome. Raises `JournalAway` when that takes too long."""
         if self._away:
             raise JournalAway(self._away)
-        begun = time.monotonic()
+        begun, left = time.monotonic(), self._seconds
         if greenlets.is_running():
-            left = self._seconds - greenlets.seconds_lost()
-            if left < CALL_SHARE * self._seconds:  # this request has waited for a call that timed out
-                raise JournalAway(_silent(self._seconds))
+            left -= greenlets.seconds_lost()
+            if left < (WRITE_SHARE if name in _WRITES else READ_SHARE) * self._seconds:
+                raise JournalBusy(_silent(self._seconds))
             call = self._made_for_loop(name, args, kwargs, left)
+            waited = time.monotonic() - begun
+            if waited > FREE_SHARE * self._seconds:
+                greenlets.lose(waited)
         else:
             call = self._made_for_thread(name, args, kwargs)
         with self._lock:
             call.is_abandoned = not call.is_done
-        problem = self._overdue(call) if call.is_abandoned else call.problem
+        problem = self._overdue(call, left) if call.is_abandoned else call.problem
         if isinstance(problem, JournalAway):
-            if greenlets.is_running():
-                greenlets.lose(time.monotonic() - begun)
             self._refuse_all(problem)
             raise problem
         return call
@@ -254,9 +260,10 @@ class JournalPool:
         answered.wait(self._seconds)
         return call
 
-    def _overdue(self, call: _Call) -> JournalAway:
+    def _overdue(self, call: _Call, seconds: float) -> JournalAway:
         is_unknown = call.is_begun and call.name in _WRITES
-        return JournalAway(_silent(self._seconds), is_unknown=is_unknown)
+        kind = JournalBusy if seconds < CALL_SHARE * self._seconds else JournalAway  # others may have more time
+        return kind(_silent(self._seconds), is_unknown=is_unknown)
 
     def _submit(self, call: _Call) -> None:
         with self._lock:
