@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -121,6 +122,23 @@ def test_a_bad_leaf_of_records_takes_only_the_runs_that_have_records_there(store
     assert report.startswith(f"{len(whole)} of {len(OTHERS) + 1} runs were saved into a new journal")
     for run_id in damaged:
         assert f"damaged in part: {run_id} (" in report
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.7])
+def test_of_a_file_that_was_cut_off_nobody_knows_how_many_runs_it_had(stored, kept):
+    before = os.path.getsize(stored) // PAGE
+    os.truncate(stored, int(before * kept) * PAGE)
+
+    whole, damaged = after_damage(stored)
+
+    assert len(whole | damaged) < len(OTHERS) + 1 or damaged
+    (aside,) = asides(stored)
+    told = re.match(
+        r"\d+ of \d+ runs that are known were saved into a new journal.*; "
+        r"(\d+) pages of the file are missing or cannot be read: more runs may be lost\n",
+        (aside.parent / f"{aside.name}.txt").read_text(),
+    )
+    assert int(told[1]) >= before - int(before * kept)
 
 
 def test_every_single_page_may_be_bad_and_most_runs_stay(stored, tmp_path):

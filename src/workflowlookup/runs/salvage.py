@@ -95,6 +95,8 @@ class Salvage(msgspec.Struct, frozen=True, kw_only=True):
     """Runs of which too little is left even to list them."""
     revoked: int
     """Tokens that were revoked because nobody can tell any more whether they had been."""
+    unreadable: int
+    """Pages of the file that are missing or cannot be read."""
 
     @property
     def report(self) -> str:
@@ -102,7 +104,10 @@ class Salvage(msgspec.Struct, frozen=True, kw_only=True):
         total = self.whole + len(self.damaged) + len(self.lost)
         counts = {"damaged in part": len(self.damaged), "lost": len(self.lost), "tokens revoked": self.revoked}
         more = "".join(f", {words}: {count}" for words, count in counts.items() if count)
-        lines = [f"{self.whole} of {total} runs were saved into a new journal{more}"]
+        is_guess = self.unreadable > 1
+        if is_guess:  # of a run there are at least two: one with its line, one with its events
+            more += f"; {self.unreadable} pages of the file are missing or cannot be read: more runs may be lost"
+        lines = [f"{self.whole} of {total} runs{' that are known' * is_guess} were saved into a new journal{more}"]
         lines += [f"damaged in part: {run_id} ({left})" for run_id, left in self.damaged.items()]
         lines += [f"lost: {run_id}" for run_id in self.lost]
         return "\n".join(lines)
@@ -131,7 +136,7 @@ def salvage(path: str, target: SqlJournal) -> Salvage:
                 total = max(last, head or 0)
                 problem = problem or "its last events may be lost"
                 damaged[run_id] = problem if left == total else f"{left} of {total} events are left"
-    return Salvage(whole=whole, damaged=damaged, lost=lost, revoked=revoked)
+    return Salvage(whole=whole, damaged=damaged, lost=lost, revoked=revoked, unreadable=pages.unreadable)
 
 
 def has_rows_of_ours(path: str) -> bool:

@@ -107,15 +107,22 @@ class Pages:
         self._file = open(path, "rb")  # noqa: SIM115 - closed by `__exit__`
         header = self._file.read(100)
         self._size = _page_size(header) or self._log.page_size or DEFAULT_PAGE_SIZE
-        self._count = self._log.page_count or -(-os.fstat(self._file.fileno()).st_size // self._size)
+        present = -(-os.fstat(self._file.fileno()).st_size // self._size)
+        self._count = self._log.page_count or present
         first = self._page(1)
         has_header = first.startswith(MAGIC)
         self._usable = self._size
         if has_header and not self._uses_last_bytes(first[20]):
             self._usable -= first[20]
         self._free = frozenset(self._free_pages(first)) if has_header else frozenset[int]()
+        self._not_read = 0
+        """Pages that were cut off, beyond those that are looked for."""
         if has_header:  # pages that were cut off count as unreadable; a wrong number must not keep us busy for ever
-            self._count = max(self._count, min(_u32(first, 28), 2 * self._count))
+            claimed = _u32(first, 28)
+            self._count = max(self._count, min(claimed, 2 * self._count))
+            if first[24:28] == first[92:96]:  # the number was written with the rest
+                self._not_read = max(0, claimed - self._count)
+        self._missing = {number for number in range(present + 1, self._count + 1) if self._log.page(number) is None}
         self._not_understood: set[int] = set()
         self._overflow: set[int] = set()
 
@@ -139,7 +146,7 @@ class Pages:
     @property
     def unreadable(self) -> int:
         """After `rows`: how many pages that are in use could not be made sense of, those that are missing included."""
-        return len(self._not_understood - self._overflow)
+        return len((self._not_understood - self._overflow) | self._missing) + self._not_read
 
     def _page(self, number: int) -> bytes:
         logged = self._log.page(number)
