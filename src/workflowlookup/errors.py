@@ -6,7 +6,7 @@ documents are not errors: they are values (`core.model.Issue`, `core.document.Fi
 """
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 JOURNAL_SECONDS: Final = 5.0
@@ -218,6 +218,14 @@ def is_out_of_descriptors(problem: BaseException) -> bool:
 
 class RunDamaged(StorageError):
     """What the journal has of one run cannot be read, now or later; that of the others can."""
+
+    def __init__(self, problem: str, /, run_id: str, kept: Sequence[str] = ()) -> None:
+        """`problem`: a sentence. `kept`: the names of the damaged files that were set aside."""
+        self.problem = problem
+        aside = f" The journal was damaged, and is kept as {', '.join(kept)}." if kept else ""
+        advice = "`workflowlookup purge --damaged` forgets such runs; a backup's can then be imported"
+        details = f"{problem}{aside} The run cannot go on or be cancelled; others can. {advice}."
+        super().__init__(details, runId=run_id, details=details)
 
 
 class SecurityError(WorkflowLookupError):

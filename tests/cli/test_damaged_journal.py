@@ -62,6 +62,28 @@ def test_after_a_bad_page_the_runs_are_listed_and_the_file_is_named_by_every_com
         assert f"set aside as {aside}" in problem["problem"]
 
 
+def test_damaged_runs_say_what_to_do_and_can_be_forgotten(cli, journal):
+    place = ("--journal", str(journal))
+    with contextlib.closing(sqlite3.connect(journal, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM events WHERE run IN ('run-01', 'run-02') AND sequence = 2")
+        connection.execute("UPDATE events SET body = 'garbage' WHERE run = 'run-03' AND sequence = 2")
+    (journal.parent / "runs.sqlite.corrupt-20260101T000000Z-1").touch()
+    for words in (("cancel", "run-02"), ("why", "run-03"), ("run", "show", "run-01"), ("export", "run-01")):
+        refused = cli(*words, *place)
+        assert refused.returncode == 1
+        assert "kept as runs.sqlite.corrupt-20260101T000000Z-1" in refused.stderr, words
+        assert "`workflowlookup purge --damaged` forgets such runs" in refused.stderr, words
+
+    shown = cli("purge", "--damaged", "--dry-run", *place)
+    assert [line.split()[0] for line in shown.stdout.splitlines()[1:-1]] == ["run-03", "run-02", "run-01"]
+    assert cli("purge", "--damaged", *place).returncode == 2  # nobody can be asked
+    assert cli("purge", "--damaged", "--older-than", "1d", "--yes", *place).returncode == 2
+    forgotten = json.loads(cli("purge", "--damaged", "--yes", "--json", *place).stdout)
+    assert forgotten == {"purged": 3, "runs": ["run-03", "run-02", "run-01"]}
+    assert cli("runs", *place).stdout.count("run-") == 9
+    assert cli("purge", "--damaged", "--yes", *place).stdout == "No run is damaged.\n"
+
+
 def test_doctor_finds_damage_that_nobody_met_and_changes_nothing(cli, journal):
     with contextlib.closing(sqlite3.connect(journal)) as connection:
         ((page,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs_by_deadline'").fetchall()

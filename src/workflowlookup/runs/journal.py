@@ -6,6 +6,7 @@ appends that build on the same record one raises `Conflict`. What a journal cann
 Which kinds of journal there are is in `journals.JOURNALS`.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ import msgspec
 from workflowlookup.access import Access
 from workflowlookup.core.events import Record
 from workflowlookup.core.run import Run
-from workflowlookup.errors import StorageError
+from workflowlookup.errors import RunDamaged, StorageError
 from workflowlookup.runs.levels import Level
 
 STOP: Final = "stop"
@@ -110,6 +111,11 @@ class SetAside(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"A damaged journal was set aside as {self.file}{self.outcome and ': '}{self.outcome}."
+
+
+def damaged(run_id: str, problem: str, asides: Sequence[SetAside]) -> RunDamaged:
+    """The refusal of a run that cannot be read. Files go by their names: not everybody may know where they are."""
+    return RunDamaged(problem, run_id, [os.path.basename(aside.file) for aside in asides])
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

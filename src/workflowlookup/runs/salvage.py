@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.core.run import Run, apply, fold, hash_of
-from workflowlookup.errors import RunStateError, StorageError
+from workflowlookup.errors import RunDamaged, RunStateError, StorageError
 from workflowlookup.runs.journal import now, summarise
 from workflowlookup.runs.sql import SqlJournal, Transaction
 from workflowlookup.runs.sqlite_pages import Pages, Row
@@ -186,7 +186,7 @@ def _fold(journal: SqlJournal, run_id: str) -> tuple[Run | None, int, str]:
         for record in journal.read(run_id):
             run = fold(run_id, [record]) if run is None else apply(run, record)
     except (RunStateError, StorageError) as refusal:
-        problem = refusal.remedy.rstrip(".")
+        problem = (refusal.problem if isinstance(refusal, RunDamaged) else refusal.remedy).rstrip(".")
     return run, int(last), problem
 
 

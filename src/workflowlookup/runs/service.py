@@ -50,6 +50,7 @@ from workflowlookup.runs.journal import (
     ReadOnly,
     SetAside,
     Summary,
+    damaged,
     now,
     summarise,
 )
@@ -544,6 +545,19 @@ class Runs:
         self._folded.clear()
         return self.journal.purge(before)
 
+    def damaged(self) -> list[Summary]:
+        """The runs that cannot be read. Reads all of them."""
+        return [summary for summary in self.every() if not self._is_readable(summary.id)]
+
+    def _is_readable(self, run_id: str) -> bool:
+        try:
+            self._load(run_id)
+        except (RunDamaged, RunStateError):
+            return False
+        except RunNotFound:
+            pass  # it was forgotten meanwhile
+        return True
+
     def set_aside(self) -> Sequence[SetAside]:
         """The damaged journals that were set aside and are still kept: a run that is missing may be in one."""
         return self.journal.set_aside()
@@ -644,7 +658,7 @@ class Runs:
             raise self.not_found(run_id)  # it went while it was read
         if not run.rests:  # what belongs together is stored together: the rest is lost
             message = f"The records of run '{run_id}' end in the middle of a call."
-            raise RunDamaged(message, runId=run_id, details=message)
+            raise damaged(run_id, message, self.set_aside())
         self.offer(run)
         return run
 
@@ -653,7 +667,7 @@ class Runs:
         left = len(self.journal.read(run_id))
         if left < mark.sequence and self.journal.mark(run_id) == mark:
             message = f"Of the {mark.sequence} events of run '{run_id}' only {left} are left."
-            raise RunDamaged(message, runId=run_id, details=message)
+            raise damaged(run_id, message, self.set_aside())
 
     def _refuse_contradictions(self, run_id: str) -> None:
         """Raises `RunDamaged` when the run is not the one, or not as far, as the journal says of it as a whole."""

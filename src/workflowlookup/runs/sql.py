@@ -17,7 +17,18 @@ import msgspec
 from workflowlookup.core.events import NO_DOCUMENT, Event, Record, Started, kind_of
 from workflowlookup.core.run import OVER, hash_of
 from workflowlookup.errors import RunDamaged
-from workflowlookup.runs.journal import STOP, Announcement, Conflict, Journal, Mark, Query, SetAside, Summary, Token
+from workflowlookup.runs.journal import (
+    STOP,
+    Announcement,
+    Conflict,
+    Journal,
+    Mark,
+    Query,
+    SetAside,
+    Summary,
+    Token,
+    damaged,
+)
 
 MIGRATIONS: Final[tuple[str, ...]] = (
     """
@@ -229,7 +240,7 @@ class SqlJournal(Journal):
             return None
         sequence, started, digest = found[0]
         if not (isinstance(sequence, int) and isinstance(started, int) and isinstance(digest, str)):
-            raise _damaged(run_id, f"What the journal says of run '{run_id}' as a whole is damaged.")
+            raise self._damaged(run_id, f"What the journal says of run '{run_id}' as a whole is damaged.")
         return Mark(sequence, started, digest)
 
     def ping(self) -> None:
@@ -255,15 +266,19 @@ class SqlJournal(Journal):
         try:
             event = _decode(body)
         except (msgspec.MsgspecError, TypeError) as problem:  # the latter for what is no text at all
-            raise _damaged(run_id, f"Event {sequence} of run '{run_id}' cannot be read: {problem}.") from problem
+            raise self._damaged(run_id, f"Event {sequence} of run '{run_id}' cannot be read: {problem}.") from problem
         if not isinstance(time, int):
-            raise _damaged(run_id, f"The time of event {sequence} of run '{run_id}' is damaged.")
+            raise self._damaged(run_id, f"The time of event {sequence} of run '{run_id}' is damaged.")
         if isinstance(event, Started):
             document = self._document(event.hash, "documents") or self._document(event.hash, "document_copies")
             if document is None:
-                raise _damaged(run_id, f"The document of run '{run_id}' is not what it was when the run was started.")
+                told = f"The document of run '{run_id}' is not what it was when the run was started."
+                raise self._damaged(run_id, told)
             event = msgspec.structs.replace(event, document=msgspec.Raw(document.encode()))
         return Record(sequence=sequence, time=time, by=by, event=event)
+
+    def _damaged(self, run_id: str, problem: str) -> RunDamaged:
+        return damaged(run_id, problem, self.set_aside())
 
     def _document(self, wanted: str, table: str) -> str | None:
         """The document that has this hash, as long as it has."""
@@ -475,10 +490,6 @@ def _summary(row: Sequence[Any]) -> Summary:
     if isinstance(summary.started, int) and isinstance(summary.updated, int):
         return summary
     return msgspec.structs.replace(summary, started=0, updated=0)
-
-
-def _damaged(run_id: str, told: str) -> RunDamaged:
-    return RunDamaged(told, runId=run_id, details=told)
 
 
 def _source_of(body: str) -> str:
