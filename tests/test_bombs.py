@@ -6,12 +6,14 @@ is resident once ordinary requests have been answered again.
 
 import json
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bombs import BOMBS
+from bombs import BOMBS, bombs
 from client import Server
 from make import document, step, write
 
@@ -61,6 +63,27 @@ def test_no_bomb_holds_up_the_server(start: Start, library: Path, name: str) -> 
     seconds = set_off(name, server, library)
 
     assert {request: taken for request, taken in seconds.items() if taken > MAX_SECONDS} == {}
+
+
+def test_a_library_of_all_bombs_is_read_in_pieces(start: Start, library: Path) -> None:
+    for name, bomb in bombs():
+        for file, content in bomb.files.items():
+            (library / f"{name.replace(' ', '-')}{Path(file).suffix}").write_bytes(content)
+    write(library, document(identifier="last-of-all"), "zzz.json")
+    server = start(directory=library)
+    answers: list[Mapping[str, Any]] = []
+    seconds = []
+
+    while not answers or "warnings" in answers[-1]:
+        before = processor_seconds(server)
+        answers.append(server.result("workflow_list"))
+        seconds.append(processor_seconds(server) - before)
+        time.sleep(0.3)
+
+    assert [taken for taken in seconds if taken > MAX_SECONDS] == []
+    assert len(answers) > 1, "it was read at once: no bombs"
+    assert "the first is" in answers[0]["warnings"][0]
+    assert "last-of-all" in [summary["id"] for summary in answers[-1]["workflows"]]
 
 
 def ask_ordinary_things(server: Server, library: Path) -> None:

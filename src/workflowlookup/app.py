@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import logging
+import math
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -88,9 +89,9 @@ SOURCES: Final[tuple[Callable[[Settings], Iterator["Source"]], ...]] = (_bundled
 """By precedence: the same id in a later source shadows the earlier one."""
 
 
-def make_catalog(settings: Settings) -> "Catalog":
-    """The library as the settings have it."""
-    from workflowlookup.library.catalog import Catalog  # noqa: PLC0415
+def make_catalog(settings: Settings, *, is_server: bool = False) -> "Catalog":
+    """The library as the settings have it. A server does not read all of a large one at once."""
+    from workflowlookup.library.catalog import READ_SECONDS, Catalog  # noqa: PLC0415
 
     sources: dict[str, Source] = {}
     for make in SOURCES:
@@ -100,6 +101,7 @@ def make_catalog(settings: Settings) -> "Catalog":
     return Catalog(
         list(sources.values()),
         origin_of=lambda entry: "" if entry.source == BUNDLED else origin_of(entry.file.path, settings),
+        read_seconds=READ_SECONDS if is_server else math.inf,
     )
 
 
@@ -206,7 +208,7 @@ def make_services(
 
     parts = _Parts(settings, ring, live or Live(settings), neighbours, journal, is_server=live is not None)
     parts.services = ServerServices(
-        catalog=make_catalog(settings),
+        catalog=make_catalog(settings, is_server=live is not None),
         open_runs=lambda: parts.runs,
         open_execution=lambda: parts.execution,
         open_workflows=lambda: parts.workflows,

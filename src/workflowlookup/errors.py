@@ -211,6 +211,16 @@ def out_of_descriptors(**data: Any) -> OutOfDescriptors:
     return OutOfDescriptors(f"No file can be opened: {details}.", details=details, **data)
 
 
+class NotReadYet(StorageError):
+    """Documents have not been read yet, because others took long; a later request reads on."""
+
+
+def not_read_yet(what: str = "Not all documents of the library are read yet", /, **data: Any) -> NotReadYet:
+    """The error for documents that there was no time for, and for an id that one of them may have."""
+    details = f"{what}, because reading the others took long. The next requests read on: ask again in a moment"
+    return NotReadYet(f"{details}.", details=details, **data)
+
+
 def is_out_of_descriptors(problem: BaseException) -> bool:
     """Whether the system refused to open a file because too many are open."""
     return isinstance(problem, OSError) and problem.errno in (errno.EMFILE, errno.ENFILE)

@@ -6,6 +6,8 @@ import pytest
 from commands import Cli
 
 from make import document, step, write
+from workflowlookup.cli.places import documents_in
+from workflowlookup.library import directory
 
 
 @pytest.mark.parametrize("place", [".workflowlookup", "."])
@@ -55,3 +57,15 @@ def test_a_path_that_leads_nowhere_gets_a_hint(cli: Cli, command: str, path: str
 
     assert done.returncode == 1
     assert hint in done.stdout + done.stderr
+
+
+def test_documents_that_the_library_would_leave_out_are_not_passed_over(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "MAX_DOCUMENTS", 1)
+    first, second = (str(write(library, document(identifier=name))) for name in ("first", "second"))
+
+    paths, refusal = documents_in(str(library))
+
+    assert paths == [first]
+    assert f"{second} and what comes after it is left out" in str(refusal)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import shutil
 import time
@@ -9,12 +10,12 @@ import time
 import pytest
 
 from make import document, step, write
-from workflowlookup.errors import InvalidWorkflow, SecurityError, StorageError, WorkflowNotFound
+from workflowlookup.errors import InvalidWorkflow, NotReadYet, SecurityError, StorageError, WorkflowNotFound
 from workflowlookup.library import catalog as catalog_module
 from workflowlookup.library import directory as directory_module
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.changes import Inotify, Polling
-from workflowlookup.library.directory import DirectorySource
+from workflowlookup.library.directory import DirectorySource, Listing
 
 
 @pytest.fixture(
@@ -362,3 +363,49 @@ def test_a_document_larger_than_the_cache_is_not_cached(catalog, library, monkey
 
     assert catalog.get("small") is catalog.get("small")
     assert catalog.get("large") is not catalog.get("large")
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MAX_DOCUMENTS", 3), ("MAX_ENTRIES", 4)])
+def test_documents_beyond_the_limit_of_a_source_are_left_out_by_name(catalog, library, monkeypatch, limit, most):
+    monkeypatch.setattr(directory_module, limit, most)
+    for number in range(5):
+        write(library, document(identifier=f"flow-{number}"), f"sub/flow-{number}.json")
+
+    assert ids(catalog) == ["flow-0", "flow-1", "flow-2"]
+    (problem,) = catalog.snapshot().problems
+    assert problem.file.path == str(library)
+    assert str(library / "sub" / "flow-3.json") in str(problem.file.refusal)
+    (library / "sub" / "flow-0.json").unlink()
+    (library / "sub" / "flow-4.json").unlink()
+    assert ids(catalog) == ["flow-1", "flow-2", "flow-3"]
+    assert catalog.snapshot().problems == ()
+
+
+def test_what_there_was_no_time_for_is_read_by_the_next_scan(library, monkeypatch):
+    monkeypatch.setattr(directory_module, "thread_time", itertools.count().__next__)
+    source = DirectorySource("library", str(library))
+    paths = [str(write(library, document(identifier=f"flow-{number}"))) for number in range(5)]
+
+    first = source.scan(Listing(), (), Polling(), 2)
+    second = source.scan(first, (), Polling(), 8)
+
+    assert list(first.files) == [*paths[:2], str(library)]
+    assert f"3 documents of {library} cannot be used yet, the first is {paths[2]}" in str(
+        first.files[str(library)].refusal
+    )
+    assert list(second.files) == paths
+    assert second.files[paths[0]] is first.files[paths[0]]
+
+
+def test_an_id_that_may_be_in_what_is_not_read_yet_is_not_called_unknown(library, monkeypatch):
+    monkeypatch.setattr(catalog_module, "SECONDS_BETWEEN_LOOKS", 0)
+    catalog = Catalog([DirectorySource("library", str(library))], read_seconds=-math.inf)
+    write(library, document())
+
+    with pytest.raises(NotReadYet, match="ask again in a moment") as refused:
+        catalog.get("sample-workflow")
+    assert refused.value.data["workflowId"] == "sample-workflow"
+    assert ids(catalog) == []
+    monkeypatch.setattr(catalog, "_read_seconds", math.inf)
+    assert catalog.get("sample-workflow").id == "sample-workflow"
+    assert catalog.snapshot().incomplete is None

@@ -1,5 +1,6 @@
 """Where the documents are that a command was asked to look at: by default, in a project, and behind a wrong path."""
 
+import math
 import os
 from collections.abc import Sequence
 
@@ -37,8 +38,11 @@ def places_in(directory: str) -> list[str]:
 def documents_in(directory: str) -> tuple[list[str], WorkflowLookupError | None]:
     """The documents that the library would find in a directory, and why it cannot be read, if so."""
     source = DirectorySource("given", directory, required=True)
-    listing = source.scan(Listing(), (), Polling())  # one look: nothing is watched
-    return [os.path.join(directory, os.path.relpath(file, source.root)) for file in listing.files], listing.refusal
+    listing = source.scan(Listing(), (), Polling(), math.inf)  # one look: nothing is watched
+    files = dict(listing.files)
+    whole = files.pop(source.root, None)  # its documents are more than the library takes
+    paths = [os.path.join(directory, os.path.relpath(file, source.root)) for file in files]
+    return paths, listing.refusal or (whole.refusal if whole else None)
 
 
 def hint_at(missing: str) -> str:

@@ -5,6 +5,7 @@ at the kernel's word on changes, and only what changed is read again.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -13,7 +14,15 @@ import msgspec
 
 from workflowlookup.cache import BoundedCache
 from workflowlookup.core.schemas import nearest
-from workflowlookup.errors import OutOfDescriptors, WorkflowLookupError, WorkflowNotFound, out_of_descriptors
+from workflowlookup.errors import (
+    NotReadYet,
+    OutOfDescriptors,
+    StorageError,
+    WorkflowLookupError,
+    WorkflowNotFound,
+    not_read_yet,
+    out_of_descriptors,
+)
 from workflowlookup.library.changes import Changes, best_changes
 from workflowlookup.library.directory import Listing
 from workflowlookup.library.files import Loaded, Summary, parse_document, read_bytes, summarise
@@ -28,8 +37,12 @@ MAX_BUILT: Final = 512
 MAX_BUILT_BYTES: Final = 8 << 20
 """How large they may be together, in estimated bytes. One that is larger alone is not cached: hardly any but a document
 made to hurt is."""
+READ_SECONDS: Final = 0.5
+"""Processor time that a server may take for reading documents at one request. The last one comes on top of it."""
 SECONDS_BETWEEN_LOOKS: Final = 0.25
-"""How often it is checked that no directory above a source was replaced: no change inside the source tells."""
+"""How often it is checked that no directory above a source was replaced: no change inside the source tells. So often
+documents are read for which there was no time before.
+"""
 
 
 class Source(Protocol):
@@ -41,8 +54,11 @@ class Source(Protocol):
     def identity(self) -> object:
         """Something that changes when the place as a whole is replaced."""
 
-    def scan(self, previous: Listing, changed: frozenset[str], changes: Changes) -> Listing:
-        """What is there now; `changes` is told what to watch from here on."""
+    def scan(self, previous: Listing, changed: frozenset[str], changes: Changes, deadline: float) -> Listing:
+        """What is there now; `changes` is told what to watch from here on.
+
+        When `time.thread_time()` reaches the deadline no other document is read: see `DirectorySource`.
+        """
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +81,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Entry, ...]
     shadowed: tuple[tuple[Entry, Entry], ...]
     """Pairs: the one that is hidden, the one that hides it."""
-    is_incomplete: bool = False
-    """Whether documents are missing because no file descriptor was left to read them."""
+    incomplete: StorageError | None = None
+    """Why documents are missing that may be there in a moment: no file descriptor, or no time, was left for them."""
 
 
 class CatalogView(Protocol):
@@ -89,9 +105,14 @@ class Catalog:
         changes: Callable[[], Changes] = best_changes,
         *,
         origin_of: Callable[[Entry], str] = lambda _: "",
+        read_seconds: float = math.inf,
     ) -> None:
-        """`origin_of`: the real path of a document that a repository brought; empty for the user's own."""
+        """`origin_of`: the real path of a document that a repository brought; empty for the user's own.
+
+        `read_seconds`: the processor time after which a scan leaves documents to the next one.
+        """
         self.sources = tuple(sources)
+        self._read_seconds = read_seconds
         self._origin_of = origin_of
         self._make_changes = changes
         self._changes: Changes | None = None
@@ -103,7 +124,7 @@ class Catalog:
             MAX_BUILT, max_weight=MAX_BUILT_BYTES, weigh=lambda built: built[1].weight
         )
         self._reported: set[str] = set()
-        self._lacked_descriptors = False
+        self._incomplete: StorageError | None = None
 
     def snapshot(self) -> Snapshot:
         """The library as it is now; the same object as before when nothing changed."""
@@ -118,11 +139,11 @@ class Catalog:
         return self._scan(self._changes)
 
     def _roots_changed(self) -> bool:
-        """Whether another directory stands in the place of a root, or something could not be opened for lack of file
-        descriptors; to be asked now and then.
+        """Whether another directory stands in the place of a root, or documents could not be read yet; to be asked now
+        and then.
         """
         self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
-        if self._lacked_descriptors:
+        if self._incomplete:
             return True
         return [source.identity() for source in self.sources] != self._identities
 
@@ -134,8 +155,6 @@ class Catalog:
     def get(self, workflow_id: str) -> "Workflow":
         """The workflow of this id. Raises `WorkflowNotFound`, or what is wrong with its document."""
         entry = self.snapshot().entries.get(workflow_id)
-        if entry is None and self._lacked_descriptors:  # it may be in what could not be opened
-            raise out_of_descriptors(workflowId=workflow_id)
         if entry is None:
             raise not_found(workflow_id, self.snapshot())
         if entry.file.refusal is not None:
@@ -168,13 +187,15 @@ class Catalog:
 
     def _scan(self, changes: Changes) -> Snapshot:
         changed = changes.take()
+        deadline = time.thread_time() + self._read_seconds
         self._identities = [source.identity() for source in self.sources]
         listings = {
-            source.root: source.scan(self._listings.get(source.root, Listing()), changed, changes)
+            source.root: source.scan(self._listings.get(source.root, Listing()), changed, changes, deadline)
             for source in self.sources
         }
         changes.scanned()
-        self._lacked_descriptors = any(isinstance(refusal, OutOfDescriptors) for refusal in _refusals(listings))
+        self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
+        self._incomplete = _incomplete(listings)
         previous, self._listings = self._listings, listings
         if self._snapshot is None or any(not _same(listings[root], previous.get(root)) for root in listings):
             self._snapshot = snapshot = self._merge()
@@ -211,7 +232,7 @@ class Catalog:
             entries=entries,
             problems=tuple(problems),
             shadowed=tuple(shadowed),
-            is_incomplete=self._lacked_descriptors,
+            incomplete=self._incomplete,
         )
 
     def _report(self) -> None:
@@ -229,8 +250,16 @@ def _refusals(listings: Mapping[str, Listing]) -> Iterator[WorkflowLookupError]:
         yield from (refusal for refusal in refusals if refusal is not None)
 
 
-def not_found(workflow_id: str, snapshot: Snapshot) -> WorkflowNotFound:
+def _incomplete(listings: Mapping[str, Listing]) -> StorageError | None:
+    """Why a later scan may find more, without names."""
+    kinds = {type(refusal) for refusal in _refusals(listings)}
+    return out_of_descriptors() if OutOfDescriptors in kinds else not_read_yet() if NotReadYet in kinds else None
+
+
+def not_found(workflow_id: str, snapshot: Snapshot) -> WorkflowLookupError:
     """The refusal of an id that no workflow of a snapshot has."""
+    if snapshot.incomplete:  # it may be in what could not be read
+        return _with_id(snapshot.incomplete, workflow_id)
     meant = nearest(workflow_id, [summary.id for summary in snapshot.summaries])
     hint = f" Did you mean '{meant}'?" if meant else ""
     return WorkflowNotFound(f"No workflow has the id '{workflow_id}'.{hint}", workflowId=workflow_id)

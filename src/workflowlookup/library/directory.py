@@ -1,18 +1,24 @@
 """A directory of documents as a source: what is in it now, re-reading only what changed."""
 
+import itertools
 import os
 from collections.abc import Collection, Iterator, Mapping
+from time import thread_time
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
+from workflowlookup.core.text import plural
+from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError, not_read_yet
 from workflowlookup.library.changes import Changes
 from workflowlookup.library.files import Loaded, is_document_name, load, signature_of, unreadable
 
 MOST_LEVELS: Final = 32
 """How deep directories may nest; deeper ones are reported, and not looked into."""
+MAX_DOCUMENTS: Final = 10_000
+MAX_ENTRIES: Final = 50_000
+"""How many documents, and how many files and directories of any kind, a source may have; the rest is left out."""
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,10 +45,11 @@ class DirectorySource:
             return None
         return status.st_dev, status.st_ino
 
-    def scan(self, previous: Listing, changed: Collection[str], changes: Changes) -> Listing:
+    def scan(self, previous: Listing, changed: Collection[str], changes: Changes, deadline: float) -> Listing:
         """Look again: files in `changed` and files whose signature differs are read, the others are kept.
 
-        Each directory is watched before it is listed, so that no change falls between the two.
+        Each directory is watched before it is listed, so that no change falls between the two. What is not read by the
+        deadline is left to the next scan; `files` has one refusal for it, by the path of the root.
         """
         if self.identity() is None:
             changes.expect(self.root)
@@ -51,18 +58,29 @@ class DirectorySource:
         files: dict[str, Loaded] = {}
         ignored = 0
         left_out: dict[str, WorkflowLookupError] = {}
+        unread: list[str] = []
         try:
-            for entry in self._entries(self.root, changes, left_out):
+            for number, entry in enumerate(self._entries(self.root, changes, left_out)):
+                if number == MAX_ENTRIES or len(files) + len(unread) == MAX_DOCUMENTS:
+                    left_out[self.root] = _too_many(self.root, entry.path)
+                    break
+                if entry.is_dir(follow_symlinks=False):
+                    continue
                 if not is_document_name(entry.name):
                     ignored += not entry.name.startswith(".")
                     continue
                 before = previous.files.get(entry.path)
-                if before is None or entry.path in changed or _differs(before, entry):
+                if before is not None and entry.path not in changed and not _differs(before, entry):
+                    files[entry.path] = before
+                elif thread_time() < deadline:
                     files[entry.path] = _unless_same(before, load(entry.path, self.root))
                 else:
-                    files[entry.path] = before
+                    unread.append(entry.path)
         except OSError as problem:
             return _withdrawn(previous, unreadable(self.root, problem))
+        if unread:
+            what = f"{plural(len(unread), 'document')} of {self.root} cannot be used yet, the first is {unread[0]}"
+            left_out[self.root] = not_read_yet(what, file=self.root)
         for path, refusal in left_out.items():
             files[path] = _unless_same(
                 previous.files.get(path), Loaded(path=path, id="", signature=None, refusal=refusal)
@@ -72,13 +90,14 @@ class DirectorySource:
     def _entries(
         self, directory: str, changes: Changes, left_out: dict[str, WorkflowLookupError], levels: int = MOST_LEVELS
     ) -> Iterator[os.DirEntry[str]]:
-        """The files below a directory; `left_out` gets the directories that are not looked into, and why."""
+        """What is below a directory; `left_out` gets the directories that are not looked into, and why."""
         changes.watch(directory)
         with os.scandir(directory) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+            entries = sorted(itertools.islice(found, MAX_ENTRIES + 1), key=lambda entry: entry.name)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 if not entry.name.startswith("."):
+                    yield entry
                     yield from self._subdirectory(entry, changes, left_out, levels - 1)
             elif entry.is_symlink() and os.path.isdir(entry.path):
                 if not entry.name.startswith("."):
@@ -113,6 +132,14 @@ def _not_followed(path: str) -> SecurityError:
     return SecurityError(
         f"{path} is {details}. Copy the directory, or name it in the setting directories.", file=path, details=details
     )
+
+
+def _too_many(root: str, first: str) -> SecurityError:
+    details = (
+        f"more than {MAX_DOCUMENTS:,} documents, or {MAX_ENTRIES:,} files and directories of any kind: "
+        f"{first} and what comes after it is left out"
+    )
+    return SecurityError(f"{root} has {details}. Move documents to another directory.", file=root, details=details)
 
 
 def _withdrawn(previous: Listing, refusal: WorkflowLookupError) -> Listing:

@@ -118,7 +118,7 @@ class ScopedCatalog:
                 for hidden, by in whole.shadowed
                 if self._sees(hidden.file.id)  # which is the id of both
             ),
-            is_incomplete=whole.is_incomplete,
+            incomplete=whole.incomplete,
         )
 
     def listing(self, source: Source) -> Listing:

@@ -7,10 +7,12 @@ import msgspec
 from msgspec import Meta
 
 from workflowlookup.core.values import Json
-from workflowlookup.errors import out_of_descriptors
+from workflowlookup.errors import OutOfDescriptors
+from workflowlookup.library.catalog import Snapshot
 from workflowlookup.library.files import Summary
 from workflowlookup.tools.arguments import StructArguments
 from workflowlookup.tools.contract import Caller, Services, Tool
+from workflowlookup.tools.result_schemas import TEXTS
 
 
 class ListArguments(msgspec.Struct):
@@ -27,15 +29,18 @@ class ListArguments(msgspec.Struct):
     cursor: Annotated[str | None, Meta(description="The nextCursor of the answer before.")] = None
 
 
+MAX_WARNINGS: Final = 20
 EVERYTHING: Final = ListArguments()
 
 
 def handle(services: Services, arguments: ListArguments, _: Caller) -> Mapping[str, Json]:
     snapshot = services.catalog.snapshot()
-    if snapshot.is_incomplete:
-        raise out_of_descriptors()
+    if isinstance(snapshot.incomplete, OutOfDescriptors):
+        raise snapshot.incomplete
+    warnings = _left_out(snapshot)
+    told: Mapping[str, Json] = {"warnings": warnings} if warnings else {}
     if arguments == EVERYTHING:
-        return {"workflows": snapshot.encoded}
+        return {"workflows": snapshot.encoded, **told}
     from workflowlookup.tools.paging import page  # noqa: PLC0415 - the first list mostly comes whole
 
     found: Sequence[Summary] = snapshot.summaries
@@ -45,7 +50,16 @@ def handle(services: Services, arguments: ListArguments, _: Caller) -> Mapping[s
         words = arguments.query.casefold().split()
         found = [summary for summary in found if _matches(summary, words)]
     shown, cursor = page(found, lambda summary: summary.id, arguments.cursor, arguments.limit)
-    return {"workflows": shown, **({"nextCursor": cursor} if cursor else {})}
+    return {"workflows": shown, **({"nextCursor": cursor} if cursor else {}), **told}
+
+
+def _left_out(snapshot: Snapshot) -> list[str]:
+    """What is not in the list: directories, and documents of which not even the id is known."""
+    reasons = [entry.file.refusal.remedy for entry in snapshot.problems if entry.file.refusal and not entry.file.id]
+    if snapshot.incomplete and not reasons:  # the names are not for this caller
+        return [snapshot.incomplete.remedy]
+    more = len(reasons) - MAX_WARNINGS
+    return [*reasons[:MAX_WARNINGS], *([f"And {more} more; workflowlookup doctor has them all."] if more > 0 else [])]
 
 
 def _matches(summary: Summary, words: Sequence[str]) -> bool:
@@ -72,6 +86,7 @@ TOOL = Tool(
         "properties": {
             "workflows": {"type": "array", "items": _SUMMARY},
             "nextCursor": {"type": "string", "description": "Pass it as cursor to read on."},
+            "warnings": {**TEXTS, "description": "What is left out, or not read yet."},
         },
         "required": ["workflows"],
     },
