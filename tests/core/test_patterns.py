@@ -1,6 +1,7 @@
 """Patterns: plain ones are searched in linear time, and mean there what they mean everywhere."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,9 @@ from workflowlookup.core.patterns import (
 
 RECORDED = json.loads((Path(__file__).parent / "ecmascript.json").read_text())
 """What Node.js finds: texts, and for each pattern and flags the numbers of those that match, or None if refused."""
+
+MEANT_WITH_U = re.compile(r"\\(?:[pP]\{[A-Za-z0-9_=]+\}|u\{[0-9A-Fa-f]+\})")
+"""Escapes that have their meaning without flag `u`, too."""
 
 PLACES = st.one_of(
     st.sampled_from("abAB 0_-.,:/#'\"\n\r\t\x0b\x1c\x1f\x7fé“ẞ"),
@@ -73,9 +77,9 @@ def matches_by_backtracking(pattern: str, flags: str) -> list[int] | None:
 @pytest.mark.parametrize("found", [matches, matches_by_backtracking])
 @pytest.mark.parametrize("flags", ["", "i", "m", "s", "u"])
 def test_a_pattern_means_what_it_means_in_ecmascript(flags, found):
-    cases = [case for case in RECORDED["cases"] if case[1] == flags]
+    cases = [case for case in RECORDED["cases"] if case[1] == flags and (flags == "u" or not MEANT_WITH_U.search(case[0]))]
 
-    assert len(cases) > 200
+    assert len(cases) > 190
     assert [[pattern, flags, found(pattern, flags)] for pattern, _, _ in cases] == cases
 
 
@@ -89,6 +93,7 @@ def test_a_pattern_means_what_it_means_in_ecmascript(flags, found):
         ("(?s:.)$", "", "\n"),
         ("(?P<q>['\"])x(?P=q)", "", "'x'"),
         (r"\-", "u", "-"),
+        (r"^\u{1F600}\p{Lu}[\p{L}]$", "", "\N{GRINNING FACE}\u00c9x"),
         ("^.$", "", "\N{GRINNING FACE}"),
     ],
 )

@@ -6,7 +6,8 @@ out, because `regex` takes letters and line ends of all scripts; so are `^`, `$`
 
 Known differences: texts are code points, never halves of them; a group inside a repeated one holds what it took in an
 earlier repetition; with flag `i`, `regex` decides about the case of `\\u0130 \\u0131 \\u017f \\u1e9e \\u212a`.
-`(?P<name>…)`, `(?P=name)` and flags in front, `(?i)`, are accepted as Python writes them.
+`(?P<name>…)`, `(?P=name)` and flags in front, `(?i)`, are accepted as Python writes them. `\\p{…}` and `\\u{…}` have their
+meaning without flag `u` as well: authors never mean the letters.
 """
 
 import re
@@ -239,21 +240,21 @@ class _Translator:
             if code["control"]:
                 return ord(code["control"]) & 31
             return int(code["byte"] or code["unit"] or "0", 16)
+        code_point = self._match(r"\\u\{0*([0-9A-Fa-f]{1,6})\}")
+        if code_point and int(code_point[1], 16) <= 0x10FFFF:
+            return int(code_point[1], 16)
+        category = self._match(r"\\[pP]\{[A-Za-z0-9_=]+\}")
+        if category:
+            return category[0]
         if self._unicode:
-            return self._character_by_u()
+            return self._escaped_with_u()
         octal = self._match(_OCTAL)
         if octal:
             return int(octal[1], 8)
         self._at += 2
         return ord(char)
 
-    def _character_by_u(self) -> int | str:
-        code = self._match(r"\\u\{0*([0-9A-Fa-f]{1,6})\}")
-        if code and int(code[1], 16) <= 0x10FFFF:
-            return int(code[1], 16)
-        category = self._match(r"\\[pP]\{[A-Za-z0-9_=]+\}")
-        if category:
-            return category[0]
+    def _escaped_with_u(self) -> int:
         escaped = self._match(r"\\[\^$\\.*+?()\[\]{}|/-]")  # the hyphen also outside a class: so are values escaped
         if escaped:
             return ord(escaped[0][1])

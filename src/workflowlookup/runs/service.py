@@ -674,7 +674,7 @@ class Runs:
         run, mark = self._load(run_id), self.journal.mark(run_id)
         if mark is not None and ((mark.started, mark.hash) != (run.started, run.hash) or mark.sequence < run.sequence):
             message = f"What the journal says of run '{run_id}' as a whole does not fit its events."
-            raise RunDamaged(message, runId=run_id, details=message)
+            raise damaged(run_id, message, self.set_aside())
 
     def _with_next_slice(self, run_id: str, run: Run | None) -> Run | None:
         """A run of which the beginning is folded, with the records that follow; the same when there are none."""
