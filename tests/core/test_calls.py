@@ -393,3 +393,13 @@ def test_a_long_result_that_a_person_takes_as_it_is_can_be_read():
 
     assert story.run.state is State.COMPLETED
     assert result_of(story.run).text == "no"
+
+
+def test_a_run_fails_when_it_takes_too_long_to_find_the_step_after_a_call():
+    slow = step("two", runCondition={"var": "found", "matches": "(a+)+$"})
+    story = Calling(document(call(saveAs="found"), slow, step("three"))).begin()
+
+    story.finish("done", "a" * 50_000 + "b")
+
+    assert (story.run.state, story.last) == (State.FAILED, ["output-accepted", "context-changed", "failed"])
+    assert "given up at step 'two'" in story.run.end.reason
