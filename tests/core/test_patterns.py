@@ -77,7 +77,9 @@ def matches_by_backtracking(pattern: str, flags: str) -> list[int] | None:
 @pytest.mark.parametrize("found", [matches, matches_by_backtracking])
 @pytest.mark.parametrize("flags", ["", "i", "m", "s", "u"])
 def test_a_pattern_means_what_it_means_in_ecmascript(flags, found):
-    cases = [case for case in RECORDED["cases"] if case[1] == flags and (flags == "u" or not MEANT_WITH_U.search(case[0]))]
+    cases = [
+        case for case in RECORDED["cases"] if case[1] == flags and (flags == "u" or not MEANT_WITH_U.search(case[0]))
+    ]
 
     assert len(cases) > 190
     assert [[pattern, flags, found(pattern, flags)] for pattern, _, _ in cases] == cases

@@ -6,8 +6,8 @@ out, because `regex` takes letters and line ends of all scripts; so are `^`, `$`
 
 Known differences: texts are code points, never halves of them; a group inside a repeated one holds what it took in an
 earlier repetition; with flag `i`, `regex` decides about the case of `\\u0130 \\u0131 \\u017f \\u1e9e \\u212a`.
-`(?P<name>…)`, `(?P=name)` and flags in front, `(?i)`, are accepted as Python writes them. `\\p{…}` and `\\u{…}` have their
-meaning without flag `u` as well: authors never mean the letters.
+`(?P<name>…)`, `(?P=name)` and flags in front, `(?i)`, are accepted as Python writes them. `\\p{…}` and `\\u{…}` have
+their meaning without flag `u` as well: authors never mean the letters.
 """
 
 import re
