@@ -14,7 +14,7 @@ from workflowlookup.core.building import build
 from workflowlookup.core.run import State
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.journals import JournalUrl
-from workflowlookup.runs.journal import Announcement, Conflict, Mark, Query, Token, summarise
+from workflowlookup.runs.journal import READ_BYTES, Announcement, Conflict, Mark, Query, Token, summarise
 from workflowlookup.runs.postgres import PostgresJournal
 from workflowlookup.runs.service import Runs
 from workflowlookup.runs.sqlite import SqliteJournal
@@ -43,6 +43,20 @@ def test_what_is_appended_is_read_in_order_by_everyone(store, journal):
         assert reader.read("r1", after=99) == []
         assert reader.read("r1", after=1, limit=2) == [*first.records, *second.records][1:3]
         assert reader.head("r1") == second.run.sequence
+
+
+def test_of_long_records_fewer_are_read_at_once(journal):
+    run = begin(journal, workflow=build(document(*(step(f"step-{number}") for number in range(3))))).run
+    for number in range(3):
+        run = submit(journal, run, output=f"{number}" * READ_BYTES).run
+
+    seen, after = [], 0
+    while part := journal.read("r1", after, limit=100):
+        seen.append([len(str(record.event)) > READ_BYTES for record in part])
+        after = part[-1].sequence
+
+    assert [sum(is_long) for is_long in seen if any(is_long)] == [1, 1, 1]
+    assert sum(map(len, seen)) == run.sequence == len(journal.read("r1"))
 
 
 def test_it_is_there_after_everyone_has_gone(store, journal):

@@ -9,9 +9,9 @@ import pytest
 
 from contract.journaling import begin
 from workflowlookup import greenlets
-from workflowlookup.errors import JournalAway
+from workflowlookup.errors import JournalAway, JournalBusy
 from workflowlookup.runs.journal import Journal
-from workflowlookup.runs.pool import MAX_THREADS, JournalPool
+from workflowlookup.runs.pool import CALLER, MAX_THREADS, JournalPool
 from workflowlookup.runs.sqlite import SqliteJournal
 
 SECONDS = 0.3
@@ -247,3 +247,46 @@ def test_who_waited_for_a_holder_that_lost_its_time_does_not_wait_again(pool, fl
 
     asyncio.run(serve())
     assert calls == ["head"]
+
+
+def test_a_call_that_never_began_is_no_sign_that_the_journal_is_away(make_pool, flows):
+    pool = make_pool(30)
+    pool.start()
+    flows.clear()
+    long = [threading.Thread(target=pool.journal.head, args=("r1",)) for _ in range(MAX_THREADS)]
+    for thread in long:
+        thread.start()
+    time.sleep(0.2)  # they wait for 30 seconds; those who come now
+    pool._seconds = SECONDS
+
+    with pytest.raises(JournalBusy, match="kept the journal of runs busy"):
+        on_loop(lambda: pool.journal.head("r2"))
+
+    assert pool.fault == ""
+    flows.set()
+    for thread in long:
+        thread.join()
+    assert pool.journal.head("r1") is None
+
+
+def test_callers_take_turns(make_pool, flows):
+    pool = make_pool(30)
+    flows.clear()
+    answered = []
+
+    async def ask(caller, number):
+        CALLER.set(caller)
+        pool.journal.head(f"{caller}-{number}")
+        answered.append(caller)
+
+    async def serve():
+        tasks = [asyncio.create_task(greenlets.run(ask, "greedy", number)) for number in range(50)]
+        await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(greenlets.run(ask, "other", 0)))
+        await asyncio.sleep(0.1)
+        flows.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(serve())
+
+    assert answered.index("other") <= 3 * MAX_THREADS

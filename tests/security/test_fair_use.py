@@ -1,8 +1,10 @@
 """One caller cannot starve the others: sessions, listeners, requests of every kind and memory are shared fairly."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import json
+import re
 import socket
 import time
 from pathlib import Path
@@ -265,6 +267,16 @@ def test_a_caller_that_is_alone_may_use_all_of_it(now):
 # ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def call_tool(client, name, **arguments):
+    result = client.request("tools/call", {"name": name, "arguments": arguments})["result"]
+    assert "isError" not in result, result
+
+
+def peak_of(server):
+    status = Path(f"/proc/{server.process.pid}/status").read_text("ascii")
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
+
+
 def memory_of(server):
     return int(Path(f"/proc/{server.process.pid}/statm").read_text("ascii").split()[1]) * 4096
 
@@ -347,11 +359,8 @@ def test_a_caller_that_does_not_read_its_answers_shuts_nobody_else_out(start):
     write(house.world.library, document(step("write"), identifier="docs-long"))
     greedy, other = house.client("ci-bot"), house.client("reader")
     greedy.initialize()
-    for name, arguments in [
-        ("workflow_start", {"workflowId": "docs-long", "runId": "long"}),
-        ("workflow_submit", {"runId": "long", "stepId": "write", "output": "x" + "\x01" * 1_100_000}),
-    ]:
-        assert "isError" not in greedy.request("tools/call", {"name": name, "arguments": arguments})["result"]
+    call_tool(greedy, "workflow_start", workflowId="docs-long", runId="long")
+    call_tool(greedy, "workflow_submit", runId="long", stepId="write", output="x" + "\x01" * 1_100_000)
 
     with contextlib.ExitStack() as stack:
         answers = [unread_request(house, "ci-bot") for _ in range(8)]
@@ -372,3 +381,32 @@ def test_a_caller_that_does_not_read_its_answers_shuts_nobody_else_out(start):
         if status == 200:
             break
     assert status == 200
+
+
+def test_a_run_with_long_outputs_is_shown_in_little_memory_and_exported_whole(start):
+    house = start("--requests-per-minute", "0")
+    picky = {"validationCriteria": [{"type": "contains", "value": "PASS", "message": "no"}]}
+    write(house.world.library, document(step("write", **picky), identifier="docs-picky"))
+    agent, root = house.client("ci-bot"), house.client("root")
+    agent.initialize()
+    call_tool(agent, "workflow_start", workflowId="docs-picky", runId="long")
+    for number in range(12):
+        call_tool(agent, "workflow_submit", runId="long", stepId="write", output=f"{number}" + "y" * 8_000_000)
+    before = peak_of(house.server)
+
+    def read(client):
+        message = modern("resources/read", {"uri": "run://long"})
+        return client.post(message, **routing(message)).json()["result"]["contents"][0]["text"]
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        reports = list(pool.map(read, [house.client("ci-bot") for _ in range(6)]))
+    page = root.http.get(f"{house.server.base}/runs/long")
+    statistics = root.http.get(f"{house.server.base}/statistics/docs-picky")
+    grown = peak_of(house.server) - before
+    exported = root.http.get(f"{house.server.base}/runs/long/journal.jsonl").text.splitlines()
+
+    assert ["more characters" in report for report in reports] == [True] * 6
+    assert (page.status_code, "The first 4,000 of 8,000,00" in page.text) == (200, True)
+    assert statistics.status_code == 200
+    assert grown < 80 << 20
+    assert [len(line) > 8_000_000 for line in exported].count(True) == 12

@@ -30,7 +30,7 @@ from workflowlookup.core.text import how_often
 from workflowlookup.core.why import Explanation, Fate, Reason, explain_run
 from workflowlookup.logs import audit
 from workflowlookup.runs.journal import Query, Summary
-from workflowlookup.runs.loading import read_in_slices
+from workflowlookup.runs.loading import read_in_slices, reading, slices_of
 from workflowlookup.shares import Holding
 
 PAGE: Final = 50
@@ -147,14 +147,14 @@ async def _page(visit: Visit, template: str, found: Run, after: int, **more: Any
     """A template with all that is known of a run. The run may be long, so only what needs the journal or the library
     happens on the event loop.
     """
-    records = await read_in_slices(visit.services.runs, found)
     may_run = visit.access.may("run", found.workflow.id)
     more["may_start"] = may_run and found.is_over and current(visit, found.workflow.id) is not None
 
-    def fill() -> Response:
+    def fill(records: Sequence[Record]) -> Response:
         return visit.page(template, **_known(visit, found, records, after), **more)
 
-    return await asyncio.to_thread(fill)
+    async with reading(visit.access.caller):
+        return await asyncio.to_thread(fill, await read_in_slices(visit.services.runs, found))
 
 
 def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> dict[str, Any]:
@@ -266,16 +266,38 @@ async def output(visit: Visit) -> Response:
 
 async def journal(visit: Visit) -> Response:
     found = visit.services.runs.get(visit.named("run"))
-    records = await read_in_slices(visit.services.runs, found)
-    lines = await asyncio.to_thread(lambda: "".join(as_line(found.id, record) for record in records).encode())
     audit("export", by=visit.by, run=found.id, workflow=found.workflow.id)
-    return Response(lines, media_type="application/jsonl", headers=_sealed(found.id, "journal.jsonl", is_file=True))
+    return _Journal(visit, found, headers=_sealed(found.id, "journal.jsonl", is_file=True))
+
+
+class _Journal(Response):
+    """All records of a run, of which only a slice is in memory; the next waits until the client has read it."""
+
+    media_type = "application/jsonl"
+
+    def __init__(self, visit: Visit, run: Run, headers: Mapping[str, str]) -> None:
+        super().__init__(headers=headers)
+        del self.headers["Content-Length"]
+        self._visit = visit
+        self._run = run
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - of ASGI
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if scope["method"] != "HEAD":
+            async for records in slices_of(self._visit.services.runs, self._run):
+                lines = await asyncio.to_thread(self._lines, records)
+                await send({"type": "http.response.body", "body": lines, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    def _lines(self, records: Sequence[Record]) -> bytes:
+        return "".join(as_line(self._run.id, record) for record in records).encode()
 
 
 async def report(visit: Visit) -> Response:
     found = visit.services.runs.get(visit.named("run"))
-    records = await read_in_slices(visit.services.runs, found)
-    text = (await asyncio.to_thread(reports.report_of, found, records)).encode(errors="replace")
+    async with reading(visit.access.caller):
+        records = await read_in_slices(visit.services.runs, found)
+        text = (await asyncio.to_thread(reports.report_of, found, records)).encode(errors="replace")
     audit("export", by=visit.by, run=found.id, workflow=found.workflow.id)
     return Response(text, media_type="text/markdown", headers=_sealed(found.id, "report.md", is_file=True))
 

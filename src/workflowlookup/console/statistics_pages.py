@@ -24,6 +24,7 @@ from workflowlookup.core.statistics import Figures, StepFigures, Tally
 from workflowlookup.core.text import plural
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.runs.journal import Query, now
+from workflowlookup.runs.loading import read_excerpts
 
 MOST_READ: Final = 1_000
 """How many runs are read for the figures of a workflow; the last started count."""
@@ -187,7 +188,7 @@ async def _tallied(visit: Visit, query: Query) -> Versions:
         if read % AT_ONCE == 0:
             await asyncio.sleep(0)
         try:
-            records = visit.services.runs.records(line.id)
+            records = read_excerpts(visit.services.runs, line.id)
             tallies.setdefault(line.version, Tally()).add(line.id, records)
         except WorkflowLookupError:
             continue  # one that is damaged or just gone

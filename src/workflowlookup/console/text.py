@@ -12,7 +12,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from workflowlookup.core.report import clock, duration
-from workflowlookup.core.text import HIDDEN, joined, plural, shorten
+from workflowlookup.core.text import HIDDEN, joined, length_of, plural, shorten
 from workflowlookup.core.text import ago as time_ago
 from workflowlookup.runs.journal import now
 
@@ -79,6 +79,7 @@ def pretty(value: object) -> str:
 FILTERS: Final = {
     "seen": seen,
     "one_line": one_line,
+    "whole_length": length_of,
     "iso": iso,
     "ago": ago,
     "clock": clock,

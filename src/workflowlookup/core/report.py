@@ -21,7 +21,7 @@ from workflowlookup.core.guidance import filler, has_template
 from workflowlookup.core.model import PromptStep, Workflow
 from workflowlookup.core.navigation import find_step, scope_of
 from workflowlookup.core.run import Run, Waiting, fold
-from workflowlookup.core.text import joined, plural, printable, shorten
+from workflowlookup.core.text import joined, length_of, plural, printable, shorten
 from workflowlookup.core.values import Context, brief, lookup
 from workflowlookup.core.why import asked_because, taken_back, with_context
 
@@ -330,11 +330,11 @@ class _Story:
 
     def _shown(self, text: str, most: int, language: str = "text") -> str:
         """A text in full, or its beginning with what is missing."""
-        most = min(most, self._room)
-        self._room -= min(len(text), most)
-        if len(text) <= most:
+        length, most = length_of(text), min(most, self._room, len(text))
+        self._room -= most
+        if length <= most:
             return fenced(text, language)
-        rest = f"… {len(text) - most:,} more characters; {self._export} has them all."
+        rest = f"… {length - most:,} more characters; {self._export} has them all."
         return f"{fenced(text[:most])}\n\n{rest}" if most else rest
 
     _WORDS: Final[Mapping[type[Event], Callable[["_Story", Any, str], Iterable[str]]]] = {

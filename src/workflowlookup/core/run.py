@@ -175,6 +175,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What was said of the last output, as long as nothing else was said since."""
     results: PersistentMap[str, str] = PersistentMap()
     """By completed step, in order: its output."""
+    characters: int = 0
+    """How many characters `results` have."""
     large: PersistentMap[str, events.OutputAccepted] = PersistentMap()
     """By step: results of calls that variables only refer to, or that were cut."""
     skipped: PersistentMap[str, Condition] = PersistentMap()
@@ -390,10 +392,11 @@ def _not_allowed(run_id: str, state: State, record: Record | None) -> RunStateEr
 def _accepted(run: Run, record: Record, event: events.OutputAccepted) -> dict[str, Any]:
     key = {"submissions": run.submissions.set(event.key, record.sequence)} if event.key else {}
     results = run.results.set(event.step_id, event.output)
+    characters = run.characters - len(run.results.get(event.step_id, "")) + len(event.output)
     is_large = event.is_reference or event.characters
     large = run.large.set(event.step_id, event) if is_large else run.large.without(event.step_id)
     passed = run.passed.set(event.step_id, None)
-    done = {"results": results, "large": large, "passed": passed, "calling": None}
+    done = {"results": results, "characters": characters, "large": large, "passed": passed, "calling": None}
     found = {"settled": _settled(run, _found_in(run, event), event.step_id)}
     before = {"context_before": run.context, "settled_before": run.settled}
     return {"judged": event, "attempts": 0, "note": "", **done, **found, **before, **key}
@@ -489,6 +492,7 @@ def _denied(run: Run, record: Record, event: events.ConfirmationDenied) -> dict[
         "judged": None,
         "note": event.note,
         "results": run.results.without(event.step_id),
+        "characters": run.characters - len(run.results.get(event.step_id, "")),
         "passed": run.passed.without(event.step_id),
         "submissions": run.submissions.without(forgotten),
         **_answered(run, record, event),

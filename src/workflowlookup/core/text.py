@@ -41,6 +41,26 @@ def _is_seen(character: str) -> bool:
     return unicodedata.category(character) not in ("Cc", "Cf", "Cs")
 
 
+class Excerpt(str):
+    """The beginning of a text that is too long to be kept."""
+
+    __slots__ = ("whole",)
+
+    whole: int
+    """How many characters the text has."""
+
+    @classmethod
+    def of(cls, text: str, limit: int) -> "Excerpt":
+        excerpt = cls(text[:limit])
+        excerpt.whole = length_of(text)
+        return excerpt
+
+
+def length_of(text: str) -> int:
+    """How many characters a text has; of an excerpt, the whole text."""
+    return text.whole if isinstance(text, Excerpt) else len(text)
+
+
 def plural(count: int, noun: str, nouns: str = "") -> str:
     """`1 run`, `2 runs`; `nouns` for a plural that does not end in s."""
     return f"{count:,} {noun if count == 1 else nouns or f'{noun}s'}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from workflowlookup.core.values import MAX_TIMEOUT_SECONDS, Json
-from workflowlookup.errors import InvalidParams, UnsupportedEnvelopeVersion
+from workflowlookup.errors import InvalidParams, UnsupportedEnvelopeVersion, WorkflowLookupError
 from workflowlookup.protocol.jsonrpc import Request
 from workflowlookup.protocol.versions import (
     ENVELOPE_VERSIONS,
@@ -38,7 +38,7 @@ class Call(msgspec.Struct):
     """What a person answered to the questions that this call led to."""
     timeout: float | None = None
     """How many seconds the client gives a run that the call starts."""
-    report: str | None = None
+    report: str | WorkflowLookupError | None = None
     """As in `Request`."""
 
     def answered(self, key: str, answer: "Answer") -> "Call":

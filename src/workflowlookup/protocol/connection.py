@@ -21,6 +21,7 @@ from workflowlookup.errors import (
     MissingClientCapability,
     NotInitialized,
     RequestCancelled,
+    RunStateError,
     UnsupportedProtocolVersion,
     WorkflowLookupError,
 )
@@ -203,8 +204,11 @@ class Connection:
         self.close()
         return None
 
-    async def prepare(self, request: Request) -> Request:
-        """Have what a request needs of a long run made ready without holding up other clients: the run, its report."""
+    async def prepare(self, request: Request, caller: str) -> Request:
+        """Have what a request needs of a long run made ready without holding up other clients: the run, its report.
+
+        `caller`: whose requests wait for each other while a report is made.
+        """
         run_id = run_named_in(request)
         if not run_id:
             return request
@@ -215,8 +219,10 @@ class Connection:
         try:
             await load_in_slices(services.runs, run_id)
             if request.method == "resources/read" and isinstance(request.params, dict):
-                report = await prepare_report(services, str(request.params.get("uri")))
+                report = await prepare_report(services, str(request.params.get("uri")), caller)
                 return request if report is None else msgspec.structs.replace(request, report=report)
+        except RunStateError as problem:  # not found out again: a run that is too long was read for it
+            return msgspec.structs.replace(request, report=problem)
         except WorkflowLookupError:  # as the answer will say
             pass
         return request

@@ -59,8 +59,10 @@ class Request(msgspec.Struct, frozen=True):
     params: dict[str, Json] | list[Json] | None
     size: int
     """Of the message, in bytes."""
-    report: str | None = None
-    """The report that it asks for, where that was made before it is answered: see `Connection.prepare`."""
+    report: str | WorkflowLookupError | None = None
+    """The report that it asks for, or why there is none, where that is known before it is answered: see
+    `Connection.prepare`.
+    """
 
 
 class Notification(msgspec.Struct, frozen=True):

@@ -20,6 +20,8 @@ from workflowlookup.core.run import Run
 from workflowlookup.errors import RunDamaged, StorageError
 from workflowlookup.runs.levels import Level
 
+READ_BYTES: Final = 8 << 20
+"""How much of a run is read at once, apart from the last record of it, which may be long."""
 STOP: Final = "stop"
 """The `waiting_for` of a summary when the run is over and its call may still be running."""
 
@@ -188,7 +190,10 @@ class Journal(Protocol):
         """Of these runs, those that were imported, and where each came from."""
 
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
-        """The records after a sequence, in order; all of them, or the first `limit`."""
+        """The records after a sequence, in order; all of them, or the first `limit`.
+
+        With a limit there are fewer when they are long: no more follow once there are `READ_BYTES`.
+        """
 
     def summaries(self, query: Query) -> list[Summary]:
         """A page of runs, the last started first."""

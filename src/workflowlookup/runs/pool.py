@@ -5,12 +5,14 @@ Each method runs on one of a few threads, each with a journal of its own. Meanwh
 waits.
 
 A thread whose journal hangs is not waited for any longer, and takes calls again when the journal returns; there are at
-most `MAX_THREADS` threads. After a call that timed out, all calls fail at once until a poll, which has a thread of its
-own, succeeds.
+most `MAX_THREADS` threads. Calls that wait for a thread are made in turns, one for each caller of the server, so that
+nobody waits behind all calls of another. After a call that timed out on a thread, all calls fail at once until a poll,
+which has a thread of its own, succeeds.
 """
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import itertools
 import logging
@@ -44,6 +46,10 @@ be abandoned, and then nobody knows whether it was stored.
 """
 FREE_SHARE: Final = 0.02
 """A call that is answered within this part of the time is not counted."""
+AWAY_SHARE: Final = 0.5
+"""A call that was on a thread for less than this part of the time says nothing about the journal."""
+CALLER: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("caller", default="")
+"""Whom calls are made for: a caller of a server over HTTP, or nobody."""
 _WRITES: Final = frozenset({"append", "delete", "purge"})
 """Methods that report an unknown outcome when they time out; the others can safely be repeated."""
 
@@ -55,10 +61,21 @@ class _Call:
         self.name, self._args, self._kwargs = name, args, kwargs
         self._done = done
         """Called on the thread once there is an outcome."""
-        self.is_begun = self.is_abandoned = self.is_done = False
+        self.caller = CALLER.get()
+        self.begun_at: float | None = None
+        """When a thread began to make it."""
+        self.is_abandoned = self.is_done = False
         self.thread_number = 0
         self._result: Any = None
         self.problem: BaseException | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        return self.begun_at is not None
+
+    def begin(self) -> None:
+        """Note that a thread has it now."""
+        self.begun_at = time.monotonic()
 
     def make(self, journal: Journal, thread_number: int) -> None:
         self.thread_number = thread_number
@@ -172,7 +189,8 @@ class JournalPool:
         self._threads: set[_Thread] = set()
         self._idle: list[_Thread] = []
         """A stack, so that under low load one connection does most of the work."""
-        self._waiting: deque[_Call] = deque()
+        self._waiting: dict[str, deque[_Call]] = {}
+        """By caller; the one whose turn it is comes first."""
         self._away = ""
         """Why all calls fail at once; empty while the journal is used."""
         self._poll = _Poll(open_journal, seconds, self._on_poll)
@@ -262,6 +280,8 @@ class JournalPool:
 
     def _overdue(self, call: _Call, seconds: float) -> JournalAway:
         is_unknown = call.is_begun and call.name in _WRITES
+        if call.begun_at is None or time.monotonic() - call.begun_at < AWAY_SHARE * self._seconds:
+            return JournalBusy("Other requests kept the journal of runs busy", is_unknown=is_unknown)
         kind = JournalBusy if seconds < CALL_SHARE * self._seconds else JournalAway  # others may have more time
         return kind(_silent(self._seconds), is_unknown=is_unknown)
 
@@ -269,15 +289,16 @@ class JournalPool:
         with self._lock:
             if self._idle:
                 thread = self._idle.pop()
-                thread.call, call.is_begun = call, True
+                call.begin()
+                thread.call = call
                 thread.wakes.release()
             elif len(self._threads) < MAX_THREADS:
-                call.is_begun = True
+                call.begin()
                 thread = _Thread(self, self._open_journal(), call)
                 self._threads.add(thread)
                 thread.start()
             else:
-                self._waiting.append(call)
+                self._waiting.setdefault(call.caller, deque()).append(call)
 
     def give_next_call(self, thread: _Thread) -> bool:
         """Give a thread that has finished its call the next one; False when it is to wait for one."""
@@ -286,9 +307,14 @@ class JournalPool:
             if thread not in self._threads:  # the pool was closed meanwhile
                 return True
             while self._waiting:
-                call = self._waiting.popleft()
+                caller = next(iter(self._waiting))
+                calls = self._waiting.pop(caller)
+                call = calls.popleft()
+                if calls:
+                    self._waiting[caller] = calls  # behind the others
                 if not call.is_abandoned:
-                    thread.call, call.is_begun = call, True
+                    call.begin()
+                    thread.call = call
                     return True
             self._idle.append(thread)
             return False

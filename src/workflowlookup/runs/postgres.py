@@ -20,9 +20,19 @@ from psycopg.conninfo import conninfo_to_dict
 
 from workflowlookup.core.events import Record
 from workflowlookup.errors import JOURNAL_SECONDS, JournalAway, JournalBusy, StorageError
-from workflowlookup.runs.journal import Announcement, Conflict, SetAside, Summary
+from workflowlookup.runs.journal import READ_BYTES, Announcement, Conflict, SetAside, Summary
 from workflowlookup.runs.levels import Level
-from workflowlookup.runs.sql import MIGRATIONS, MOVING, THIS_RUN, Cursor, SqlJournal, Statement, Transaction, announcing
+from workflowlookup.runs.sql import (
+    MIGRATIONS,
+    MOVING,
+    READ,
+    THIS_RUN,
+    Cursor,
+    SqlJournal,
+    Statement,
+    Transaction,
+    announcing,
+)
 
 IDLE_SHARE: Final = 0.4
 """Of the time that a use may take: after what PostgreSQL ends a transaction whose client is silent. It is less than
@@ -44,6 +54,14 @@ MAX_MAINTENANCE_SECONDS: Final = 3_600.0
 _ONE_AT_A_TIME: Final = 7_365_982_104
 """The advisory lock under which tables are made; any number that nobody else takes."""
 
+_READ_SOME: Final = f"""
+    SELECT sequence, time, who, body
+    FROM (
+        SELECT *, SUM(octet_length(body)) OVER (ORDER BY sequence) - octet_length(body) AS before
+        FROM ({READ}) AS first
+    ) AS sized
+    WHERE before < ? ORDER BY sequence
+"""  # noqa: S608 - our own names
 _ANNOUNCING: Final = 7_365_982_105
 """The advisory lock under which announcements are stored: their numbers are then in the order of their commits."""
 
@@ -213,6 +231,9 @@ class PostgresJournal(SqlJournal):
         if self.query("SHOW transaction_read_only") == [("on",)]:  # also of one in recovery
             self.close()  # see `_connected`
             raise JournalAway(f"The journal of runs, {_shown(self._url)}, is read-only")
+
+    def rows(self, run_id: str, after: int, limit: int) -> list[Any]:
+        return self.query(_READ_SOME, (run_id, after, limit, READ_BYTES))
 
     def version(self) -> int:
         return int(self.query("SELECT COALESCE(SUM(sequence), 0) + COUNT(*) FROM runs")[0][0])

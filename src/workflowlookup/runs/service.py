@@ -64,6 +64,8 @@ MAX_FOLDED: Final = 256
 """How many folded runs are cached; the others are folded when they are needed."""
 MAX_FOLDED_BYTES: Final = 16 << 20
 """How large they may be together, in estimated bytes."""
+MAX_CHARACTERS: Final = 64 << 20
+"""How many characters the outputs of a run may have that are submitted: a run is in memory whole while it is used."""
 MAX_TRIES: Final = 5
 """How often a call is decided anew because somebody was faster."""
 PROGRESS_PAUSE: Final = 1_000
@@ -161,7 +163,7 @@ class Runs:
 
     def _started_alike(self, run_id: str, workflow: Workflow, given: Context, context: Context) -> Run:
         run = self.get(run_id)
-        started = self.journal.read(run_id)[0].event
+        started = self.journal.read(run_id, limit=1)[0].event
         alike = isinstance(started, Started) and started.input == given and started.context == {**given, **context}
         if run.workflow.id == workflow.id and alike:
             return run
@@ -183,6 +185,12 @@ class Runs:
         def decide(run: Run, at: Moment) -> Draft | Run:
             if key in run.submissions and not self._is_new_attempt(run, step_id, key):
                 return run
+            if run.characters + len(output) > MAX_CHARACTERS:
+                message = (
+                    f"The outputs of the run have {run.characters:,} characters; with this one they would have more "
+                    f"than {MAX_CHARACTERS:,}. Put long outputs into files, and submit where they are."
+                )
+                raise RunStateError(message, runId=run.id, state=run.state, stepId=step_id)
             return advance.submit(run, step_id, output, changes, at)
 
         with _repeatable():
@@ -269,7 +277,7 @@ class Runs:
         is_same = isinstance(answer, kind) and answer.note == note and question in ("", answer.question)
         if not is_same or (is_open and not question):
             return None
-        return fold(run.id, self.journal.read(run.id), until=sequence)
+        return fold(run.id, self._records(run.id), until=sequence)
 
     def cancel(self, run_id: str, reason: str = "", *, by: str = "") -> Run:
         """The run, ended; as it is when it was cancelled before."""
@@ -447,7 +455,7 @@ class Runs:
 
     def after(self, run: Run) -> Run:
         """The run as it was when it rested next after this; the same when it still rests there."""
-        for record in self.journal.read(run.id, after=run.sequence):
+        for record in self._records(run.id, after=run.sequence):
             run = apply(run, record)
             if run.rests:
                 break
@@ -466,9 +474,15 @@ class Runs:
         self.get(run_id)
         return self.journal.read(run_id, after, limit)
 
-    def records(self, run_id: str) -> list[Record]:
-        """The records of a run as they are, for those who read many; none when there is no such run."""
-        return self.journal.read(run_id)
+    def records(self, run_id: str, after: int = 0, limit: int = SLICE) -> list[Record]:
+        """The next records of a run as they are, for those who read many; none when there is no such run."""
+        return self.journal.read(run_id, after, limit)
+
+    def _records(self, run_id: str, after: int = 0) -> Iterator[Record]:
+        """The records of a run one after the other; at no time are all of them in memory."""
+        while records := self.journal.read(run_id, after, SLICE):
+            yield from records
+            after = records[-1].sequence
 
     def summaries(self, query: Query) -> list[Summary]:
         """A page of runs, the last started first."""
@@ -664,7 +678,7 @@ class Runs:
 
     def _refuse_gaps(self, run_id: str, mark: Mark) -> None:
         """Raises `RunDamaged` when records are missing of a run that nobody changes."""
-        left = len(self.journal.read(run_id))
+        left = sum(1 for _ in self._records(run_id))
         if left < mark.sequence and self.journal.mark(run_id) == mark:
             message = f"Of the {mark.sequence} events of run '{run_id}' only {left} are left."
             raise damaged(run_id, message, self.set_aside())

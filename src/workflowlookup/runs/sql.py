@@ -117,7 +117,7 @@ _CHANGE_STATE: Final = "UPDATE runs SET state = ? WHERE id = ? AND state <> ?"
 _ADD_DOCUMENT: Final = "INSERT INTO documents (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _COPY_DOCUMENT: Final = "INSERT INTO document_copies (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _ADD_EVENT: Final = "INSERT INTO events (run, sequence, time, who, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
-_READ: Final = "SELECT sequence, time, who, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+READ: Final = "SELECT sequence, time, who, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 _ADD_NAME: Final = "INSERT INTO tool_names (provider, workflow, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _IS_NAME: Final = "SELECT name FROM tool_names WHERE provider = ? AND workflow = ?"
 _FORGET_FREED: Final = f"DELETE FROM freed_names WHERE name IN ({_IS_NAME})"  # noqa: S608 - as above
@@ -259,8 +259,12 @@ class SqlJournal(Journal):
         return {run_id: source for run_id, source in found.items() if source}
 
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
-        rows = self.query(_READ, (run_id, after, sys.maxsize if limit is None else limit))
+        rows = self.query(READ, (run_id, after, sys.maxsize)) if limit is None else self.rows(run_id, after, limit)
         return [self._record(run_id, *row) for row in rows]
+
+    @abstractmethod
+    def rows(self, run_id: str, after: int, limit: int) -> list[Any]:
+        """The rows of `READ`, and no more once there are `READ_BYTES`."""
 
     def _record(self, run_id: str, sequence: int, time: int, by: str, body: str) -> Record:
         try:

@@ -23,10 +23,10 @@ from typing import Any, Final
 from workflowlookup.core.text import joined
 from workflowlookup.errors import JOURNAL_SECONDS, JournalBusy, StorageError
 from workflowlookup.runs import set_aside
-from workflowlookup.runs.journal import NoRoom, ReadOnly, SetAside
+from workflowlookup.runs.journal import READ_BYTES, NoRoom, ReadOnly, SetAside
 from workflowlookup.runs.levels import Level
 from workflowlookup.runs.salvage import SHAPES, has_rows_of_ours
-from workflowlookup.runs.sql import MIGRATIONS, OLD, SqlJournal
+from workflowlookup.runs.sql import MIGRATIONS, OLD, READ, SqlJournal
 from workflowlookup.runs.sqlite_pages import MAGIC, WriteAheadLog, count_frames
 
 log = logging.getLogger(__name__)
@@ -167,6 +167,17 @@ class SqliteJournal(SqlJournal):
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._translated():
             return self._opened().execute(statement, values).fetchall()
+
+    def rows(self, run_id: str, after: int, limit: int) -> list[Any]:
+        rows: list[Any] = []
+        size = 0
+        with self._translated(), contextlib.closing(self._opened().execute(READ, (run_id, after, limit))) as cursor:
+            for row in cursor:
+                rows.append(row)
+                size += len(row[-1]) if isinstance(row[-1], str) else 0  # of a damaged journal it may be anything
+                if size >= READ_BYTES:
+                    break
+        return rows
 
     def version(self) -> int:
         return int(self.query("PRAGMA data_version")[0][0])

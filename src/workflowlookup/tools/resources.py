@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.schemas import workflow_schema_text
 from workflowlookup.core.values import Json
-from workflowlookup.errors import ResourceNotFound, RunNotFound, WorkflowNotFound
+from workflowlookup.errors import ResourceNotFound, RunNotFound, WorkflowLookupError, WorkflowNotFound
 from workflowlookup.tools.contract import Services
 from workflowlookup.tools.paging import page
 from workflowlookup.tools.workflow_get import first_step
@@ -90,9 +90,13 @@ def list_templates(_: Services, __: Mapping[str, Any]) -> Mapping[str, Json]:
     return {"resourceTemplates": _TEMPLATES}
 
 
-def read_resource(services: Services, params: Mapping[str, Any], prepared: str | None = None) -> Mapping[str, Json]:
-    """`prepared`: what `prepare_report` gave for this address, if it was called."""
+def read_resource(
+    services: Services, params: Mapping[str, Any], prepared: str | WorkflowLookupError | None = None
+) -> Mapping[str, Json]:
+    """`prepared`: what `prepare_report` gave or raised for this address, if it was called."""
     uri: str = params["uri"]
+    if isinstance(prepared, WorkflowLookupError):
+        raise prepared
     if prepared is not None:
         return _contents(uri, "text/markdown", prepared)
     if uri == SCHEMA_URI:
@@ -150,16 +154,17 @@ def _is_report(uri: str) -> bool:
 
 def _report(services: Services, uri: str) -> str:
     from workflowlookup.core.report import report_of  # noqa: PLC0415 - with the runs, when first asked for
+    from workflowlookup.runs.loading import read_excerpts  # noqa: PLC0415
 
     run_id = uri.removeprefix(RUN_SCHEME)
     try:
         run = services.runs.get(run_id)
-        return report_of(run, services.runs.history(run_id))
+        return report_of(run, read_excerpts(services.runs, run_id))
     except RunNotFound as problem:
         raise _no_such_run(uri, run_id) from problem
 
 
-async def prepare_report(services: Services, uri: str) -> str | None:
+async def prepare_report(services: Services, uri: str, caller: str) -> str | None:
     """The report that has this address, made while the event loop serves others; None when another resource has it.
 
     Raises `RunNotFound` and what else the journal refuses.
@@ -167,12 +172,13 @@ async def prepare_report(services: Services, uri: str) -> str | None:
     import asyncio  # noqa: PLC0415 - only where there is an event loop
 
     from workflowlookup.core.report import report_of  # noqa: PLC0415 - with the runs, when first asked for
-    from workflowlookup.runs.loading import read_in_slices  # noqa: PLC0415
+    from workflowlookup.runs.loading import read_in_slices, reading  # noqa: PLC0415
 
     if not _is_report(uri):
         return None
     run = services.runs.get(uri.removeprefix(RUN_SCHEME))
-    return await asyncio.to_thread(report_of, run, await read_in_slices(services.runs, run))
+    async with reading(caller):
+        return await asyncio.to_thread(report_of, run, await read_in_slices(services.runs, run))
 
 
 def recent_as_markdown(runs: "Sequence[Summary]") -> str:

@@ -253,8 +253,8 @@ class ScopedRuns:
     def load(self, run_id: str) -> bool:
         return self.workflow_of(run_id) is None or self._runs.load(run_id)
 
-    def records(self, run_id: str) -> list[Record]:
-        return [] if self.workflow_of(run_id) is None else self._runs.records(run_id)
+    def records(self, run_id: str, after: int = 0) -> list[Record]:
+        return [] if self.workflow_of(run_id) is None else self._runs.records(run_id, after)
 
     def imported(self, run_ids: Sequence[str]) -> dict[str, str]:
         return self._runs.imported([run_id for run_id in run_ids if self.workflow_of(run_id) is not None])

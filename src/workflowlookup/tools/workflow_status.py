@@ -40,10 +40,11 @@ class StatusArguments(msgspec.Struct, rename="camel"):
 
 
 def handle(services: Services, arguments: StatusArguments, caller: Caller) -> Mapping[str, Json]:
-    from workflowlookup.tools.run_answers import answer, iso  # noqa: PLC0415 - with the first run
+    from workflowlookup.runs.loading import read_excerpts  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.run_answers import answer, iso  # noqa: PLC0415
 
     run = services.runs.get(arguments.run_id)
-    history = services.runs.history(run.id, after=run.sequence - MOST_EVENTS)
+    history = read_excerpts(services.runs, run.id, after=run.sequence - MOST_EVENTS)
     workflow = run.workflow
     return {
         **answer(services, run, caller),

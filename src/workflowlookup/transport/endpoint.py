@@ -250,7 +250,7 @@ class Endpoint:
         session = Session(connection, exchange.access, self.metrics, version.decode("latin-1"), caller=exchange.caller)
         self._stateless.add(session)
         try:
-            request = await connection.prepare(message)
+            request = await connection.prepare(message, exchange.caller)
             if listens:
                 connection.continues()  # an earlier request may have given the client lists
             await self._answer(session, request, exchange)
@@ -322,7 +322,7 @@ class Endpoint:
         session = self._session_of(exchange)
         if isinstance(session, Session) and isinstance(message, Request):
             with session:
-                prepared = await session.connection.prepare(message)
+                prepared = await session.connection.prepare(message, exchange.caller)
                 if self._table.by_id.get(session.id) is session:  # it may have ended meanwhile
                     await self._answer(session, prepared, exchange)
                     return

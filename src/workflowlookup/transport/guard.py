@@ -26,6 +26,7 @@ from workflowlookup.access import LOOPBACK, SCOPES, Access
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import StorageError
 from workflowlookup.logs import audit
+from workflowlookup.runs import pool
 from workflowlookup.runs.console_sessions import ConsoleSessions
 from workflowlookup.runs.journal import Token, now
 from workflowlookup.runs.tokens import PREFIX, Store
@@ -290,6 +291,7 @@ class Guarded:
         access = await self._ask(request)
         if isinstance(access, Access):
             scope[ACCESS], scope[CALLER] = access, access.caller
+            pool.CALLER.set(access.caller)
         refusal = await self._fair_use.admit(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
