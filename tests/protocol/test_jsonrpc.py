@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workflowlookup.protocol.jsonrpc import Malformed, Request, decode, too_long, without_surrogates
+from workflowlookup.protocol.jsonrpc import MAX_ID_BYTES, Malformed, Request, decode, too_long, without_surrogates
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
     ['"id":5,', "}", "\\", '\\"', "id"]
@@ -97,3 +97,14 @@ def test_a_request_with_a_value_that_cannot_be_read_is_refused_by_its_id(params)
 
     assert isinstance(message, Malformed)
     assert (message.id, message.problem.code) == (b'"a-7"', -32700)
+
+
+def test_an_id_that_is_too_long_to_be_kept_is_refused_and_not_sent_back():
+    longest = b'"' + b"x" * (MAX_ID_BYTES - 2) + b'"'
+    message = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}'
+
+    assert decode(message % longest).id == longest
+    for identifier in (b'"x' + longest[1:], b"1" * (MAX_ID_BYTES + 1)):
+        refused = decode(message % identifier)
+        assert (refused.id, refused.problem.code) == (b"null", -32600)
+        assert "longer than 4,096 bytes" in str(refused.problem.data)

@@ -106,13 +106,14 @@ def test_a_caller_has_its_share_of_memory_for_all_its_sessions():
     assert memory.sum == 0
 
 
-def test_a_stream_that_was_written_to_its_end_is_forgotten_a_little_later():
+@pytest.mark.parametrize("retry_seconds", [None, 1], ids=["answered", "to be sent again"])
+def test_a_stream_that_was_written_to_its_end_is_forgotten_a_little_later(retry_seconds):
     async def write():
         memory = Shares(1 << 20)
         replay = Replay(memory, "one")
         Stream(None, 1, replay).put(b"1")
         size, ended = memory.sum, Stream(None, 2, replay)
-        ended.finish(b"2", None)
+        ended.finish(b"2", None, retry_seconds)
         await Response().write(ended)
         sizes = [memory.sum]
         for seconds in (0, REPLAY_SECONDS):

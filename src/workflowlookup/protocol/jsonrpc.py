@@ -17,6 +17,8 @@ MAX_BATCH: Final = 100
 MAX_NESTING: Final = 256
 """Of lists and objects in the parameters: what is stored of them must be readable wherever it is read later, and with
 whatever is left of the stack there."""
+MAX_ID_BYTES: Final = 4_096
+"""Of the id of a request, as it is sent: ids are kept as long as a request can be resumed or cancelled."""
 NULL_ID: Final = b"null"
 SCANNED_BYTES: Final = 1 << 16
 """How much of a message that cannot be read is searched for its id: of its beginning, and of its end."""
@@ -167,6 +169,8 @@ def _classify(parsed: _Line, size: int) -> Message:
     has_id = _is_id(raw_id)
     if parsed.jsonrpc != "2.0":
         problem = 'jsonrpc must be "2.0"'
+    elif len(raw_id) > MAX_ID_BYTES:
+        problem = f"id is longer than {MAX_ID_BYTES:,} bytes"
     elif raw_id and not has_id:
         problem = "id must be a number or a string"
     elif has_id and not _is_readable(raw_id):
@@ -185,7 +189,9 @@ def _classify(parsed: _Line, size: int) -> Message:
 
 
 def _is_id(raw: bytes) -> bool:
-    """A number or a string that is well-formed; true, null, lists and objects are no ids."""
+    """A number or a string that is well-formed and not too long; true, null, lists and objects are no ids."""
+    if len(raw) > MAX_ID_BYTES:
+        return False
     if raw[:1] not in (b'"', b"-") and not raw[:1].isdigit():
         return False
     try:

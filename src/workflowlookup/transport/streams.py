@@ -235,6 +235,7 @@ class Stream:
             if self.reply is not None and self.retry_seconds is not None and not self._has_messages:
                 retry = (b"retry-after", b"%d" % self.retry_seconds)
                 await _write_whole(send, 503, (*_JSON, *headers, retry), self.reply)
+                self._note_delivered()
             elif self.reply is not None and not self._events and self._replay is None:
                 await _write_whole(send, STATUS_OF_CODE.get(self.code or 0, 200), _JSON, self.reply)
             elif self.is_ended:
