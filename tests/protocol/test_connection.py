@@ -373,3 +373,11 @@ def test_memory_is_returned_after_requests_that_took_long_together(connection, m
 
     ask(connection, "ping")
     assert released == [True]
+
+
+def test_of_long_capabilities_only_those_that_matter_are_kept(connection):
+    params = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}, "x": "y" * 100_000}}
+
+    assert "result" in ask(connection, "initialize", params)
+
+    assert connection._handshake_caller().capabilities == {"elicitation": {}}

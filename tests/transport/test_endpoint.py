@@ -1,6 +1,7 @@
 """The endpoint itself, without sockets: the form of its answers, what it refuses before anything is done, what it counts."""
 
 import asyncio
+import functools
 import json
 import sqlite3
 
@@ -15,7 +16,7 @@ from workflowlookup.runs.sessions import Sessions
 from workflowlookup.runs.sqlite import SqliteJournal
 from workflowlookup.settings import read_settings
 from workflowlookup.transport.bell import Bell
-from workflowlookup.transport.endpoint import Endpoint
+from workflowlookup.transport.endpoint import Endpoint, Exchange
 from workflowlookup.transport.limits import Limits
 from workflowlookup.transport.metrics import Outcome, outcome_of
 from workflowlookup.transport.replicas import ReplicaSessions
@@ -287,6 +288,66 @@ def test_a_subscription_that_cannot_be_stored_for_other_replicas_is_refused_with
     answer, _ = talk(conversation, replicas=replicas)
 
     assert answer.messages[-1]["error"]["code"] == -32006
+
+
+class Interrupted(ReplicaSessions):
+    """Something else happens while a session is adopted, or ended."""
+
+    while_adopting = while_ending = staticmethod(lambda _: None)
+
+    def follow(self, session):
+        super().follow(session)
+        self.while_adopting(session)
+
+    def end(self, session):
+        self.while_ending(session)
+        super().end(session)
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """The sessions of two replicas, one of which is interrupted."""
+    path = str(tmp_path / "shared.sqlite")
+    bus = Neighbours(lambda: SqliteJournal(path), lambda: None)
+    return [kind(Sessions(SqliteJournal(path), 60), bus, 60) for kind in (ReplicaSessions, Interrupted)]
+
+
+def begin_session(talk, replicas):
+    async def begin(caller):
+        await caller.open()
+        return caller._headers
+
+    return talk(begin, replicas=replicas)[0]
+
+
+def test_a_session_that_another_replica_ends_while_it_is_adopted_does_not_go_on(talk, shared):
+    first, second = shared
+    headers = begin_session(talk, first)
+    second.while_adopting = first.end
+
+    async def go_on(caller):
+        caller._headers = headers
+        return (await caller.post("ping", {})).status
+
+    status, endpoint = talk(go_on, replicas=second)
+
+    assert (status, len(endpoint._table)) == (404, 0)
+
+
+def test_a_session_that_is_adopted_while_it_is_ended_does_not_go_on(talk, shared):
+    first, second = shared
+    headers = begin_session(talk, first)
+    raw = {name.encode(): value.encode() for name, value in headers.items()}
+
+    async def end(caller):
+        caller._headers = headers
+        adopt = functools.partial(caller._endpoint._session_of, Exchange(None, None, {}, raw, None, "", None))
+        second.while_ending = lambda _: adopt()
+        return (await caller.ask("DELETE")).status, (await caller.post("ping", {})).status
+
+    statuses, endpoint = talk(end, replicas=second)
+
+    assert (statuses, len(endpoint._table)) == ((200, 404), 0)
 
 
 @pytest.mark.parametrize("result", [{}, {"structuredContent": {"data": "text"}}, {"structuredContent": None}])

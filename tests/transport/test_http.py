@@ -88,7 +88,7 @@ def test_what_is_made_of_a_long_run_holds_up_no_other_client(serve, connect, tmp
         "page": lambda: patient.http.get(page).text,
         "live": lambda: patient.http.get(f"{page}/live?after={run.sequence - 1}").text,
         "report": lambda: patient.http.get(f"{page}/report.md").text,
-        "journal": lambda: patient.http.head(f"{page}/journal.jsonl").headers["content-disposition"],
+        "journal": lambda: patient.http.get(f"{page}/journal.jsonl").headers["content-disposition"],
         "resource": lambda: json.dumps(patient.request("resources/read", report)),
         "modern resource": lambda: patient.http.post(server.url, json=message, headers=routing(message)).text,
     }
@@ -279,6 +279,26 @@ def test_a_client_that_asks_too_often_is_told_to_wait(serve, connect):
     assert [response.status_code for response in responses] == [200] * 5 + [429] * 2
     assert 1 <= int(responses[-1].headers["retry-after"]) <= 60
     assert responses[-1].json()["error"]["code"] == -32012
+
+
+def test_a_session_is_begun_once(serve, connect):
+    client = connect(serve())
+    client.initialize()
+
+    refused = client.post(opening("2024-11-05", capabilities={"x": "y" * 1_000_000}))
+
+    assert (refused.status_code, refused.json()["error"]["code"], refused.json()["id"]) == (400, -32600, 1)
+    assert "result" in client.request("tasks/list"), "which only 2025-11-25 has"
+    assert connect(serve()).post(opening()).status_code == 200
+
+
+def test_a_long_id_is_refused_and_not_sent_back(serve, connect):
+    client = connect(serve())
+    client.initialize()
+
+    refused = client.post({"jsonrpc": "2.0", "id": "x" * 1_000_000, "method": "ping"})
+
+    assert (refused.status_code, refused.json()["error"]["code"], refused.json()["id"]) == (400, -32600, None)
 
 
 def test_only_so_many_sessions_are_open_at_once(serve, connect):

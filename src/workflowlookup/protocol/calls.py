@@ -20,6 +20,8 @@ from workflowlookup.protocol.versions import (
 if TYPE_CHECKING:
     from workflowlookup.protocol.asking import Answer
 
+MAX_CAPABILITIES_BYTES: Final = 4_096
+"""Of `capabilities` in `initialize`, which are kept as long as the connection."""
 MOST_NAME: Final = 200
 """How much of a client's name is kept."""
 
@@ -76,6 +78,13 @@ class Call(msgspec.Struct):
 def without_questions(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:
     """What a client can do where its person cannot be asked."""
     return {name: value for name, value in capabilities.items() if name != "elicitation"}
+
+
+def kept_capabilities(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:
+    """What is kept of the capabilities in `initialize`: of long ones, only those that matter to us."""
+    if len(msgspec.json.encode(capabilities)) <= MAX_CAPABILITIES_BYTES:
+        return capabilities
+    return {"elicitation": {}} if "elicitation" in capabilities else {}
 
 
 def name_of(client_info: Json) -> str:

@@ -26,7 +26,15 @@ from workflowlookup.errors import (
     WorkflowLookupError,
 )
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.calls import Call, enter, name_of, refuse_cursor, run_named_in, without_questions
+from workflowlookup.protocol.calls import (
+    Call,
+    enter,
+    kept_capabilities,
+    name_of,
+    refuse_cursor,
+    run_named_in,
+    without_questions,
+)
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
 from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.protocol.news import News
@@ -175,7 +183,7 @@ class Connection:
                 requestedVersion=requested,
             )
         self._rules = RULES[requested]
-        self._client, self._caller = (capabilities, name_of(client_info)), None
+        self._client, self._caller = (kept_capabilities(capabilities), name_of(client_info)), None
         return {
             "protocolVersion": requested,
             "capabilities": capabilities_at(self._rules, tells_changes=self._surface.tells_changes()),

@@ -44,7 +44,7 @@ from workflowlookup.transport.limits import Limits
 from workflowlookup.transport.metrics import Family, Metrics, outcome_of
 from workflowlookup.transport.refusals import busy, in_json, invalid, refuse, unavailable
 from workflowlookup.transport.replicas import MAX_PASSED_BYTES, ReplicaSessions
-from workflowlookup.transport.sessions import Session, SessionTable, shortened
+from workflowlookup.transport.sessions import Session, SessionTable
 from workflowlookup.transport.streams import REPLAY_BYTES, Stream
 from workflowlookup.transport.traces import RequestSpan
 from workflowlookup.transport.views import ACCESS
@@ -270,10 +270,8 @@ class Endpoint:
         stream = session.open_stream(request)
         if stream is None:
             raise RuntimeError("a new session has no streams")
-        connection, opening = session.connection, shortened(request)
-        reply = (
-            self._trace(session, stream, opening, exchange) if self._is_traced else connection.answer(opening)
-        ) or b""
+        answer = session.connection.answer
+        reply = (self._trace(session, stream, request, exchange) if self._is_traced else answer(request)) or b""
         if outcome_of(reply).code is not None:
             session.answer(stream, reply)
             await exchange.respond(in_json(200, reply))
@@ -282,7 +280,7 @@ class Endpoint:
         else:
             if self._replicas is not None:
                 try:
-                    self._replicas.add(session, opening)
+                    self._replicas.add(session, request)
                 except StorageError as problem:  # other replicas would answer 404 to the client's next request
                     self._table.end(session)
                     await exchange.respond(unavailable(problem, request.id))
@@ -320,7 +318,10 @@ class Endpoint:
     async def _post_to_session(self, message: Message, body: bytes, exchange: Exchange) -> None:
         """Handle a message of a session."""
         session = self._session_of(exchange)
-        if isinstance(session, Session) and isinstance(message, Request):
+        if isinstance(session, Session) and isinstance(message, Request) and message.method == "initialize":
+            problem = "this session has begun already; send initialize without Mcp-Session-Id to begin another one"
+            session = invalid(400, problem, message.id)
+        elif isinstance(session, Session) and isinstance(message, Request):
             with session:
                 prepared = await session.connection.prepare(message, exchange.caller)
                 if self._table.by_id.get(session.id) is session:  # it may have ended meanwhile
@@ -389,6 +390,9 @@ class Endpoint:
         self._table.end(session)
         if self._replicas is not None:
             self._replicas.end(session)
+            again = self._table.by_id.get(session.id)
+            if again is not None:  # continued by another request, while the journal was written
+                self._table.end(again)
 
     def _session_of(self, exchange: Exchange) -> Session | HttpResponse:
         """The session that a request names, or why there is none."""
@@ -424,9 +428,12 @@ class Endpoint:
         if continued is not None:  # by another request, while the journal was read
             session.close(hands_over=False)
             return continued
-        if self._table.add(session):
-            return session
-        return self._refuse_session(session)
+        if not self._table.add(session):
+            return self._refuse_session(session)
+        if replicas.opening_of(session_id, exchange.access) is None:  # it was ended meanwhile
+            self._table.end(session)
+            return None
+        return session
 
     # ── background work ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,6 +16,7 @@ import msgspec
 from workflowlookup.access import Access
 from workflowlookup.errors import StorageError
 from workflowlookup.protocol import jsonrpc
+from workflowlookup.protocol.calls import kept_capabilities
 from workflowlookup.protocol.jsonrpc import Notification, Request, Response
 from workflowlookup.runs.neighbours import MISSED, Neighbours
 from workflowlookup.runs.sessions import Sessions, key_of
@@ -58,7 +59,10 @@ class ReplicaSessions:
         """Store a session that began here, for the other replicas. Raises `StorageError`."""
         session.key = key_of(session.id)
         params = opening.params if isinstance(opening.params, dict) else {}
-        stored: dict[str, Any] = {name: params[name] for name in ("protocolVersion", "capabilities") if name in params}
+        stored: dict[str, Any] = {
+            "protocolVersion": params.get("protocolVersion"),
+            "capabilities": kept_capabilities(params.get("capabilities", {})),
+        }
         if isinstance(about := params.get("clientInfo"), dict):
             stored["clientInfo"] = {"name": str(about.get("name"))[:MAX_NAME], "version": ""}
         message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": stored}

@@ -43,10 +43,6 @@ _SESSION_NOTIFICATIONS: Final = frozenset(
 """Notifications that belong to no request, even when a request caused them."""
 
 
-MAX_CAPABILITIES_BYTES: Final = 4_096
-"""Of `capabilities` in `initialize`, which are stored for as long as the session lasts."""
-
-
 class _Meta(msgspec.Struct, rename={"subscription": META_SUBSCRIPTION}.get):
     subscription: Any = None
 
@@ -272,16 +268,6 @@ class Session:
             self._notifications.end()
         if self._replay is not None:
             self._replay.clear()
-
-
-def shortened(opening: Request) -> Request:
-    """An `initialize` whose capabilities are not too long to be stored."""
-    params = opening.params if isinstance(opening.params, dict) else {}
-    capabilities = params.get("capabilities")
-    if not isinstance(capabilities, dict) or len(msgspec.json.encode(capabilities)) <= MAX_CAPABILITIES_BYTES:
-        return opening
-    short: dict[str, Any] = {"elicitation": {}} if "elicitation" in capabilities else {}
-    return msgspec.structs.replace(opening, params={**params, "capabilities": short})
 
 
 def cancelled_in(message: Message) -> int | str | None:
