@@ -95,6 +95,26 @@ def test_so_are_those_of_many_addresses_together(serve, connect):
     assert len(still_open(idle)) <= 400
 
 
+@pytest.mark.parametrize(("path", "kind"), [("/login", "x-www-form-urlencoded"), ("/mcp", "json")])
+def test_so_are_requests_that_are_never_finished(serve, connect, path, kind):
+    server = serve()
+    (kept,) = connect(server, "127.0.0.1")
+    assert is_answered(kept)
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\norigin: http://127.0.0.1\r\ncontent-type: application/{kind}\r\n"
+    )
+    unfinished = [one for number in range(1, 9) for one in connect(server, f"127.0.1.{number}", 49)]
+    for connection in unfinished:
+        connection.sendall(head.encode() + b"content-length: 60000\r\n\r\ntoken=")
+    newcomers = []
+    for _ in range(20):
+        newcomers += connect(server, "127.0.0.1")
+        assert is_answered(newcomers[-1])
+
+    if path == "/login":  # at /mcp they count as callers, because this server needs no token
+        assert is_answered(kept)
+
+
 def test_connections_that_are_answered_are_closed_last(serve, connect):
     server = serve("--connections-per-address", "20")
     used = connect(server, "127.0.0.2", 10)

@@ -1,10 +1,12 @@
 """Which connections a server keeps open: a deadline for each, a limit for all, and a share of it for each address.
 
-At a limit the oldest idle connection is closed to make room, preferably one on which nothing was ever answered. So an
-address that opens connections and sends nothing loses its own, and a client with a request can still connect.
+At a limit the oldest connection is closed to make room of those that are missed least (`Worth`). So an address that
+opens connections and sends nothing, or only parts of requests, loses its own, and a client with a request can still
+connect.
 """
 
 import asyncio
+import enum
 import logging
 import resource
 import time
@@ -24,6 +26,20 @@ LOG_SECONDS: Final = 60.0
 """The log says at most this often that connections are closed to make room."""
 
 
+class Worth(enum.IntEnum):
+    """What is lost with a connection; at a limit the least is."""
+
+    NOTHING = 0
+    """Nothing was ever answered on it, or its request is neither complete nor authenticated."""
+    IDLE = 1
+    UNKNOWN = 2
+    """A request of somebody who is not authenticated."""
+    INCOMPLETE = 3
+    """A request of which a part is missing."""
+    REQUEST = 4
+    """A request that is being answered. Such a connection is not closed for another."""
+
+
 class Connection(Protocol):
     """What `Connections` needs of a connection."""
 
@@ -35,12 +51,8 @@ class Connection(Protocol):
         """Of the socket at the other end."""
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing is being answered on it."""
-
-    @property
-    def was_answered(self) -> bool:
-        """Whether anything was answered on it before."""
+    def worth(self) -> Worth:
+        """What would be lost with it."""
 
     def expire(self) -> None:
         """Close it."""
@@ -64,7 +76,7 @@ class Connections:
         self._logged_at = -LOG_SECONDS
 
     def add(self, connection: Connection) -> bool:
-        """Add a connection, and close an idle one if that is necessary; False when there is no room."""
+        """Add a connection, and close another if that is necessary; False when there is no room."""
         network = network_of(connection.address)
         same = self._by_network.get(network, {})
         is_shared = self._proxies.is_trusted(connection.address)
@@ -98,8 +110,12 @@ class Connections:
         if now - self._logged_at >= LOG_SECONDS:
             self._logged_at = now
             log.warning("%s: idle ones are closed to make room for new ones", reason)
-        idle = [connection for connection in candidates if connection.is_idle]
-        oldest = next((connection for connection in idle if not connection.was_answered), idle[0] if idle else None)
+        oldest, least = None, Worth.REQUEST
+        for connection in candidates:
+            if (worth := connection.worth) < least:
+                oldest, least = connection, worth
+                if worth is Worth.NOTHING:  # not all are looked at: there may be thousands
+                    break
         if oldest is None:
             return False
         self.remove(oldest)

@@ -21,7 +21,8 @@ from starlette.types import ASGIApp, Message, Scope
 from uvicorn.server import ServerState
 
 from workflowlookup.transport.bodies import BODY_SECONDS
-from workflowlookup.transport.connections import Connections
+from workflowlookup.transport.callers import CALLER
+from workflowlookup.transport.connections import Connections, Worth
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class HttpProtocol(asyncio.Protocol):
         self._is_reading = True
         self._lingers = False
         self._dropped = 0
-        self.was_answered = False
+        self._was_answered = False
 
     @property
     def address(self) -> str:
@@ -98,9 +99,14 @@ class HttpProtocol(asyncio.Protocol):
         return self._client[0] if self._client is not None else ""
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing is being answered."""
-        return not self._exchanges
+    def worth(self) -> Worth:
+        """What would be lost with this connection."""
+        if not self._exchanges:
+            return Worth.IDLE if self._was_answered else Worth.NOTHING
+        is_incomplete = self._incoming is self._exchanges[0]
+        if not any(exchange.is_authenticated for exchange in self._exchanges):
+            return Worth.NOTHING if is_incomplete else Worth.UNKNOWN
+        return Worth.INCOMPLETE if is_incomplete else Worth.REQUEST
 
     # ── asyncio ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -323,7 +329,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def finish(self, exchange: "Exchange") -> None:
         """A response is written: go on with the next request, or close the connection."""
-        self.was_answered = True
+        self._was_answered = True
         self._exchanges.popleft()
         if self.transport.is_closing():
             return
@@ -383,6 +389,10 @@ class Exchange:
         self._is_chunked = False
         self._left: float = math.inf
         """How much of the announced body is not sent yet."""
+
+    @property
+    def is_authenticated(self) -> bool:
+        return CALLER in self._scope
 
     @property
     def is_endless(self) -> bool:
