@@ -381,3 +381,21 @@ def test_of_long_capabilities_only_those_that_matter_are_kept(connection):
     assert "result" in ask(connection, "initialize", params)
 
     assert connection._handshake_caller().capabilities == {"elicitation": {}}
+
+
+@pytest.mark.parametrize("address", ["run://r1/result?", "run://", "workflow://", "other://"])
+def test_a_long_address_is_refused_before_it_is_parsed(connection, monkeypatch, address):
+    monkeypatch.setattr("urllib.parse.parse_qsl", None)
+    initialize(connection, "2025-11-25")
+
+    error = ask(connection, "resources/read", {"uri": address + "a=1&" * 1_000_000})["error"]
+
+    assert error["code"] == -32002
+    assert len(json.dumps(error)) < 1_000
+
+
+def test_a_long_value_is_completed_by_nothing(connection):
+    initialize(connection, "2025-11-25")
+    params = {"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "id", "value": "s" * 1_000_000}}
+
+    assert ask(connection, "completion/complete", params)["result"]["completion"]["values"] == []

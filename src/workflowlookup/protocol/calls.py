@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_CAPABILITIES_BYTES: Final = 4_096
 """Of `capabilities` in `initialize`, which are kept as long as the connection."""
+MAX_RUN_NAME: Final = 2_000
+"""A run that is named by more, as in the address of a resource, is not looked for."""
 MOST_NAME: Final = 200
 """How much of a client's name is kept."""
 
@@ -163,4 +165,4 @@ def run_named_in(request: Request) -> str:
         from workflowlookup.tools.resources import RUN_SCHEME  # noqa: PLC0415 - with the core, when first asked for
 
         named = uri.removeprefix(RUN_SCHEME) if uri.startswith(RUN_SCHEME) else ""
-    return named if isinstance(named, str) else ""
+    return named if isinstance(named, str) and len(named) <= MAX_RUN_NAME else ""

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from workflowlookup.core.values import Json
+from workflowlookup.core.values import Json, brief
 from workflowlookup.errors import InvalidParams
 from workflowlookup.tools.contract import Services
 
 RUN_SCHEME: Final = "run://"
 MOST_VALUES: Final = 100
+MAX_VALUE: Final = 300
+"""How much of a value is compared; no id is that long."""
 
 
 def complete(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
@@ -19,10 +21,11 @@ def complete(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json
         case "ref/prompt":
             wanted = argument.get("name") in ("id", "workflowId")
         case other:
-            raise InvalidParams(f"ref.type must be ref/resource or ref/prompt; found {other!r}")
+            raise InvalidParams(f"ref.type must be ref/resource or ref/prompt; found {brief(other)}")
     value = argument.get("value")
     if not isinstance(value, str):
         raise InvalidParams("argument.value is required, as text")
+    value = value[:MAX_VALUE]
     if not wanted:
         ids = []
     elif str(ref.get("uri")).startswith(RUN_SCHEME):

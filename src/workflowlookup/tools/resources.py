@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from workflowlookup.core.model import Workflow
 from workflowlookup.core.schemas import workflow_schema_text
+from workflowlookup.core.text import shorten
 from workflowlookup.core.values import Json
 from workflowlookup.errors import ResourceNotFound, RunNotFound, WorkflowLookupError, WorkflowNotFound
 from workflowlookup.tools.contract import Services
@@ -27,6 +28,9 @@ PART_META: Final = "workflowlookup/part"
 PAGE_SIZE: Final = 100
 MOST_RECENT: Final = 50
 MOST_ADDRESS: Final = 300
+"""Of an address that is subscribed to."""
+MAX_ADDRESS: Final = 2_000
+"""Of an address that is read; a longer one is not even parsed."""
 
 _SCHEMA: Final[Mapping[str, Json]] = {
     "uri": SCHEMA_URI,
@@ -95,6 +99,9 @@ def read_resource(
 ) -> Mapping[str, Json]:
     """`prepared`: what `prepare_report` gave or raised for this address, if it was called."""
     uri: str = params["uri"]
+    if len(uri) > MAX_ADDRESS:
+        message = f"An address has at most {MAX_ADDRESS:,} characters. Call resources/list to see them."
+        raise ResourceNotFound(message, uri=shorten(uri, MOST_ADDRESS))
     if isinstance(prepared, WorkflowLookupError):
         raise prepared
     if prepared is not None:
