@@ -4,7 +4,7 @@ So a page from elsewhere cannot use the browser of somebody who may come in. Who
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -32,12 +32,22 @@ def is_loopback_name(host: str) -> bool:
     return name in LOOPBACK or name == "::1" or name.endswith(".localhost")
 
 
-def is_allowed_origin(origin: str, host: str, allowed: Iterable[str]) -> bool:
-    """Whether a page of this origin may ask: the server's own pages, and those that the settings name."""
+def is_allowed_origin(origin: str, host: str, allowed: Sequence[str]) -> bool:
+    """Whether a page of this origin may ask: the server's own pages, and those that the settings name.
+
+    Scheme, name and port must be the same; no port means the one of the scheme.
+    """
     origin, host = origin.lower().rstrip("/"), host.lower()
     if origin in (f"http://{host}", f"https://{host}"):
         return True
-    return any(name in ("*", origin) or _without_port(origin) == name for name in allowed)
+    return "*" in allowed or _with_port(origin) in map(_with_port, allowed)
+
+
+def _with_port(origin: str) -> str:
+    """An origin with the port that its scheme means where it names none."""
+    scheme, _, name = origin.lower().rstrip("/").partition("://")
+    default = {"http": 80, "https": 443}.get(scheme)
+    return f"{scheme}://{name}:{default}" if default and _without_port(name) == name else origin.lower().rstrip("/")
 
 
 def split_address(address: str) -> tuple[str, int]:
