@@ -22,6 +22,8 @@ class Breaking:
             raise RuntimeError("a fault of ours")
         return 0, 0
 
+    is_away = False
+
     def is_stale(self):
         return False
 

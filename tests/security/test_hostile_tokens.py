@@ -143,6 +143,8 @@ class NoTokens:
     def version(self):
         return 1, 0
 
+    is_away = False
+
     def is_stale(self):
         return False
 

@@ -49,6 +49,9 @@ class TokenProblem(Exception):
 class Store(Protocol):
     """Where tokens can be asked for; the guard needs no more."""
 
+    is_away: bool
+    """Whether the journal did not answer the last question, whatever was remembered of it."""
+
     def find(self, secret: str) -> Token | None: ...
     def version(self) -> tuple[int, int]: ...
     def is_stale(self) -> bool: ...
@@ -72,6 +75,7 @@ class Tokens:
         self._valid: BoundedCache[str, tuple[Token, float]] = BoundedCache(MAX_REMEMBERED)
         """By hash: the tokens that the journal has shown to be valid, and when."""
         self._last_version: tuple[tuple[int, int], float] | None = None
+        self.is_away = False
 
     def create(  # noqa: PLR0913 - all that a token is
         self,
@@ -127,7 +131,9 @@ class Tokens:
         hashed = _hash(secret)
         try:
             candidates = self._journal.tokens_by_id(_id(secret))
+            self.is_away = False
         except JournalAway:
+            self.is_away = True
             token, since = self._valid.get(hashed) or (None, 0.0)
             if token is None or time.monotonic() - since > OUTAGE_SECONDS:
                 raise
@@ -143,7 +149,9 @@ class Tokens:
         """How many tokens were ever made, at least, and how many of them were revoked: no token is ever forgotten."""
         try:
             version = self._read_version()
+            self.is_away = False
         except JournalAway:
+            self.is_away = True
             if self._last_version is None or time.monotonic() - self._last_version[1] > OUTAGE_SECONDS:
                 raise
             return self._last_version[0]

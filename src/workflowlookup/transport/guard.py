@@ -113,9 +113,9 @@ class Guard:
             log.exception("a request was refused because authenticating it failed")
             self._note_refused(request, request.headers.get("authorization", ""), "")
             return self._refuse(request, 401, "invalid_token", UNKNOWN)
-        if self._is_away:
+        if self._is_away and not self._tokens.is_away:  # while it is, those who are remembered are let in
             log.warning("people can be let in again")
-        self._is_away = False
+            self._is_away = False
         return found
 
     def _look(self) -> None:
@@ -201,8 +201,9 @@ class Guard:
         key = hashlib.sha256(secret.encode()).digest()
         token = self._valid.get(key)
         if token is None:
+            version = self._version
             token = self._tokens.find(secret)
-            if token is not None:
+            if token is not None and version == self._version:  # else it may have been revoked while it was looked for
                 self._valid[key] = token
         return token if token is not None and token.state(now()) == "valid" else None
 
