@@ -26,6 +26,7 @@ from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import LOOK_SECONDS, Connection
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
 from workflowlookup.protocol.versions import ENVELOPE_VERSIONS, HANDSHAKE_VERSIONS
+from workflowlookup.runs import pool
 from workflowlookup.shares import Holding, Shares
 from workflowlookup.transport.bell import Bell
 from workflowlookup.transport.bodies import read_body
@@ -54,6 +55,8 @@ log = logging.getLogger(__name__)
 SWEEP_SECONDS: Final = 5.0
 SHARE_SECONDS: Final = 10
 """When a caller that has its full share may try again: something of it may have ended by then."""
+SERVER: Final = "server"
+"""Whose processor time it is that no caller has caused."""
 _JSON, _SSE = b"application/json", b"text/event-stream"
 _HANDSHAKE: Final = frozenset(version.encode() for version in HANDSHAKE_VERSIONS)
 
@@ -470,21 +473,25 @@ class Endpoint:
                 self._begin("bus", self._replicas.bus.look)
             for session in self._sessions():
                 if session.must_poll(is_rung=is_rung):
-                    self._begin(session, functools.partial(self._poll_session, session))
+                    self._begin(session, functools.partial(self._poll_session, session), session.caller)
                 else:
-                    session.deliver(None)
+                    session.tell()
             if time.monotonic() >= next_sweep:
                 next_sweep = time.monotonic() + min(self._limits.idle_seconds / 4, SWEEP_SECONDS)
                 if self._replicas is not None:
                     self._begin("use", functools.partial(self._replicas.report_use, self._table))
                 self._table.end_idle()
 
-    def _begin(self, key: object, work: Callable[[], None]) -> None:
-        """Do work that may wait for the journal beside everything else, unless the last of this key is not done."""
+    def _begin(self, key: object, work: Callable[[], None], caller: str = "") -> None:
+        """Do work that may wait for the journal beside everything else, unless the last of this key is not done.
+
+        Its processor time counts against the caller.
+        """
         if key in self._background:
             return
 
         async def do() -> None:
+            pool.CALLER.set(caller)
             try:
                 work()
             except Exception:  # broad on purpose: the other clients are served
@@ -492,7 +499,7 @@ class Endpoint:
             finally:
                 del self._background[key]
 
-        self._background[key] = asyncio.create_task(greenlets.run(do))
+        self._background[key] = asyncio.create_task(self._fair_use.meter({CALLER: caller or SERVER}, greenlets.run(do)))
 
     def _poll_session(self, session: Session) -> None:
         with contextlib.suppress(Busy), session.lock.held(self._limits.journal_seconds):

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 RESUMABLE_SINCE: Final = "2025-11-25"
 """Clients of this version and later accept an event without data, which begins a stream that can be resumed."""
+PAUSE_SECONDS: Final = 0.1
+"""Between two times that a session is told of changes: with hundreds of listeners each time takes a while."""
 EVICTION_SHARE: Final = 1 / 30
 """A caller with its full share of sessions may replace one that was idle for this part of `idle_seconds`."""
 _SESSION_NOTIFICATIONS: Final = frozenset(
@@ -102,6 +104,8 @@ class Session:
         self._notifications: Stream | None = None
         """The stream that the client opened with GET."""
         self._next_poll = 0.0
+        self._told_at = 0.0
+        """When it was last polled, or told what others changed."""
         self.lock = Lock()
         """Held while the connection handles a message: what it handles next may depend on that."""
 
@@ -202,14 +206,31 @@ class Session:
             self._replay.forget_delivered(time.monotonic())
 
     def must_poll(self, *, is_rung: bool) -> bool:
-        """Whether the connection waits for something, and it is time to check that: now and then, or the bell rang."""
-        return self.connection.is_watching and (is_rung or time.monotonic() >= self._next_poll)
+        """Whether the connection waits for something, and it is time to check that: now and then, or the bell rang.
+
+        When the bell rings often, only calls that wait for their answer are checked each time.
+        """
+        if not self.connection.is_watching:
+            return False
+        now = time.monotonic()
+        return now >= self._next_poll or (is_rung and (self.connection.is_busy or self._may_tell(now)))
 
     def poll(self) -> None:
         """Have the connection check what it waits for, and send what is ready."""
-        self._next_poll = time.monotonic() + self.connection.look_seconds
+        self._told_at = time.monotonic()
+        self._next_poll = self._told_at + self.connection.look_seconds
         self.connection.look()
         self.deliver(None)
+
+    def tell(self) -> None:
+        """Send what others changed, unless something was sent a moment ago: what changes meanwhile is sent once."""
+        now = time.monotonic()
+        if self.connection.outbox and self._may_tell(now):
+            self._told_at = now
+            self.deliver(None)
+
+    def _may_tell(self, now: float) -> bool:
+        return now >= self._told_at + PAUSE_SECONDS
 
     def deliver(self, current: Stream | None) -> None:
         """Put each message in the outbox on its stream; `current` is the stream of the request being answered."""

@@ -1,0 +1,55 @@
+"""When a session is told of changes: at once, and seldom enough that hundreds of listeners hold up nobody."""
+
+import types
+
+import pytest
+
+from workflowlookup.transport import sessions
+from workflowlookup.transport.metrics import Metrics
+from workflowlookup.transport.sessions import PAUSE_SECONDS, Session
+
+
+@pytest.fixture
+def now(monkeypatch):
+    now = [1_000.0]
+    monkeypatch.setattr(sessions.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def connection():
+    return types.SimpleNamespace(is_watching=True, is_busy=False, look_seconds=0.4, outbox=[], look=lambda: None)
+
+
+@pytest.fixture
+def session(connection, now):
+    session = Session(connection, None, Metrics(), "2026-07-28")
+    assert session.must_poll(is_rung=True)
+    session.poll()
+    return session
+
+
+def test_a_session_that_follows_runs_is_not_polled_at_each_ring(session, now):
+    assert not session.must_poll(is_rung=True)
+
+    now[0] += PAUSE_SECONDS
+
+    assert session.must_poll(is_rung=True)
+    assert not session.must_poll(is_rung=False)
+
+
+def test_one_that_waits_for_an_answer_is(session, connection):
+    connection.is_busy = True
+
+    assert session.must_poll(is_rung=True)
+
+
+def test_what_changes_within_a_moment_is_told_together(session, connection, now):
+    connection.outbox.append(b'{"method":"notifications/resources/updated"}')
+
+    session.tell()
+    assert len(connection.outbox) == 1
+
+    now[0] += PAUSE_SECONDS
+    session.tell()
+    assert connection.outbox == []
