@@ -2,12 +2,14 @@
 
 import json
 
+import msgspec
 import pytest
 
 from make import document, loop, step
 from workflowlookup.core import syntax
 from workflowlookup.core.building import build
 from workflowlookup.core.document import Severity, check, is_sound
+from workflowlookup.core.schemas import compile_schema_text, expected_by
 from workflowlookup.core.syntax import RepeatedField, SyntaxProblem, TooDeep, parse_json, parse_yaml
 
 RULE = {"type": "length", "min": 3, "message": "m"}
@@ -433,3 +435,19 @@ def test_texts_that_look_like_fields_do_not_have_a_document_read_twice(monkeypat
     monkeypatch.setattr(syntax, "_refuse_repeated", None)
 
     assert parse_json(json.dumps(content, ensure_ascii=False, indent=2).encode()) == content
+
+
+def test_a_long_list_of_choices_is_shortened_wherever_it_is_told():
+    options = [f"c{number}" for number in range(1_000)]
+    functions = [{"name": "f", "definition": "d", "parameters": [{"name": "p", "type": "string", "enum": options}]}]
+    content = document(step(functionCalls=[{"name": "f", "args": {"p": "none"}}]), functionDefinitions=functions)
+    constants = {"anyOf": [{"const": option} for option in options]}
+    refused = [
+        next(iter(compile_schema_text(msgspec.json.encode(schema)).misfits("none"))).expected
+        for schema in ({"enum": options}, constants)
+    ]
+
+    told = [*findings(content), expected_by({"enum": options}), *refused]
+
+    assert [words.count("c2") for words in told] == [11] * 4  # c2 and c20 to c29
+    assert [words.count(" and 970 more") for words in told] == [1] * 4

@@ -26,6 +26,7 @@ from workflowlookup.core.schemas import (
     suggest,
     workflow_validator,
 )
+from workflowlookup.core.text import choices, shorten
 from workflowlookup.core.values import Json, extent
 from workflowlookup.core.verdicts import verdict
 
@@ -424,7 +425,8 @@ def _bad_arguments(function: Mapping[str, Json], args: Mapping[str, Json]) -> It
         if not isinstance(value, _JSON_TYPES[wanted]) or (isinstance(value, bool) and wanted == "number"):
             yield f"Parameter '{name}' must be of type '{wanted}'"
         elif "enum" in parameter and value not in parameter["enum"]:
-            yield f"Parameter '{name}' must be one of {', '.join(map(str, parameter['enum']))}"
+            options = choices(parameter["enum"], lambda option: shorten(str(option), 60))
+            yield f"Parameter '{name}' must be one of {options}"
 
 
 def _error(path: PathTo, message: str, suggestion: str, document: Json) -> Finding:

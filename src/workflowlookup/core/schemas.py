@@ -15,7 +15,7 @@ import msgspec
 from workflowlookup.cache import BoundedCache
 from workflowlookup.core.patterns import TooSlow
 from workflowlookup.core.schema_costs import BACKTRACK_LIMIT, MAX_ERROR_SIZE, SchemaCosts
-from workflowlookup.core.text import plural, shorten
+from workflowlookup.core.text import choices, plural, shorten
 from workflowlookup.core.values import Json, extent
 
 if TYPE_CHECKING:
@@ -232,12 +232,13 @@ def _alternatives(kind: Any) -> str:
     """The sentences of an `anyOf` or `oneOf`, without the branches that are of another type altogether."""
     branches = [[_misfit(error, None) for error in branch] for branch in kind.context]
     meant = [branch for branch in branches if not any(misfit.keyword == "type" for misfit in branch)] or branches
-    return "one of: " + " | ".join(
-        " and ".join(
+
+    def words(branch: Sequence[Misfit]) -> str:
+        return " and ".join(
             f"with '{misfit.missing}'" if misfit.missing else misfit.expected or misfit.sentence() for misfit in branch
         )
-        for branch in meant
-    )
+
+    return f"one of: {choices(meant, words, ' | ')}"
 
 
 _TYPE_WORDS: Final = {
@@ -276,7 +277,7 @@ def _matching(pattern: str, examples: Json) -> str:
 
 _EXPECTED: Final[Mapping[str, Callable[[Any], str]]] = {
     "type": lambda kind: " or ".join(_TYPE_WORDS.get(name, name) for name in kind.types),
-    "enum": lambda kind: f"one of {', '.join(show(option) for option in kind.options if option is not None)}",
+    "enum": lambda kind: f"one of {choices([option for option in kind.options if option is not None], show)}",
     "const": lambda kind: show(kind.expected_value),
     "format": lambda kind: _in_format(kind.format),
     "minLength": lambda kind: f"at least {plural(kind.limit, 'character')} long",
@@ -303,7 +304,7 @@ def expected_by(schema: Json) -> str:
     if "const" in schema:
         return show(schema["const"])
     if isinstance(schema.get("enum"), list):
-        return f"one of {', '.join(show(option) for option in schema['enum'])}"
+        return f"one of {choices(schema['enum'], show)}"
     kinds = schema.get("type")
     names = kinds if isinstance(kinds, list) else [kinds] if kinds else []
     words = " or ".join(

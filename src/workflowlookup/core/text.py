@@ -6,9 +6,13 @@ and other characters hide text or reverse its direction.
 
 import re
 import unicodedata
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
+T = TypeVar("T")
+
+MAX_CHOICES: Final = 30
+"""How many choices a message lists."""
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 _HIDING: Final = (
@@ -82,6 +86,13 @@ def ago(seconds: int) -> str:
 def first_few(words: Sequence[str], limit: int) -> str:
     """The first so many words as a list, with `…` for the others."""
     return ", ".join([*words[:limit], *(["…"] if len(words) > limit else [])])
+
+
+def choices(options: Sequence[T], show: Callable[[T], str], between: str = ", ") -> str:
+    """`a, b, c`; of very many the first, and how many more there are."""
+    more = len(options) - MAX_CHOICES
+    shown = between.join(map(show, options[:MAX_CHOICES]))
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def shorten(text: str, limit: int) -> str:
