@@ -203,3 +203,15 @@ def test_what_is_no_document_is_told(cli: Cli, tmp_path: Path, name: str, text: 
     done = cli("convert", name, "--output", "-")
 
     assert (done.returncode, done.stdout, done.stderr[:16]) == (code, "", "workflowlookup: ")
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_a_field_that_is_written_twice_is_not_dropped(cli: Cli, form: str) -> None:
+    text = json.dumps(document(step())).replace('"prompt"', '"prompt": "The first one.", "prompt"')
+    (cli.directory / "twice.json").write_text(text)
+
+    done = cli("convert", "twice.json", "--to", form, "--output", "new", "--force")
+
+    assert done.returncode == 1
+    assert "twice.json cannot be converted, because the field 'prompt' is written twice." in done.stderr
+    assert not (cli.directory / "new").exists()
