@@ -18,7 +18,7 @@ demo: $(VENV)/.installed  ## install into .venv and show a real session
 
 test: $(VENV)/.dev programs  ## install what the tests need and run them, with the checks; make conformance and make soak have the rest
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/conformance --ignore=tests/soak --ignore=tests/security/test_memory.py
+	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/conformance --ignore=tests/soak --ignore=tests/auth/test_memory.py
 
 check: $(VENV)/.dev  ## ruff, ruff format, mypy --strict, import direction
 	@$(BIN)/ruff check .
@@ -33,16 +33,16 @@ journeys: $(VENV)/.dev  ## how many of our calls and modules five journeys pass
 	@$(BIN)/python bench/journeys.py
 
 compat: $(VENV)/.installed  ## load and walk every document in CORPUS
-	@$(BIN)/python tests/compat.py $(CORPUS)
+	@$(BIN)/python tests/support/compat.py $(CORPUS)
 
 oracle: $(VENV)/.installed  ## ask what the reference was asked, in CASES, and compare
-	@$(BIN)/python tests/oracle.py $(CASES)
+	@$(BIN)/python tests/support/oracle.py $(CASES)
 
 conformance: $(VENV)/.dev  ## the official conformance suites and the inspector; needs npm
 	@WORKFLOWLOOKUP_TEST_INSPECTOR=1 $(BIN)/python -m pytest -q tests/conformance
 
 soak: $(VENV)/.dev  ## the long runs: fuzz, crashes, many at once, replicas under load, restarted and without their database, kills of the store
-	@HYPOTHESIS_PROFILE=soak WORKFLOWLOOKUP_TEST_COLD=1 $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution tests/replicas/test_rolling.py tests/security/test_memory.py tests/soak
+	@HYPOTHESIS_PROFILE=soak WORKFLOWLOOKUP_TEST_COLD=1 $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution tests/replicas/test_rolling.py tests/auth/test_memory.py tests/soak
 
 docs: $(VENV)/.installed  ## write the generated pages of docs/ and the man page from the code
 	@$(BIN)/python docs/generate.py

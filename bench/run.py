@@ -319,7 +319,7 @@ def _arguments(peer: Peer) -> dict[str, list[dict[str, Any]]]:
 def _databases(count: int) -> Iterator[list[str]]:
     """New databases of a real PostgreSQL."""
     sys.path.append(str(Path(__file__).parent.parent / "tests"))
-    from postgres import Postgres  # noqa: PLC0415 - the tests know how to have one
+    from support.postgres import Postgres  # noqa: PLC0415 - the tests know how to have one
 
     postgres = Postgres()
     try:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from workflowlookup.cli.main import COMMANDS, make_parser
 from workflowlookup.settings import LIVE, PREFIX, SETTINGS, Setting
-from workflowlookup.tools import BUILTIN_TOOLS, workflow_refresh, workflow_search
+from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.contract import Tool
 
 HERE = Path(__file__).parent

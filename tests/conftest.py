@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from client import Server
-from postgres import Postgres
+from support.client import Server
+from support.postgres import Postgres
 
 Start = Callable[..., Server]
 

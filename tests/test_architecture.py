@@ -68,7 +68,7 @@ def test_imports_point_one_way():
 
 def test_the_sdk_is_for_other_servers_that_we_call():
     """What comes to us is answered without it, and a server over HTTP starts without it."""
-    script = "import sys, workflowlookup.transport.site, workflowlookup.transport.listening; print(*sys.modules)"
+    script = "import sys, workflowlookup.transport.http.site, workflowlookup.transport.http.server; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
 
     assert {"mcp", "mcp_types", "pydantic"} & set(loaded) == set()
@@ -123,7 +123,7 @@ def test_the_reply_to_initialize_costs_neither_core_nor_library_nor_anything_hea
     loaded = loaded_after(INITIALIZE)
 
     heavy = {"asyncio", "jsonschema_rs", "regex", "yaml", "rich", "mcp", "ctypes", "tomllib"}
-    ours = {"workflowlookup.core.document", "workflowlookup.library.catalog", "workflowlookup.tools.registry"}
+    ours = {"workflowlookup.language.document", "workflowlookup.library.catalog", "workflowlookup.tools.registry"}
     assert loaded & (heavy | ours) == set()
 
 
@@ -132,7 +132,7 @@ def test_the_first_list_waits_for_no_other_tool():
 
     tools = {name.rpartition(".")[2] for name in loaded if name.startswith("workflowlookup.tools.workflow_")}
     assert tools == {"workflow_list"}
-    assert "workflowlookup.core.building" not in loaded
+    assert "workflowlookup.language.building" not in loaded
 
 
 def test_the_lookup_tools_load_nothing_of_runs():
@@ -147,7 +147,7 @@ def test_the_lookup_tools_load_nothing_of_runs():
         workflow_tools="false",
     )
 
-    ours = {name for name in loaded if name.startswith(("workflowlookup.runs", "workflowlookup.core.run"))}
+    ours = {name for name in loaded if name.startswith(("workflowlookup.runs", "workflowlookup.runs.run"))}
     assert ours | loaded & {"sqlite3", "psycopg", "secrets", "hashlib"} == set()
     assert not {name for name in loaded if name.startswith("workflowlookup.tools.run_answers")}
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from workflowlookup.core.building import build
-from workflowlookup.core.conditions import OPERATORS
-from workflowlookup.core.document import check
-from workflowlookup.core.fixtures import parse_fixture
-from workflowlookup.core.guidance import guide
-from workflowlookup.core.navigation import next_step
-from workflowlookup.core.patterns import Budget
-from workflowlookup.core.rehearsal import Coverage, rehearse
-from workflowlookup.core.rules import RULES
-from workflowlookup.core.syntax import parse_yaml
-from workflowlookup.core.validation import judge
+from workflowlookup.authoring.fixtures import parse_fixture
+from workflowlookup.authoring.rehearsal import Coverage, rehearse
+from workflowlookup.language.building import build
+from workflowlookup.language.conditions import OPERATORS
+from workflowlookup.language.document import check
+from workflowlookup.language.guidance import guide
+from workflowlookup.language.navigation import next_step
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.rules import RULES
+from workflowlookup.language.syntax import parse_yaml
+from workflowlookup.language.validation import judge
 
 PAGE = (Path(__file__).parent.parent / "docs" / "authoring.md").read_text("utf-8")
 DOCUMENTS = [parse_yaml(block.encode()) for block in re.findall(r"```yaml\n(id: .*?)```", PAGE, re.DOTALL)]

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from bombs import BOMBS, bombs
-from client import Server
-from make import document, step, write
+from support.bombs import BOMBS, bombs
+from support.client import Server
+from support.make import document, step, write
 
 Start = Callable[..., Server]
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from workflowlookup.core.building import build
-from workflowlookup.core.document import check
-from workflowlookup.core.fixtures import Fixture, Refused, parse_fixture
-from workflowlookup.core.model import PromptStep
-from workflowlookup.core.patterns import Budget
-from workflowlookup.core.rehearsal import Coverage, rehearse
-from workflowlookup.core.syntax import parse_yaml
-from workflowlookup.core.validation import judge as judge_by
+from workflowlookup.authoring.fixtures import Fixture, Refused, parse_fixture
+from workflowlookup.authoring.rehearsal import Coverage, rehearse
+from workflowlookup.language.building import build
+from workflowlookup.language.document import check
+from workflowlookup.language.model import PromptStep
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.syntax import parse_yaml
+from workflowlookup.language.validation import judge as judge_by
 
 Object = dict[str, Any]
 

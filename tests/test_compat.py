@@ -4,12 +4,11 @@ from importlib.resources import files
 
 import pytest
 
-import compat
-import oracle
-from make import document, loop, step, write
-from workflowlookup.core.building import build
-from workflowlookup.core.conditions import evaluate
-from workflowlookup.core.patterns import Budget
+from support import compat, oracle
+from support.make import document, loop, step, write
+from workflowlookup.language.building import build
+from workflowlookup.language.conditions import evaluate
+from workflowlookup.language.patterns import Budget
 
 LARGE = {"var": "size", "equals": "large"}
 EDITIONS = {

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from make import document, step
-from recipes import Tree, read_recipes
+from support.make import document, step
+from support.recipes import Tree, read_recipes
 
 RECIPES = read_recipes()
 PREPARE = """
@@ -151,7 +151,11 @@ with client:
     assert page.startswith("completed")
     assert "n is divisible by 2" in page
     tree.test(
-        "tests/language/test_table.py", "tests/core/test_workflow_schema.py", "tests/test_authoring.py", "-k", OPERATOR
+        "tests/language/test_table.py",
+        "tests/language/test_workflow_schema.py",
+        "tests/test_authoring.py",
+        "-k",
+        OPERATOR,
     )
 
 
@@ -187,7 +191,7 @@ def test_a_rule(follow: Follow) -> None:
     broken = {"type": "begins", "beginning": 3, "message": "m"}
     tree.publish(step("name-it", validationCriteria=[broken]))
     assert "must be text" in tree.command("validate", path, code=1)
-    tree.test("tests/language/test_table.py", "tests/core/test_rules.py", "tests/test_authoring.py", "-k", RULE)
+    tree.test("tests/language/test_table.py", "tests/language/test_rules.py", "tests/test_authoring.py", "-k", RULE)
 
 
 def test_an_event(follow: Follow) -> None:
@@ -213,7 +217,7 @@ print(run.id)
     tree.command("why", run_id)
     tree.command("stats", "sample-workflow")
     assert "1 run" in tree.command("import", "run.jsonl", "--journal", "other.sqlite")
-    tree.test("tests/core/test_events.py", "tests/core/test_run.py")
+    tree.test("tests/runs/test_events.py", "tests/runs/test_run.py")
 
 
 READERS = [
@@ -226,7 +230,7 @@ def test_who_leaves_a_reader_of_events_out_is_told_which(follow: Follow, left_ou
     tree = follow()
     tree.follow([change for change in RECIPES["An event"] if change is not left_out])
 
-    told = tree.test("tests/core/test_events.py", code=None)
+    told = tree.test("tests/runs/test_events.py", code=None)
 
     name = left_out.what.partition("[")[0].rpartition(".")[2]
     assert f"{name} in {left_out.path}" in told
@@ -325,7 +329,7 @@ def test_a_setting(follow: Follow) -> None:
     assert "--max-title" in tree.command("serve", "--help")
     tree.command("list", "--max-title", "3", code=2)
     assert "max_title" in tree.python("-c", "import generate; print(generate.settings())", cwd=tree.root / "docs")
-    tree.test("tests/security/test_brought_settings.py", "tests/test_settings.py")
+    tree.test("tests/auth/test_brought_settings.py", "tests/test_settings.py")
 
 
 def test_a_version_of_mcp(follow: Follow) -> None:

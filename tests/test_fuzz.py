@@ -10,17 +10,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from client import Server
-from make import check_of, document, step, write
-from workflowlookup.core.building import build
-from workflowlookup.core.conditions import evaluate
-from workflowlookup.core.document import check, is_sound
-from workflowlookup.core.guidance import guide
-from workflowlookup.core.navigation import next_step
-from workflowlookup.core.patterns import Budget
-from workflowlookup.core.schemas import workflow_schema
-from workflowlookup.core.validation import judge
+from support.client import Server
+from support.make import check_of, document, step, write
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
+from workflowlookup.language.building import build
+from workflowlookup.language.conditions import evaluate
+from workflowlookup.language.document import check, is_sound
+from workflowlookup.language.guidance import guide
+from workflowlookup.language.navigation import next_step
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.schemas import workflow_schema
+from workflowlookup.language.validation import judge
 
 EXAMPLES = 2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 60
 settings.register_profile(

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from make import document, loop, step, write
+from support.make import document, loop, step, write
 
 YAML_TAGS = [
     b'x: !!int ""',

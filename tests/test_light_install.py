@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import fresh_install
-from make import document, step, write
+from support.make import document, step, write
 from workflowlookup import __version__
 from workflowlookup.app import make_runs
-from workflowlookup.core.building import build
+from workflowlookup.language.building import build
 from workflowlookup.settings import read_settings
 
 ROOT = Path(__file__).parent.parent

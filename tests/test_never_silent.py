@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from client import Server
-from make import document, loop, step, write
+from support.client import Server
+from support.make import document, loop, step, write
 
 Start = Callable[..., Server]
 

@@ -12,18 +12,18 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from make import document, loop, step
-from workflowlookup.core import advance
-from workflowlookup.core.advance import Moment
-from workflowlookup.core.building import build
-from workflowlookup.core.conditions import evaluate
-from workflowlookup.core.document import is_sound
-from workflowlookup.core.guidance import filler, guide
-from workflowlookup.core.model import LoopStep
-from workflowlookup.core.navigation import join_instance, next_step, scope_of, split_instance, walk_on
-from workflowlookup.core.patterns import Budget
-from workflowlookup.core.run import State, Waiting, fold
-from workflowlookup.core.syntax import parse_json, parse_yaml
+from support.make import document, loop, step
+from workflowlookup.language.building import build
+from workflowlookup.language.conditions import evaluate
+from workflowlookup.language.document import is_sound
+from workflowlookup.language.guidance import filler, guide
+from workflowlookup.language.model import LoopStep
+from workflowlookup.language.navigation import join_instance, next_step, scope_of, split_instance, walk_on
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.syntax import parse_json, parse_yaml
+from workflowlookup.runs import advance
+from workflowlookup.runs.advance import Moment
+from workflowlookup.runs.run import State, Waiting, fold
 
 EXAMPLES = 2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 150
 MOST_ITERATIONS = 3

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-import warm
+from support import warm
 
 PROGRAM = [sys.executable, "-m", "workflowlookup"]
 TELL = """

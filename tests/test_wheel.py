@@ -66,7 +66,7 @@ def test_the_wheel_carries_the_schema_the_workflows_and_the_types(wheel):
 
     bundled = {f"workflowlookup/bundled/{path.name}" for path in (ROOT / "src/workflowlookup/bundled").glob("*.json")}
     assert len(bundled) >= 8
-    assert bundled | {"workflowlookup/core/workflow.schema.json", "workflowlookup/py.typed"} <= names
+    assert bundled | {"workflowlookup/language/workflow.schema.json", "workflowlookup/py.typed"} <= names
     assert f"workflowlookup-{__version__}.data/data/share/man/man1/workflowlookup.1" in names
     assert not {name for name in names if name.endswith(".test.yaml")}
     assert not {name for name in names if name.startswith(("tests", "bench", "demo", "docs"))}

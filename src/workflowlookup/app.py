@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from workflowlookup.journals import JournalUrl
 from workflowlookup.logs import announce
 from workflowlookup.settings import Live, Settings, command_line, issuer_of, plan_of
+from workflowlookup.store.journals import JournalUrl
 
 if TYPE_CHECKING:
     import socket
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
+    from workflowlookup.auth.authentication import Guard
+    from workflowlookup.auth.callers import Proxies
+    from workflowlookup.auth.shared_surface import SharedSurface
+    from workflowlookup.auth.views import Views
     from workflowlookup.console.local import Local
     from workflowlookup.console.streams import Streams
-    from workflowlookup.core.run import Run
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.connection import Connection
     from workflowlookup.protocol.surface import Surface
-    from workflowlookup.runs.console_sessions import ConsoleSessions
-    from workflowlookup.runs.journal import Journal
-    from workflowlookup.runs.neighbours import Neighbours
-    from workflowlookup.runs.pool import JournalPool
-    from workflowlookup.runs.service import Runs
-    from workflowlookup.runs.tokens import Tokens
+    from workflowlookup.runs.run import Run
+    from workflowlookup.store.console_sessions import ConsoleSessions
+    from workflowlookup.store.journal import Journal
+    from workflowlookup.store.pool import JournalPool
+    from workflowlookup.store.replica_bus import Neighbours
+    from workflowlookup.store.service import Runs
+    from workflowlookup.store.tokens import Tokens
     from workflowlookup.tools.contract import ServerServices
     from workflowlookup.tools.dynamic import DynamicTools
     from workflowlookup.transport.bell import Bell
-    from workflowlookup.transport.callers import Proxies
-    from workflowlookup.transport.endpoint import Endpoint
-    from workflowlookup.transport.guard import Guard
-    from workflowlookup.transport.login import Login
-    from workflowlookup.transport.replicas import ReplicaSessions
-    from workflowlookup.transport.shared import SharedSurface
-    from workflowlookup.transport.site import Site
-    from workflowlookup.transport.views import Views
+    from workflowlookup.transport.http.endpoint import Endpoint
+    from workflowlookup.transport.http.login import Login
+    from workflowlookup.transport.http.replicas import ReplicaSessions
+    from workflowlookup.transport.http.site import Site
     from workflowlookup.trust import Consent
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
@@ -117,14 +117,14 @@ def make_journal(settings: Settings) -> "Journal":
 
 def make_journal_pool(settings: Settings) -> "JournalPool":
     """The same journal for a server on an event loop, which a journal that does not answer must not stop."""
-    from workflowlookup.runs.pool import JournalPool  # noqa: PLC0415
+    from workflowlookup.store.pool import JournalPool  # noqa: PLC0415
 
     return JournalPool(functools.partial(make_journal, settings), settings.journal_timeout_seconds)
 
 
 def make_runs(settings: Settings, consent: "Consent | None" = None, journal: "Journal | None" = None) -> "Runs":
     """The runs where the settings say, in this journal if it is open already."""
-    from workflowlookup.runs.service import Runs  # noqa: PLC0415
+    from workflowlookup.store.service import Runs  # noqa: PLC0415
 
     return Runs(journal or make_journal(settings), consent=consent or make_consent(lambda: settings))
 
@@ -152,8 +152,8 @@ def make_consent(current: Callable[[], Settings]) -> "Consent":
 
 def make_tokens(settings: Settings, journal: "Journal | None" = None) -> "Tokens":
     """The tokens, which are kept beside the runs."""
-    from workflowlookup.runs.required_tokens import FILE_NAME, RequiredTokens  # noqa: PLC0415
-    from workflowlookup.runs.tokens import Tokens  # noqa: PLC0415
+    from workflowlookup.store.required_tokens import FILE_NAME, RequiredTokens  # noqa: PLC0415
+    from workflowlookup.store.tokens import Tokens  # noqa: PLC0415
 
     own = settings.own_directory
     required = RequiredTokens(os.path.join(own, FILE_NAME) if own else "")
@@ -166,7 +166,7 @@ def make_neighbours(
     """What the servers at one journal tell each other; None for a kind of journal that has no replicas."""
     if not JournalUrl(settings.journal).kind.has_replicas:
         return None
-    from workflowlookup.runs.neighbours import Neighbours  # noqa: PLC0415 - only where there are replicas
+    from workflowlookup.store.replica_bus import Neighbours  # noqa: PLC0415 - only where there are replicas
 
     return Neighbours(functools.partial(make_journal, settings), ring, journal)
 
@@ -316,7 +316,7 @@ class _Parts:
 
     def _hear(self, topic: str, _: str) -> None:
         """What another server says."""
-        from workflowlookup.runs.neighbours import MISSED  # noqa: PLC0415 - loaded with them
+        from workflowlookup.store.replica_bus import MISSED  # noqa: PLC0415 - loaded with them
 
         if topic in (REFRESH, MISSED):
             self._look_at_settings(is_asked=True)
@@ -379,7 +379,7 @@ def make_console(settings: Settings, *, person: str, port: int, is_agent: bool =
 
 def serve_console(console: "Local", listener: "socket.socket") -> None:
     """Serve a console until the process is told to end; what runs need the server for is done meanwhile."""
-    from workflowlookup.transport.listening import run_pages  # noqa: PLC0415
+    from workflowlookup.transport.http.server import run_pages  # noqa: PLC0415
 
     console.services.settle()
     try:
@@ -435,20 +435,20 @@ def make_asgi(
 ) -> Web:
     """The web site of a server that listens at this address. `connect` makes the connection of a client."""
     from workflowlookup.access import LOOPBACK  # noqa: PLC0415
+    from workflowlookup.auth.callers import Proxies  # noqa: PLC0415
+    from workflowlookup.auth.shared_surface import SharedSurface  # noqa: PLC0415
+    from workflowlookup.auth.views import Views  # noqa: PLC0415
     from workflowlookup.console.static import address  # noqa: PLC0415
     from workflowlookup.console.streams import Streams  # noqa: PLC0415
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
-    from workflowlookup.runs.console_sessions import ConsoleSessions  # noqa: PLC0415
-    from workflowlookup.transport.callers import Proxies  # noqa: PLC0415
-    from workflowlookup.transport.endpoint import Endpoint  # noqa: PLC0415
-    from workflowlookup.transport.fair_use import FairUse  # noqa: PLC0415
-    from workflowlookup.transport.figures import Figures  # noqa: PLC0415
-    from workflowlookup.transport.limits import Limits, names_of  # noqa: PLC0415
-    from workflowlookup.transport.login import Login  # noqa: PLC0415
-    from workflowlookup.transport.metrics import Metrics  # noqa: PLC0415
-    from workflowlookup.transport.shared import SharedSurface  # noqa: PLC0415
-    from workflowlookup.transport.site import make_site  # noqa: PLC0415
-    from workflowlookup.transport.views import Views  # noqa: PLC0415
+    from workflowlookup.store.console_sessions import ConsoleSessions  # noqa: PLC0415
+    from workflowlookup.transport.http.endpoint import Endpoint  # noqa: PLC0415
+    from workflowlookup.transport.http.fair_use import FairUse  # noqa: PLC0415
+    from workflowlookup.transport.http.figures import Figures  # noqa: PLC0415
+    from workflowlookup.transport.http.limits import Limits, names_of  # noqa: PLC0415
+    from workflowlookup.transport.http.login import Login  # noqa: PLC0415
+    from workflowlookup.transport.http.metrics import Metrics  # noqa: PLC0415
+    from workflowlookup.transport.http.site import make_site  # noqa: PLC0415
 
     live = Live(settings)
     pool = make_journal_pool(settings)
@@ -506,8 +506,8 @@ def _make_replica_sessions(
     """Sessions that other servers can go on with; None where there are no others."""
     if neighbours is None:
         return None
-    from workflowlookup.runs.sessions import Sessions  # noqa: PLC0415
-    from workflowlookup.transport.replicas import ReplicaSessions  # noqa: PLC0415
+    from workflowlookup.store.sessions import Sessions  # noqa: PLC0415
+    from workflowlookup.transport.http.replicas import ReplicaSessions  # noqa: PLC0415
 
     store = Sessions(journal, settings.idle_seconds)
     return ReplicaSessions(store, neighbours, settings.idle_seconds)
@@ -520,10 +520,10 @@ def _make_pages(
     from starlette.applications import Starlette  # noqa: PLC0415
     from starlette.routing import Mount  # noqa: PLC0415
 
+    from workflowlookup.auth.cookies import session_in  # noqa: PLC0415
     from workflowlookup.console.app import make_routes, static_route  # noqa: PLC0415
-    from workflowlookup.console.visit import Visit  # noqa: PLC0415
-    from workflowlookup.transport.cookies import session_in  # noqa: PLC0415
-    from workflowlookup.transport.login import LOGOUT, access_of, session_of  # noqa: PLC0415
+    from workflowlookup.console.request import Visit  # noqa: PLC0415
+    from workflowlookup.transport.http.login import LOGOUT, access_of, session_of  # noqa: PLC0415
 
     def identify(request: "Request") -> Visit | None:
         access = access_of(request)
@@ -546,8 +546,8 @@ def make_guard(
     settings: Settings, address: str, sessions: "ConsoleSessions", proxies: "Proxies", journal: "Journal | None" = None
 ) -> "Guard":
     """Who may come in where a server listens at this address."""
-    from workflowlookup.transport.guard import Guard  # noqa: PLC0415
-    from workflowlookup.transport.oauth import Issuer, Oauth  # noqa: PLC0415
+    from workflowlookup.auth.authentication import Guard  # noqa: PLC0415
+    from workflowlookup.auth.oauth import Issuer, Oauth  # noqa: PLC0415
 
     issuer = issuer_of(settings)
     oauth = Oauth(Issuer(**issuer)) if issuer else None
@@ -557,7 +557,7 @@ def make_guard(
 
 
 def _why_tokens_are_required(settings: Settings, address: str) -> str:
-    from workflowlookup.transport.guard import why_tokens_are_required  # noqa: PLC0415
+    from workflowlookup.auth.authentication import why_tokens_are_required  # noqa: PLC0415
 
     return why_tokens_are_required(address, settings.allowed_hosts, is_required=settings.require_tokens)
 
@@ -569,13 +569,13 @@ def _has_tokens(settings: Settings) -> bool:
 
 def serve_http(settings: Settings, connect: "Callable[[Surface], Connection] | None" = None) -> int:
     """Serve HTTP until told to stop; the exit code. `connect`: as for `make_asgi`."""
+    from workflowlookup.auth.authentication import why_not_listen  # noqa: PLC0415
+    from workflowlookup.auth.callers import Proxies  # noqa: PLC0415
     from workflowlookup.transport.bell import Bell  # noqa: PLC0415
-    from workflowlookup.transport.callers import Proxies  # noqa: PLC0415
-    from workflowlookup.transport.connections import Connections, connection_limit  # noqa: PLC0415
-    from workflowlookup.transport.guard import why_not_listen  # noqa: PLC0415
-    from workflowlookup.transport.listening import END_SECONDS, listen, run  # noqa: PLC0415
+    from workflowlookup.transport.http.connections import Connections, connection_limit  # noqa: PLC0415
+    from workflowlookup.transport.http.server import END_SECONDS, listen, run  # noqa: PLC0415
+    from workflowlookup.transport.http.traces import start_traces  # noqa: PLC0415
     from workflowlookup.transport.signals import Watchdog  # noqa: PLC0415
-    from workflowlookup.transport.traces import start_traces  # noqa: PLC0415
     from workflowlookup.web import split_address  # noqa: PLC0415
 
     host, port = split_address(settings.http)

@@ -135,7 +135,7 @@ def _quoted(value: object) -> str:
 
 class _TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        from workflowlookup.core.text import escaped  # noqa: PLC0415 - with the first line
+        from workflowlookup.language.text import escaped  # noqa: PLC0415 - with the first line
 
         text = record.getMessage()
         if getattr(record, _IS_PLAIN, False):

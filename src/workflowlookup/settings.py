@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from workflowlookup import extras
-from workflowlookup.core.text import shorten
 from workflowlookup.errors import JOURNAL_SECONDS
-from workflowlookup.journals import JournalUrl, without_password
+from workflowlookup.language.text import shorten
 from workflowlookup.repository import Project, configuration_directory, find_project
+from workflowlookup.store.journals import JournalUrl, without_password
 
 if TYPE_CHECKING:
     from workflowlookup.providers.config import Plan, ProviderConfig, ServerConfig

@@ -21,7 +21,7 @@ from workflowlookup.atomic import locked, replace_file
 from workflowlookup.errors import SecurityError, StorageError, Untrusted
 
 if TYPE_CHECKING:
-    from workflowlookup.core.model import Workflow
+    from workflowlookup.language.model import Workflow
 
 MAX_STORE_BYTES: Final = 8 << 20
 MAX_PROGRAMS: Final = 64
@@ -105,7 +105,7 @@ def file_digest(path: str) -> str:
 
 def step_entries(origin: str, document: Mapping[str, Any]) -> list[Entry]:
     """The entries of a workflow that a repository brought in this file."""
-    from workflowlookup.core.document import walk_steps  # noqa: PLC0415 - settings alone need no documents
+    from workflowlookup.language.document import walk_steps  # noqa: PLC0415 - settings alone need no documents
 
     return [
         Entry(file=origin, kind=kind, name=f"{document['id']}/{step['id']}", value=value)

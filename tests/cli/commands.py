@@ -14,7 +14,7 @@ import termios
 import time
 from pathlib import Path
 
-from warm import Popen, run, take_terminal
+from support.warm import Popen, run, take_terminal
 from workflowlookup.cli.person import AGENT_VARIABLES
 
 TIMEOUT = 60.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import Cli
 
-from make import FORM, document, step, write
+from support.make import FORM, document, step, write
 from workflowlookup.settings import command_line, read_settings
 
 

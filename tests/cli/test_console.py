@@ -13,8 +13,8 @@ import sys
 import pytest
 from commands import Cli
 
-from make import document, step, write
-from warm import Popen
+from support.make import document, step, write
+from support.warm import Popen
 from workflowlookup.cli.person import AGENT_VARIABLES
 
 

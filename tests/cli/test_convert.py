@@ -10,11 +10,11 @@ from commands import Cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from make import document, loop, step, write
-from workflowlookup.cli.convert import written
-from workflowlookup.core.document import is_sound
-from workflowlookup.core.syntax import parse_json, parse_yaml
-from workflowlookup.core.values import json_equal
+from support.make import document, loop, step, write
+from workflowlookup.cli.commands.convert import written
+from workflowlookup.language.document import is_sound
+from workflowlookup.language.syntax import parse_json, parse_yaml
+from workflowlookup.language.values import json_equal
 
 LONG = "One sentence that is rather long, because it says what an agent should do: all of it, and in order. " * 2
 

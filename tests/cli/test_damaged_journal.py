@@ -9,10 +9,10 @@ import sqlite3
 import pytest
 from commands import BOUND
 
-from make import document, step
-from workflowlookup.core.building import build
-from workflowlookup.runs.service import Runs
-from workflowlookup.runs.sqlite import SqliteJournal
+from support.make import document, step
+from workflowlookup.language.building import build
+from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
 
 PAGE = 4096
 

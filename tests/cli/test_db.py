@@ -8,7 +8,7 @@ import sqlite3
 import psycopg
 import pytest
 
-from workflowlookup.runs.sql import MIGRATIONS
+from workflowlookup.store.sql import MIGRATIONS
 
 NOW = len(MIGRATIONS)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import Cli
 
-from make import document, step, write
+from support.make import document, step, write
 
 BEFORE = document(step("one", prompt="Look.\nThen tell."), step("two", runCondition={"var": "size", "gt": 2}))
 AFTER = document(step("one", prompt="Look twice.\nThen tell."), step("two"), step("three"), version="1.1.0")

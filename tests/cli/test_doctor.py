@@ -10,7 +10,7 @@ from typing import Any
 
 from commands import Cli
 
-from make import document, write
+from support.make import document, write
 from workflowlookup import __version__
 from workflowlookup.settings import SETTINGS
 

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_convert import documents
 
-from make import document, write
-from workflowlookup.cli.fmt import formatted
-from workflowlookup.cli.layout import ordered
-from workflowlookup.cli.yaml_layout import Node, comments_of, tree_of, yaml_text
-from workflowlookup.core.syntax import parse_json, parse_yaml
+from support.make import document, write
+from workflowlookup.authoring.layout import ordered
+from workflowlookup.authoring.yaml_layout import Node, comments_of, tree_of, yaml_text
+from workflowlookup.cli.commands.fmt import formatted
+from workflowlookup.language.syntax import parse_json, parse_yaml
 
 BEFORE = """\
 # About this file.

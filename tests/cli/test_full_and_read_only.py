@@ -13,10 +13,10 @@ import time
 import pytest
 from commands import BOUND
 
-from make import document, step
-from workflowlookup.core.building import build
-from workflowlookup.runs.service import Runs
-from workflowlookup.runs.sqlite import SqliteJournal
+from support.make import document, step
+from workflowlookup.language.building import build
+from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
 
 WORKFLOW = build(document(step("only"), identifier="work"))
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
@@ -108,8 +108,8 @@ def test_purge_works_on_a_full_disk(cli, journal, reserve):
 HOLDING = """
 import subprocess, sys
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.service import Runs
-from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
 
 runs = Runs(SqliteJournal("disk/runs.sqlite"))
 workflow = runs.get("open").workflow
@@ -142,10 +142,10 @@ def test_purge_works_on_a_full_disk_while_another_process_has_the_journal_open(c
 
 LOGGED = """
 import os, signal, subprocess, sys
-from workflowlookup.core.building import build
+from workflowlookup.language.building import build
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.service import Runs
-from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
 
 runs = Runs(SqliteJournal("disk/runs.sqlite"))
 workflow = runs.get("open").workflow
@@ -321,8 +321,8 @@ def test_a_journal_on_a_read_only_disk_is_read(cli, journal):
 
 LEAVING_A_LOG = """
 import os, sys
-from workflowlookup.runs.service import Runs
-from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
 
 runs = Runs(SqliteJournal(sys.argv[1]))
 runs.start(runs.get("open").workflow, {}, {}, run_id="logged")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import Cli
 
-from make import document, loop, step, write
+from support.make import document, loop, step, write
 
 STEPS = (
     step("plan-it", requireConfirmation=True),

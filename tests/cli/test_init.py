@@ -7,7 +7,7 @@ import pytest
 import yaml
 from commands import Cli
 
-from workflowlookup.core.schemas import workflow_schema
+from workflowlookup.language.schemas import workflow_schema
 
 HERE = ".workflowlookup/workflows"
 FILES = [

@@ -7,8 +7,8 @@ import pytest
 from commands import Cli
 
 import workflowlookup
-from make import document, step, write
-from workflowlookup.core.lint import CHECKS
+from support.make import document, step, write
+from workflowlookup.authoring.lint import CHECKS
 
 BUNDLED = Path(workflowlookup.__file__).parent / "bundled"
 PAGE = Path(__file__).parents[2] / "docs" / "lint.md"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from commands import Cli
 
-from make import document, write
+from support.make import document, write
 
 
 def test_into_a_pipe_each_workflow_is_one_whole_line(cli: Cli, project: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from commands import Cli
 
-from make import document, step, write
+from support.make import document, step, write
 from workflowlookup.cli.main import COMMANDS, main
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
@@ -169,7 +169,9 @@ def test_serve_imports_nothing_of_the_other_commands_for_a_handshake(cli: Cli, t
     )
 
     imported = set(re.findall(r"\| +([\w.]+)\n", done.stderr.decode()))
-    commands = {f"workflowlookup.cli.{module}" for module, _, _ in COMMANDS.values()} - {"workflowlookup.cli.serve"}
+    commands = {f"workflowlookup.cli.{module}" for module, _, _ in COMMANDS.values()} - {
+        "workflowlookup.cli.commands.serve"
+    }
     helpers = {f"workflowlookup.cli.{name}" for name in ("output", "answers", "positions", "configuration", "checkup")}
     assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "workflowlookup"
     assert "workflowlookup.transport.stdio" in imported

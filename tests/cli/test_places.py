@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from commands import Cli
 
-from make import document, step, write
-from workflowlookup.cli.places import documents_in
+from support.make import document, step, write
+from workflowlookup.cli.document_paths import documents_in
 from workflowlookup.library import directory
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import Cli
 
-from make import document, step, write
+from support.make import document, step, write
 
 DAY = 86_400_000
 

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from execution.working import call, effects
-from make import document, step, write
+from support.make import document, step, write
+from support.warm import Popen
 from upstream.upstreams import McpUpstream
-from warm import Popen
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from commands import Cli, Sitting, plain
 
-from make import document, loop, step, write
+from support.make import document, loop, step, write
 
 DONE = {"type": "contains", "value": "done", "message": "Say that it is done."}
 

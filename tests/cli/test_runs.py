@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commands import Cli, plain
 
-from make import document, step, write
+from support.make import document, step, write
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from commands import Cli
 
-from workflowlookup.core.schemas import WORKFLOW_SCHEMA_FILE
+from workflowlookup.language.schemas import WORKFLOW_SCHEMA_FILE
 
 
 def test_the_schema_is_printed_as_it_is(cli: Cli) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from commands import Cli, plain
 
-from make import document, loop, step, write
+from support.make import document, loop, step, write
 
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
 STEPS = (

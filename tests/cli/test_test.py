@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from commands import Cli
 
-from make import document, step, write
-from workflowlookup.cli.fixture_text import with_edits
-from workflowlookup.cli.yaml_layout import text_of
-from workflowlookup.core.syntax import parse_yaml
+from support.make import document, step, write
+from workflowlookup.authoring.fixture_text import with_edits
+from workflowlookup.authoring.yaml_layout import text_of
+from workflowlookup.language.syntax import parse_yaml
 
 RULE = {"type": "contains", "value": "ok", "message": "Say <ok> & more"}
 FLOW = document(step("look", validationCriteria=[RULE]), step("repair", runCondition={"var": "broken"}), step("report"))

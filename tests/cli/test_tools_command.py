@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from make import document, write
+from support.make import document, write
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 
 

@@ -14,12 +14,12 @@ import httpx2
 import pytest
 from commands import Cli
 
-from client import ENVELOPE, Server
 from execution.working import call, effects
-from make import document, step, write
+from support.client import ENVELOPE, Server
+from support.make import document, step, write
+from support.warm import Popen
+from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
-from warm import Popen
-from web import WebClient, WebServer
 
 SCRIPT = '#!/bin/sh\necho ran >> "{marker}"\nexec cat >/dev/null\n'
 Serve = Callable[..., Server]

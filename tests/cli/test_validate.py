@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commands import BOUND, Cli
 
-from make import document, loop, step, write
+from support.make import document, loop, step, write
 
 BAD_JSON = """\
 {

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from commands import TIMEOUT, Cli
 
-from make import document, step, write
-from warm import Popen
-from workflowlookup.cli.validate import Checked
-from workflowlookup.cli.watch import _redraw, _saves
+from support.make import document, step, write
+from support.warm import Popen
+from workflowlookup.cli.commands.validate import Checked
+from workflowlookup.cli.commands.watch import _redraw, _saves
 from workflowlookup.library.changes import Polling
 
 SOUND = document(step(validationCriteria=["."]))
@@ -162,7 +162,7 @@ def test_a_directory_that_is_removed_and_made_again_is_watched_again(watch: Watc
 
 
 def test_where_the_kernel_tells_nothing_it_is_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflowlookup.cli.watch.best_changes", Polling)
+    monkeypatch.setattr("workflowlookup.cli.commands.watch.best_changes", Polling)
     saves = _saves([str(tmp_path)])
 
     assert list(next(saves)) == []

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from client import Server
-from make import document, step, write
+from support.client import Server
+from support.make import document, step, write
 
 Object = dict[str, Any]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from workflowlookup import __version__
-from workflowlookup.core.syntax import parse_yaml
-from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.language.syntax import parse_yaml
+from workflowlookup.tools.builtin import BUILTIN_TOOLS
 
 Object = dict[str, Any]
 

@@ -12,7 +12,7 @@ from mcp import Client, StdioServerParameters
 from mcp_types import ToolListChangedNotification
 from test_typescript_sdk import FOLDER, node, packages
 
-from make import document, settings_file, step, write
+from support.make import document, settings_file, step, write
 from upstream.upstreams import McpUpstream
 
 __all__ = ["node", "packages"]

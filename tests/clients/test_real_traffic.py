@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from client import Server
+from support.client import Server
 from workflowlookup import __version__
 
 Object = dict[str, Any]

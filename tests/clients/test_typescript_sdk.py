@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from npm import install
+from support.npm import install
 
 pytest.register_assert_rewrite("promises", "confirming")  # so that their asserts explain themselves
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from tasks import documents
 
-from make import settings_file, write
-from npm import LOOSELY, install, node_for
+from support.make import settings_file, write
+from support.npm import LOOSELY, install, node_for
+from support.web import WebServer
 from upstream.upstreams import McpUpstream
-from web import WebServer
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "suites"

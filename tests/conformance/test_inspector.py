@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from npm import LOOSELY, install, node_for
-from web import WebServer
+from support.npm import LOOSELY, install, node_for
+from support.web import WebServer
 
 FOLDER = Path(__file__).parent / "inspector"
 PROGRAM = FOLDER / "node_modules" / ".bin" / "mcp-inspector"

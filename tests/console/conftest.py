@@ -9,7 +9,7 @@ import pytest
 from sites import Served, Site, Window
 from starlette.testclient import TestClient
 
-from npm import install
+from support.npm import install
 
 
 @pytest.fixture(scope="session")

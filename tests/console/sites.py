@@ -13,15 +13,15 @@ from story import furnish_journal, furnish_library
 
 from workflowlookup.access import Access
 from workflowlookup.app import make_catalog, make_runs, make_services
+from workflowlookup.auth.shared_surface import SharedSurface
+from workflowlookup.auth.views import Views
 from workflowlookup.console.app import make_routes
+from workflowlookup.console.request import Visit
 from workflowlookup.console.streams import Streams
-from workflowlookup.console.visit import Visit
 from workflowlookup.providers.config import Plan, ProviderConfig
 from workflowlookup.providers.discovery import Discovered
 from workflowlookup.settings import Settings, read_settings
 from workflowlookup.tools.dynamic import DynamicTools
-from workflowlookup.transport.shared import SharedSurface
-from workflowlookup.transport.views import Views
 
 
 def viewer(name: str, *scopes: str, **more) -> Access:

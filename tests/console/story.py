@@ -4,12 +4,12 @@ import random
 from pathlib import Path
 from typing import Any
 
-from make import document, loop, step, write
-from workflowlookup.core.building import build
-from workflowlookup.core.model import Workflow
-from workflowlookup.core.run import Run
-from workflowlookup.runs.service import Runs
-from workflowlookup.runs.sqlite import SqliteJournal
+from support.make import document, loop, step, write
+from workflowlookup.language.building import build
+from workflowlookup.language.model import Workflow
+from workflowlookup.runs.run import Run
+from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

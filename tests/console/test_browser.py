@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from make import document, step, write
-from workflowlookup.core.building import build
+from support.make import document, step, write
+from workflowlookup.language.building import build
 
 PICTURES = Path(__file__).parent.parent.parent / "docs" / "pictures"
 """`make pictures` writes them; else they go where nobody keeps them."""

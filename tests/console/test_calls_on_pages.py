@@ -5,9 +5,9 @@ import re
 import pytest
 from sites import token
 
-from make import document, step, write
-from workflowlookup.core.advance import CallFailure
-from workflowlookup.core.building import build
+from support.make import document, step, write
+from workflowlookup.language.building import build
+from workflowlookup.runs.advance import CallFailure
 
 CALL = {"server": "github", "tool": "create_issue", "arguments": {"title": "{{title}}"}, "saveAs": "issue"}
 FLOW = document(

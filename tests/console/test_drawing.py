@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from make import document, loop, step
+from support.make import document, loop, step
+from workflowlookup.authoring.graph import draw
+from workflowlookup.authoring.svg import as_fragment
 from workflowlookup.console import plots
 from workflowlookup.console.text import ago, iso, one_line, plural, seen
 from workflowlookup.console.timeline import entries
-from workflowlookup.core import advance
-from workflowlookup.core.advance import Moment
-from workflowlookup.core.building import build
-from workflowlookup.core.graph import draw
-from workflowlookup.core.patterns import Budget
-from workflowlookup.core.svg import as_fragment
-from workflowlookup.runs.journal import now
+from workflowlookup.language.building import build
+from workflowlookup.language.patterns import Budget
+from workflowlookup.runs import advance
+from workflowlookup.runs.advance import Moment
+from workflowlookup.store.journal import now
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from sites import session_of, token
 from starlette.testclient import TestClient
 
 from workflowlookup.app import make_services
-from workflowlookup.console.guard import form_token
 from workflowlookup.console.local import Local
+from workflowlookup.console.security import form_token
 from workflowlookup.web import MOST_BYTES
 
 ALL = ["/", "/runs", "/library", "/library/release", "/statistics", "/tools", "/health", "/events", "/nowhere"]

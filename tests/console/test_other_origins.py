@@ -6,9 +6,9 @@ import threading
 import httpx2
 import pytest
 
-from web import WebServer, modern, routing
-from workflowlookup.runs.sqlite import SqliteJournal
-from workflowlookup.runs.tokens import Tokens
+from support.web import WebServer, modern, routing
+from workflowlookup.store.sqlite import SqliteJournal
+from workflowlookup.store.tokens import Tokens
 
 ASK = """async ({url, token, message, headers}) => {
     const answers = {};

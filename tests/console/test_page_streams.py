@@ -6,11 +6,11 @@ import json
 import pytest
 from sites import VIEWERS
 
-from make import document, step
-from workflowlookup.console.guard import Refused
+from support.make import document, step
 from workflowlookup.console.run_pages import events
+from workflowlookup.console.security import Refused
 from workflowlookup.console.streams import BEAT, RETRY, Streams
-from workflowlookup.core.building import build
+from workflowlookup.language.building import build
 from workflowlookup.shares import Shares
 
 FLOW = build(document(step("one-step"), step("two-step"), identifier="other-flow"))

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from make import document, loop, step, write
-from workflowlookup.core.building import build
-from workflowlookup.core.run import fold
+from support.make import document, loop, step, write
+from workflowlookup.language.building import build
+from workflowlookup.runs.run import fold
 
 PLACES = ["/runs", "/library", "/library/release", "/library/release/changes", "/library/half-done"]
 FIGURES = ["/statistics", "/statistics/release", "/statistics?since=7d", "/tools", "/health"]

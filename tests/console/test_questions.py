@@ -5,8 +5,8 @@ import re
 import pytest
 from sites import token
 
-from make import FORM, document, step
-from workflowlookup.core.building import build
+from support.make import FORM, document, step
+from workflowlookup.language.building import build
 
 BEFORE = {"when": "before", "question": "May <b>{{what}}</b> be deployed?", "answers": FORM}
 

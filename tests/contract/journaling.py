@@ -3,12 +3,12 @@
 import contextlib
 import threading
 
-from make import document, step
-from workflowlookup.core import advance
-from workflowlookup.core.advance import Moment
-from workflowlookup.core.building import build
+from support.make import document, step
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.journal import summarise
+from workflowlookup.language.building import build
+from workflowlookup.runs import advance
+from workflowlookup.runs.advance import Moment
+from workflowlookup.store.journal import summarise
 
 WORKFLOW = build(document(step("one"), step("two"), step("three"), deadlineSeconds=60))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from journaling import URLS
 
-from warm import Popen
+from support.warm import Popen
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.engine import Limits
 from workflowlookup.execution.engines import engine_of

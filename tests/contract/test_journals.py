@@ -7,17 +7,17 @@ import msgspec
 import pytest
 from journaling import URLS, WORKFLOW, Store, at_once, begin, call, submit
 
-from make import document, step
-from workflowlookup.core import advance
-from workflowlookup.core.advance import CallFailure, Moment
-from workflowlookup.core.building import build
-from workflowlookup.core.run import State
+from support.make import document, step
 from workflowlookup.errors import RunStateError, StorageError
-from workflowlookup.journals import JournalUrl
-from workflowlookup.runs.journal import READ_BYTES, Announcement, Conflict, Mark, Query, Token, summarise
-from workflowlookup.runs.postgres import PostgresJournal
-from workflowlookup.runs.service import Runs
-from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.language.building import build
+from workflowlookup.runs import advance
+from workflowlookup.runs.advance import CallFailure, Moment
+from workflowlookup.runs.run import State
+from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, Mark, Query, Token, summarise
+from workflowlookup.store.journals import JournalUrl
+from workflowlookup.store.postgres import PostgresJournal
+from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
 
 
 @pytest.fixture(params=URLS)

@@ -5,7 +5,7 @@ import pytest
 from journaling import Store, begin, submit
 
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.postgres import PostgresJournal
+from workflowlookup.store.postgres import PostgresJournal
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from journaling import Store, at_once, begin, call, submit
 
 from workflowlookup.errors import StorageError
-from workflowlookup.runs.journal import Query
-from workflowlookup.runs.sql import MIGRATIONS
-from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.store.journal import Query
+from workflowlookup.store.sql import MIGRATIONS
+from workflowlookup.store.sqlite import SqliteJournal
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 import psycopg
 
 from execution.working import call, effects, flow, open_runs, server_config
-from make import loop, step
-from workflowlookup.core.run import State, Waiting
+from support.make import loop, step
 from workflowlookup.providers.config import Plan
+from workflowlookup.runs.run import State, Waiting
 
 
 def test_a_run_of_three_calls_goes_by_itself(place, work, upstream):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from execution.working import effects, open_runs
-from journey import IS_SOAK, mostly_on
-from warm import Popen
-from workflowlookup.core.run import State
+from support.journey import IS_SOAK, mostly_on
+from support.warm import Popen
+from workflowlookup.runs.run import State
 
 REPLICA = Path(__file__).with_name("replica.py")
 PATIENCE = 90.0

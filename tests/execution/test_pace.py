@@ -2,7 +2,7 @@
 
 import pytest
 
-from workflowlookup.execution.calls import pause_before_asking
+from workflowlookup.execution.call_runner import pause_before_asking
 
 
 def questions(until, *, interval=2.0, answered_in=0.0):

@@ -7,11 +7,11 @@ import pytest
 
 from execution.working import open_runs, server_config
 from upstream.upstreams import HttpUpstream, McpUpstream
-from workflowlookup.core.building import build
-from workflowlookup.core.run import State
 from workflowlookup.execution import driver
+from workflowlookup.language.building import build
 from workflowlookup.providers.config import Plan, ProviderConfig
 from workflowlookup.providers.definition import as_document, read_definitions
+from workflowlookup.runs.run import State
 
 
 class Remote:

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from execution.working import call, flow
-from make import settings_file
 from spec.stage import staged
+from support.make import settings_file
 from upstream.upstreams import is_alive, table
-from workflowlookup.core.run import State
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.child import _parsed
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.upstream import CallResult, Upstreams
+from workflowlookup.runs.run import State
 
 RAW = str(Path(__file__).with_name("raw_server.py"))
 

@@ -6,12 +6,12 @@ import contextlib
 import pytest
 
 from execution.working import call, flow, open_runs
-from workflowlookup.core.run import State
 from workflowlookup.execution.async_runs import AsyncRuns
-from workflowlookup.execution.calls import Outcome
+from workflowlookup.execution.call_runner import Outcome
 from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.engine import Superseded
 from workflowlookup.execution.slots import Slots
+from workflowlookup.runs.run import State
 
 SECONDS = 20
 

@@ -6,10 +6,10 @@ from dbos._sys_db import SystemDatabase
 from sqlalchemy.exc import OperationalError
 
 from execution.working import call, flow
-from workflowlookup.core.run import State
 from workflowlookup.execution import loop_services
 from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.local import LocalEngine
+from workflowlookup.runs.run import State
 
 LOST = OperationalError("COMMIT", None, psycopg.OperationalError("server closed the connection unexpectedly"))
 

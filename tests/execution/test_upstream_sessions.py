@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from upstream.upstreams import McpUpstream, is_alive
-from workflowlookup.core.values import Progress
 from workflowlookup.errors import ProviderAway
+from workflowlookup.language.values import Progress
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.upstream import CallResult, Upstreams
 

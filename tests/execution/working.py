@@ -4,13 +4,13 @@ import threading
 import time
 from pathlib import Path
 
-from make import document
+from support.make import document
 from upstream.upstreams import McpUpstream
-from workflowlookup.core.building import build
 from workflowlookup.execution.service import Execution
-from workflowlookup.journals import JournalUrl
+from workflowlookup.language.building import build
 from workflowlookup.providers.config import Plan, ServerConfig
-from workflowlookup.runs.service import Runs
+from workflowlookup.store.journals import JournalUrl
+from workflowlookup.store.service import Runs
 
 PATIENCE = 30.0
 

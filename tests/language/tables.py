@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import make
-from workflowlookup.core.syntax import parse_yaml
+from support import make
+from workflowlookup.language.syntax import parse_yaml
 
 FOLDER = Path(__file__).parent
 KINDS = ("holds", "fails", "passes", "issues", "refused", "fills", "leads", "walks", "judges", "finds", "forms")

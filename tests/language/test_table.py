@@ -9,19 +9,19 @@ import json
 import msgspec
 import pytest
 
-from client import Server
 from language.tables import FOLDER, KINDS, ROWS, Object, Row
-from make import check_of, write
-from workflowlookup.core.building import build
-from workflowlookup.core.conditions import OPERATORS, evaluate
-from workflowlookup.core.document import Severity, check, is_sound
-from workflowlookup.core.guidance import filler, guide
-from workflowlookup.core.navigation import explain_skip, find_step, next_step, scope_of
-from workflowlookup.core.patterns import Budget
-from workflowlookup.core.syntax import parse_json, parse_yaml
-from workflowlookup.core.validation import judge
+from support.client import Server
+from support.make import check_of, write
 from workflowlookup.errors import WorkflowLookupError
-from workflowlookup.tools.workflow_next import tell
+from workflowlookup.language.building import build
+from workflowlookup.language.conditions import OPERATORS, evaluate
+from workflowlookup.language.document import Severity, check, is_sound
+from workflowlookup.language.guidance import filler, guide
+from workflowlookup.language.navigation import explain_skip, find_step, next_step, scope_of
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.syntax import parse_json, parse_yaml
+from workflowlookup.language.validation import judge
+from workflowlookup.tools.builtin.workflow_next import tell
 
 FEWEST_ROWS = 3
 MOST_STEPS = 100

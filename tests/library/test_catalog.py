@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from make import document, step, write
+from support.make import document, step, write
 from workflowlookup.errors import InvalidWorkflow, NotReadYet, SecurityError, StorageError, WorkflowNotFound
 from workflowlookup.library import catalog as catalog_module
 from workflowlookup.library import directory as directory_module

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client import ENVELOPE
+from support.client import ENVELOPE
 from workflowlookup.access import Access
-from workflowlookup.protocol.asking import signed_key
 from workflowlookup.protocol.connection import Connection
+from workflowlookup.protocol.questions import signed_key
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.contract import Elicitation, Services, Tool

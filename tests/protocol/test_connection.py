@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from client import ENVELOPE
-from make import document, loop, step, write
+from support.client import ENVELOPE
+from support.make import document, loop, step, write
 from workflowlookup import __version__
 from workflowlookup.app import make_connection
 from workflowlookup.protocol import connection as connections
@@ -316,7 +316,7 @@ def test_a_fault_of_ours_is_told_without_its_text_and_logged_with_it(connection,
 
 def test_an_answer_that_cannot_be_encoded_ends_the_request_and_not_the_server(connection, monkeypatch):
     initialize(connection, "2025-11-25")
-    monkeypatch.setattr("workflowlookup.tools.workflow_next.tell", lambda *_: {"step": object()})
+    monkeypatch.setattr("workflowlookup.tools.builtin.workflow_next.tell", lambda *_: {"step": object()})
 
     reply = ask(connection, "workflow_next", {"workflowId": "sample-workflow", "completedSteps": []})
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from client import ENVELOPE
+from support.client import ENVELOPE
 from workflowlookup.protocol.connection import LIST_SECONDS, LOOK_SECONDS, Connection
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.tools.arguments import SchemaArguments

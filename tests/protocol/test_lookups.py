@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client import ENVELOPE
-from make import document, step, write
+from support.client import ENVELOPE
+from support.make import document, step, write
 from workflowlookup.app import make_connection
-from workflowlookup.core.building import build
-from workflowlookup.core.navigation import next_step
-from workflowlookup.core.patterns import Budget
+from workflowlookup.language.building import build
+from workflowlookup.language.navigation import next_step
+from workflowlookup.language.patterns import Budget
 from workflowlookup.settings import read_settings
-from workflowlookup.tools.workflow_next import answer
+from workflowlookup.tools.builtin.workflow_next import answer
 
 PLAIN = document(step("one", prompt="Use {{tool}}."), step("two", guidance=["{{size}}"]), identifier="plain-one")
 FIRST = {"workflowId": "plain-one", "completedSteps": []}

@@ -5,14 +5,14 @@ from itertools import count
 
 import pytest
 
-from client import ENVELOPE
-from make import document, step
-from workflowlookup.core.advance import CallFailure
-from workflowlookup.core.building import build
+from support.client import ENVELOPE
+from support.make import document, step
+from workflowlookup.language.building import build
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
-from workflowlookup.runs.service import Runs
-from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.runs.advance import CallFailure
+from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.tools.contract import Services
 
 CALL = {"id": "call-it", "title": "Make it", "call": {"server": "tracker", "tool": "create", "saveAs": "issue"}}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from workflowlookup.core.building import build
-from workflowlookup.core.document import check
+from workflowlookup.language.building import build
+from workflowlookup.language.document import check
 from workflowlookup.providers.definition import GENERIC_SCHEMA, Definition, as_document, read_definitions
 
 GOOD = {"id": "a", "name": "A", "description": "d"}

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from make import document, settings_file, write
 from spec.stage import DEPLOY, Listener, Stage, Upstream, refusal, staged, state
+from support.make import document, settings_file, write
 
 
 @pytest.fixture

@@ -21,12 +21,12 @@ import httpx2
 import pytest
 import yaml
 
-from client import ENVELOPE
-from make import document, settings_file, step, write
+from support.client import ENVELOPE
+from support.make import document, settings_file, step, write
+from support.web import HEADERS, WebServer, routing
 from upstream.upstreams import McpUpstream, free_port
-from web import HEADERS, WebServer, routing
-from workflowlookup.runs.postgres import PostgresJournal
-from workflowlookup.runs.tokens import Tokens
+from workflowlookup.store.postgres import PostgresJournal
+from workflowlookup.store.tokens import Tokens
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 PAUSE_SECONDS: Final = 0.02

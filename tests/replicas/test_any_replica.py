@@ -7,12 +7,12 @@ import httpx2
 import psycopg
 import pytest
 
-from client import ENVELOPE
-from make import document, settings_file, step, write
+from support.client import ENVELOPE
+from support.make import document, settings_file, step, write
+from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
-from web import WebClient, WebServer
-from workflowlookup.runs.neighbours import Neighbours
-from workflowlookup.runs.postgres import PostgresJournal
+from workflowlookup.store.postgres import PostgresJournal
+from workflowlookup.store.replica_bus import Neighbours
 
 ASKS = {"elicitation": {}}
 PING = {"jsonrpc": "2.0", "id": 99, "method": "ping"}

@@ -9,10 +9,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from make import document, step, write
-from web import WebClient, WebServer
-from workflowlookup.journals import JournalUrl
-from workflowlookup.runs.journal import Query
+from support.make import document, step, write
+from support.web import WebClient, WebServer
+from workflowlookup.store.journal import Query
+from workflowlookup.store.journals import JournalUrl
 
 GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
 

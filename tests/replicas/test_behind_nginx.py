@@ -14,12 +14,12 @@ import httpx2
 import pytest
 import yaml
 
-from make import document, step, write
 from replicas.fleet import DEPLOY, nginx, nginx_program, shipped_environment, write_nginx_configuration
-from web import WebClient, WebServer
-from workflowlookup.runs.postgres import PostgresJournal
-from workflowlookup.runs.tokens import Tokens
-from workflowlookup.transport.listening import END_SECONDS
+from support.make import document, step, write
+from support.web import WebClient, WebServer
+from workflowlookup.store.postgres import PostgresJournal
+from workflowlookup.store.tokens import Tokens
+from workflowlookup.transport.http.server import END_SECONDS
 
 
 @pytest.fixture

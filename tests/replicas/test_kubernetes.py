@@ -9,7 +9,7 @@ import yaml
 
 from replicas.fleet import DEPLOY
 from workflowlookup.settings import SETTINGS
-from workflowlookup.transport.listening import END_SECONDS
+from workflowlookup.transport.http.server import END_SECONDS
 
 VERSIONS = ("1.30", kubernetes_validate.latest_version())
 RESOURCES = {each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())}

@@ -10,9 +10,9 @@ import time
 import httpx2
 import pytest
 
-from journey import IS_SOAK
 from replicas.fleet import Fleet, Load, nginx, nginx_program, reply_of
-from web import HEADERS, modern, routing
+from support.journey import IS_SOAK
+from support.web import HEADERS, modern, routing
 
 CLIENTS = 24 if IS_SOAK else 4
 ROUNDS = 3 if IS_SOAK else 1

@@ -7,12 +7,12 @@ other replica answers as if the first had never been asked, and the journal has 
 import httpx2
 import pytest
 
-from make import document, settings_file, step, write
 from replicas.fleet import DatabaseLink, wait_until
+from support.make import document, settings_file, step, write
+from support.web import HEADERS, WebServer, modern, routing
 from upstream.upstreams import McpUpstream
-from web import HEADERS, WebServer, modern, routing
-from workflowlookup.runs.postgres import PostgresJournal
-from workflowlookup.runs.service import Runs
+from workflowlookup.store.postgres import PostgresJournal
+from workflowlookup.store.service import Runs
 
 SECONDS = 2.0
 LONG = {"type": "length", "min": 10, "message": "too short"}

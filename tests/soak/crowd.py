@@ -11,13 +11,13 @@ from typing import Any
 
 import httpx2
 
-from client import ENVELOPE
-from make import document, step, write
 from replicas.fleet import Sender, reply_of
-from web import HEADERS, routing
-from workflowlookup.core.events import CallBegun, OutputAccepted
-from workflowlookup.core.run import State, fold
-from workflowlookup.runs.journal import Journal
+from support.client import ENVELOPE
+from support.make import document, step, write
+from support.web import HEADERS, routing
+from workflowlookup.runs.events import CallBegun, OutputAccepted
+from workflowlookup.runs.run import State, fold
+from workflowlookup.store.journal import Journal
 
 STEPS = ("plan", "build", "check")
 SETTLE_SECONDS = 90

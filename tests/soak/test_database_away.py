@@ -18,14 +18,14 @@ from typing import Any, Final, Self
 import httpx2
 import pytest
 
-from journey import IS_SOAK
-from postgres import Postgres
 from replicas.fleet import Fleet, RoundRobinSender, reply_of
 from soak.crowd import REFUSED, UNKNOWN, Ledger, Member, crowd_http, judge, wait_for_calls, write_library
-from web import HEADERS, modern, routing
-from workflowlookup.core.run import State, fold
-from workflowlookup.runs.journal import Journal
-from workflowlookup.runs.postgres import PostgresJournal
+from support.journey import IS_SOAK
+from support.postgres import Postgres
+from support.web import HEADERS, modern, routing
+from workflowlookup.runs.run import State, fold
+from workflowlookup.store.journal import Journal
+from workflowlookup.store.postgres import PostgresJournal
 
 CLIENTS: Final = 12 if IS_SOAK else 4
 """Those that lead runs."""

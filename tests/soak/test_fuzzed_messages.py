@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from client import ENVELOPE, Server
-from journey import IS_SOAK
-from make import document, loop, step, write
+from support.client import ENVELOPE, Server
+from support.journey import IS_SOAK
+from support.make import document, loop, step, write
 
 SECONDS = 60.0 if IS_SOAK else 3.0
 """For each configuration."""

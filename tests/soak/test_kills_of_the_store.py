@@ -19,14 +19,14 @@ from typing import Final
 
 import pytest
 
-from journey import IS_SOAK
-from make import document, step
-from warm import Popen
-from workflowlookup.core.building import build
-from workflowlookup.core.events import Record
-from workflowlookup.runs.service import Runs
-from workflowlookup.runs.sql import MIGRATIONS
-from workflowlookup.runs.sqlite import SqliteJournal
+from support.journey import IS_SOAK
+from support.make import document, step
+from support.warm import Popen
+from workflowlookup.language.building import build
+from workflowlookup.runs.events import Record
+from workflowlookup.store.service import Runs
+from workflowlookup.store.sql import MIGRATIONS
+from workflowlookup.store.sqlite import SqliteJournal
 
 RUNS: Final = 400 if IS_SOAK else 60
 TRIALS: Final = 60 if IS_SOAK else 4

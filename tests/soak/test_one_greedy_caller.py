@@ -15,10 +15,10 @@ import time
 import httpx2
 import pytest
 
-from make import document, step, write
-from web import HEADERS, WebServer, opening
-from workflowlookup.runs.sqlite import SqliteJournal
-from workflowlookup.runs.tokens import Tokens
+from support.make import document, step, write
+from support.web import HEADERS, WebServer, opening
+from workflowlookup.store.sqlite import SqliteJournal
+from workflowlookup.store.tokens import Tokens
 
 SECONDS = 15.0
 """Of each measurement: the same for both, because a 99th percentile of few reads is the slowest of them."""

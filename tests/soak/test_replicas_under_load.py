@@ -13,15 +13,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from journey import IS_SOAK
-from make import settings_file
-from postgres import Postgres
 from replicas.fleet import ProxySender
 from soak.crowd import Ledger, Member, crowd_http, judge, wait_for_calls, write_library
 from soak.proxy import Proxy
+from support.journey import IS_SOAK
+from support.make import settings_file
+from support.postgres import Postgres
+from support.web import WebServer
 from upstream.upstreams import McpUpstream
-from web import WebServer
-from workflowlookup.runs.postgres import PostgresJournal
+from workflowlookup.store.postgres import PostgresJournal
 
 CLIENTS = 200 if IS_SOAK else 16
 SECONDS = 180 if IS_SOAK else 12

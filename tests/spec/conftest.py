@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from client import Server
-from make import document, write
 from spec.roads import ROADS, SPEC_VERSION, Ask, Publish
+from support.client import Server
+from support.make import document, write
 
 _numbers = itertools.count(1)
 _QUIET = {"WORKFLOWLOOKUP_LOG_LEVEL": "error"}

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from client import Server
+from support.client import Server
 from workflowlookup import __version__
 
 Object = dict[str, Any]

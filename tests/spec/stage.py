@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from client import Server
-from make import settings_file
+from support.client import Server
+from support.make import settings_file
 from upstream.upstreams import HttpUpstream, McpUpstream
 
 DEPLOY = "deploy_a_service"

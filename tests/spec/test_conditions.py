@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from make import step
 from spec.roads import Ask, Publish
+from support.make import step
 
 Object = dict[str, Any]
 Holds = Callable[[Object, Object], bool]

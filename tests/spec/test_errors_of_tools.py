@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from client import Server
-from make import document, step, write
 from spec.roads import HANDSHAKE_VERSIONS, SERVER_INFO
+from support.client import Server
+from support.make import document, step, write
 
 Object = dict[str, Any]
 

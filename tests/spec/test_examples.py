@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from client import Server
-from make import write
 from spec.roads import SPEC_VERSION, Start
+from support.client import Server
+from support.make import write
 
 Object = dict[str, Any]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from client import ENVELOPE, Server
-from make import document, step, write
 from spec.roads import Publish, Start
+from support.client import ENVELOPE, Server
+from support.make import document, step, write
 
 INITIALIZE = {
     "jsonrpc": "2.0",

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from client import Server
-from make import document, step
 from spec.roads import HANDSHAKE_VERSIONS, Publish, Start, failure, invalid_params, success
+from support.client import Server
+from support.make import document, step
 
 
 def exchange(server: Server, message: Any) -> Any:

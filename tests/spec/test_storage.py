@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from make import document, step, write
 from spec.roads import Ask, Publish, Start, failure
+from support.make import document, step, write
 
 Object = dict[str, Any]
 ID = "troubled-workflow"

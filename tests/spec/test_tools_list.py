@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from client import Server
-from make import loop, step
 from spec.roads import TOOLS, Ask, Publish, invalid_params
+from support.client import Server
+from support.make import loop, step
 
 Object = dict[str, Any]
 

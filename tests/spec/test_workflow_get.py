@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from make import document, loop, step
 from spec.roads import Ask, Publish, failure, invalid_params, success
+from support.make import document, loop, step
 
 FIRST = step(
     "first-step",

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from make import step
 from spec.roads import Ask, Publish, success
+from support.make import step
 
 
 @pytest.mark.spec("001/workflow_list/all", "001/workflow_list/workflows")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from make import loop, step
 from spec.roads import Ask, Publish, failure, invalid_params, success
+from support.make import loop, step
 
 Object = dict[str, Any]
 

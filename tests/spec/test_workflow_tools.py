@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from make import document, settings_file, write
 from spec.stage import DEPLOY, Listener, Stage, refusal, staged, state
+from support.make import document, settings_file, write
 from upstream.upstreams import ONE, McpUpstream
 
 ANY_OBJECT = {"type": "object", "properties": {}, "additionalProperties": True}

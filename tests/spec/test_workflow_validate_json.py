@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from client import Server
-from make import document, loop, step
 from spec.roads import Ask, Start, invalid_params, success
+from support.client import Server
+from support.make import document, loop, step
 
 Object = dict[str, Any]
 

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from client import Server
-from make import document, settings_file, step
+from support.client import Server
+from support.make import document, settings_file, step
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
 from workflowlookup.providers.config import Plan
-from workflowlookup.tools import BUILTIN_TOOLS
+from workflowlookup.tools.builtin import BUILTIN_TOOLS
 from workflowlookup.tools.contract import Services
 from workflowlookup.tools.dynamic import DynamicTools
 from workflowlookup.tools.registry import Registry

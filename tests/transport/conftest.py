@@ -2,7 +2,7 @@
 
 import pytest
 
-from web import WebClient, WebServer
+from support.web import WebClient, WebServer
 
 
 @pytest.fixture

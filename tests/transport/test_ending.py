@@ -10,10 +10,10 @@ import time
 import httpx2
 import pytest
 
-from client import ENVELOPE
-from make import document, settings_file, step, write
-from web import WebClient, WebServer
-from workflowlookup.transport.http1 import MAX_PIPELINED
+from support.client import ENVELOPE
+from support.make import document, settings_file, step, write
+from support.web import WebClient, WebServer
+from workflowlookup.transport.http.http1 import MAX_PIPELINED
 
 DRAIN_SECONDS = 1.0
 IN_TIME = DRAIN_SECONDS + 1.5

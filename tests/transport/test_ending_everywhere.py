@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from client import Server
-from make import document, settings_file, step, write
-from postgres import Postgres
-from web import WebClient, WebServer
+from support.client import Server
+from support.make import document, settings_file, step, write
+from support.postgres import Postgres
+from support.web import WebClient, WebServer
 
 IN_TIME = 12.0
 """Well above what it takes, because the machine may be busy; well below for ever."""

@@ -7,19 +7,19 @@ import sqlite3
 
 import pytest
 
-from client import ENVELOPE
-from make import document, step, write
-from web import HEADERS, events, routing
+from support.client import ENVELOPE
+from support.make import document, step, write
+from support.web import HEADERS, events, routing
 from workflowlookup.app import make_connection
-from workflowlookup.runs.neighbours import Neighbours
-from workflowlookup.runs.sessions import Sessions
-from workflowlookup.runs.sqlite import SqliteJournal
 from workflowlookup.settings import read_settings
+from workflowlookup.store.replica_bus import Neighbours
+from workflowlookup.store.sessions import Sessions
+from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.transport.bell import Bell
-from workflowlookup.transport.endpoint import Endpoint, Exchange
-from workflowlookup.transport.limits import Limits
-from workflowlookup.transport.metrics import Outcome, outcome_of
-from workflowlookup.transport.replicas import ReplicaSessions
+from workflowlookup.transport.http.endpoint import Endpoint, Exchange
+from workflowlookup.transport.http.limits import Limits
+from workflowlookup.transport.http.metrics import Outcome, outcome_of
+from workflowlookup.transport.http.replicas import ReplicaSessions
 
 LIMITS = Limits(
     max_message_bytes=1 << 20,

@@ -6,14 +6,14 @@ import time
 import httpx2
 import pytest
 
-from web import WebServer, modern, routing
+from support.web import WebServer, modern, routing
 
 FAULTY = """
 import sys
 from workflowlookup.cli.main import main
-from workflowlookup.console.visit import Visit
+from workflowlookup.console.request import Visit
 from workflowlookup.library.catalog import Catalog
-from workflowlookup.transport.endpoint import Endpoint
+from workflowlookup.transport.http.endpoint import Endpoint
 
 async def fail(*_):
     raise RuntimeError("a fault of the endpoint")

@@ -12,10 +12,10 @@ from mcp.shared.inbound import (
 )
 from starlette.datastructures import Headers
 
-from client import ENVELOPE
+from support.client import ENVELOPE
 from workflowlookup.errors import HeaderMismatch, InvalidParams
 from workflowlookup.protocol.jsonrpc import Request
-from workflowlookup.transport.headers import accepts, check_routing, is_json
+from workflowlookup.transport.http.headers import accepts, check_routing, is_json
 
 SCHEMA = {
     "type": "object",

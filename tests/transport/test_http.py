@@ -16,13 +16,13 @@ import urllib.request
 import httpx2
 import pytest
 
-from client import ENVELOPE
-from make import document, long_run, settings_file, step, write
+from support.client import ENVELOPE
+from support.make import document, long_run, settings_file, step, write
+from support.web import HEADERS, MODERN, WebServer, events, modern, opening, routing
 from upstream.upstreams import McpUpstream
-from web import HEADERS, MODERN, WebServer, events, modern, opening, routing
 from workflowlookup.protocol.jsonrpc import MAX_NESTING
-from workflowlookup.runs.journal import summarise
-from workflowlookup.runs.sqlite import SqliteJournal
+from workflowlookup.store.journal import summarise
+from workflowlookup.store.sqlite import SqliteJournal
 
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"

@@ -7,10 +7,10 @@ import socket
 import pytest
 from uvicorn.server import ServerState
 
-from workflowlookup.transport import http1
-from workflowlookup.transport.connections import Connections
-from workflowlookup.transport.http1 import HttpProtocol
-from workflowlookup.transport.listening import listen
+from workflowlookup.transport.http import http1
+from workflowlookup.transport.http.connections import Connections
+from workflowlookup.transport.http.http1 import HttpProtocol
+from workflowlookup.transport.http.server import listen
 
 GET = b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n"
 POST = b"POST %b HTTP/1.1\r\nhost: localhost\r\n%b\r\n\r\n%b"

@@ -7,10 +7,10 @@ import pytest
 import uvicorn
 from starlette.responses import PlainTextResponse
 
-from workflowlookup.transport import http1
-from workflowlookup.transport.connections import Connections
-from workflowlookup.transport.http1 import HttpProtocol
-from workflowlookup.transport.listening import listen
+from workflowlookup.transport.http import http1
+from workflowlookup.transport.http.connections import Connections
+from workflowlookup.transport.http.http1 import HttpProtocol
+from workflowlookup.transport.http.server import listen
 
 HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 POST = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n"

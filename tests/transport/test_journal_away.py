@@ -12,15 +12,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from make import document, settings_file, step, write
 from replicas.fleet import DatabaseLink
+from support.make import document, settings_file, step, write
+from support.web import HEADERS, WebClient, WebServer, modern, routing
 from upstream.upstreams import McpUpstream
-from web import HEADERS, WebClient, WebServer, modern, routing
-from workflowlookup.core.building import build
 from workflowlookup.errors import JournalAway, JournalBusy
-from workflowlookup.runs.postgres import PostgresJournal
-from workflowlookup.runs.service import Runs
-from workflowlookup.runs.tokens import Tokens
+from workflowlookup.language.building import build
+from workflowlookup.store.postgres import PostgresJournal
+from workflowlookup.store.service import Runs
+from workflowlookup.store.tokens import Tokens
 
 TIMEOUT_SECONDS = 2.0
 OUTAGE_SECONDS = 7.0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from workflowlookup.transport import limits
-from workflowlookup.transport.limits import Rate, names_of
+from workflowlookup.transport.http import limits
+from workflowlookup.transport.http.limits import Rate, names_of
 from workflowlookup.web import is_allowed_host, is_allowed_origin, split_address
 
 LOCAL = names_of("127.0.0.1")

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from client import ENVELOPE
-from make import document, step, write
+from support.client import ENVELOPE
+from support.make import document, step, write
 
 ASKS = {"elicitation": {}}
 MODERN_ASKS = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": ASKS}

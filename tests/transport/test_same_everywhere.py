@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from client import Server
-from make import document, settings_file, step, write
-from talks import MemoryWire, PipeWire, Talk, WebWire
-from web import WebClient, WebServer
+from support.client import Server
+from support.make import document, settings_file, step, write
+from support.talks import MemoryWire, PipeWire, Talk, WebWire
+from support.web import WebClient, WebServer
 from workflowlookup.app import make_connection
 from workflowlookup.settings import read_settings
 

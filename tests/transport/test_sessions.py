@@ -4,9 +4,9 @@ import types
 
 import pytest
 
-from workflowlookup.transport import sessions
-from workflowlookup.transport.metrics import Metrics
-from workflowlookup.transport.sessions import PAUSE_SECONDS, Session
+from workflowlookup.transport.http import sessions
+from workflowlookup.transport.http.metrics import Metrics
+from workflowlookup.transport.http.sessions import PAUSE_SECONDS, Session
 
 
 @pytest.fixture

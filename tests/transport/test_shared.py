@@ -2,12 +2,12 @@
 
 import pytest
 
-from make import document, step
-from workflowlookup.core.building import build
-from workflowlookup.runs.service import Runs
-from workflowlookup.runs.sqlite import SqliteJournal
+from support.make import document, step
+from workflowlookup.auth.shared_surface import SharedSurface
+from workflowlookup.language.building import build
+from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.tools.contract import ServerServices
-from workflowlookup.transport.shared import SharedSurface
 
 FLOW = build(document(step("one"), step("two")))
 

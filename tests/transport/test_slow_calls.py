@@ -11,10 +11,10 @@ import time
 import httpx2
 import pytest
 
-from client import ENVELOPE
-from make import document, settings_file, step, write
+from support.client import ENVELOPE
+from support.make import document, settings_file, step, write
+from support.web import HEADERS, MODERN, WebClient, events, modern, opening
 from upstream.upstreams import McpUpstream
-from web import HEADERS, MODERN, WebClient, events, modern, opening
 from workflowlookup.protocol.jsonrpc import MAX_NESTING
 
 

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from make import document, write
+from support.make import document, write
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
 PONG = {"jsonrpc": "2.0", "id": 1, "result": {}}

@@ -10,9 +10,9 @@ import time
 import httpx2
 import pytest
 
-from make import document, settings_file, write
+from support.make import document, settings_file, write
+from support.web import HEADERS, WebServer, modern, opening, routing
 from upstream.upstreams import McpUpstream
-from web import HEADERS, WebServer, modern, opening, routing
 
 
 @pytest.fixture

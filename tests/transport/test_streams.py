@@ -7,8 +7,8 @@ import time
 import pytest
 
 from workflowlookup.shares import Shares
-from workflowlookup.transport import streams
-from workflowlookup.transport.streams import MAX_BYTES, MAX_EVENTS, MAX_UNREAD, REPLAY_SECONDS, Replay, Stream
+from workflowlookup.transport.http import streams
+from workflowlookup.transport.http.streams import MAX_BYTES, MAX_EVENTS, MAX_UNREAD, REPLAY_SECONDS, Replay, Stream
 
 
 class Response:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from client import ENVELOPE
-from collector import Collector, Span
-from make import document, settings_file, step, write
-from web import WebClient, WebServer
+from support.client import ENVELOPE
+from support.collector import Collector, Span
+from support.make import document, settings_file, step, write
+from support.web import WebClient, WebServer
 from workflowlookup import __version__
-from workflowlookup.runs.sqlite import SqliteJournal
-from workflowlookup.runs.tokens import Tokens
+from workflowlookup.store.sqlite import SqliteJournal
+from workflowlookup.store.tokens import Tokens
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "upstream"))
 

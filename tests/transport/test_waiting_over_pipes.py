@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from make import document, settings_file, write
+from support.make import document, settings_file, write
 from upstream.upstreams import McpUpstream
 
 ROOM = 30.0

@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE))
 
 from world import ONE, World  # noqa: E402
 
-from warm import Popen  # noqa: E402
+from support.warm import Popen  # noqa: E402
 
 __all__ = ["ONE", "HttpUpstream", "McpUpstream", "World"]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from workflowlookup.core.values import Json
+from workflowlookup.language.values import Json
 
 
 def add_context_argument(

@@ -23,12 +23,12 @@ from workflowlookup.cli.checkup_tools import MAX_SHOWN, Problem, Record, ToolsRe
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command, typed_program, words_of
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
-from workflowlookup.core.text import first_few, joined
 from workflowlookup.errors import MissingExtra, StorageError
-from workflowlookup.journals import without_password
+from workflowlookup.language.text import first_few, joined
 from workflowlookup.library.catalog import Catalog
-from workflowlookup.runs.journal import Journal, SetAside
 from workflowlookup.settings import SETTINGS, Settings, needed_extras
+from workflowlookup.store.journal import Journal, SetAside
+from workflowlookup.store.journals import without_password
 from workflowlookup.trust import how_to_trust
 
 PATIENCE: Final = 30.0

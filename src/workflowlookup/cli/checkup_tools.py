@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from workflowlookup import extras
-from workflowlookup.cli.systems import Asked, ask_systems, reconnect_advice, unreachable, workflow_tools
-from workflowlookup.core.model import PromptStep, ToolCall, WorkflowCall
-from workflowlookup.core.schemas import suggest
-from workflowlookup.core.text import first_few
+from workflowlookup.cli.provider_queries import Asked, ask_systems, reconnect_advice, unreachable, workflow_tools
+from workflowlookup.language.model import PromptStep, ToolCall, WorkflowCall
+from workflowlookup.language.schemas import suggest
+from workflowlookup.language.text import first_few
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.providers.config import LIBRARY, Filters, ProviderConfig, ServerConfig
 from workflowlookup.providers.definition import Definition

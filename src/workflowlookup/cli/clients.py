@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup import extras
-from workflowlookup.core.values import Json
+from workflowlookup.language.values import Json
 from workflowlookup.settings import SETTINGS, paths
 
 SERVER_NAME: Final = "workflowlookup"

@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.atomic import replace_file
-from workflowlookup.cli.positions import Node, scan
-from workflowlookup.core.values import Json
+from workflowlookup.authoring.positions import Node, scan
 from workflowlookup.errors import StorageError
+from workflowlookup.language.values import Json
 
 Entry = Mapping[str, Json]
 """A server as a client's file describes it."""

@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from workflowlookup.atomic import replace_file
-from workflowlookup.core.values import Json
 from workflowlookup.errors import StorageError
-from workflowlookup.journals import JournalUrl
+from workflowlookup.language.values import Json
+from workflowlookup.store.journals import JournalUrl
 
 SCISSORS: Final = "# ------------------------ >8 ------------------------"
 BELOW: Final = "# This line and all below it are left out. Save an empty file to leave the run as it is."

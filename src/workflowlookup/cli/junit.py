@@ -7,7 +7,7 @@ from typing import Final
 
 from workflowlookup.cli.output import shown_path
 from workflowlookup.cli.rehearsals import Suite
-from workflowlookup.core.text import printable
+from workflowlookup.language.text import printable
 
 _NOT_XML: Final = re.compile("[\ufffe\uffff]")
 

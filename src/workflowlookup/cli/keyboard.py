@@ -11,7 +11,8 @@ import msgspec
 
 from workflowlookup.cli.arguments import variable
 from workflowlookup.cli.drafts import Draft, Drafts
-from workflowlookup.cli.entry import (
+from workflowlookup.cli.output import complain, write, write_quoted
+from workflowlookup.cli.output_source import (
     END,
     Entry,
     Left,
@@ -28,13 +29,12 @@ from workflowlookup.cli.entry import (
     load_draft,
     needs_of,
 )
-from workflowlookup.cli.output import complain, write, write_quoted
-from workflowlookup.cli.run_view import write_step, write_verdict
-from workflowlookup.core.advance import loops_to_end
-from workflowlookup.core.contract import misfitting
-from workflowlookup.core.run import Run
-from workflowlookup.core.text import plural
-from workflowlookup.core.values import Json
+from workflowlookup.cli.run_display import write_step, write_verdict
+from workflowlookup.language.contract import misfitting
+from workflowlookup.language.text import plural
+from workflowlookup.language.values import Json
+from workflowlookup.runs.advance import loops_to_end
+from workflowlookup.runs.run import Run
 
 PROMPT: Final = ">"
 COLON: Final = ":"

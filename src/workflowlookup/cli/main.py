@@ -162,7 +162,7 @@ def _working_directory() -> str:
 
 
 def _load(name: str) -> ModuleType:
-    return importlib.import_module(f"workflowlookup.cli.{COMMANDS[name][0]}")
+    return importlib.import_module(f"workflowlookup.cli.commands.{COMMANDS[name][0]}")
 
 
 def _unknown(name: str) -> str:

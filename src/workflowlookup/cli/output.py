@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from workflowlookup.core.text import escaped, joined, printable
 from workflowlookup.errors import StorageError, WorkflowLookupError
+from workflowlookup.language.text import escaped, joined, printable
 
 if TYPE_CHECKING:
     from rich.console import Console

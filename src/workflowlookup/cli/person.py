@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from workflowlookup.cli.output import QUOTE, quoted_rows, wrapped_rows
-from workflowlookup.core.text import printable
 from workflowlookup.errors import SecurityError
+from workflowlookup.language.text import printable
 
 TERMINAL: Final = "/dev/tty"
 AGENT_VARIABLES: Final = re.compile(

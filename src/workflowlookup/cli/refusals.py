@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from workflowlookup.core.criteria import each_rule
-from workflowlookup.core.events import OutputRefused
-from workflowlookup.core.model import PromptStep
-from workflowlookup.core.patterns import Budget
-from workflowlookup.core.rules import GIVEN_UP, NO_MATCH, ContainsRule, RegexRule, Rule
-from workflowlookup.core.run import Run
-from workflowlookup.core.schemas import BadSchema
-from workflowlookup.core.text import joined
+from workflowlookup.language.criteria import each_rule
+from workflowlookup.language.model import PromptStep
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.rules import GIVEN_UP, NO_MATCH, ContainsRule, RegexRule, Rule
+from workflowlookup.language.schemas import BadSchema
+from workflowlookup.language.text import joined
+from workflowlookup.runs.events import OutputRefused
+from workflowlookup.runs.run import Run
 
 _LITERAL: Final = r"(?:\\[^\w\s]|[^\\^$.|?*+()\[\]{}])+"
 _CHOICE: Final = rf"{_LITERAL}(?:\|{_LITERAL})*"

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from workflowlookup.app import make_catalog
+from workflowlookup.authoring.fixtures import BadFixture, Case, Fixture, mistake, parse_fixture
+from workflowlookup.authoring.positions import FINDERS
+from workflowlookup.authoring.rehearsal import Coverage, Rehearsal, rehearse
+from workflowlookup.cli.commands.validate import Remark, check_file
+from workflowlookup.cli.document_paths import places_in
 from workflowlookup.cli.output import shown_path
-from workflowlookup.cli.places import places_in
-from workflowlookup.cli.positions import FINDERS
-from workflowlookup.cli.validate import Remark, check_file
-from workflowlookup.core.building import build
-from workflowlookup.core.document import Finding
-from workflowlookup.core.fixtures import BadFixture, Case, Fixture, mistake, parse_fixture
-from workflowlookup.core.model import Workflow
-from workflowlookup.core.rehearsal import Coverage, Rehearsal, rehearse
-from workflowlookup.core.values import Json
 from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.language.building import build
+from workflowlookup.language.document import Finding
+from workflowlookup.language.model import Workflow
+from workflowlookup.language.values import Json
 from workflowlookup.library.files import (
     DOCUMENT_SUFFIXES,
     FIXTURE_SUFFIXES,

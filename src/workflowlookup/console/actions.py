@@ -5,15 +5,15 @@ from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
-from workflowlookup.console.guard import Refused
-from workflowlookup.console.visit import Visit
-from workflowlookup.core.events import ConfirmationDenied, ConfirmationGiven, Started
-from workflowlookup.core.patterns import Budget
-from workflowlookup.core.questions import fields_of
-from workflowlookup.core.run import Run
-from workflowlookup.core.values import Json
+from workflowlookup.console.request import Visit
+from workflowlookup.console.security import Refused
 from workflowlookup.errors import RunStateError
-from workflowlookup.tools.workflow_start import find_startable
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.values import Json
+from workflowlookup.runs.events import ConfirmationDenied, ConfirmationGiven, Started
+from workflowlookup.runs.questions import fields_of
+from workflowlookup.runs.run import Run
+from workflowlookup.tools.builtin.workflow_start import find_startable
 
 MOST_NOTE: Final = 10_000
 _NEW_ID: Final = re.compile("[0-9a-f]{12}")

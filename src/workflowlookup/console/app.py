@@ -9,9 +9,9 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from workflowlookup.console import actions, library_pages, other_pages, run_pages, static, statistics_pages, trust_pages
-from workflowlookup.console.guard import HEADERS, NotThere, Refused, read_form
 from workflowlookup.console.recent_figures import RecentFigures
-from workflowlookup.console.visit import Visit, render
+from workflowlookup.console.request import Visit, render
+from workflowlookup.console.security import HEADERS, NotThere, Refused, read_form
 from workflowlookup.errors import (
     Forbidden,
     RunNotFound,
@@ -21,7 +21,7 @@ from workflowlookup.errors import (
     WorkflowNotFound,
 )
 from workflowlookup.greenlets import Busy
-from workflowlookup.runs.loading import load_in_slices
+from workflowlookup.store.loading import load_in_slices
 
 log = logging.getLogger(__name__)
 

@@ -7,17 +7,17 @@ import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
 
-from workflowlookup.console.guard import NotThere
-from workflowlookup.console.looking import Version, document_of_version, find_workflow, page_of, versions_of
+from workflowlookup.authoring.compare import compare
+from workflowlookup.authoring.graph import Node, draw
+from workflowlookup.authoring.svg import as_fragment
+from workflowlookup.console.queries import Version, document_of_version, find_workflow, page_of, versions_of
+from workflowlookup.console.request import Visit
+from workflowlookup.console.security import NotThere
 from workflowlookup.console.text import pretty
-from workflowlookup.console.visit import Visit
-from workflowlookup.core.compare import compare
-from workflowlookup.core.graph import Node, draw
-from workflowlookup.core.model import LoopStep, Workflow
-from workflowlookup.core.svg import as_fragment
 from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.language.model import LoopStep, Workflow
 from workflowlookup.library.catalog import Entry
-from workflowlookup.runs.journal import Query
+from workflowlookup.store.journal import Query
 
 LATEST: Final = 8
 """How many runs the page of a workflow shows."""

@@ -13,12 +13,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workflowlookup.access import Access
+from workflowlookup.auth.scoped import scoped
 from workflowlookup.console.app import make_routes
+from workflowlookup.console.request import Visit
 from workflowlookup.console.streams import Streams
-from workflowlookup.console.visit import Visit
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.tools.contract import ServerServices
-from workflowlookup.tools.scoped import scoped
 from workflowlookup.web import LOOPBACK, is_allowed_host
 
 WELCOME: Final = (

@@ -7,12 +7,12 @@ import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from workflowlookup.console.library_pages import issues_of
-from workflowlookup.console.looking import scan
-from workflowlookup.console.visit import Visit
-from workflowlookup.core.text import plural
+from workflowlookup.console.queries import scan
+from workflowlookup.console.request import Visit
 from workflowlookup.errors import StorageError
+from workflowlookup.language.text import plural
 from workflowlookup.providers.config import LIBRARY
-from workflowlookup.runs.journal import Query
+from workflowlookup.store.journal import Query
 from workflowlookup.tools.contract import Services
 from workflowlookup.tools.dynamic import META
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from workflowlookup.core.text import printable
+from workflowlookup.language.text import printable
 
 Part = tuple[float, str]
 """How much, and the class that draws it."""

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from workflowlookup.core.statistics import Figures
 from workflowlookup.recent import RecentValues
+from workflowlookup.runs.statistics import Figures
 
 if TYPE_CHECKING:
     from workflowlookup.access import Access

@@ -11,27 +11,27 @@ from markupsafe import Markup
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from workflowlookup.authoring.graph import draw_path
+from workflowlookup.authoring.svg import as_fragment
 from workflowlookup.console import timeline
-from workflowlookup.console.guard import NotThere, Refused
-from workflowlookup.console.looking import NO_SUCH_FILTER, TIMES, current, page_of, since_of
+from workflowlookup.console.queries import NO_SUCH_FILTER, TIMES, current, page_of, since_of
+from workflowlookup.console.request import Visit
+from workflowlookup.console.security import NotThere, Refused
 from workflowlookup.console.text import number_in
-from workflowlookup.console.visit import Visit
-from workflowlookup.core import report as reports
-from workflowlookup.core.calls import call_arguments
-from workflowlookup.core.events import CallDue, OutputAccepted, OutputRefused, Record, StepOffered
-from workflowlookup.core.exchange import as_line
-from workflowlookup.core.graph import draw_path
-from workflowlookup.core.navigation import split_instance
-from workflowlookup.core.patterns import Budget
-from workflowlookup.core.questions import question_of
-from workflowlookup.core.run import Run, Waiting
-from workflowlookup.core.svg import as_fragment
-from workflowlookup.core.text import how_often
-from workflowlookup.core.why import Explanation, Fate, Reason, explain_run
+from workflowlookup.language.navigation import split_instance
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.text import how_often
 from workflowlookup.logs import audit
-from workflowlookup.runs.journal import Query, Summary
-from workflowlookup.runs.loading import read_in_slices, reading, slices_of
+from workflowlookup.runs import report as reports
+from workflowlookup.runs.call_arguments import call_arguments
+from workflowlookup.runs.events import CallDue, OutputAccepted, OutputRefused, Record, StepOffered
+from workflowlookup.runs.exchange import as_line
+from workflowlookup.runs.questions import question_of
+from workflowlookup.runs.run import Run, Waiting
+from workflowlookup.runs.why import Explanation, Fate, Reason, explain_run
 from workflowlookup.shares import Holding
+from workflowlookup.store.journal import Query, Summary
+from workflowlookup.store.loading import read_in_slices, reading, slices_of
 
 PAGE: Final = 50
 MOST_ENTRIES: Final = 300

@@ -15,16 +15,16 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from workflowlookup.console import plots
-from workflowlookup.console.guard import NotThere
-from workflowlookup.console.looking import DAY, TIMES, current, scan, since_of
+from workflowlookup.console.queries import DAY, TIMES, current, scan, since_of
 from workflowlookup.console.recent_figures import Overview, Versions, WorkflowCounts
-from workflowlookup.console.visit import Visit
-from workflowlookup.core.report import duration
-from workflowlookup.core.statistics import Figures, StepFigures, Tally
-from workflowlookup.core.text import plural
+from workflowlookup.console.request import Visit
+from workflowlookup.console.security import NotThere
 from workflowlookup.errors import WorkflowLookupError
-from workflowlookup.runs.journal import Query, now
-from workflowlookup.runs.loading import read_excerpts
+from workflowlookup.language.text import plural
+from workflowlookup.runs.report import duration
+from workflowlookup.runs.statistics import Figures, StepFigures, Tally
+from workflowlookup.store.journal import Query, now
+from workflowlookup.store.loading import read_excerpts
 
 MOST_READ: Final = 1_000
 """How many runs are read for the figures of a workflow; the last started count."""

@@ -15,11 +15,11 @@ import msgspec
 from workflowlookup import greenlets
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.protocol.surface import Surface
-from workflowlookup.runs.journal import Query
 from workflowlookup.shares import Holding, Shares
+from workflowlookup.store.journal import Query
 
 if TYPE_CHECKING:
-    from workflowlookup.runs.view import Watch
+    from workflowlookup.store.runs_view import Watch
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 from markupsafe import Markup, escape
 
-from workflowlookup.core.report import clock, duration
-from workflowlookup.core.text import HIDDEN, joined, length_of, plural, shorten
-from workflowlookup.core.text import ago as time_ago
-from workflowlookup.runs.journal import now
+from workflowlookup.language.text import HIDDEN, joined, length_of, plural, shorten
+from workflowlookup.language.text import ago as time_ago
+from workflowlookup.runs.report import clock, duration
+from workflowlookup.store.journal import now
 
 _NAMES: Final = {
     "\u200b": "ZWSP",

@@ -5,16 +5,16 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.core import events
-from workflowlookup.core.events import Event, Record, describe_how
-from workflowlookup.core.graph import in_words
-from workflowlookup.core.model import Workflow
-from workflowlookup.core.navigation import find_step, scope_of
-from workflowlookup.core.patterns import Budget
-from workflowlookup.core.run import Run
-from workflowlookup.core.text import plural
-from workflowlookup.core.values import Context, Json
-from workflowlookup.core.why import asked_because, decided_by, taken_back, with_context
+from workflowlookup.authoring.graph import in_words
+from workflowlookup.language.model import Workflow
+from workflowlookup.language.navigation import find_step, scope_of
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.text import plural
+from workflowlookup.language.values import Context, Json
+from workflowlookup.runs import events
+from workflowlookup.runs.events import Event, Record, describe_how
+from workflowlookup.runs.run import Run
+from workflowlookup.runs.why import asked_because, decided_by, taken_back, with_context
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):

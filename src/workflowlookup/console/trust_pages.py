@@ -2,7 +2,7 @@
 
 from starlette.responses import RedirectResponse, Response
 
-from workflowlookup.console.visit import Visit
+from workflowlookup.console.request import Visit
 from workflowlookup.errors import RunStateError
 from workflowlookup.tools.contract import ONLY_A_PERSON
 from workflowlookup.trust import Entry, digest_of_all, digests_of, printed

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from workflowlookup.core.run import Run
 from workflowlookup.errors import RunDamaged, StorageError
-from workflowlookup.runs.service import Runs
+from workflowlookup.runs.run import Run
+from workflowlookup.store.service import Runs
 
 log = logging.getLogger(__name__)
 

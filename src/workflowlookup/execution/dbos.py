@@ -364,7 +364,7 @@ def _make_pool(url: str, max_seconds: Callable[[], float]) -> "sqlalchemy.Engine
     """
     import sqlalchemy  # noqa: PLC0415 - loaded with DBOS
 
-    from workflowlookup.runs.postgres import END_SILENT_SESSIONS, NOTICE_SILENCE, Connection  # noqa: PLC0415
+    from workflowlookup.store.postgres import END_SILENT_SESSIONS, NOTICE_SILENCE, Connection  # noqa: PLC0415
 
     class DbosConnection(Connection):
         """By its own name in warnings: a thread of DBOS may hold one when it ends."""

@@ -14,18 +14,18 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
-from workflowlookup.core.advance import MAX_REMOTE_TEXT, CallFailure
-from workflowlookup.core.events import Failed
-from workflowlookup.core.model import ToolCall
-from workflowlookup.core.run import Run, Waiting
-from workflowlookup.core.values import Progress
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.async_runs import AsyncRuns
-from workflowlookup.execution.calls import Calls, Failure, Outcome, OutcomeUnknown
+from workflowlookup.execution.call_runner import Calls, Failure, Outcome, OutcomeUnknown
 from workflowlookup.execution.engine import Slot, Superseded
 from workflowlookup.execution.slots import Slots
+from workflowlookup.language.model import ToolCall
+from workflowlookup.language.values import Progress
 from workflowlookup.providers.upstream import Stopped
-from workflowlookup.runs.service import Runs
+from workflowlookup.runs.advance import MAX_REMOTE_TEXT, CallFailure
+from workflowlookup.runs.events import Failed
+from workflowlookup.runs.run import Run, Waiting
+from workflowlookup.store.service import Runs
 
 log = logging.getLogger(__name__)
 

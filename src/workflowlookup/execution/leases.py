@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final, LiteralString
 
 if TYPE_CHECKING:
-    from workflowlookup.runs.postgres import Connection
+    from workflowlookup.store.postgres import Connection
 
 IDLE_SECONDS: Final = 10.0
 """How long the database waits for a heartbeat before it releases a lease."""
@@ -107,7 +107,7 @@ class Lease:
     def _connect(self) -> "Connection":
         import psycopg  # noqa: PLC0415 - only where there is such a database
 
-        from workflowlookup.runs.postgres import END_SILENT_SESSIONS, NOTICE_SILENCE, Connection  # noqa: PLC0415
+        from workflowlookup.store.postgres import END_SILENT_SESSIONS, NOTICE_SILENCE, Connection  # noqa: PLC0415
 
         connection = Connection.connect(
             self._url,

@@ -7,19 +7,19 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
-from workflowlookup.core.run import Run, Waiting
-from workflowlookup.core.values import Progress
 from workflowlookup.errors import RunNotFound, StorageError
 from workflowlookup.execution.async_runs import AsyncRuns
-from workflowlookup.execution.calls import STOP_SECONDS, Calls
+from workflowlookup.execution.call_runner import STOP_SECONDS, Calls
 from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.engine import TAKE_OVER_SECONDS, Drive, Engine, Limits
+from workflowlookup.language.values import Progress
 from workflowlookup.providers.config import Plan
 from workflowlookup.providers.discovery import Discovered, Discovery
 from workflowlookup.providers.kinds import make_provider
 from workflowlookup.providers.provider import Provider
 from workflowlookup.providers.upstream import Upstreams
-from workflowlookup.runs.service import PAGE, Runs
+from workflowlookup.runs.run import Run, Waiting
+from workflowlookup.store.service import PAGE, Runs
 from workflowlookup.trust import Consent
 
 log = logging.getLogger(__name__)

@@ -14,18 +14,18 @@ from workflowlookup import extras
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.worker import Worker
-from workflowlookup.journals import JournalUrl
 from workflowlookup.providers.config import Plan
+from workflowlookup.store.journals import JournalUrl
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from workflowlookup.core.run import Run
-    from workflowlookup.core.values import Progress
     from workflowlookup.execution.engine import Drive, Engine, Limits
     from workflowlookup.execution.loop_services import LoopServices
+    from workflowlookup.language.values import Progress
     from workflowlookup.providers.discovery import Discovered
-    from workflowlookup.runs.service import Runs
+    from workflowlookup.runs.run import Run
+    from workflowlookup.store.service import Runs
     from workflowlookup.trust import Consent
 
 log = logging.getLogger(__name__)

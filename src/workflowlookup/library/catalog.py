@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from workflowlookup.cache import BoundedCache
-from workflowlookup.core.schemas import nearest
 from workflowlookup.errors import (
     NotReadYet,
     OutOfDescriptors,
@@ -23,12 +22,13 @@ from workflowlookup.errors import (
     not_read_yet,
     out_of_descriptors,
 )
+from workflowlookup.language.schemas import nearest
 from workflowlookup.library.changes import Changes, best_changes
 from workflowlookup.library.directory import Listing
 from workflowlookup.library.files import Loaded, Summary, parse_document, read_bytes, summarise
 
 if TYPE_CHECKING:
-    from workflowlookup.core.model import Workflow
+    from workflowlookup.language.model import Workflow
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class Catalog:
         ready = self._built.get(workflow_id)
         if ready is not None and ready[0] is entry.file:
             return ready[1]
-        from workflowlookup.core.building import build  # noqa: PLC0415 - a list is told without
+        from workflowlookup.language.building import build  # noqa: PLC0415 - a list is told without
 
         path = entry.file.path
         data, signature = read_bytes(path, entry.root)

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.text import plural
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError, not_read_yet
+from workflowlookup.language.text import plural
 from workflowlookup.library.changes import Changes
 from workflowlookup.library.files import Loaded, is_document_name, load, signature_of, unreadable
 

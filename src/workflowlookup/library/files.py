@@ -13,8 +13,6 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.syntax import MAX_NESTING, RepeatedField, SyntaxProblem, TooDeep, parse_json, parse_yaml
-from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 from workflowlookup.errors import (
     InvalidWorkflow,
     SecurityError,
@@ -23,6 +21,8 @@ from workflowlookup.errors import (
     is_out_of_descriptors,
     out_of_descriptors,
 )
+from workflowlookup.language.syntax import MAX_NESTING, RepeatedField, SyntaxProblem, TooDeep, parse_json, parse_yaml
+from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ def parse_document(data: bytes, path: str) -> Json:
 
 def summarise(document: Json, path: str) -> Summary:
     """What a list shows of a sound document. Raises `InvalidWorkflow` with every error for one that is not."""
-    from workflowlookup.core.document import errors_in  # noqa: PLC0415 - with the first document
+    from workflowlookup.language.document import errors_in  # noqa: PLC0415 - with the first document
 
     issues = [finding.message for finding in errors_in(document)]
     if not issues:

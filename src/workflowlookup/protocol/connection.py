@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
-from workflowlookup.core.values import Json
 from workflowlookup.errors import (
     InvalidParams,
     InvalidRequest,
@@ -25,19 +24,11 @@ from workflowlookup.errors import (
     UnsupportedProtocolVersion,
     WorkflowLookupError,
 )
+from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.calls import (
-    Call,
-    enter,
-    kept_capabilities,
-    name_of,
-    refuse_cursor,
-    run_named_in,
-    without_questions,
-)
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
 from workflowlookup.protocol.memory import MemoryMeter
-from workflowlookup.protocol.news import News
+from workflowlookup.protocol.notifications import News
 from workflowlookup.protocol.replies import (
     PENDING,
     SERVER_INFO,
@@ -50,6 +41,15 @@ from workflowlookup.protocol.replies import (
     refuse,
     success,
     tool_result,
+)
+from workflowlookup.protocol.requests import (
+    Call,
+    enter,
+    kept_capabilities,
+    name_of,
+    refuse_cursor,
+    run_named_in,
+    without_questions,
 )
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import (
@@ -68,9 +68,9 @@ from workflowlookup.protocol.versions import (
 from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending
 
 if TYPE_CHECKING:
-    from workflowlookup.protocol.asking import Questions
+    from workflowlookup.protocol.pending_calls import Waiting
+    from workflowlookup.protocol.questions import Questions
     from workflowlookup.protocol.tasks import Tasks
-    from workflowlookup.protocol.waiting import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +220,7 @@ class Connection:
         run_id = run_named_in(request)
         if not run_id:
             return request
-        from workflowlookup.runs.loading import load_in_slices  # noqa: PLC0415 - with the first run
+        from workflowlookup.store.loading import load_in_slices  # noqa: PLC0415 - with the first run
         from workflowlookup.tools.resources import prepare_report  # noqa: PLC0415
 
         services = self._surface.services
@@ -424,7 +424,7 @@ class Connection:
             if knows_tasks(call):
                 return self._open_tasks().promise(later)
         if self._waiting is None:
-            from workflowlookup.protocol.waiting import Waiting  # noqa: PLC0415 - seldom needed
+            from workflowlookup.protocol.pending_calls import Waiting  # noqa: PLC0415 - seldom needed
 
             self._waiting = Waiting(self.outbox)
         self._waiting.put(call, later)
@@ -453,7 +453,7 @@ class Connection:
 
     def _ask(self, call: Call, ask: Elicitation) -> Json:
         """Put a tool's question to the person at the client; the call is done again when the answer is there."""
-        from workflowlookup.protocol.asking import Questions, elicitation, given, signed_key  # noqa: PLC0415 - seldom needed
+        from workflowlookup.protocol.questions import Questions, elicitation, given, signed_key  # noqa: PLC0415 - seldom needed
 
         if ask.key in call.answers:
             raise RuntimeError(f"'{ask.key}' was asked again after it was answered")
@@ -484,7 +484,7 @@ class Connection:
         if asked is None:
             log.debug("a response to nothing: %s", response.id)
             return None
-        from workflowlookup.protocol.asking import answer_in  # noqa: PLC0415
+        from workflowlookup.protocol.questions import answer_in  # noqa: PLC0415
 
         call, ask = asked
         return self._answer_request(call.answered(ask.key, answer_in(response, ask)))
@@ -496,7 +496,7 @@ class Connection:
         return self._offer(call)
 
     def _offer(self, call: Call) -> Json:
-        from workflowlookup.protocol.offers import OFFERS  # noqa: PLC0415 - with the core, when first asked for
+        from workflowlookup.protocol.library_methods import OFFERS  # noqa: PLC0415 - with the core, when first asked for
 
         return OFFERS[call.method](self._surface, call)
 

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from workflowlookup.core.values import Json, nests_deeper
 from workflowlookup.errors import InvalidRequest, ParseError, WorkflowLookupError
+from workflowlookup.language.values import Json, nests_deeper
 
 MAX_BATCH: Final = 100
 MAX_NESTING: Final = 256

@@ -5,9 +5,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from workflowlookup.core.values import Json, Progress
+from workflowlookup.language.values import Json, Progress
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.calls import Call
+from workflowlookup.protocol.requests import Call
 
 Token: TypeAlias = str | int | None
 """What a client wants to know the news by; None when it wants none."""

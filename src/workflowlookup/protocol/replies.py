@@ -7,7 +7,6 @@ from typing import Final
 import msgspec
 
 from workflowlookup import __version__
-from workflowlookup.core.values import Json
 from workflowlookup.errors import (
     InternalError,
     InvalidParams,
@@ -17,9 +16,10 @@ from workflowlookup.errors import (
     is_out_of_descriptors,
     out_of_descriptors,
 )
+from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.calls import Call
 from workflowlookup.protocol.jsonrpc import Request
+from workflowlookup.protocol.requests import Call
 from workflowlookup.protocol.versions import META_SERVER_INFO, Rules
 
 log = logging.getLogger(__name__)

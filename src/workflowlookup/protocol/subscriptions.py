@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
+from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.versions import META_SUBSCRIPTION
-from workflowlookup.runs.view import Watch
+from workflowlookup.store.runs_view import Watch
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.subscriptions import Listener
-    from workflowlookup.runs.view import Watch
+    from workflowlookup.store.runs_view import Watch
     from workflowlookup.tools.contract import ServerServices, Services
     from workflowlookup.tools.registry import Registry
 
@@ -27,7 +27,7 @@ class Surface:
 
     @functools.cached_property
     def registry(self) -> "Registry":
-        from workflowlookup.tools import BUILTIN_TOOLS  # noqa: PLC0415 - `initialize` must not wait for the core
+        from workflowlookup.tools.builtin import BUILTIN_TOOLS  # noqa: PLC0415 - `initialize` must not wait for the core
         from workflowlookup.tools.registry import Registry  # noqa: PLC0415
 
         return Registry(BUILTIN_TOOLS, self.services)

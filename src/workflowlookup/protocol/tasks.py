@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from workflowlookup.core.questions import title_of
-from workflowlookup.core.run import Run, State
-from workflowlookup.core.values import Json
 from workflowlookup.errors import (
     InvalidParams,
     MethodNotFound,
@@ -23,28 +20,24 @@ from workflowlookup.errors import (
     RunStateError,
     WorkflowLookupError,
 )
+from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.asking import elicitation, given, signed_key
-from workflowlookup.protocol.calls import Call, name_of
 from workflowlookup.protocol.progress import Told, token_of
+from workflowlookup.protocol.questions import elicitation, given, signed_key
 from workflowlookup.protocol.replies import refusal, tool_result
+from workflowlookup.protocol.requests import Call, name_of
 from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import META_CAPABILITIES, META_CLIENT_INFO, TASKS_EXTENSION
-from workflowlookup.runs.journal import Query
-from workflowlookup.tools.awaiting import await_end, failure_of, is_at_work, progress_of
+from workflowlookup.runs.questions import title_of
+from workflowlookup.runs.run import Run, State
+from workflowlookup.store.journal import Query
+from workflowlookup.tools.builtin.workflow_runs import decode_place, encode_place
 from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending, Result
-from workflowlookup.tools.run_answers import (
-    answer_with_result,
-    ask_person,
-    asked_before,
-    iso,
-    may_ask,
-    was_asked,
-)
-from workflowlookup.tools.workflow_runs import decode_place, encode_place
+from workflowlookup.tools.pending_runs import await_end, failure_of, is_at_work, progress_of
+from workflowlookup.tools.run_answers import answer_with_result, ask_person, asked_before, iso, may_ask, was_asked
 
 if TYPE_CHECKING:
-    from workflowlookup.runs.journal import Summary
+    from workflowlookup.store.journal import Summary
     from workflowlookup.tools.contract import Services
 
 log = logging.getLogger(__name__)

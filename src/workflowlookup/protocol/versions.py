@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.values import Json
+from workflowlookup.language.values import Json
 
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 ENVELOPE_VERSIONS: Final = ("2026-07-28",)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
-from workflowlookup.core.values import Json
+from workflowlookup.language.values import Json
 from workflowlookup.providers.shapes import (
     FIELDS,
     KEY,
@@ -362,7 +362,7 @@ def _convert(entry: Mapping[str, Any], kind: type[T], at: str) -> T:
 
 def _unknown(at: str, what: str, name: str, known: Sequence[str]) -> ValueError:
     """The refusal of a name, with the one that was probably meant, and all that are known."""
-    from workflowlookup.core.schemas import suggest  # noqa: PLC0415 - only mistakes need it
+    from workflowlookup.language.schemas import suggest  # noqa: PLC0415 - only mistakes need it
 
     return ValueError(f"{at}: unknown {what} {suggest(name, known)}. Known: {', '.join(known) or 'none'}")
 

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.core.schemas import BadSchema, compile_schema, show
-from workflowlookup.core.text import HIDDEN, one_line
-from workflowlookup.core.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_TIMEOUT_SECONDS, Json, deeper_than
+from workflowlookup.language.schemas import BadSchema, compile_schema, show
+from workflowlookup.language.text import HIDDEN, one_line
+from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_TIMEOUT_SECONDS, Json, deeper_than
 from workflowlookup.providers.config import LIBRARY
 
 GENERIC_SCHEMA: Final[Mapping[str, Json]] = {"type": "object", "properties": {}, "additionalProperties": True}

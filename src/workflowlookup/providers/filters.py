@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from workflowlookup.core.schemas import suggest
+from workflowlookup.language.schemas import suggest
 from workflowlookup.providers.config import Filters
 
 FIELDS: Final = ("id", "name", "category", "provider")

@@ -14,9 +14,8 @@ from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 import msgspec
 
-from workflowlookup.core.events import RemoteError
-from workflowlookup.core.values import Json
 from workflowlookup.errors import NotSupported
+from workflowlookup.language.values import Json
 from workflowlookup.providers.acknowledging import acknowledge_at_once
 from workflowlookup.providers.config import (
     HttpOptions,
@@ -54,6 +53,7 @@ from workflowlookup.providers.shapes import (
     value_at,
 )
 from workflowlookup.providers.states import RemoteState, meaning_of, state_of
+from workflowlookup.runs.events import RemoteError
 
 if TYPE_CHECKING:
     import httpx2

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from workflowlookup.core.values import Json
 from workflowlookup.errors import NotSupported, ProviderAway
+from workflowlookup.language.values import Json
 from workflowlookup.providers.config import McpOptions, ProviderConfig
 from workflowlookup.providers.definition import sync_ids
 from workflowlookup.providers.provider import (

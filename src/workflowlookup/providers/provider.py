@@ -11,10 +11,10 @@ from typing import Final, Protocol, TypeAlias, TypeGuard
 
 import msgspec
 
-from workflowlookup.core.events import RemoteError
-from workflowlookup.core.values import Json, Progress, text_or_json
+from workflowlookup.language.values import Json, Progress, text_or_json
 from workflowlookup.providers.config import Options, hidden
 from workflowlookup.providers.states import RemoteState
+from workflowlookup.runs.events import RemoteError
 
 OnProgress: TypeAlias = Callable[[Progress], None]
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from workflowlookup.core.values import Json, text_or_json
+from workflowlookup.language.values import Json, text_or_json
 
 Path: TypeAlias = str | Sequence[str]
 """A dotted path into an answer, or several, of which the first that leads to a value counts."""

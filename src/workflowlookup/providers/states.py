@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from workflowlookup.core.values import Json
+from workflowlookup.language.values import Json
 
 RemoteState: TypeAlias = Literal["running", "completed", "failed", "cancelled"]
 Meaning: TypeAlias = Literal["running", "waiting", "completed", "failed", "cancelled"]

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from workflowlookup.core.events import RemoteError
-from workflowlookup.core.values import Json, Progress
 from workflowlookup.errors import ProviderAway
+from workflowlookup.language.values import Json, Progress
 from workflowlookup.providers.acknowledging import acknowledge_at_once
 from workflowlookup.providers.config import NotSet, ServerConfig, expanded, hidden, server_secrets
 from workflowlookup.providers.foreign_logs import join_log
 from workflowlookup.providers.provider import OnProgress, hidden_error, read_error
+from workflowlookup.runs.events import RemoteError
 
 if TYPE_CHECKING:
     import httpx2

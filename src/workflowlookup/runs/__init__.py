@@ -1,1 +1,1 @@
-"""Runs: the journals that keep them, and the service that starts, advances and ends them."""
+"""What a run is: its events, what they add up to, and what follows from them. Pure."""

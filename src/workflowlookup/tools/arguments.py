@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from workflowlookup.core.schemas import Misfit, Validator, compile_schema
-from workflowlookup.core.value_schemas import ValueSchema
-from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams
+from workflowlookup.language.schemas import Misfit, Validator, compile_schema
+from workflowlookup.language.value_schemas import ValueSchema
+from workflowlookup.language.values import Json
 
 MAX_MISFITS: Final = 5
 LONG_LIST: Final = 1_000

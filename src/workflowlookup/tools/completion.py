@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from workflowlookup.core.values import Json, brief
 from workflowlookup.errors import InvalidParams
+from workflowlookup.language.values import Json, brief
 from workflowlookup.tools.contract import Services
 
 RUN_SCHEME: Final = "run://"

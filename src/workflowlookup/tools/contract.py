@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
 import msgspec
 
 from workflowlookup.access import LOCAL, Access
-from workflowlookup.core.values import Json, Progress
 from workflowlookup.errors import Forbidden, StorageError
+from workflowlookup.language.values import Json, Progress
 from workflowlookup.logs import audit
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from workflowlookup.core.model import Workflow
-    from workflowlookup.core.run import Run
     from workflowlookup.execution.service import Execution
+    from workflowlookup.language.model import Workflow
     from workflowlookup.library.catalog import CatalogView
     from workflowlookup.providers.config import Plan
     from workflowlookup.providers.discovery import Discovered
-    from workflowlookup.runs.service import Runs
-    from workflowlookup.runs.view import RunsView
+    from workflowlookup.runs.run import Run
+    from workflowlookup.store.runs_view import RunsView
+    from workflowlookup.store.service import Runs
     from workflowlookup.tools.dynamic import Offer
     from workflowlookup.tools.registry import Registry
     from workflowlookup.trust import Consent, Entry

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from workflowlookup import extras
-from workflowlookup.core.model import PromptStep, Workflow, WorkflowCall
-from workflowlookup.core.values import Json, Progress
 from workflowlookup.errors import ProviderAway
 from workflowlookup.greenlets import Lock
+from workflowlookup.language.model import PromptStep, Workflow, WorkflowCall
+from workflowlookup.language.values import Json, Progress
 from workflowlookup.providers.config import LIBRARY, Plan
 from workflowlookup.providers.definition import Definition, as_document, usable_schema
 from workflowlookup.providers.filters import Sieve
-from workflowlookup.tools import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.arguments import SchemaArguments
+from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.contract import (
     Caller,
     Elicitation,
@@ -32,16 +32,16 @@ from workflowlookup.tools.contract import (
     Services,
     Tool,
 )
-from workflowlookup.tools.kept_names import KeptNames
 from workflowlookup.tools.registry import Registry
-from workflowlookup.tools.remembered import Remembered
+from workflowlookup.tools.stored_definitions import Remembered
+from workflowlookup.tools.stored_names import KeptNames
 from workflowlookup.tools.tool_names import Key
 
 if TYPE_CHECKING:
-    from workflowlookup.core.run import Run
     from workflowlookup.library.catalog import Snapshot
     from workflowlookup.library.files import Details, Loaded, Summary
     from workflowlookup.providers.discovery import Discovered
+    from workflowlookup.runs.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -291,9 +291,9 @@ class DynamicTools:
 
     def _handler(self, definition: Definition) -> Handler:
         def make_run(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
-            from workflowlookup.tools.awaiting import await_run  # noqa: PLC0415 - with the first run
+            from workflowlookup.tools.pending_runs import await_run  # noqa: PLC0415 - with the first run
             from workflowlookup.tools.run_answers import answer_with_result  # noqa: PLC0415
-            from workflowlookup.tools.trusting import start_trusted  # noqa: PLC0415
+            from workflowlookup.tools.trust_question import start_trusted  # noqa: PLC0415
 
             workflow = self._workflow(definition)
             timeout = caller.timeout_seconds or self.default_timeout(workflow)
@@ -362,7 +362,7 @@ class DynamicTools:
         key = definition.workflow_id
         before = self._built.get(key)
         if before is None or before[0] is not definition:
-            from workflowlookup.core.building import build  # noqa: PLC0415
+            from workflowlookup.language.building import build  # noqa: PLC0415
 
             self._built[key] = before = (definition, build(as_document(definition)))
         return before[1]

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from workflowlookup.core.model import Workflow
-from workflowlookup.core.values import Json
 from workflowlookup.errors import InvalidParams, WorkflowLookupError, WorkflowNotFound
+from workflowlookup.language.model import Workflow
+from workflowlookup.language.values import Json
 from workflowlookup.tools.contract import Services
 from workflowlookup.tools.paging import page
 

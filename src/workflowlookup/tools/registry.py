@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from workflowlookup.core.schemas import suggest
-from workflowlookup.core.values import MAX_CONTEXT_BYTES, Json
 from workflowlookup.errors import InvalidParams, WorkflowNotFound
+from workflowlookup.language.schemas import suggest
+from workflowlookup.language.values import MAX_CONTEXT_BYTES, Json
 from workflowlookup.tools.contract import Caller, Outcome, Services, Tool
 
 if TYPE_CHECKING:
-    from workflowlookup.core.model import Workflow
+    from workflowlookup.language.model import Workflow
 
 LONG_MESSAGE: Final = MAX_CONTEXT_BYTES // 8
 """No context in a shorter message can be too large, however its numbers are written."""

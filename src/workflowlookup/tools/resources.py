@@ -7,17 +7,17 @@ while somebody looks.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from workflowlookup.core.model import Workflow
-from workflowlookup.core.schemas import workflow_schema_text
-from workflowlookup.core.text import shorten
-from workflowlookup.core.values import Json
 from workflowlookup.errors import ResourceNotFound, RunNotFound, WorkflowLookupError, WorkflowNotFound
+from workflowlookup.language.model import Workflow
+from workflowlookup.language.schemas import workflow_schema_text
+from workflowlookup.language.text import shorten
+from workflowlookup.language.values import Json
+from workflowlookup.tools.builtin.workflow_get import first_step
 from workflowlookup.tools.contract import Services
 from workflowlookup.tools.paging import page
-from workflowlookup.tools.workflow_get import first_step
 
 if TYPE_CHECKING:
-    from workflowlookup.runs.journal import Summary
+    from workflowlookup.store.journal import Summary
 
 SCHEME: Final = "workflow://"
 RUN_SCHEME: Final = "run://"
@@ -127,7 +127,7 @@ def _result(services: Services, uri: str) -> Mapping[str, Json]:
     """A piece of the result of a run."""
     from urllib.parse import parse_qsl, urlsplit  # noqa: PLC0415 - seldom needed
 
-    from workflowlookup.core.results import MAX_PART, part_of, result_of  # noqa: PLC0415 - with the runs
+    from workflowlookup.runs.results import MAX_PART, part_of, result_of  # noqa: PLC0415 - with the runs
 
     address = urlsplit(uri)
     wanted = dict(parse_qsl(address.query))
@@ -160,8 +160,8 @@ def _is_report(uri: str) -> bool:
 
 
 def _report(services: Services, uri: str) -> str:
-    from workflowlookup.core.report import report_of  # noqa: PLC0415 - with the runs, when first asked for
-    from workflowlookup.runs.loading import read_excerpts  # noqa: PLC0415
+    from workflowlookup.runs.report import report_of  # noqa: PLC0415 - with the runs, when first asked for
+    from workflowlookup.store.loading import read_excerpts  # noqa: PLC0415
 
     run_id = uri.removeprefix(RUN_SCHEME)
     try:
@@ -178,8 +178,8 @@ async def prepare_report(services: Services, uri: str, caller: str) -> str | Non
     """
     import asyncio  # noqa: PLC0415 - only where there is an event loop
 
-    from workflowlookup.core.report import report_of  # noqa: PLC0415 - with the runs, when first asked for
-    from workflowlookup.runs.loading import read_in_slices, reading  # noqa: PLC0415
+    from workflowlookup.runs.report import report_of  # noqa: PLC0415 - with the runs, when first asked for
+    from workflowlookup.store.loading import read_in_slices, reading  # noqa: PLC0415
 
     if not _is_report(uri):
         return None
@@ -190,7 +190,7 @@ async def prepare_report(services: Services, uri: str, caller: str) -> str | Non
 
 def recent_as_markdown(runs: "Sequence[Summary]") -> str:
     """Runs in a table, in the order given."""
-    from workflowlookup.core.report import clock, code, inline  # noqa: PLC0415
+    from workflowlookup.runs.report import clock, code, inline  # noqa: PLC0415
 
     if not runs:
         return "# Recent runs\n\nThere are none yet. Call `workflow_start` to begin one.\n"

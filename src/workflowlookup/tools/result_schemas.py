@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from workflowlookup.core.values import Json
+from workflowlookup.language.values import Json
 
 TEXTS: Final[Mapping[str, Json]] = {"type": "array", "items": {"type": "string"}}
 

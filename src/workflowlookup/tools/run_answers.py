@@ -11,19 +11,19 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from workflowlookup.core.advance import loops_to_end, remedy_of
-from workflowlookup.core.events import EndUnknown, Failed, OutputAccepted, OutputRefused
-from workflowlookup.core.model import PromptStep
-from workflowlookup.core.navigation import MAX_SKIPPED, Skipped, explain_skip
-from workflowlookup.core.patterns import Budget
-from workflowlookup.core.questions import fields_of, question_of, title_of
-from workflowlookup.core.results import address_of, part_of, result_of
-from workflowlookup.core.run import Run, State, Waiting
-from workflowlookup.core.values import Json
 from workflowlookup.errors import JournalAway
+from workflowlookup.language.model import PromptStep
+from workflowlookup.language.navigation import MAX_SKIPPED, Skipped, explain_skip
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.values import Json
+from workflowlookup.runs.advance import loops_to_end, remedy_of
+from workflowlookup.runs.events import EndUnknown, Failed, OutputAccepted, OutputRefused
+from workflowlookup.runs.questions import fields_of, question_of, title_of
+from workflowlookup.runs.results import address_of, part_of, result_of
+from workflowlookup.runs.run import Run, State, Waiting
+from workflowlookup.tools.builtin.workflow_next import tell, tell_need
+from workflowlookup.tools.builtin.workflow_validate import REVIEW
 from workflowlookup.tools.contract import Caller, Elicitation, Services
-from workflowlookup.tools.workflow_next import tell, tell_need
-from workflowlookup.tools.workflow_validate import REVIEW
 
 CANCELLED: Final = "Start a new one with workflow_start if it is wanted again."
 ENOUGH_DISMISSALS: Final = 2

@@ -1,0 +1,421 @@
+"""Authentication of requests over HTTP, before anything else is done with them.
+
+A request has one `Authorization: Bearer` header, with a token of ours or a JWT of the issuer that the settings name;
+for pages of the console, and only there, the cookie of a log-in is accepted, too. On loopback, where there never was a
+token and no issuer is named, every caller is `LOOPBACK`: a program of the same user can read the files anyway.
+"""
+
+import asyncio
+import functools
+import hashlib
+import ipaddress
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from workflowlookup import greenlets
+from workflowlookup.access import LOOPBACK, SCOPES, Access
+from workflowlookup.auth import cookies
+from workflowlookup.auth.callers import CALLER, Proxies
+from workflowlookup.auth.login_throttle import LoginThrottle
+from workflowlookup.auth.oauth import KeysAway, Oauth
+from workflowlookup.auth.views import ACCESS
+from workflowlookup.cache import BoundedCache
+from workflowlookup.errors import StorageError
+from workflowlookup.logs import audit
+from workflowlookup.store import pool
+from workflowlookup.store.console_sessions import ConsoleSessions
+from workflowlookup.store.journal import Token, now
+from workflowlookup.store.tokens import PREFIX, Store
+from workflowlookup.transport.http.fair_use import FairUse
+from workflowlookup.web import is_loopback_name
+
+log = logging.getLogger(__name__)
+
+METADATA: Final = "/.well-known/oauth-protected-resource"
+LOOK_SECONDS: Final = 0.5
+"""How often it is asked again who sent a request that takes long: a stream must not outlive its token."""
+AGAIN_SECONDS: Final = 0.25
+"""How often the journal is asked whether anything about tokens has changed: once for all callers without a token, and
+for all requests that take long. A first token that is made with the same home directory counts at once.
+"""
+MAX_TOKENS: Final = 10_000
+FORWARDED: Final = frozenset(
+    {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"}
+)
+"""Headers that a proxy adds: such a request is not from this machine, whatever its address says."""
+
+_BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
+_HOST: Final = re.compile(r"[A-Za-z0-9.:\[\]_-]+")
+UNAUTHENTICATED: Final = (
+    "Send Authorization: Bearer TOKEN. `workflowlookup token create` makes a token, on the machine of the server."
+)
+UNKNOWN: Final = "The token is not known, has expired or was revoked. Ask for another one."
+_NO_STORE: Final = {"Cache-Control": "no-store"}
+
+
+class Guard:
+    """Who may come in."""
+
+    def __init__(
+        self,
+        tokens: Store,
+        oauth: Oauth | None,
+        *,
+        is_open: bool,
+        proxies: Proxies | None = None,
+        sessions: ConsoleSessions | None = None,
+    ) -> None:
+        """`is_open`: whether callers on this machine need no token until the first one is made. `sessions`: those of
+        browsers.
+        """
+        self._sessions = sessions
+        self._tokens = tokens
+        self._proxies = proxies or Proxies()
+        self._throttle = LoginThrottle()
+        self._oauth = oauth
+        self._is_closed = oauth is not None or not is_open
+        self._version: tuple[int, int] = (-1, -1)
+        self._looked_at = float("-inf")
+        self._fault: StorageError | None = None
+        """Why nothing could be seen at that look."""
+        self._is_away = False
+        self._valid: BoundedCache[bytes, Token] = BoundedCache(MAX_TOKENS)
+        self._open_sessions: BoundedCache[tuple[str, str], tuple[float, str]] = BoundedCache(MAX_TOKENS)
+        """By id and address: when a session was last read, and its token."""
+
+    async def authenticate(
+        self, request: Request, *, by_cookie: bool = False, is_again: bool = False
+    ) -> Access | Response:
+        """Who sends a request, or what they are answered. `by_cookie`: where a browser shows pages.
+
+        `is_again`: for one who was let in a moment ago; what is then said may be as old as `AGAIN_SECONDS`.
+        """
+        try:
+            if is_again:
+                self._look()
+            found = await self._authenticate(request, by_cookie=by_cookie, is_again=is_again)
+        except (StorageError, KeysAway) as problem:
+            if not self._is_away:  # said once: there may be hundreds who are asked every moment
+                log.warning("nobody can be let in: %s", problem or type(problem).__name__)
+            self._is_away = True
+            told = {"error": "temporarily_unavailable", "error_description": "Nobody can be let in now. Try again."}
+            return JSONResponse(told, 503, {**_NO_STORE, "Retry-After": "5"})
+        except Exception:  # broad on purpose: whatever goes wrong here, nobody is let in by it
+            log.exception("a request was refused because authenticating it failed")
+            self._note_refused(request, request.headers.get("authorization", ""), "")
+            return self._refuse(request, 401, "invalid_token", UNKNOWN)
+        if self._is_away and not self._tokens.is_away:  # while it is, those who are remembered are let in
+            log.warning("people can be let in again")
+            self._is_away = False
+        return found
+
+    def _look(self) -> None:
+        """See whether any token was made or revoked: one question for all who are let in again."""
+        if time.monotonic() - self._looked_at < AGAIN_SECONDS and not self._tokens.is_stale():
+            if self._fault is not None:
+                raise self._fault
+            return
+        self._fault = None
+        try:
+            version = self._tokens.version()
+        except StorageError as problem:
+            self._fault = problem
+            raise
+        finally:
+            self._looked_at = time.monotonic()
+        if version != self._version:
+            self._version = version
+            self._valid.clear()
+
+    async def _authenticate(self, request: Request, *, by_cookie: bool, is_again: bool) -> Access | Response:
+        if b"authorization" in dict(request.scope["headers"]):
+            headers = request.headers.getlist("authorization")
+            if len(headers) > 1:
+                return self._refuse(request, 400, "invalid_request", "Send one Authorization header.")
+            said = _BEARER.fullmatch(headers[0])
+            if said is None:
+                return self._refuse(request, 401, "invalid_request", "Send Authorization: Bearer TOKEN.")
+            secret = token = said[1]
+        elif self._is_open(request):
+            return LOOPBACK  # also with a cookie, which may be from another server on this machine
+        elif by_cookie and (secret := cookies.session_in(request)):
+            token = self._token_of(secret, cookies.address_of(request), is_again=is_again)
+        else:
+            return self._refuse(request, 401, "", UNAUTHENTICATED)
+        access = await self._find(token, is_again=is_again) if token else None
+        if access is None:
+            if not is_again and (wait := self._note_refused(request, secret, token)):
+                return _slow_down(wait)
+            return self._refuse(request, 401, "invalid_token", UNKNOWN)
+        if not access.may("read"):
+            return self.forbid(request, f"The token has none of the scopes {', '.join(SCOPES)}. Ask for one that has.")
+        return access
+
+    def address_of(self, request: Request) -> str:
+        """The address that a request comes from."""
+        return self._proxies.address_of(request.scope)
+
+    def _note_refused(self, request: Request, secret: str, token: str) -> int:
+        """Log and count a log-in that is refused; the seconds to wait before the next one.
+
+        The same secret from the same address again is neither logged nor counted.
+        """
+        address = self.address_of(request)
+        if self._throttle.has_failed(address, secret):
+            return 0
+        wait = self._throttle.fail(address, secret)
+        if not wait:
+            kind = "session" if not token else "token" if token.startswith(PREFIX) else "JWT"
+            log.warning("a log-in from %s was refused: its %s is not known, has expired or was revoked", address, kind)
+            audit("log-in refused", address=address, kind=kind)
+        return wait
+
+    async def _find(self, secret: str, *, is_again: bool) -> Access | None:
+        if secret.startswith(PREFIX):
+            token = self._find_again(secret) if is_again else self._tokens.find(secret)
+            self._is_closed |= token is not None  # also where the journal goes, and the record beside it
+            return token.access if token is not None else None
+        return await self._oauth.find(secret) if self._oauth is not None else None
+
+    def _token_of(self, session_id: str, address: str, *, is_again: bool) -> str:
+        """The token of a session of a browser, empty when there is none; open pages ask for it again and again."""
+        if self._sessions is None:
+            return ""
+        key, time_now = (session_id, address), time.monotonic()
+        read_at, token = self._open_sessions.get(key) or (float("-inf"), "")
+        if not is_again or time_now - read_at >= AGAIN_SECONDS:
+            token = self._sessions.token_of(session_id, address) or ""
+            self._open_sessions[key] = time_now, token
+        return token
+
+    def _find_again(self, secret: str) -> Token | None:
+        key = hashlib.sha256(secret.encode()).digest()
+        token = self._valid.get(key)
+        if token is None:
+            version = self._version
+            token = self._tokens.find(secret)
+            if token is not None and version == self._version:  # else it may have been revoked while it was looked for
+                self._valid[key] = token
+        return token if token is not None and token.state(now()) == "valid" else None
+
+    def _is_open(self, request: Request) -> bool:
+        """Whether a request needs no token; a first token from another home directory counts within `AGAIN_SECONDS`.
+
+        Revoking the last token, or losing the journal, does not open the server to everybody.
+        """
+        if not self._is_closed:
+            self._look()
+            self._is_closed = self._version[0] > 0
+        scope = request.scope
+        if self._is_closed or not FORWARDED.isdisjoint(dict(scope["headers"])):
+            return False
+        return bool(scope.get("client")) and is_loopback(scope["client"][0])
+
+    # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def forbid(self, request: Request, told: str, scope: str = "read") -> Response:
+        """For one who is known and may not."""
+        return self._refuse(request, 403, "insufficient_scope", told, scope)
+
+    def _refuse(self, request: Request, status: int, error: str, told: str, scope: str = "") -> Response:
+        parts = ['realm="workflowlookup"']
+        if error:
+            parts.append(f'error="{error}"')
+        if scope:
+            parts.append(f'scope="{scope}"')
+        if self._oauth is not None:
+            parts.append(f'resource_metadata="{self._oauth.metadata_address(_base(request))}"')
+        headers = {**_NO_STORE, "WWW-Authenticate": f"Bearer {', '.join(parts)}"}
+        body = {"error": error or "unauthorized", "error_description": told}
+        return JSONResponse(body, status, headers)
+
+    def routes(self) -> list[Route]:
+        """Where clients of OAuth read whom to ask for a token; open to all, and also says that there is nobody."""
+
+        async def nothing(_: Request) -> Response:
+            return JSONResponse({"error": "not_found"}, 404)
+
+        async def metadata(request: Request) -> Response:
+            if self._oauth is None:
+                return await nothing(request)
+            return JSONResponse(self._oauth.metadata(_base(request)), headers={"Cache-Control": "max-age=300"})
+
+        return [
+            Route(METADATA, metadata),
+            Route(METADATA + "/{path:path}", metadata),
+            Route("/.well-known/{path:path}", nothing),
+        ]
+
+
+class Guarded:
+    """An application behind a guard: it is told who asks, and is stopped when that is not so any more."""
+
+    def __init__(  # noqa: PLR0913 - all that a gate is
+        self,
+        app: ASGIApp,
+        guard: Guard,
+        *,
+        fair_use: FairUse | None = None,
+        by_cookie: bool = False,
+        needs: Callable[[Access], str] | None = None,
+        refused: Callable[[], None] = lambda: None,
+        answer_unknown: Callable[[Request, Response], Response] = lambda _, response: response,
+    ) -> None:
+        """`needs`: why a caller may have nothing of it, or nothing. `refused` counts.
+
+        `answer_unknown` may put another answer in the place of a refusal, such as a page with a form.
+        """
+        self._app = app
+        self._guard = guard
+        self._fair_use = fair_use or FairUse(0)
+        self._by_cookie = by_cookie
+        self._needs = needs
+        self._ask = functools.partial(guard.authenticate, by_cookie=by_cookie) if needs is None else self._ask_and_check
+        self._served: dict[asyncio.Task[object], _Served] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._refused = refused
+        self._answer_unknown = answer_unknown
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope)
+        access = await self._ask(request)
+        if isinstance(access, Access):
+            scope[ACCESS], scope[CALLER] = access, access.caller
+            pool.CALLER.set(access.caller)
+        refusal = await self._fair_use.admit(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        if isinstance(access, Response):
+            self._refused()
+            await self._answer_unknown(request, access)(scope, receive, send)
+            return
+        begun, ended = False, False
+
+        async def note(message: Message) -> None:
+            nonlocal begun, ended
+            begun = True
+            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        task = asyncio.current_task()
+        assert task is not None
+        served = self._served[task] = _Served(request, access)
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.create_task(self._watch_served())
+        try:
+            await self._fair_use.serve(self._app, scope, receive, note)
+        except asyncio.CancelledError:
+            if not served.is_revoked:
+                raise
+            task.uncancel()
+        finally:
+            del self._served[task]
+        if served.is_revoked and not ended:
+            self._refused()
+            if begun:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            else:
+                refused = await self._ask(request)
+                response = refused if isinstance(refused, Response) else Response(status_code=401)
+                await response(scope, receive, send)
+
+    async def _ask_and_check(self, request: Request, *, is_again: bool = False) -> Access | Response:
+        access = await self._guard.authenticate(request, by_cookie=self._by_cookie, is_again=is_again)
+        problem = self._needs(access) if self._needs is not None and isinstance(access, Access) else ""
+        return self._guard.forbid(request, problem) if problem else access
+
+    async def _watch_served(self) -> None:
+        """Authenticate long requests again from time to time, and end those whose caller has changed.
+
+        Ends when there are none. It sleeps first, so that it is not started for each of many short requests.
+        """
+        is_needed = True
+        while is_needed:
+            served = dict(self._served)
+            await asyncio.sleep(LOOK_SECONDS)
+            is_needed = bool(self._served)
+            for task, one in served.items():
+                if self._served.get(task) is not one or one.is_revoked or await greenlets.run(self._is_valid, one):
+                    continue
+                if self._served.get(task) is one:  # it may have ended meanwhile
+                    one.is_revoked = True
+                    task.cancel()
+
+    async def _is_valid(self, served: "_Served") -> bool:
+        try:
+            access = await self._ask(served.request, is_again=True)
+        except Exception:  # broad on purpose: whom nobody can ask any more is not let on
+            log.exception("who sent a request could not be asked again")
+            return False
+        is_unknown = isinstance(access, Response) and access.status_code >= 500
+        return is_unknown or access == served.access
+
+
+class _Served(msgspec.Struct, eq=False):
+    """A request that is being served, and who sent it."""
+
+    request: Request
+    access: Access
+    is_revoked: bool = False
+
+
+@functools.lru_cache(1024)
+def is_loopback(address: str) -> bool:
+    """Whether an address, as sockets have it, is one that only this machine reaches."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return (mapped or found).is_loopback
+
+
+def why_tokens_are_required(address: str, allowed_hosts: Iterable[str] = (), *, is_required: bool = False) -> str:
+    """Why callers at an address need a token from the start; empty where those on this machine need none."""
+    if not is_loopback(address):
+        return f"other machines reach {address}"
+    if is_required:
+        return "the setting require_tokens is on"
+    public = [name for name in allowed_hosts if not is_loopback_name(name)]
+    return f"the setting allowed_hosts names '{public[0]}', so a proxy may lead other machines here" if public else ""
+
+
+def why_not_listen(reason: str, *, has_tokens: Callable[[], bool], has_issuer: bool) -> str:
+    """Why a server must not start where tokens are required for this reason; empty when it may."""
+    if not reason or has_issuer or has_tokens():
+        return ""
+    return (
+        f"not started: {reason}, and there is no token that anybody could send. Make one "
+        "(`workflowlookup token create --name NAME --scope run`), or name an issuer of tokens (the settings "
+        "oauth_issuer, oauth_audience and oauth_jwks_url). Callers on this machine need no token where the server "
+        "listens at 127.0.0.1, allowed_hosts names no other machine and require_tokens is off."
+    )
+
+
+def needs_everything(access: Access) -> str:
+    """Why one may not see figures of all workflows together."""
+    return "" if access.sees_all else "This is about all workflows: it takes a token that is good for all of them."
+
+
+def _slow_down(wait: int) -> Response:
+    told = f"Too many wrong tokens came from your address. Wait {wait} seconds before you try another."
+    body = {"error": "slow_down", "error_description": told}
+    return JSONResponse(body, 429, {**_NO_STORE, "Retry-After": str(wait)})
+
+
+def _base(request: Request) -> str:
+    """How the client reached this server; the names were checked before."""
+    host = request.headers.get("host", "")
+    return f"{request.scope.get('scheme', 'http')}://{host if _HOST.fullmatch(host) else 'localhost'}"

@@ -1,0 +1,451 @@
+"""What one caller sees of the library, the runs and the server's own work: the one place where rights are checked.
+
+Handlers and pages get `Services` and check no rights. What the caller may not see is not listed, counted or suggested,
+and is refused in the same words as what does not exist. What they may see but not do raises `Forbidden`. A method that
+is not defined here does not exist for a caller.
+"""
+
+import collections
+import functools
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
+
+import msgspec
+
+from workflowlookup.access import Access, missing
+from workflowlookup.cache import BoundedCache
+from workflowlookup.errors import Forbidden, RunNotFound, RunStateError, StorageError, WorkflowLookupError
+from workflowlookup.language.model import Workflow
+from workflowlookup.language.values import Context, Progress
+from workflowlookup.library.catalog import CatalogView, Entry, Snapshot, Source, not_found
+from workflowlookup.library.directory import Listing
+from workflowlookup.providers.config import Plan
+from workflowlookup.runs.events import OutputAccepted, OutputRefused, Record
+from workflowlookup.runs.run import Run
+from workflowlookup.store.journal import Query, SetAside, Summary
+from workflowlookup.store.runs_view import Watch
+from workflowlookup.store.service import Runs
+from workflowlookup.store.service import not_found as run_not_found
+from workflowlookup.tools.builtin import workflow_refresh, workflow_search
+from workflowlookup.tools.contract import ExecutionView, ServerServices, Services, Tool, WorkflowTools, without_consent
+from workflowlookup.tools.dynamic import Offer, find_offer
+from workflowlookup.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from workflowlookup.providers.discovery import Discovered
+
+MAX_REMEMBERED: Final = 10_000
+"""How many visible runs a watch remembers, to report when one of them is deleted."""
+
+BeginWatch = Callable[[Callable[[str], None]], Watch]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def scoped(
+    services: ServerServices,
+    access: Access,
+    refresh_tools: Callable[[], None] = lambda: None,
+    begin_watch: BeginWatch | None = None,
+) -> Services:
+    """The services as this caller sees them. Background work stays with the server.
+
+    `refresh_tools` brings the workflow tools of the whole server up to date; `begin_watch` follows all runs, where many
+    callers share one watch of the journal.
+    """
+    if access.is_unbound:
+        return services
+
+    def open_runs() -> ScopedRuns:
+        return ScopedRuns(services.runs, access, confirmation=services.confirmation, begin_watch=begin_watch)
+
+    @functools.cache
+    def open_workflows() -> ScopedWorkflows | None:
+        whole = services.workflows
+        return None if whole is None else ScopedWorkflows(whole, access, refresh_tools)
+
+    def reload() -> None:
+        access.need("admin")
+        services.reload()
+
+    return Services(
+        catalog=ScopedCatalog(services.catalog, access),
+        open_runs=open_runs,
+        open_execution=lambda: ScopedExecution(services.execution, access, open_runs(), open_workflows),
+        open_workflows=open_workflows,
+        open_consent=services.open_consent if access.administers_all else without_consent,
+        reload=reload,
+        question_secret=services.question_secret,
+        confirmation=services.confirmation,
+        access=access,
+    )
+
+
+class ScopedCatalog:
+    """The workflows that a caller may read."""
+
+    def __init__(self, catalog: CatalogView, access: Access) -> None:
+        self._catalog = catalog
+        self._access = access
+        self._visible: tuple[Snapshot, Snapshot] | None = None
+        """The last snapshot of the library, and the part of it that the caller sees."""
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """For administrators of everything: a source says where documents lie."""
+        return self._catalog.sources if self._access.administers_all else ()
+
+    def snapshot(self) -> Snapshot:
+        whole = self._catalog.snapshot()
+        if self._access.administers_all:
+            return whole
+        if self._visible is None or self._visible[0] is not whole:
+            self._visible = (whole, self._part_of(whole))
+        return self._visible[1]
+
+    def _part_of(self, whole: Snapshot) -> Snapshot:
+        summaries = tuple(summary for summary in whole.summaries if self._sees(summary.id))
+        return Snapshot(
+            summaries=summaries,
+            encoded=msgspec.Raw(msgspec.json.encode(summaries)),
+            entries={key: _without_path(entry) for key, entry in whole.entries.items() if self._sees(key)},
+            problems=tuple(_without_path(entry) for entry in whole.problems if self._sees(entry.file.id)),
+            shadowed=tuple(
+                (_without_path(hidden), _without_path(by))
+                for hidden, by in whole.shadowed
+                if self._sees(hidden.file.id)  # which is the id of both
+            ),
+            incomplete=whole.incomplete,
+        )
+
+    def listing(self, source: Source) -> Listing:
+        """What one source holds, for administrators of everything."""
+        if not self._access.administers_all:
+            raise missing("admin")
+        return self._catalog.listing(source)
+
+    def get(self, workflow_id: str) -> Workflow:
+        snapshot = self.snapshot()
+        if workflow_id not in snapshot.entries:
+            raise not_found(workflow_id, snapshot)
+        try:
+            return self._catalog.get(workflow_id)
+        except WorkflowLookupError as refusal:
+            raise (refusal if self._access.administers_all else _naming_file(refusal)) from None
+
+    def workflows(self) -> Iterator[Workflow]:
+        return (workflow for workflow in self._catalog.workflows() if self._sees(workflow.id))
+
+    def _sees(self, workflow_id: str) -> bool:
+        return self._access.may("read", workflow_id)
+
+
+def _without_path(entry: Entry) -> Entry:
+    """The entry of a document without the directory that it lies in."""
+    file = entry.file
+    refusal = file.refusal and _naming_file(file.refusal)
+    bare = msgspec.structs.replace(file, path=os.path.basename(file.path), refusal=refusal)
+    return msgspec.structs.replace(entry, root="", file=bare)
+
+
+def _naming_file(refusal: WorkflowLookupError) -> WorkflowLookupError:
+    """The same refusal, with the name of the file in place of its path."""
+    path = refusal.data.get("file")
+    if not isinstance(path, str):
+        return refusal
+    name = os.path.basename(path)
+    return type(refusal)(refusal.remedy.replace(path, name), **{**refusal.data, "file": name})
+
+
+def _reading(method: Callable[Concatenate[Runs, str, P], R]) -> "Callable[Concatenate[ScopedRuns, str, P], R]":
+    """A method of `Runs` that reads one run, for callers who see it; others get `RunNotFound`."""
+
+    def guarded(self: "ScopedRuns", run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._need("read", run_id)
+        return method(self._runs, run_id, *args, **kwargs)
+
+    return guarded
+
+
+def _moving(
+    scope: str, method: Callable[Concatenate[Runs, str, P], Run]
+) -> "Callable[Concatenate[ScopedRuns, str, P], Run]":
+    """A method of `Runs` that changes one run, for callers with this scope; it is recorded in their name."""
+
+    def guarded(self: "ScopedRuns", run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Run:
+        self._need(scope, run_id)
+        kwargs["by"] = self._access.sign(str(kwargs.get("by", "")))
+        return method(self._runs, run_id, *args, **kwargs)
+
+    return guarded
+
+
+class ScopedRuns:
+    """The runs of the workflows that a caller may read. Changes are recorded in the name of the caller."""
+
+    def __init__(
+        self, whole: Runs, access: Access, *, confirmation: str, begin_watch: BeginWatch | None = None
+    ) -> None:
+        self._runs = whole
+        self._begin_watch = begin_watch or whole.watch
+        self._access = access
+        self._confirmation = confirmation
+
+    submit = _moving("run", Runs.submit)
+    supply = _moving("run", Runs.supply)
+    cancel = _moving("run", Runs.cancel)
+    confirm = _moving("confirm", Runs.confirm)
+    deny = _moving("confirm", Runs.deny)
+    dismiss = _moving("confirm", Runs.dismiss)
+    get = _reading(Runs.get)
+    history = _reading(Runs.history)
+
+    def start(  # noqa: PLR0913 - as `Runs.start`
+        self,
+        workflow: Workflow,
+        given: Context,
+        context: Context,
+        *,
+        run_id: str | None = None,
+        by: str = "",
+        timeout: float | None = None,
+    ) -> Run:
+        if not self._sees(workflow.id):
+            raise missing("read")  # not `WorkflowNotFound`: the caller has the document already
+        self._access.need("run", workflow.id)
+        try:
+            signed = self._access.sign(by)
+            return self._runs.start(workflow, given, context, run_id=run_id, by=signed, timeout=timeout)
+        except RunStateError:
+            if run_id is None or self.workflow_of(run_id) is not None:
+                raise
+            raise RunStateError(f"The id '{run_id}' cannot be taken. Use another.", runId=run_id) from None
+
+    def earlier_verdict(
+        self, run: Run, step_id: str, output: str, changes: Context
+    ) -> OutputAccepted | OutputRefused | None:
+        self._need("read", run.id)
+        return self._runs.earlier_verdict(run, step_id, output, changes)
+
+    def _need(self, scope: str, run_id: str) -> None:
+        """Raises `RunNotFound` for a run that the caller does not see, `Forbidden` for what they may not do to it."""
+        workflow_id = self.workflow_of(run_id)
+        if workflow_id is None:
+            raise self.not_found(run_id)
+        self._access.need(scope, workflow_id)
+        if scope == "confirm" and not self._access.may_confirm(self._runs.get(run_id).who_confirms(self._confirmation)):
+            message = (
+                "Only a person may confirm this, and your token is an agent's. Tell the user that the run waits for "
+                "their answer: they give it in the console."
+            )
+            raise Forbidden(message, scope="confirm", runId=run_id)
+
+    def _sees(self, workflow_id: str) -> bool:
+        return self._access.may("read", workflow_id)
+
+    def workflow_of(self, run_id: str) -> str | None:
+        workflow_id = self._runs.workflow_of(run_id)
+        return workflow_id if workflow_id is not None and self._sees(workflow_id) else None
+
+    def load(self, run_id: str) -> bool:
+        return self.workflow_of(run_id) is None or self._runs.load(run_id)
+
+    def records(self, run_id: str, after: int = 0) -> list[Record]:
+        return [] if self.workflow_of(run_id) is None else self._runs.records(run_id, after)
+
+    def imported(self, run_ids: Sequence[str]) -> dict[str, str]:
+        return self._runs.imported([run_id for run_id in run_ids if self.workflow_of(run_id) is not None])
+
+    def queue_position(self, run_id: str) -> tuple[int, int]:
+        """The position among the queued runs that the caller sees."""
+        self._need("read", run_id)
+        if self._access.sees_all:
+            return self._runs.queue_position(run_id)
+        queued = [line.id for line in self._runs.at_work() if line.state == "queued" and self._sees(line.workflow_id)]
+        return queued.index(run_id) + 1 if run_id in queued else 0, len(queued)
+
+    def summaries(self, query: Query) -> list[Summary]:
+        return [line for line in self._runs.summaries(self._narrowed(query)) if self._sees(line.workflow_id)]
+
+    def recent(self, limit: int) -> list[Summary]:
+        return self.summaries(Query(limit=limit))
+
+    def counts(self) -> dict[str, int]:
+        if self._access.sees_all:
+            return self._runs.counts()
+        lines = self._runs.every(self._narrowed(Query()))
+        return dict(collections.Counter(line.state for line in lines if self._sees(line.workflow_id)))
+
+    def _narrowed(self, query: Query) -> Query:
+        """The query for visible runs only, so that a page is full even if there are hidden runs in between."""
+        if self._access.sees_all:
+            return query
+        return msgspec.structs.replace(query, workflows=self._access.workflows)
+
+    def watch(self, listener: Callable[[str], None]) -> Watch:
+        if self._access.sees_all:
+            return self._begin_watch(listener)
+        return ScopedWatch(self, listener, self._begin_watch)
+
+    def set_aside(self) -> Sequence[SetAside]:
+        """The path is for administrators of everything, the outcome, which counts all runs, for those who see all."""
+        whole = self._runs.set_aside()
+        if self._access.administers_all:
+            return whole
+        return [
+            SetAside(file=os.path.basename(one.file), outcome=one.outcome if self._access.sees_all else "")
+            for one in whole
+        ]
+
+    def not_found(self, run_id: str) -> RunNotFound:
+        return run_not_found(run_id, self.set_aside())
+
+
+class ScopedWatch:
+    """Follows the runs that a caller sees, until closed; `begin` follows all of them."""
+
+    def __init__(self, runs: ScopedRuns, listener: Callable[[str], None], begin: BeginWatch) -> None:
+        self._runs = runs
+        self._listener = listener
+        self._visible: BoundedCache[str, None] = BoundedCache(MAX_REMEMBERED)
+        """Runs that the caller saw: when one is deleted, its workflow cannot be looked up any more."""
+        self._watch = begin(self._on_change)
+
+    def _on_change(self, run_id: str) -> None:
+        try:
+            is_visible = self._is_visible(run_id)
+        except StorageError:  # the change itself is stored: it must not fail because of this
+            return
+        if is_visible:
+            self._listener(run_id)
+
+    def _is_visible(self, run_id: str) -> bool:
+        if self._runs.workflow_of(run_id) is None:  # hidden, or deleted
+            was_visible = run_id in self._visible
+            self._visible.pop(run_id)
+            return was_visible
+        self._visible[run_id] = None
+        return True
+
+    def changed(self) -> Collection[str]:
+        return [run_id for run_id in self._watch.changed() if self._is_visible(run_id)]
+
+    def close(self) -> None:
+        self._watch.close()
+
+
+class ScopedWorkflows:
+    """The workflow tools of a caller: those of the server that they may read, in a registry of their own."""
+
+    def __init__(self, whole: WorkflowTools, access: Access, refresh_tools: Callable[[], None]) -> None:
+        self._whole = whole
+        self._access = access
+        self._refresh_tools = refresh_tools
+        self._registry: Registry | None = None
+        self._all_offers: Mapping[str, Offer] | None = None
+        """The offers of the server from which those of the caller were last chosen."""
+        self._offers: Mapping[str, Offer] = {}
+        self._current: tuple[object, ...] = ()
+        """The offers and the settings that the registry was last made from; empty before that."""
+
+    @property
+    def plan(self) -> Plan:
+        return self._whole.plan
+
+    @property
+    def offers(self) -> Mapping[str, Offer]:
+        """By the name of the tool, in its order."""
+        everything = self._whole.offers
+        if everything is not self._all_offers:
+            self._all_offers = everything
+            self._offers = {name: offer for name, offer in everything.items() if self._sees(offer.workflow_id)}
+        return self._offers
+
+    def _sees(self, workflow_id: str) -> bool:
+        return self._access.may("read", workflow_id)
+
+    def attach(self, registry: Registry) -> None:
+        self._registry = registry
+        self._current = ()
+
+    def refresh_if_changed(self) -> bool:
+        self._refresh_tools()
+        offers, plan = self.offers, self.plan
+        if self._registry is None or (self._current and self._current[0] is offers and self._current[1] is plan):
+            return False
+        self._current = (offers, plan)
+        return self._registry.replace(self._tools(self._registry, [offer.tool for offer in offers.values()]))
+
+    def _tools(self, registry: Registry, tools: list[Tool]) -> list[Tool]:
+        """The tools of the caller, or `workflow_search` in their place when the list would be too long."""
+        if not self.plan.is_on:
+            return []
+        size = len(msgspec.json.encode([tool.describe() for tool in (*registry.built_in.values(), *tools)]))
+        return [workflow_refresh.TOOL, *([workflow_search.TOOL] if size > self.plan.budget_bytes else tools)]
+
+    def resolve(self, wanted: str) -> Workflow | None:
+        self._refresh_tools()
+        offer = find_offer(self.offers, wanted)
+        return self._whole.resolve(offer.tool.name) if offer is not None else None
+
+    def default_timeout(self, workflow: Workflow) -> float | None:
+        return self._whole.default_timeout(workflow)
+
+    def abilities(self, provider: str) -> frozenset[str] | None:
+        return self._whole.abilities(provider)
+
+    def discovered(self) -> Mapping[str, "Discovered"]:
+        """The providers with workflows that the caller sees, each with those workflows only."""
+        everything = self._whole.discovered()
+        if self._access.sees_all:
+            return everything
+        parts = {name: self._part_of(discovered) for name, discovered in everything.items()}
+        return {name: part for name, part in parts.items() if part.definitions}
+
+    def _part_of(self, discovered: "Discovered") -> "Discovered":
+        visible = tuple(definition for definition in discovered.definitions if self._sees(definition.workflow_id))
+        return msgspec.structs.replace(discovered, definitions=visible)
+
+
+class ScopedExecution:
+    """The server's own work on the runs that a caller sees."""
+
+    def __init__(
+        self,
+        whole: ExecutionView,
+        access: Access,
+        runs: ScopedRuns,
+        open_workflows: "Callable[[], ScopedWorkflows | None]",
+    ) -> None:
+        self._whole = whole
+        self._access = access
+        self._runs = runs
+        self._open_workflows = open_workflows
+
+    def progress(self, run_id: str) -> Progress | None:
+        return self._whole.progress(run_id) if self._runs.workflow_of(run_id) is not None else None
+
+    def settled(self, run_id: str) -> Run | None:
+        run = self._whole.settled(run_id)
+        return run if run is not None and self._runs.workflow_of(run_id) is not None else None
+
+    def is_at_work(self, run_id: str) -> bool:
+        return self._whole.is_at_work(run_id) and self._runs.workflow_of(run_id) is not None
+
+    def refresh(self, providers: Collection[str] | None = None) -> "Future[None]":
+        """Poll the providers that an administrator looks after: all, or those whose workflows they see or name."""
+        self._access.need("admin")
+        if self._access.administers_all:
+            return self._whole.refresh(providers)
+        workflows = self._open_workflows()
+        visible = frozenset() if workflows is None else _providers_of(workflows, self._access)
+        return self._whole.refresh(visible if providers is None else visible & frozenset(providers))
+
+
+def _providers_of(workflows: ScopedWorkflows, access: Access) -> frozenset[str]:
+    """The providers that have workflows which the caller sees, or of which a pattern names workflows."""
+    named = {name for name in workflows.plan.providers for one in access.workflows if one.startswith(f"{name}.")}
+    return frozenset(named | workflows.discovered().keys())

@@ -1,0 +1,101 @@
+"""The tools and what is behind them, shared by all clients of one server."""
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from workflowlookup.protocol.surface import ServerSurface
+
+if TYPE_CHECKING:
+    from workflowlookup.protocol.subscriptions import Listener
+    from workflowlookup.store.runs_view import Watch
+    from workflowlookup.tools.contract import ServerServices
+
+
+class SharedSurface(ServerSurface):
+    """One client's leaving is not the end of it, and the journal is looked at once for all who follow it."""
+
+    def __init__(
+        self,
+        make_services: "Callable[[], ServerServices]",
+        ring: Callable[[], None],
+        *,
+        tells_changes: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`ring` is called when a change here is news for other clients."""
+        super().__init__(make_services, tells_changes=tells_changes)
+        self.ring = ring
+        self._following = _Following(self)
+
+    def close(self) -> None:
+        """A client has left: nothing to do."""
+
+    def end(self) -> None:
+        """The server stops."""
+        super().close()
+
+    def watch(self, listener: "Listener") -> "Watch":
+        return self._following.add(listener)
+
+    def begin_watch(self, listener: "Listener") -> "Watch":
+        """Follow the runs themselves."""
+        return super().watch(listener)
+
+
+class _Following:
+    """Those who follow the runs, and the one watch that they share."""
+
+    def __init__(self, surface: SharedSurface) -> None:
+        self._surface = surface
+        self._watch: Watch | None = None
+        self._shares: list[_Share] = []
+
+    def add(self, listener: "Listener") -> "_Share":
+        if self._watch is None:
+            watch = self._surface.begin_watch(self._tell)
+            if self._watch is None:
+                self._watch = watch
+            else:  # another client was faster while the journal was read
+                watch.close()
+        share = _Share(self, listener)
+        self._shares.append(share)
+        return share
+
+    def remove(self, share: "_Share") -> None:
+        if share in self._shares:
+            self._shares.remove(share)
+        if not self._shares and self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    def look(self) -> None:
+        """Give everybody what others changed since the last time."""
+        changed = self._watch.changed() if self._watch is not None else ()
+        for share in self._shares:
+            share.news.update(changed)
+            share.is_given = True
+
+    def _tell(self, run_id: str) -> None:
+        for share in list(self._shares):
+            share.listener(run_id)
+        self._surface.ring()
+
+
+class _Share:
+    """One of those who follow."""
+
+    def __init__(self, following: _Following, listener: "Listener") -> None:
+        self._following = following
+        self.listener = listener
+        self.news: set[str] = set()
+        self.is_given = False
+        """Whether another one looked for all since this one did."""
+
+    def changed(self) -> Collection[str]:
+        if not self.is_given:
+            self._following.look()
+        self.is_given = False
+        news, self.news = self.news, set()
+        return news
+
+    def close(self) -> None:
+        self._following.remove(self)

@@ -1,0 +1,1 @@
+"""What only authors need: lint, fixtures, rehearsals, drawings, comparison, layout of documents."""

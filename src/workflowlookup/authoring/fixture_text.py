@@ -1,0 +1,125 @@
+"""Fixtures as text, with single values replaced so that comments and layout around them stay.
+
+A replaced value keeps its place and its style. What cannot be edited in place, such as a value behind an alias, is
+noticed by reading the result again; then the whole text is written anew.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from workflowlookup.authoring.layout import json_text
+from workflowlookup.authoring.yaml_layout import text_of
+from workflowlookup.language.schemas import PathTo
+from workflowlookup.language.syntax import SyntaxProblem, parse_json, parse_yaml
+from workflowlookup.language.values import Json
+
+Change = tuple[int, int, str]
+"""From where, up to where, and what stands there instead."""
+
+
+def with_edits(text: str, extension: str, edits: Mapping[PathTo, Json]) -> str:
+    """The text of a document with these values in it, and everything else as it was."""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    edited = (_json_with_edits if extension == ".json" else _yaml_with_edits)(text.replace("\r\n", "\n"), edits)
+    return edited.replace("\n", newline)
+
+
+def _json_with_edits(text: str, edits: Mapping[PathTo, Json]) -> str:
+    return json_text(_edited(parse_json(text.encode()), edits))
+
+
+def _yaml_with_edits(text: str, edits: Mapping[PathTo, Json]) -> str:
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    text = text.removeprefix(mark)
+    wanted = _edited(parse_yaml(text.encode()), edits)
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    edited = _with_changes(text, [_change(text, root, path, wanted) for path in edits])
+    return mark + (edited if _means(edited, wanted) else text_of(wanted) + "\n")
+
+
+def _edited(document: Json, edits: Mapping[PathTo, Json]) -> Json:
+    wanted = json.loads(json.dumps(document))  # a copy in which nothing is shared, as aliases are
+    for path, value in edits.items():
+        node = wanted
+        for part in path[:-1]:
+            node = node.setdefault(part, {}) if isinstance(node, dict) else node[part]
+        node[path[-1]] = value
+    return wanted
+
+
+def _means(text: str, value: Json) -> bool:
+    try:
+        return bool(parse_yaml(text.encode()) == value)
+    except SyntaxProblem:
+        return False
+
+
+def _with_changes(text: str, changes: Iterable[Change]) -> str:
+    """The text with all changes; one that lies in what another replaces is part of that already."""
+    parts: list[str] = []
+    at = 0
+    for start, end, new in sorted(dict.fromkeys(changes), key=lambda change: (change[0], -_indent(change[2]))):
+        if start >= at:
+            parts += [text[at:start], new]
+            at = end
+    return "".join([*parts, text[at:]])
+
+
+def _indent(inserted: str) -> int:
+    """How far in the lines stand: of several that are put in at one place, the inner ones come first."""
+    return len(inserted) - len(inserted.lstrip())
+
+
+def _change(text: str, root: Any, path: PathTo, wanted: Json) -> Change:
+    """The value that `wanted` has at a path, in its place; where there is no place for it, the one around it."""
+    node, key = root, None
+    for depth, part in enumerate(path):
+        member_key, member = _member(node, part)
+        if member is None:
+            if node.flow_style:
+                path = path[:depth]
+                break
+            return _insertion(text, node, {str(part): _get(wanted, path[: depth + 1])})
+        node, key = member, member_key
+    value = _get(wanted, path)
+    end = _end(text, node)
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and value:
+        start = node.start_mark
+        return start.index, end, _indented(text_of(value), start.column).lstrip()
+    start = node.start_mark.index if key is None else key.end_mark.index
+    return start, end, (": " if key is not None else "") + text_of(value, in_line=True)
+
+
+def _member(node: Any, part: str | int) -> tuple[Any, Any]:
+    """The key and the value at a part of the path; a list has no keys."""
+    if isinstance(node, yaml.MappingNode):
+        return next(((key, value) for key, value in node.value if key.value == part), (None, None))
+    return None, node.value[part]
+
+
+def _insertion(text: str, mapping: Any, entry: Mapping[str, Json]) -> Change:
+    end = _end(text, mapping)
+    line_end = text.find("\n", end) if "\n" in text[end:] else len(text)
+    return line_end, line_end, "\n" + _indented(text_of(dict(entry)), mapping.start_mark.column)
+
+
+def _get(document: Json, path: PathTo) -> Json:
+    for part in path:
+        document = document[part]
+    return document
+
+
+def _end(text: str, node: Any) -> int:
+    """Where the last character of a node is: PyYAML lets block styles reach up to what follows them."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _end(text, last[1] if isinstance(node, yaml.MappingNode) else last)
+    start, end = node.start_mark.index, node.end_mark.index
+    return int(start + len(text[start:end].rstrip()))
+
+
+def _indented(text: str, column: int) -> str:
+    return "\n".join(" " * column + line if line else line for line in text.split("\n"))

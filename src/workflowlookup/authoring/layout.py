@@ -1,0 +1,129 @@
+"""How a document is laid out as text: the order of its fields, JSON that people can read, and a guard for the meaning.
+
+The order is that of `workflow.schema.json`, with what a reader wants first in front. Fields that the schema does not
+know, such as `x-…`, follow in the order in which they were written. YAML is laid out in `yaml_layout`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from workflowlookup.language.schemas import workflow_schema
+from workflowlookup.language.values import Json, json_equal
+from workflowlookup.library.files import PARSERS
+
+WIDTH: Final = 100
+"""How many columns a line has; only text that cannot be broken takes more."""
+
+_FIRST: Final = (
+    *("$schema", "id", "name", "type", "title"),
+    *("agentRole", "runCondition", "requires", "guidance", "prompt", "call"),
+    *("server", "tool", "provider", "workflow"),
+)
+
+
+class CannotLayOut(ValueError):
+    """The text cannot be laid out anew without a loss; the reason follows "because"."""
+
+
+# ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ordered(document: Json) -> Json:
+    """The document with its fields in the order of the schema."""
+    schema = workflow_schema()
+    return _ordered(document, schema, schema)
+
+
+def _ordered(value: Json, schema: Json, root: Json) -> Json:
+    parts = list(_parts(schema, root))
+    if isinstance(value, list):
+        items = {"anyOf": [part["items"] for part in parts if "items" in part]}
+        return [_ordered(item, items, root) for item in value]
+    if not isinstance(value, dict):
+        return value
+    known: dict[str, list[Json]] = {}
+    for part in parts:
+        for name, member in part.get("properties", {}).items():
+            known.setdefault(name, []).append(member)
+    names = list(dict.fromkeys([*(name for name in _FIRST if name in known), *known]))
+    rank = {name: position for position, name in enumerate(names)}
+    return {
+        name: _ordered(value[name], {"anyOf": known.get(name, [])}, root)
+        for name in sorted(value, key=lambda name: rank.get(name, len(rank)))
+    }
+
+
+def _parts(schema: Json, root: Json) -> Iterator[Mapping[str, Json]]:
+    """The schema and all that it stands for at the same place, whichever branch the value takes."""
+    if not isinstance(schema, dict):
+        return
+    yield schema
+    if "$ref" in schema:
+        target = root
+        for name in schema["$ref"].removeprefix("#/").split("/"):
+            target = target[name]
+        yield from _parts(target, root)
+    branches = [schema.get("then"), schema.get("else")]
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        branches += schema.get(keyword, ())
+    for branch in branches:
+        yield from _parts(branch, root)
+
+
+# ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def json_text(document: Json) -> str:
+    """JSON with two blanks a level; what fits into a line stands on one, the document itself aside."""
+    return _json(document, indent="", used=WIDTH) + "\n"
+
+
+def _json(value: Json, indent: str, used: int) -> str:
+    """The value, where `used` columns of its first line are taken already."""
+    line = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, (dict, list)) or not value or used + len(line) < WIDTH:  # a comma may follow
+        return line
+    inner = indent + "  "
+    if isinstance(value, list):
+        lines = [inner + _json(item, inner, len(inner)) for item in value]
+        return "[\n" + ",\n".join(lines) + f"\n{indent}]"
+    lines = []
+    for name, member in value.items():
+        head = f"{inner}{json.dumps(name, ensure_ascii=False)}: "
+        lines.append(head + _json(member, inner, len(head)))
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+
+
+def refuse_repeats(text: str) -> None:
+    """A field that is written twice would be lost. Raises `CannotLayOut`."""
+    json.loads(text, object_pairs_hook=_without_repeats)
+
+
+def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise CannotLayOut(f"the field '{name}' is written twice")
+        found[name] = value
+    return found
+
+
+# ── the guard ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def encoded(text: str, extension: str, document: Json) -> bytes:
+    """The text as a file of this kind holds it, which has been read back and means the document.
+
+    Raises `CannotLayOut`.
+    """
+    if not isinstance(document, dict):
+        raise CannotLayOut("it holds no workflow")
+    try:
+        data = text.encode()
+        read_back = PARSERS[extension](data)
+    except ValueError as problem:  # a lone surrogate, or what the reader refuses
+        raise CannotLayOut(f"it could not be read back ({problem})") from problem
+    if not json_equal(read_back, document):
+        raise CannotLayOut("it would not mean the same")
+    return data

@@ -1,0 +1,99 @@
+"""Where the values of a document stand in its text.
+
+`scan` reads JSON that is known to be valid into a tree of offsets, which the `install` command also edits by.
+`finder` answers for JSON and YAML with a line and a column, as editors count them.
+"""
+
+import bisect
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.language.schemas import PathTo
+
+Place = tuple[int, int]
+"""Line and column, from 1."""
+
+Finder = Callable[[PathTo], Place]
+
+_TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+_Tokens = Iterator[re.Match[str]]
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A JSON value in a text: from `start` up to `end`, with its members by name or number."""
+
+    at: int
+    """Where it is introduced: at its name in an object, else at its start."""
+    start: int
+    end: int
+    members: dict[str | int, "Node"]
+
+
+def scan(text: str) -> Node:
+    """The tree of a text that is valid JSON."""
+    tokens = _TOKEN.finditer(text)
+    first = next(tokens)
+    return _node(tokens, first, first.start())
+
+
+def _node(tokens: _Tokens, first: re.Match[str], at: int) -> Node:
+    members: dict[str | int, Node] = {}
+    last = first
+    if first[0] in ("{", "["):
+        for last in tokens:
+            if last[0] in ("}", "]"):
+                break
+            if last[0] == ",":
+                continue
+            if first[0] == "[":
+                members[len(members)] = _node(tokens, last, last.start())
+            else:
+                next(tokens)  # the colon
+                members[json.loads(last[0])] = _node(tokens, next(tokens), last.start())
+    return Node(at=at, start=first.start(), end=last.end(), members=members)
+
+
+def json_finder(data: bytes) -> Finder:
+    text = data.decode("utf-8-sig")
+    root = scan(text)
+    lines = [0, *(found.end() for found in re.finditer("\n", text))]
+
+    def find(path: PathTo) -> Place:
+        node = root
+        for part in path:
+            if part not in node.members:
+                break
+            node = node.members[part]
+        line = bisect.bisect_right(lines, node.at)
+        return line, node.at - lines[line - 1] + 1
+
+    return find
+
+
+def yaml_finder(data: bytes) -> Finder:
+    import yaml  # noqa: PLC0415 - only for those who write YAML
+
+    root: Any = yaml.compose(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+    def find(path: PathTo) -> Place:
+        node = mark = root
+        for part in path:
+            if isinstance(node, yaml.MappingNode):
+                found = next(((key, value) for key, value in node.value if key.value == part), None)
+            elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+                found = (node.value[part], node.value[part])
+            else:
+                found = None
+            if found is None:  # comes from a merged mapping: the nearest place around it
+                break
+            mark, node = found
+        return (mark.start_mark.line + 1, mark.start_mark.column + 1) if mark else (1, 1)
+
+    return find
+
+
+FINDERS: Final = {".json": json_finder, ".yaml": yaml_finder, ".yml": yaml_finder}

@@ -1,0 +1,468 @@
+"""Rehearsing a workflow: one case of a fixture is walked as an agent would walk it, and compared with what it expects.
+
+`rehearse` gives what came out and, in plain words, every difference; `Coverage` adds up over the cases of a workflow
+which steps were handed out, which conditions were seen true and false, and which rules passed and failed; `mended` says
+what the fixture would have to expect. No files here: `core.fixtures` has the format, `cli.test_` the command.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from workflowlookup.authoring.fixtures import NOTHING, Case, Outputs, Refused
+from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow
+from workflowlookup.language.captures import capture
+from workflowlookup.language.conditions import CompiledCondition, describe
+from workflowlookup.language.contract import declared_variables, how_to_send, misfitting, need_of_loop
+from workflowlookup.language.criteria import each_rule
+from workflowlookup.language.guidance import guide, requires_confirmation
+from workflowlookup.language.model import LoopStep, PromptStep, Step, Workflow
+from workflowlookup.language.navigation import (
+    Iterations,
+    Next,
+    find_step,
+    join_instance,
+    loops_around,
+    next_step,
+    scope_of,
+    split_instance,
+)
+from workflowlookup.language.patterns import Budget, TooSlow
+from workflowlookup.language.rules import Rule
+from workflowlookup.language.schemas import PathTo, suggest
+from workflowlookup.language.text import joined, shorten
+from workflowlookup.language.validation import compile_criteria, judge_step
+from workflowlookup.language.values import Context, Json
+from workflowlookup.runs.questions import refuse_misfitting
+
+MAX_PATH: Final = 1_000
+"""How many steps a case may take: a longer path is a failure, not a hang."""
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that came out otherwise than the case expects: the field of the case, and what is different."""
+
+    field: str
+    message: str
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one output: the messages against it, or why it cannot be judged."""
+
+    key: str
+    """Its step as the case names it, with or without an iteration."""
+    instance_id: str
+    place: str
+    output: str
+    wanted: tuple[str, ...] | None
+    """The messages that it should get, none when it should be accepted; None for any at all."""
+    issues: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def is_as_wanted(self) -> bool:
+        return not self.problem and (bool(self.issues) if self.wanted is None else self.issues == self.wanted)
+
+
+class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out of a case."""
+
+    path: tuple[str, ...]
+    is_complete: bool
+    iterations: Mapping[str, int]
+    warnings: tuple[str, ...]
+    judged: tuple[Judged, ...]
+    need: str = ""
+    """The data that a loop lacks, at which the walk ended."""
+    differences: tuple[Difference, ...] = ()
+
+
+def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
+    """Walk the case to its end, note in `coverage` what was met, and compare."""
+    context: dict[str, Json] = dict(case.context)
+    path: list[str] = []
+    judged: list[Judged] = []
+    asked: set[str] = set()
+    differences: list[Difference] = []
+    warnings: dict[str, None] = {}
+    limit = MAX_PATH if case.complete else min(len(case.steps or ()), MAX_PATH)
+    last = need = ""
+    while True:
+        loop_id = _loop_ended_by_hand(workflow, case, path)
+        if loop_id:
+            path.append(loop_id)
+            last = ""
+            continue
+        budget = Budget()
+        found = next_step(workflow, path, context, budget)
+        if found.step is not None and found.step.asks_before and found.instance_id not in asked:
+            asked.add(found.instance_id)
+            if answers := _answered(case, found, differences, budget):
+                context |= answers
+                continue  # they may decide over the step itself
+        warnings |= dict.fromkeys(guide(workflow, found, budget).warnings)
+        coverage.note_move(last, found, context, budget)
+        if found.need is not None:
+            need = how_to_send(workflow, found.instance_id, need_of_loop(workflow, found.need))
+            break
+        if found.step is None or len(path) >= limit:
+            break
+        coverage.note_step(found, budget)
+        judged += _judge_outputs(case, found, coverage)
+        last = found.instance_id
+        path.append(last)
+        context |= {**case.after.get(found.step.id, NOTHING), **case.after.get(last, NOTHING)}
+        context |= _taken_from_output(case, found.step, last, budget)
+        if not found.step.asks_before:
+            context |= _answered(case, found, differences, budget, {**found.context, **context})
+    outcome = Rehearsal(
+        path=tuple(path),
+        is_complete=found.is_complete,
+        need=need if len(path) < limit else "",
+        iterations=_count_iterations(workflow, path),
+        warnings=tuple(warnings),
+        judged=tuple(judged),
+    )
+    if outcome.is_complete:
+        coverage.note_end(outcome, found)
+    return msgspec.structs.replace(outcome, differences=(*_differences(workflow, case, outcome), *differences))
+
+
+def _answered(
+    case: Case, found: Next, differences: list[Difference], budget: Budget, after: Context = NOTHING
+) -> Mapping[str, Json]:
+    """What a person fills in who is asked about a step, with `after` as the context once it is done; none where nobody
+    is asked. What does not fit is noted.
+    """
+    step = found.step
+    if step is None or step.confirmation is None:
+        return NOTHING
+    key = found.instance_id if found.instance_id in case.answers else step.id
+    contexts = (found.context, after or found.context)
+    is_asked = any(requires_confirmation(step, context, budget) for context in contexts)
+    if key not in case.answers or not is_asked:
+        return NOTHING
+    answers = case.answers[key]
+    try:
+        refuse_misfitting(step.confirmation, answers)
+    except InvalidParams as misfit:
+        differences.append(Difference(field=f"answers.{key}", message=f"The question of '{key}': {misfit.remedy}"))
+        return NOTHING
+    return answers
+
+
+def _taken_from_output(case: Case, step: PromptStep, instance_id: str, budget: Budget) -> dict[str, Json]:
+    """What a step leaves in the context: its first output that is accepted stands for it."""
+    outputs = case.outputs.get(instance_id) or case.outputs.get(step.id)
+    if outputs is None or not outputs.accept:
+        return {}
+    taken = dict(capture(step.captures, outputs.accept[0], budget).values)
+    if step.call is None or not step.call.save_as:
+        return taken
+    try:
+        return {step.call.save_as: msgspec.json.decode(outputs.accept[0]), **taken}
+    except (msgspec.DecodeError, RecursionError):
+        return {step.call.save_as: outputs.accept[0], **taken}
+
+
+def _loop_ended_by_hand(workflow: Workflow, case: Case, path: Sequence[str]) -> str:
+    """The id of a loop that the expected path has at this place; else nothing."""
+    wanted = (case.steps or ())[len(path) : len(path) + 1]
+    return wanted[0] if wanted and isinstance(find_step(workflow, wanted[0]), LoopStep) else ""
+
+
+def _judge_outputs(case: Case, found: Next, coverage: "Coverage") -> Iterator[Judged]:
+    step, instance_id = found.step, found.instance_id
+    if step is None:
+        return
+    key = instance_id if instance_id in case.outputs else step.id
+    for place, output, wanted in _attempts(case.outputs.get(key, Outputs())):
+        budget = Budget()
+        issues: tuple[str, ...] = ()
+        problem = ""
+        try:
+            verdict = judge_step(step, output, found.context, budget)
+            issues = tuple(issue.message for issue in verdict.issues)
+            coverage.note_rules(step, output, {**found.context, **verdict.captured}, budget)
+        except (InvalidCriteria, InvalidWorkflow) as refusal:
+            problem = refusal.remedy
+        yield Judged(
+            key=key,
+            instance_id=instance_id,
+            place=place,
+            output=output,
+            wanted=wanted,
+            issues=issues,
+            problem=problem,
+        )
+
+
+def _attempts(outputs: Outputs) -> Iterator[tuple[str, str, tuple[str, ...] | None]]:
+    for index, text in enumerate(outputs.accept):
+        yield f"accept[{index}]", text, ()
+    for index, item in enumerate(outputs.refuse):
+        refused = Refused(output=item) if isinstance(item, str) else item
+        yield f"refuse[{index}]", refused.output, refused.issues or None
+
+
+def _count_iterations(workflow: Workflow, path: Sequence[str]) -> dict[str, int]:
+    """For every loop, how many iterations were entered, all told."""
+    entered = {key for instance_id in path for key in loops_around(workflow, instance_id)}
+    loops = [step.id for step in workflow.steps.values() if isinstance(step, LoopStep)]
+    return {loop_id: sum(entered_id == loop_id for entered_id, _ in entered) for loop_id in loops}
+
+
+# ── differences ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _differences(workflow: Workflow, case: Case, outcome: Rehearsal) -> Iterator[Difference]:
+    yield from _unknown_names(workflow, case)
+    if workflow.contract is not None:
+        yield from _unknown_variables(workflow, case)
+    if len(outcome.path) >= MAX_PATH and not outcome.is_complete:
+        message = f"The path is longer than {MAX_PATH:,} steps and was given up; does a loop never end?"
+        yield Difference(field="steps", message=f"{message} It ended with {_arrows(outcome.path[-3:])}")
+        return
+    if outcome.need:
+        yield Difference(field="steps", message=outcome.need)
+    if case.steps is not msgspec.UNSET and outcome.path != case.steps:
+        yield Difference(field="steps", message=_path_difference(case.steps, outcome.path))
+    if outcome.is_complete and not case.complete:
+        yield Difference(field="complete", message="The workflow is complete, and more steps were expected")
+    for loop_id, wanted in (case.iterations or {}).items():
+        actual = outcome.iterations.get(loop_id, wanted)
+        if actual != wanted:
+            message = f"The iterations of loop '{loop_id}' differ: expected {wanted}, got {actual}"
+            yield Difference(field=f"iterations.{loop_id}", message=message)
+    if case.warnings is not msgspec.UNSET and outcome.warnings != case.warnings:
+        message = f"Expected the warnings {_listed(case.warnings)}; got {_listed(outcome.warnings)}"
+        yield Difference(field="warnings", message=message)
+    for judged in outcome.judged:
+        if not judged.is_as_wanted:
+            yield Difference(field=f"outputs.{judged.key}.{judged.place}", message=_verdict_difference(judged))
+    met = {judged.key for judged in outcome.judged}
+    for key, outputs in case.outputs.items():
+        if key not in met and (outputs.accept or outputs.refuse) and find_step(workflow, key):
+            message = f"The outputs of '{key}' were never judged: the step was not handed out"
+            yield Difference(field=f"outputs.{key}", message=message)
+
+
+def _unknown_names(workflow: Workflow, case: Case) -> Iterator[Difference]:
+    """Names that lead nowhere, which would otherwise be expectations that nobody checks."""
+    for field, names in (("after", case.after), ("answers", case.answers), ("outputs", case.outputs)):
+        for name in names:
+            if not isinstance(find_step(workflow, name), PromptStep):
+                message = f"The workflow has no step {suggest(name, list(workflow.steps))} that is handed out"
+                yield Difference(field=f"{field}.{name}", message=message)
+    loops = [step.id for step in workflow.steps.values() if isinstance(step, LoopStep)]
+    for name in case.iterations or ():
+        if name not in loops:
+            message = f"The workflow has no loop {suggest(name, loops)}"
+            yield Difference(field=f"iterations.{name}", message=message)
+
+
+def _unknown_variables(workflow: Workflow, case: Case) -> Iterator[Difference]:
+    """Variables that the workflow has nowhere, and values that its contract excludes."""
+    words = set(_WORD.findall(msgspec.json.encode(workflow.document).decode()))
+    for field, variables in (("context", case.context), *((f"after.{key}", case.after[key]) for key in case.after)):
+        for name in variables:
+            if words.isdisjoint(_WORD.findall(name)):
+                message = f"The workflow has no variable {suggest(name, declared_variables(workflow))}"
+                yield Difference(field=f"{field}.{name}", message=message)
+        for need in misfitting(workflow, variables):
+            yield Difference(field=f"{field}.{need.variable}", message=need.sentence())
+
+
+_WORD: Final = re.compile(r"[\w$]+")
+
+
+def _path_difference(expected: Sequence[str], actual: Sequence[str]) -> str:
+    same = next((index for index, pair in enumerate(zip(expected, actual, strict=False)) if pair[0] != pair[1]), None)
+    index = min(len(expected), len(actual)) if same is None else same
+    wanted, got = (f"'{path[index]}'" if index < len(path) else "the end" for path in (expected, actual))
+    return (
+        f"The path differs at step {index + 1}: expected {wanted}, got {got}\n"
+        f"expected: {_arrows(expected)}\n"
+        f"got:      {_arrows(actual)}"
+    )
+
+
+def _verdict_difference(judged: Judged) -> str:
+    subject = f"The output '{shorten(joined(judged.output), 40)}' of '{judged.instance_id}'"
+    if judged.problem:
+        return f"{subject} cannot be judged: {judged.problem}"
+    if not judged.issues:
+        return f"{subject} should be refused and was accepted"
+    got = _listed(judged.issues)
+    if judged.wanted:
+        return f"{subject} was refused with other messages: expected {_listed(judged.wanted)}; got {got}"
+    return f"{subject} should be accepted and was refused: {got}"
+
+
+def _arrows(path: Sequence[str]) -> str:
+    return " → ".join(path) or "(no step)"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return "; ".join(f"'{text}'" for text in texts) or "(none)"
+
+
+# ── coverage ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Sides(msgspec.Struct, kw_only=True):
+    """A condition or a rule, and the answers that it has been seen to give."""
+
+    step: str
+    name: str
+    words: str
+    seen: set[bool]
+
+
+class Coverage:
+    """What the cases of one workflow have met so far. A condition counts twice, for true and for false; so do rules."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self._workflow = workflow
+        steps = workflow.steps.values()
+        self.steps = {step.id: False for step in steps if isinstance(step, PromptStep)}
+        self.branches = {
+            (step.id, name): Sides(step=step.id, name=name, words=describe(condition), seen=set())
+            for step in steps
+            for name, condition in conditions_of(step)
+        }
+        self.rules = {
+            (step.id, name): Sides(step=step.id, name=name, words=rule.message or rule.describe(), seen=set())
+            for step in steps
+            for name, rule in _rules_of(step)
+        }
+
+    def note_step(self, found: Next, budget: Budget) -> None:
+        """A step was handed out: its own condition held, and the others are asked here as `guide` asks them."""
+        step = found.step
+        if step is None:
+            return
+        self.steps[step.id] = True
+        for name, condition in conditions_of(step):
+            self._ask(step.id, name, condition, found.context, budget)
+        for loop_id, _ in loops_around(self._workflow, found.instance_id):
+            self._see(loop_id, "runCondition", answer=True)
+
+    def note_move(self, last: str, found: Next, context: Context, budget: Budget) -> None:
+        """The walk went on from one step to another: what was skipped, and the conditions of loops on the way.
+
+        A loop's condition is asked at the end of an iteration, and by `while` when the loop is entered.
+        """
+        for skipped in found.skipped:
+            self._see(split_instance(skipped.step_id)[0], "runCondition", answer=False)
+        before = loops_around(self._workflow, last)
+        after = loops_around(self._workflow, found.instance_id)
+        for loop_id, iterations in before:
+            if (loop_id, iterations) not in after:
+                self._ask_loop(loop_id, (*iterations[:-1], iterations[-1] + 1), context, budget)
+        for loop_id, iterations in after:
+            if iterations[-1] == 1 and (loop_id, iterations) not in before:
+                self._ask_loop(loop_id, iterations, context, budget)
+
+    def _ask_loop(self, loop_id: str, iterations: Iterations, context: Context, budget: Budget) -> None:
+        """The answer of a loop's condition before an iteration, as navigation asks for it."""
+        loop = self._workflow.steps[loop_id].loop  # type: ignore[union-attr]
+        *outer, iteration = iterations
+        is_until = loop.type == "until"
+        if loop.condition and not (is_until and iteration == 1):
+            scope = scope_of(self._workflow, join_instance(loop_id, outer), context)
+            scope = {**scope, loop.iteration_var: iteration - is_until}
+            self._ask(loop_id, "loop condition", loop.condition, scope, budget)
+
+    def note_end(self, outcome: "Rehearsal", last: Next) -> None:
+        """The workflow is complete: a `while` loop that was reached and never entered has said no."""
+        passed_over = {split_instance(skipped.step_id)[0] for skipped in last.skipped}
+        passed_over |= {split_instance(instance_id)[0] for instance_id in outcome.path}
+        for loop_id, count in outcome.iterations.items():
+            around = self._workflow.enclosing[loop_id]
+            if count == 0 and loop_id not in passed_over and all(outcome.iterations[outer] for outer in around):
+                self._see(loop_id, "runCondition", answer=True)
+                self._see(loop_id, "loop condition", answer=False)
+
+    def _ask(self, step_id: str, name: str, condition: CompiledCondition, scope: Context, budget: Budget) -> None:
+        """A condition that takes too long has been seen neither true nor false."""
+        with contextlib.suppress(TooSlow):
+            self._see(step_id, name, answer=condition.holds(scope, budget))
+
+    def _see(self, step_id: str, name: str, *, answer: bool) -> None:
+        if (step_id, name) in self.branches:
+            self.branches[step_id, name].seen.add(answer)
+
+    def note_rules(self, step: PromptStep, output: str, context: Context, budget: Budget) -> None:
+        """An output was judged: which rules counted, and how each of them answered."""
+        for name, rule in _rules_of(step):
+            if (issues := compile_criteria(rule)(output, (context,), budget)) is not None:
+                self.rules[step.id, name].seen.add(not issues)
+
+
+def conditions_of(step: Step) -> Iterator[tuple[str, CompiledCondition]]:
+    """The conditions of a step that can go either way, by name; an empty one always holds."""
+    named: list[tuple[str, CompiledCondition | bool | None]] = [("runCondition", step.run_condition)]
+    if isinstance(step, LoopStep):
+        named.append(("loop condition", step.loop.condition))
+    else:
+        named.append(("confirmation", step.confirmation.condition if step.confirmation else None))
+        named += [(f"fragment {number}", fragment.when) for number, fragment in enumerate(step.prompt_fragments, 1)]
+        named += [(f"condition of {name}", rule.condition) for name, rule in _rules_of(step)]
+    for name, condition in named:
+        if condition and not isinstance(condition, bool):
+            yield name, condition
+
+
+def _rules_of(step: Step) -> Iterator[tuple[str, Rule]]:
+    if isinstance(step, PromptStep):
+        for number, rule in enumerate(each_rule(step.criteria), 1):
+            yield f"rule {number}", rule
+
+
+# ── what a fixture would have to expect ─────────────────────────────────────────────────────────────────────────
+
+
+def mended(case: Case, outcome: Rehearsal) -> dict[PathTo, Json]:
+    """Fields of the case, and the values with which it would agree with what came out; nothing when it does.
+
+    A path that the author left out is filled in. One that was given up says nothing about the workflow, and stays.
+    """
+    edits: dict[PathTo, Json] = {}
+    if len(outcome.path) < MAX_PATH or outcome.is_complete:
+        if outcome.path != case.steps:
+            edits["steps",] = list(outcome.path)
+        if outcome.is_complete and not case.complete:
+            edits["complete",] = True
+        for loop_id, count in outcome.iterations.items():
+            if (case.iterations or {}).get(loop_id, count) != count:
+                edits["iterations", loop_id] = count
+        if case.iterations is msgspec.UNSET and case.steps is msgspec.UNSET and outcome.iterations:
+            edits["iterations",] = dict(outcome.iterations)
+        if case.warnings is not msgspec.UNSET and outcome.warnings != case.warnings:
+            edits["warnings",] = list(outcome.warnings)
+    for key in dict.fromkeys(judged.key for judged in outcome.judged if not judged.is_as_wanted):
+        edits["outputs", key] = _mended_outputs([judged for judged in outcome.judged if judged.key == key])
+    return edits
+
+
+def _mended_outputs(judged: Sequence[Judged]) -> dict[str, Json]:
+    """Each output under the verdict that it got; where iterations disagree, the one that surprised counts."""
+    by_place: dict[str, Judged] = {}
+    for one in judged:
+        if one.place not in by_place or not one.is_as_wanted:
+            by_place[one.place] = one
+    accept: list[Json] = []
+    refuse: list[Json] = []
+    for one in by_place.values():
+        was_accepted = not one.issues if not one.problem else one.wanted == ()
+        if was_accepted:
+            accept.append(one.output)
+        elif one.wanted is None:
+            refuse.append(one.output)
+        else:
+            refuse.append({"output": one.output, "issues": list(one.issues or one.wanted)})
+    return {name: texts for name, texts in (("accept", accept), ("refuse", refuse)) if texts}

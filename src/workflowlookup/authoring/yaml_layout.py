@@ -1,0 +1,394 @@
+"""YAML as people like to read it: text in blocks, two blanks a level, and every comment beside what it is about.
+
+The text becomes a tree whose entries hold their comments, so that a field takes them along when it moves. Scalars are
+copied as the author wrote them, or written so that our reader and YAML 1.2 agree on what they are. That is also why no
+library does this: `ruamel.yaml` ties a comment to the field above it, and writes `'1:30'` without its quotes.
+"""
+
+import itertools
+import json
+import re
+import textwrap
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final, Literal
+
+import msgspec
+
+from workflowlookup.authoring.layout import WIDTH, CannotLayOut
+from workflowlookup.language.values import Json
+
+LEVEL: Final = 2
+"""How many blanks a level is further in."""
+SHORT: Final = 60
+"""Lists and objects of plain values up to this many columns stand on one line when they come from JSON."""
+
+
+class Node(msgspec.Struct, kw_only=True):
+    """A value: its text when it is a scalar, its entries when it is a list or a mapping."""
+
+    kind: Literal["scalar", "list", "mapping"] = "scalar"
+    properties: str = ""
+    """Its anchor and tag."""
+    text: str = ""
+    """A scalar in one line, as it is written."""
+    content: str | None = None
+    """A scalar that is text, as it is meant: for a key, and where it is written anew because `text` is empty."""
+    block: tuple[str, list[str]] | None = None
+    """A scalar that is a block: its header and its lines, without their indentation."""
+    entries: list["Entry"] = msgspec.field(default_factory=list)
+    is_flow: bool = False
+    head: list[str] = msgspec.field(default_factory=list)
+    """The comments at the top of a document: they stay there, whichever field comes first."""
+    tail: list[str] = msgspec.field(default_factory=list)
+    """The comments after the last entry."""
+
+
+class Entry(msgspec.Struct, kw_only=True):
+    """An item of a list, or a field of a mapping, with the lines above it and the comment beside it."""
+
+    key: Node | None
+    value: Node
+    above: list[str] = msgspec.field(default_factory=list)
+    beside: str = ""
+
+
+class Comment(msgspec.Struct, frozen=True, kw_only=True):
+    """A comment in a text."""
+
+    start: int
+    line: int
+    column: int
+    text: str
+    is_alone: bool
+
+
+# ── values to a tree ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tree_of(value: Json) -> Node:
+    """The tree of a document that has no text yet; a blank line between its steps."""
+    node = _fresh(value)
+    node.is_flow = False
+    for entry in node.entries:
+        if entry.key and entry.key.content == "steps":
+            entry.value.is_flow = False
+            for step in entry.value.entries:
+                step.value.is_flow = False
+            for step in entry.value.entries[1:]:
+                step.above = [""]
+    return node
+
+
+def text_of(value: Json, *, in_line: bool = False) -> str:
+    """A value to be put into a document: in one line, or a list or mapping in lines of its own."""
+    node = _fresh(value)
+    return _flow(node) if in_line or not node.entries else yaml_text(node).removesuffix("\n")
+
+
+def _fresh(value: Json) -> Node:
+    if isinstance(value, str):
+        return Node(content=value)
+    if isinstance(value, float):
+        return Node(text=re.sub(r"^([^.]+)e", r"\1.0e", repr(value)))  # YAML 1.1 wants the dot
+    if not isinstance(value, (dict, list)):
+        return Node(text=json.dumps(value))
+    if isinstance(value, dict):
+        entries = [Entry(key=Node(content=name), value=_fresh(member)) for name, member in value.items()]
+        node = Node(kind="mapping", entries=entries)
+    else:
+        node = Node(kind="list", entries=[Entry(key=None, value=_fresh(item)) for item in value])
+    is_plain = all(entry.value.kind == "scalar" for entry in node.entries)
+    node.is_flow = is_plain and len(_flow(node)) <= SHORT
+    return node
+
+
+# ── text to a tree ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_tree(text: str) -> Node:
+    """The tree of a text that is known to be valid. Raises `CannotLayOut`."""
+    if re.search("[\r\x85\u2028\u2029]", text):
+        raise CannotLayOut("it has line breaks of another kind")
+    return _Reader(text).read()
+
+
+def comments_of(text: str) -> list[str]:
+    return [comment.text for comment in _comments(text, _events(text))]
+
+
+def has_anchors(text: str) -> bool:
+    """Whether something is written in one place and used in another, so that the order matters."""
+    return any(getattr(event, "anchor", None) for event in _events(text))
+
+
+def follow(node: Node, value: Json) -> None:
+    """Put the fields of the tree into the order that they have in the value."""
+    if node.kind == "mapping":
+        rank = {name: position for position, name in enumerate(value)}
+        node.entries.sort(key=lambda entry: rank[_name(entry)])
+    for position, entry in enumerate(node.entries):
+        follow(entry.value, value[position if node.kind == "list" else _name(entry)])
+
+
+def _name(entry: Entry) -> str:
+    return (entry.key.content if entry.key else None) or ""
+
+
+def _events(text: str) -> list[Any]:
+    import yaml  # noqa: PLC0415 - only for those who write YAML
+
+    return list(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+_COMMENT: Final = re.compile(r"(?:^|(?<=\s))#[^\n]*", re.MULTILINE)
+_PROPERTIES: Final = re.compile(r"(?:[&!]\S*(?:[ \t]+|$|(?=\n)))*", re.MULTILINE)
+_HEADER: Final = re.compile(r"([|>]-?)[ \t]*(?:#.*)?$")
+
+
+def _properties(written: str) -> str:
+    found = _PROPERTIES.match(written)
+    return found[0] if found else ""
+
+
+def _is_scalar(event: Any) -> bool:
+    return hasattr(event, "implicit") and hasattr(event, "value")
+
+
+def _comments(text: str, events: list[Any]) -> Iterator[Comment]:
+    """The comments: what starts with # and stands outside of every scalar, or in the header of a block."""
+    start = 0
+    for event in [*filter(_is_scalar, events), None]:
+        end = len(text) if event is None else event.start_mark.index
+        if event is not None and event.style in ("|", ">"):
+            end = text.find("\n", end) if "\n" in text[end:] else len(text)
+        for found in _COMMENT.finditer(text, start, end):
+            newline = text.rfind("\n", 0, found.start())
+            yield Comment(
+                start=found.start(),
+                line=text.count("\n", 0, found.start()),
+                column=found.start() - newline - 1,
+                text=found[0].rstrip(),
+                is_alone=not text[newline + 1 : found.start()].strip(),
+            )
+        start = len(text) if event is None else event.end_mark.index
+
+
+class _Reader:
+    """One pass over the events; the comments that have no place yet are waiting."""
+
+    def __init__(self, text: str) -> None:
+        events = _events(text)
+        self._text = text
+        self._lines = text.split("\n")
+        self._waiting = deque(_comments(text, events))
+        self._events = deque(event for event in events if event.start_mark is not None)
+        self._end = 0
+        """The line in which the latest value ends; that of its header, if it is a block."""
+
+    def read(self) -> Node:
+        while self._events and not hasattr(self._events[0], "anchor"):
+            self._events.popleft()
+        if not self._events:
+            raise CannotLayOut("it holds no workflow")
+        node = self._node(column=-1)
+        if node.entries:
+            node.head, node.entries[0].above = node.entries[0].above, []
+        node.tail += self._above(len(self._text), None)
+        return node
+
+    def _node(self, column: int) -> Node:
+        """The next value; `column` is where the collection around it starts."""
+        event = self._events.popleft()
+        start, end = event.start_mark, event.end_mark
+        kind = type(event).__name__
+        self._end = start.line if getattr(event, "style", None) in ("|", ">") else end.line
+        if kind == "AliasEvent":
+            return Node(text=f"*{event.anchor}")
+        if kind == "ScalarEvent":
+            return self._scalar(event)
+        node = Node(kind="mapping" if kind == "MappingStartEvent" else "list", is_flow=bool(event.flow_style))
+        node.properties = _properties(self._text[start.index : end.index]).strip()
+        if "\n" in self._text[start.index : end.index]:
+            raise CannotLayOut("an anchor or a tag stands on a line of its own")
+        inner = column if node.is_flow else start.column
+        while not type(self._events[0]).__name__.endswith("EndEvent"):
+            node.entries.append(self._entry(inner, is_field=node.kind == "mapping"))
+        if node.entries:  # the blank line above a collection is that of the entry that holds it
+            node.entries[0].above = _without_first_blanks(node.entries[0].above)
+        self._end = self._events.popleft().end_mark.line
+        node.tail = self._below(column)
+        return node
+
+    def _entry(self, column: int, *, is_field: bool) -> Entry:
+        first = self._events[0]
+        above = self._above(first.start_mark.index, first.start_mark.line)
+        key = self._node(column) if is_field else None
+        if key is not None and (key.kind != "scalar" or key.block or not key.text):
+            raise CannotLayOut("a key is more than a word")
+        beside = self._beside(first.end_mark.line) if is_field else []
+        value = self._node(column)
+        beside += self._beside(self._end)
+        return Entry(key=key, value=value, above=above, beside="  ".join(beside))
+
+    def _scalar(self, event: Any) -> Node:
+        start, end = event.start_mark.index, event.end_mark.index
+        written = self._text[start:end]
+        properties = _properties(written) if event.anchor or event.tag else ""
+        bare = written[len(properties) :]
+        node = Node(properties=properties.strip(), content=event.value)
+        if event.style in ("|", ">"):
+            node.block = _block(bare)
+        elif "\n" not in bare:
+            node.text = bare or ("" if event.tag else "null")
+        if "\n" in properties:
+            raise CannotLayOut("an anchor or a tag stands on a line of its own")
+        return node
+
+    def _above(self, before: int, line: int | None) -> list[str]:
+        """The lines above an entry that starts there: comments, and a blank line where there are some."""
+        found: list[str] = []
+        while self._waiting and self._waiting[0].start < before:
+            comment = self._waiting.popleft()
+            found += [*self._gap(comment.line), comment.text]
+        return found + (self._gap(line) if line is not None else [])
+
+    def _below(self, column: int) -> list[str]:
+        """The comments at the end of a collection: those that are further in than what is around it."""
+        found: list[str] = []
+        while self._is_next() and self._waiting[0].is_alone and self._waiting[0].column > column:
+            comment = self._waiting.popleft()
+            found += [*self._gap(comment.line), comment.text]
+        return found
+
+    def _beside(self, line: int) -> list[str]:
+        found: list[str] = []
+        while self._is_next() and self._waiting[0].line == line and not self._waiting[0].is_alone:
+            found.append(self._waiting.popleft().text)
+        return found
+
+    def _is_next(self) -> bool:
+        """Whether a comment comes before the next event."""
+        return bool(self._waiting) and self._waiting[0].start < self._events[0].start_mark.index
+
+    def _gap(self, line: int) -> list[str]:
+        return [""] if line > 0 and not self._lines[line - 1].strip() else []
+
+
+def _block(written: str) -> tuple[str, list[str]] | None:
+    """A block as it is written; None when its header says more than its kind, and it must be written anew."""
+    header, _, rest = written.partition("\n")
+    kind = _HEADER.fullmatch(header)
+    lines = rest.rstrip("\n").split("\n")
+    margin = len(lines[0]) - len(lines[0].lstrip(" "))
+    is_plain = margin and not any(line[:margin].strip() or (line[margin:] and not line.strip()) for line in lines)
+    return (kind[1], [line[margin:] for line in lines]) if kind and is_plain else None
+
+
+# ── a tree to text ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def yaml_text(node: Node) -> str:
+    if node.kind == "scalar" or not node.entries:
+        raise CannotLayOut("it holds no workflow")
+    node.is_flow = False
+    return "\n".join([*node.head, *_lines(node, "")]) + "\n"
+
+
+def _lines(node: Node, indent: str) -> Iterator[str]:
+    """The lines of a list or mapping that stands in lines of its own."""
+    for position, entry in enumerate(node.entries):
+        if entry.key is None and entry.value.entries:  # comments stand above the dash, not between it and the field
+            first = entry.value.entries[0]
+            entry.above, first.above = [*entry.above, *_without_first_blanks(first.above)], []
+        above = entry.above if position else _without_first_blanks(entry.above)
+        yield from (indent + line if line else "" for line in above)
+        yield from _entry_lines(entry, indent)
+    yield from (indent + line if line else "" for line in node.tail)
+
+
+def _without_first_blanks(lines: list[str]) -> list[str]:
+    return list(itertools.dropwhile(lambda line: not line, lines))
+
+
+def _entry_lines(entry: Entry, indent: str) -> Iterator[str]:
+    value = entry.value
+    head = indent + ("-" if entry.key is None else _flow(entry.key) + ":")
+    inner = indent + " " * LEVEL
+    properties = f" {value.properties}" if value.properties else ""
+    beside = f"  {entry.beside}" if entry.beside else ""
+    if value.kind == "scalar":
+        header, lines = _scalar_lines(value, inner, len(head) + len(properties) + 1)
+        yield f"{head}{properties} {header}".rstrip() + beside
+        yield from (inner + line if line else "" for line in lines)
+    elif not value.entries or (_may_flow(value) and len(head + properties) + 1 + len(_flow(value)) <= WIDTH):
+        yield f"{head} {_flow(value)}{beside}"
+        yield from (inner + line if line else "" for line in value.tail)
+    elif entry.key is None:
+        if beside:
+            yield indent + entry.beside
+        if properties:
+            yield head + properties
+            yield from _lines(value, inner)
+            return
+        first, *rest = _lines(value, inner)
+        yield f"{head} {first[len(inner) :]}"
+        yield from rest
+    else:
+        yield head + properties + beside
+        yield from _lines(value, inner)
+
+
+def _may_flow(node: Node) -> bool:
+    """Whether a list or mapping was written on one line, and holds nothing that needs more."""
+    if node.kind == "scalar":
+        return node.block is None and "\n" not in (node.content or "")
+    return (
+        node.is_flow
+        and not node.tail
+        and all(not any(entry.above) and not entry.beside and _may_flow(entry.value) for entry in node.entries)
+    )
+
+
+def _flow(node: Node) -> str:
+    """A value in one line."""
+    properties = f"{node.properties} " if node.properties else ""
+    if node.kind == "scalar":
+        return (properties + (node.text or _quoted(node.content or "", _PLAIN_IN_FLOW))).rstrip()
+    parts = [(f"{_flow(entry.key)}: " if entry.key else "") + _flow(entry.value) for entry in node.entries]
+    return properties + ("[{}]" if node.kind == "list" else "{{{}}}").format(", ".join(parts))
+
+
+_WORDS: Final = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
+_PLAIN_IN_FLOW: Final = re.compile(r"[^\W\d_](?:[\w ;.!?/()+'\"=$%&*@<>|~^`-]*[\w;.!?/()+'\"$%*@`-])?")
+_PLAIN: Final = re.compile(r"[^\W\d_](?:[\w ;.!?/()+'\"=$%&*@<>|~^`,-]*[\w;.!?/()+'\"$%*@`,-])?")
+_UNPRINTABLE: Final = re.compile(
+    "[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
+
+
+def _quoted(text: str, plain: re.Pattern[str]) -> str:
+    """The text bare where every reader takes it for text, else in double quotes."""
+    if plain.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    quoted = json.dumps(text, ensure_ascii=False)
+    return _UNPRINTABLE.sub(lambda found: f"\\U{ord(found[0]):08x}", quoted)
+
+
+def _scalar_lines(node: Node, indent: str, used: int) -> tuple[str, list[str]]:
+    """A scalar after its key: what stands on the same line, and the lines below."""
+    if node.block is not None:
+        return node.block
+    if node.text and "\n" not in (node.content or ""):
+        return node.text, []
+    text = node.content or ""
+    last_line = text.removesuffix("\n").rpartition("\n")[2]
+    if _UNPRINTABLE.search(text) or not last_line.strip():  # a blank line at the end looks like one between fields
+        return _quoted(text, _PLAIN), []
+    if "\n" in text:
+        margin = str(LEVEL) if text.lstrip("\n")[0].isspace() else ""  # else its blanks would count as indentation
+        return (f"|{margin}", text[:-1].split("\n")) if text.endswith("\n") else (f"|{margin}-", text.split("\n"))
+    line = _quoted(text, _PLAIN)
+    if used + len(line) <= WIDTH or "  " in text or "\t" in text or text != text.strip():
+        return line, []
+    return ">-", textwrap.wrap(text, WIDTH - len(indent), break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,33 @@
+"""`workflowlookup cancel RUN`: ends a run that is not over, for good, and tells what became of the call beneath it."""
+
+import argparse
+
+from workflowlookup.cli.call_progress import until_stopped, write_stopped
+from workflowlookup.cli.journal_access import add_run_argument, find_run, open_services, person
+from workflowlookup.cli.output import write
+from workflowlookup.cli.run_display import ending
+from workflowlookup.cli.tool_answers import write_run
+from workflowlookup.settings import Settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_run_argument(parser)
+    parser.add_argument("--reason", metavar="TEXT", default="", help="why the run is cancelled")
+    parser.add_argument("--json", action="store_true", help="print the new state of the run")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    services = open_services(settings)
+    cancelled = services.runs.cancel(find_run(services.runs, options.run), options.reason, by=person())
+    cancelled = until_stopped(services.runs, cancelled)
+    if options.json:
+        write_run(services, cancelled)
+    else:
+        write(*ending(cancelled))
+        write_stopped(cancelled)
+    return 0
+
+
+EXAMPLES = """\
+  workflowlookup cancel 9f2c
+  workflowlookup cancel 9f2c --reason "The bug is fixed upstream.\""""

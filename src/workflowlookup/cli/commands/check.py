@@ -1,0 +1,50 @@
+"""`workflowlookup check ID STEP`: what the criteria of a step say about one output, as the tool `workflow_validate`."""
+
+import argparse
+
+from workflowlookup.cli.arguments import add_context_argument
+from workflowlookup.cli.output import CommandError, is_terminal, write, write_json, write_list
+from workflowlookup.cli.output_source import STANDARD_INPUT, is_typed, read_file
+from workflowlookup.cli.workflow_lookup import open_workflow
+from workflowlookup.language.model import PromptStep
+from workflowlookup.language.navigation import find_step
+from workflowlookup.settings import Settings
+from workflowlookup.tools.builtin.workflow_validate import judge_output
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("workflow", metavar="ID_OR_PATH", help="which workflow: an id, or the path of a document")
+    parser.add_argument("step", metavar="STEP", help="the id of the step, in a loop with its iteration (review@2)")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", default=STANDARD_INPUT, help="the output; - is standard input (default)"
+    )
+    add_context_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print what the tool workflow_validate answers")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    workflow = open_workflow(options.workflow, settings)
+    if options.file == STANDARD_INPUT and is_terminal() and is_typed():
+        write(("Type or paste the output; Ctrl-D on a line of its own ends it.", "dim"))
+    output = read_file(options.file)
+    if not output:
+        raise CommandError("the output is empty.")
+    verdict = judge_output(workflow, options.step, output, dict(options.context))
+    step = find_step(workflow, options.step)
+    if options.json:
+        write_json(verdict)
+    elif not verdict["valid"]:
+        write((options.step, "bold"), ": ", ("refused", "bold red"))
+        write_list("Issues", verdict["issues"])
+        write_list("Suggestions", verdict["suggestions"])
+    elif isinstance(step, PromptStep) and step.criteria is not None:
+        write((options.step, "bold"), ": ", ("accepted", "green"))
+    else:
+        write((options.step, "bold"), ": ", ("accepted", "yellow"), ", as any output is: there are no criteria")
+    return int(not verdict["valid"])
+
+
+EXAMPLES = """\
+  workflowlookup check bug-investigation reproduce output.md      judge a file
+  echo "It crashes." | workflowlookup check bug-investigation reproduce
+  workflowlookup check my-workflow.yaml plan draft.md --context taskSize=large"""

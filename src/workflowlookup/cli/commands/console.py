@@ -1,0 +1,70 @@
+"""`workflowlookup console`: the library and the runs of this machine, in the browser."""
+
+import argparse
+import contextlib
+import errno
+import os
+import socket
+import sys
+import webbrowser
+from typing import Final
+
+from workflowlookup import extras
+from workflowlookup.app import make_console, serve_console
+from workflowlookup.cli.arguments import whole_number
+from workflowlookup.cli.journal_access import person
+from workflowlookup.cli.output import CommandError, complain, write, write_hint
+from workflowlookup.cli.person import agent_environment
+from workflowlookup.settings import Settings
+
+PORT: Final = 8788
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    where = f"port to listen at (default: {PORT}, or another if it is in use)"
+    parser.add_argument("--port", metavar="N", type=whole_number(0, 65_535), help=where)
+    parser.add_argument("--no-open", action="store_true", help="print the URL and open no browser")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    extras.require(extras.HTTP)
+    try:
+        listening = _listen(options.port)
+    except OSError as problem:
+        message = f"port {options.port or PORT} cannot be used: {problem.strerror}. --port names another"
+        raise CommandError(message) from problem
+    port = listening.getsockname()[1]
+    agent = agent_environment(os.environ)
+    console = make_console(settings, person=person(), port=port, is_agent=bool(agent))
+    address = f"http://127.0.0.1:{port}{console.way_in}"
+    write(address)
+    write_hint("The address works once, for the browser that opens it first. Ctrl-C ends the console.")
+    if agent:
+        complain(f"{agent} in the environment shows that an agent started this: it can look and run, but not confirm")
+    sys.stdout.flush()
+    if not options.no_open and _has_browser():
+        webbrowser.open(address)
+    with contextlib.suppress(KeyboardInterrupt):
+        serve_console(console, listening)
+    return 0
+
+
+def _listen(wanted: int | None) -> socket.socket:
+    """A socket on loopback: at the port that is wanted, else at the usual one or any that is free."""
+    try:
+        return socket.create_server(("127.0.0.1", PORT if wanted is None else wanted))
+    except OSError as problem:
+        if wanted is not None or problem.errno != errno.EADDRINUSE:
+            raise
+        return socket.create_server(("127.0.0.1", 0))
+
+
+def _has_browser() -> bool:
+    """Whether a browser would come up in a window of its own, not in this terminal."""
+    has_screen = sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return has_screen and sys.stdout.isatty()
+
+
+EXAMPLES = """\
+  workflowlookup console                        opens the browser
+  workflowlookup console --no-open --port 9000  prints the URL to open"""

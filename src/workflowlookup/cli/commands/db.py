@@ -1,0 +1,121 @@
+"""`workflowlookup db check|upgrade|salvage`: checks, upgrades and repairs the tables that runs are kept in."""
+
+import argparse
+import contextlib
+from typing import Any, Final
+
+from workflowlookup.app import make_journal
+from workflowlookup.cli.output import complain, write, write_json
+from workflowlookup.errors import StorageError
+from workflowlookup.execution.engines import engine_of
+from workflowlookup.language.text import plural
+from workflowlookup.settings import Settings
+from workflowlookup.store.journals import JournalUrl
+from workflowlookup.store.schema_version import Level
+
+NEEDS_NO_TABLES: Final = "needs no tables"
+NO_TABLES_YET: Final = "no tables yet: a server makes them when it has calls to make"
+HOW: Final = "`workflowlookup db upgrade` does it now; a server does it when it starts."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        choices=["check", "upgrade", "salvage"],
+        help="check only; upgrade the tables; or copy what can be read of a damaged SQLite journal into a new one",
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    if options.action == "salvage":
+        return _salvage(options, settings)
+    about: dict[str, Any] = {"journal": JournalUrl(settings.journal).shown}
+    try:
+        with contextlib.closing(make_journal(settings)) as journal:
+            before = journal.level()
+            if options.action == "upgrade" and not before.problem and not before.is_up_to_date:
+                journal.upgrade()
+            level = journal.level()
+    except StorageError as problem:
+        return _tell(options, {**about, "reachable": False, "state": "unreachable", "problem": str(problem)})
+    engine = engine_of(settings.journal)
+    about |= {
+        "reachable": True,
+        "state": _state(level),
+        "version": level.version,
+        "known": level.known,
+        "least": level.least,
+        "engine": engine.version(settings.journal) if engine.version else None,
+    }
+    if level.problem:
+        about["problem"] = level.problem
+    if options.action == "upgrade":
+        about["from"] = before.version
+    return _tell(options, about, NO_TABLES_YET if engine.version else NEEDS_NO_TABLES)
+
+
+def _salvage(options: argparse.Namespace, settings: Settings) -> int:
+    with contextlib.closing(make_journal(settings)) as journal:
+        kept = journal.salvage()
+    if options.json:
+        write_json({"setAside": kept})
+        return 0
+    write(str(kept or "No damage was found, and nothing was done."))
+    for line in kept.details if kept else ():
+        write(line)
+    return 0
+
+
+def _state(level: Level) -> str:
+    if level.problem:
+        return "foreign" if level.is_foreign else "too new"
+    if level.version == level.known:
+        return "up to date"
+    if level.version > level.known:
+        return "newer"
+    return "behind" if level.version else "empty"
+
+
+def _tell(options: argparse.Namespace, about: dict[str, Any], without_engine_tables: str = "") -> int:
+    is_well = about["state"] in ("up to date", "newer")
+    if options.json:
+        write_json(about)
+        return 0 if is_well else 1
+    if not about["reachable"]:
+        complain(str(about["problem"]))
+        return 1
+    write(f"journal   {about['journal']}")
+    write(f"tables    {_tables(about)}")
+    engine = about["engine"]
+    write(f"engine    {f'version {engine}' if engine else without_engine_tables}")
+    write(_sentence(about))
+    return 0 if is_well else 1
+
+
+def _tables(about: dict[str, Any]) -> str:
+    if not about["version"]:
+        return f"none yet; this program makes version {about['known']}"
+    least = f", for programs that know version {about['least']} or later" if about["least"] else ""
+    return f"version {about['version']}{least}; this program makes version {about['known']}"
+
+
+def _sentence(about: dict[str, Any]) -> str:
+    if about.get("from") is not None and about["from"] < about["version"] == about["known"]:
+        return f"Upgraded from version {about['from']} to {about['version']}."
+    steps = about["known"] - about["version"]
+    return {
+        "up to date": "Up to date: there is nothing to do.",
+        "newer": "Newer than this program, which can work with them: there is nothing to do.",
+        "foreign": f"{str(about.get('problem', '')).capitalize()}.",
+        "too new": "Too new for this program: update it.",
+        "behind": f"To be done: {plural(steps, 'step')}. {HOW}",
+        "empty": f"To be done: make the tables. {HOW}",
+    }[about["state"]]
+
+
+EXAMPLES = """\
+  workflowlookup db check                     whether the tables are up to date; changes nothing
+  workflowlookup db check --json              the same for programs; exit code 1 if an upgrade is needed
+  workflowlookup db upgrade                   upgrade them, while servers run
+  workflowlookup db salvage                   copy what can be read of a damaged SQLite journal into a new one"""

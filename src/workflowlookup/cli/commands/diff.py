@@ -1,0 +1,92 @@
+"""`workflowlookup diff A B`: what changed between two versions of a workflow, in terms of its steps."""
+
+import argparse
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from workflowlookup.authoring.compare import Change, Kind, Section, compare
+from workflowlookup.cli.output import DIFF_STYLES, CommandError, Piece, write, write_json
+from workflowlookup.cli.workflow_lookup import open_workflow
+from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.language.model import Workflow
+from workflowlookup.language.text import joined
+from workflowlookup.settings import Settings
+
+_SIGNS: Final[Mapping[Kind, tuple[str, str]]] = {
+    Kind.ADDED: ("+", "green"),
+    Kind.REMOVED: ("-", "red"),
+    Kind.MOVED: ("~", "yellow"),
+    Kind.CHANGED: ("~", "yellow"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = "an id, the path of a document, or either with @REV for a git revision"
+    parser.add_argument("before", metavar="A", help=f"the older version: {what}")
+    parser.add_argument(
+        "after", metavar="B", nargs="?", help="the newer version, likewise; without it, A is compared with A@HEAD"
+    )
+    parser.add_argument("--json", action="store_true", help="print the changes as JSON")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    """0 when they are the same, 1 when they differ, 2 when one of them cannot be read: as `diff` has it."""
+    names = (options.before, options.after) if options.after else (f"{options.before}@HEAD", options.before)
+    try:
+        before, after = (open_workflow(name, settings) for name in names)
+    except WorkflowLookupError as refusal:
+        raise CommandError(refusal.explain(), 2) from refusal
+    sections = compare(before, after)
+    if options.json:
+        write_json({"same": not sections, "before": _named(before), "after": _named(after), "changes": list(sections)})
+    else:
+        _write(sections)
+    return int(bool(sections))
+
+
+def _named(workflow: Workflow) -> dict[str, str]:
+    return {"id": workflow.id, "version": workflow.version}
+
+
+def _write(sections: Sequence[Section]) -> None:
+    for section in sections:
+        sign, style = _SIGNS[section.kind]
+        subject = f"step {section.step}" if section.step else "workflow"
+        title = f"  {section.title}" if section.title else ""
+        write((f"{sign} {subject}", f"bold {style}"), title, (f"  ({section.place})" if section.place else "", "dim"))
+        for change in section.changes:
+            write("    ", *_pieces(change))
+            for line in change.diff:
+                write((f"        {line}", DIFF_STYLES.get(line[:1], "")), wrap=False)
+        write()
+    write(_summary(sections))
+
+
+def _pieces(change: Change) -> Iterator[Piece]:
+    sign, style = _SIGNS[change.kind]
+    yield f"{sign} ", style
+    yield f"{change.what}{' moved' if change.kind is Kind.MOVED else ''}", "bold"
+    if change.before or change.after:
+        yield ": "
+    if change.before:
+        yield joined(change.before), "red"
+    if change.before and change.after:
+        yield " -> "
+    if change.after:
+        yield joined(change.after), "green"
+
+
+def _summary(sections: Sequence[Section]) -> str:
+    count = collections.Counter(section.kind for section in sections if section.step)
+    told = ", ".join(f"{count[kind]} {kind}" for kind in Kind if count[kind])
+    if told:
+        return f"steps: {told}"
+    return "the steps are the same" if sections else "no difference"
+
+
+EXAMPLES = """\
+  workflowlookup diff old.json new.json                       two documents
+  workflowlookup diff bug-investigation my-bugs.yaml          the library's and your own
+  workflowlookup diff my-bugs.yaml                            what is not committed yet
+  workflowlookup diff my-bugs@main my-bugs                    the same id in a git revision, and now"""

@@ -1,0 +1,104 @@
+"""`workflowlookup doctor`: is everything in order here, and if not, what helps?"""
+
+import argparse
+from collections.abc import Sequence
+from typing import Final
+
+from workflowlookup.cli.checkup import ClientState, Report, SourceState, command, examine
+from workflowlookup.cli.checkup_tools import Problem, ToolsReport
+from workflowlookup.cli.output import write, write_heading, write_hint, write_json, write_table
+from workflowlookup.language.text import plural
+from workflowlookup.settings import SETTINGS, Settings
+
+_SETTINGS: Final = {setting.name: setting for setting in SETTINGS}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    report = examine(options, settings)
+    if options.json:
+        write_json(report)
+    else:
+        _write(report)
+    return int(bool(report.problems))
+
+
+def _write(report: Report) -> None:
+    write((f"workflowlookup {report.version}", "bold"), f" on Python {report.python}")
+    write(f"installed in {report.installed_in}, with {_extras_words(report)}")
+    write_heading("Sources (the same id in a later one hides it in an earlier one)")
+    write_table(("source", "workflows", "problems", "directory"), [_source_row(source) for source in report.sources])
+    if report.shadowed:
+        write_heading("Hidden workflows")
+        write_table(("id", "in", "hidden by"), [(shadow.id, shadow.hidden, shadow.by) for shadow in report.shadowed])
+    write_heading("Settings")
+    rows = [(item.name, item.origin, _SETTINGS[item.name].text_of(item.value)) for item in report.settings]
+    write_table(("setting", "from", "value"), rows)
+    _write_tools(report.tools)
+    write_heading("Clients")
+    write_table(
+        ("client", "scope", "server", "file"),
+        [(state.client, state.scope, _client_words(state), state.file) for state in report.clients],
+    )
+    write_heading("Self-test")
+    test = report.self_test
+    outcome = test.error or f"{plural(test.workflows or 0, 'workflow')} listed after {test.milliseconds} ms"
+    write((outcome, "red" if test.error else "green"), f" by {test.command}")
+    _write_problems(report.problems)
+    if not any(state.entries for state in report.clients):
+        write_hint(f"No client has the server yet: {command('install', 'claude-code')} adds it to one.")
+
+
+def _extras_words(report: Report) -> str:
+    return f"the extras {', '.join(report.extras)}" if report.extras else "no extras"
+
+
+def _write_tools(tools: ToolsReport) -> None:
+    count = f"{plural(tools.tools, 'workflow tool')} beside the built-in ones"
+    folded = "; there are too many: workflow_search and workflow_start stand for them" if tools.is_folded else ""
+    write_heading("Workflow tools")
+    write(f"{count}{folded}" if tools.is_on else "switched off (workflow_tools)")
+    if tools.patterns:
+        rows = [
+            (state.setting, state.pattern, str(state.workflows), ", ".join(state.examples)) for state in tools.patterns
+        ]
+        write_table(("filter", "pattern", "workflows", "such as"), rows, cut=True)
+    rows = [(state.name, state.kind, str(state.workflows), state.cause or state.state) for state in tools.providers]
+    write_table(("provider", "kind", "workflows", "state"), rows)
+    if tools.servers:
+        rows = [(state.name, str(state.tools), state.cause or state.state, state.where) for state in tools.servers]
+        write_table(("MCP server", "tools", "state", "where"), rows)
+
+
+def _source_row(source: SourceState) -> Sequence[str]:
+    found = str(source.workflows) if source.exists else "no directory"
+    return source.name, found, str(source.problems or "-"), source.directory
+
+
+def _client_words(state: ClientState) -> str:
+    if state.error:
+        return "cannot be read"
+    if not state.exists:
+        return "no file"
+    names = [entry.name if entry.is_found else f"{entry.name} (no such command)" for entry in state.entries]
+    return ", ".join(names) or "no entry"
+
+
+def _write_problems(problems: Sequence[Problem]) -> None:
+    write()
+    if not problems:
+        write(("No problems.", "bold green"))
+        return
+    write((plural(len(problems), "problem"), "bold red"))
+    for problem in problems:
+        write(("- ", "red"), problem.problem, hang=2)
+        write((f"  {problem.remedy}", "dim"), hang=2)
+
+
+EXAMPLES = """\
+  workflowlookup doctor                                   is everything in order here?
+  workflowlookup doctor --directories ~/team/workflows    would it be, with these?
+  workflowlookup doctor --json | jq '.problems'           for a script"""

@@ -1,0 +1,79 @@
+"""`workflowlookup import FILE`: takes in runs that were exported, here or on another machine."""
+
+import argparse
+
+import msgspec
+
+from workflowlookup.app import make_services
+from workflowlookup.cli.journal_access import person
+from workflowlookup.cli.output import CommandError, refuse, write, write_json
+from workflowlookup.cli.output_source import STANDARD_INPUT, read_data
+from workflowlookup.errors import InvalidParams, StorageError, WorkflowLookupError
+from workflowlookup.language.text import plural
+from workflowlookup.logs import audit
+from workflowlookup.runs.events import Event, Record, Started
+from workflowlookup.runs.exchange import Line
+from workflowlookup.settings import Settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="JSON lines from `workflowlookup export`; - is standard input")
+    parser.add_argument("--json", action="store_true", help="print the imported runs as JSON")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    found = _parse(read_data(options.file), options.file)
+    if not found:
+        raise CommandError(f"{options.file} holds no events; `workflowlookup export RUN -o FILE` writes them")
+    runs = make_services(settings).runs
+    source = "standard input" if options.file == STANDARD_INPUT else options.file
+    outcome: dict[str, list[str]] = {"imported": [], "unchanged": [], "refused": []}
+    for run_id, records in found.items():
+        try:
+            is_new = runs.take_in(run_id, records, source)
+            outcome["imported" if is_new else "unchanged"].append(run_id)
+            if is_new:
+                audit("import", by=person(), run=run_id, source=source)
+        except StorageError:
+            raise  # the journal, not the run: no other will fare better
+        except WorkflowLookupError as refusal:
+            refuse(refusal)
+            outcome["refused"].append(run_id)
+    if options.json:
+        write_json(outcome)
+        return int(bool(outcome["refused"]))
+    if outcome["imported"]:
+        write(f"Imported {plural(len(outcome['imported']), 'run')}: {', '.join(outcome['imported'])}")
+    if outcome["unchanged"]:
+        write(f"Already there: {', '.join(outcome['unchanged'])}")
+    return int(bool(outcome["refused"]))
+
+
+def _parse(data: bytes, path: str) -> dict[str, list[Record]]:
+    """By run, in the order of the file. Raises `InvalidParams` with the line that is wrong."""
+    decoder = msgspec.json.Decoder(Line)
+    found: dict[str, list[Record]] = {}
+    for number, text in enumerate(data.split(b"\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            line = decoder.decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+            told = f"{path}, line {number}: {str(problem).rstrip('.')}. Every line is an event that `export` wrote"
+            raise InvalidParams(told) from None
+        record = Record(sequence=line.sequence, time=line.time, by=line.by, event=_compact(line.event))
+        found.setdefault(line.run_id, []).append(record)
+    return found
+
+
+def _compact(event: Event) -> Event:
+    """The document as a journal has it, also when another program has laid it out anew on the way."""
+    if not isinstance(event, Started):
+        return event
+    document = msgspec.json.encode(msgspec.json.decode(event.document))
+    return msgspec.structs.replace(event, document=msgspec.Raw(document))
+
+
+EXAMPLES = """\
+  workflowlookup import run.jsonl                           import what was exported
+  ssh server workflowlookup export 9f2c | workflowlookup import -"""

@@ -1,0 +1,151 @@
+"""`workflowlookup init`: what a project needs to keep workflows: a directory, an example, help in the editor, CI.
+
+It can be run again at any time: what is there stays, unless `--force` says otherwise.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from workflowlookup.cli.commands.convert import written
+from workflowlookup.cli.commands.new import PROJECT_DIRECTORY, SCHEMA_NAME, branching, make_document
+from workflowlookup.cli.configuration import NotEditable, NotReadable, json_section, read_text, replace_text, with_added
+from workflowlookup.cli.output import complain, shown_path, write, write_hint
+from workflowlookup.language.schemas import workflow_schema_text
+from workflowlookup.language.values import DEFAULT_CATEGORY
+from workflowlookup.library.files import is_document_name
+from workflowlookup.settings import Settings
+
+EXAMPLE_ID: Final = "example-workflow"
+SCHEMA_URL: Final = f"./.workflowlookup/{SCHEMA_NAME}"
+VSCODE_SETTINGS: Final = os.path.join(".vscode", "settings.json")
+JSON_MAPPING: Final = {"fileMatch": ["/.workflowlookup/workflows/**/*.json", "!*.test.json"], "url": SCHEMA_URL}
+YAML_MAPPING: Final = [
+    *(f"/.workflowlookup/workflows/**/*.{ending}" for ending in ("yaml", "yml")),
+    *("!*.test.yaml", "!*.test.yml"),
+]
+
+CI_EXAMPLE: Final = """\
+# A job for GitHub Actions: copy it to .github/workflows/workflows.yml.
+name: Workflows
+on:
+  push:
+  pull_request:
+jobs:
+  workflows:
+    runs-on: ubuntu-latest
+    permissions:
+      contents: read
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.13"
+      # If your package index does not have it, put a place that does: pip install git+https://HOST/OWNER/REPOSITORY,
+      # or, for a copy of its source in this repository, pip install ./path/to/the/copy
+      - run: pip install workflowlookup
+      - run: workflowlookup validate .workflowlookup/workflows
+      - run: workflowlookup lint .workflowlookup/workflows
+      - run: workflowlookup fmt --check .workflowlookup/workflows
+      - run: workflowlookup test .workflowlookup/workflows
+"""
+
+FIXTURE: Final = """\
+# What `workflowlookup test` holds the example to: where each context leads, and which outputs are refused.
+workflow: example-workflow
+cases:
+  - name: a small task needs no plan
+    context: {taskSize: small}
+    steps: [understand-the-task, do-the-work]
+    outputs:
+      understand-the-task:
+        refuse:
+          - output: Done.
+            issues:
+              - Say what is asked for, what is given, and when it is done.
+              - "taskSize is not in the output: expected one of 'small', 'large'. Add the line `taskSize: small`."
+  - name: a large task is planned
+    context: {taskSize: large}
+    steps: [understand-the-task, plan-the-work, do-the-work]
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yaml", action="store_true", help="write the example as YAML")
+    parser.add_argument(
+        "--force", action="store_true", help="replace files that differ; the older ones are kept as .bak"
+    )
+
+
+def run(options: argparse.Namespace, _: Settings) -> int:
+    for path, text in _files(yaml=options.yaml):
+        _put(path, text, force=options.force)
+    is_mapped = _map_schema()
+    write_hint("Next: workflowlookup new my-workflow; your MCP client finds it in this directory by itself.")
+    return 0 if is_mapped else 1
+
+
+def _files(*, yaml: bool) -> Iterator[tuple[str, str]]:
+    yield os.path.join(".workflowlookup", SCHEMA_NAME), workflow_schema_text()
+    yield os.path.join(".workflowlookup", "ci-example.yml"), CI_EXAMPLE
+    form = "yaml" if yaml else "json"
+    name = f"{EXAMPLE_ID}.{form}"
+    found = os.listdir(PROJECT_DIRECTORY) if os.path.isdir(PROJECT_DIRECTORY) else []
+    if name not in found and any(is_document_name(other) for other in found):
+        write("left out ", (os.path.join(PROJECT_DIRECTORY, name), "bold"), ": there are workflows already")
+        return
+    document = make_document(
+        EXAMPLE_ID,
+        "Example workflow",
+        "Shows what a workflow has: prompts, a condition on a variable, and criteria. Make it your own, or remove it.",
+        DEFAULT_CATEGORY,
+        branching(["Understand the task", "Plan the work", "Do the work"]),
+        has_schema=True,
+    )
+    yield os.path.join(PROJECT_DIRECTORY, name), written(document, form)
+    yield os.path.join(PROJECT_DIRECTORY, f"{EXAMPLE_ID}.test.yaml"), FIXTURE
+
+
+def _put(path: str, text: str, *, force: bool) -> None:
+    """Write a file that is not there; leave one that is, unless it may be replaced."""
+    try:
+        before = read_text(path)
+    except NotReadable:  # a file that is not text differs from every text of ours
+        before = ""
+    if before not in (None, text) and not force:
+        write(("left alone ", "yellow"), (path, "bold"), ": it differs; --force replaces it")
+    else:
+        _replace(path, before, text)
+
+
+def _replace(path: str, before: str | None, text: str) -> None:
+    if text == before:
+        write("as it was ", (path, "bold"))
+        return
+    copy = replace_text(path, before, text)
+    write(("wrote ", "green"), (path, "bold"), f" (the older one is {shown_path(copy)})" if copy else "")
+
+
+def _map_schema() -> bool:
+    """Tell VS Code which schema the documents have, for completion and hover."""
+    try:
+        before = read_text(VSCODE_SETTINGS)
+        text = before or ""
+        if json.dumps(SCHEMA_URL) not in json.dumps(json_section(text, "json.schemas")):
+            text = with_added(text, "json.schemas", None, JSON_MAPPING)
+        if json.dumps(SCHEMA_URL) not in json.dumps(json_section(text, "yaml.schemas")):
+            text = with_added(text, "yaml.schemas", SCHEMA_URL, YAML_MAPPING)
+    except (NotReadable, NotEditable) as reason:
+        complain(f"{VSCODE_SETTINGS} was not touched: {reason}. Put this in yourself:")
+        print(json.dumps({"json.schemas": [JSON_MAPPING], "yaml.schemas": {SCHEMA_URL: YAML_MAPPING}}, indent=2))
+        return False
+    _replace(VSCODE_SETTINGS, before, text)
+    return True
+
+
+EXAMPLES = """\
+  workflowlookup init             .workflowlookup/ with an example, and the schema for VS Code
+  workflowlookup init --yaml      the example as YAML
+  workflowlookup init --force     after an upgrade: write the schema and the example again"""

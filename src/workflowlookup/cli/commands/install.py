@@ -1,0 +1,93 @@
+"""`workflowlookup install CLIENT`: adds the server to an MCP client, after showing the change and asking."""
+
+import argparse
+import re
+import shlex
+from typing import Final
+
+from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command
+from workflowlookup.cli.configuration import NotEditable, NotReadable, format_of, read_text, replace_text, with_server
+from workflowlookup.cli.output import CommandError, complain, is_terminal, shown_path, write, write_diff
+from workflowlookup.cli.output_source import ask_yes_or_no, is_typed
+from workflowlookup.settings import Settings
+
+SCOPES: Final = ("user", "project")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_client_arguments(parser)
+    parser.add_argument("--print", action="store_true", help="print the entry to paste, and change nothing")
+
+
+def add_client_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which entry of which client, for `install` and `uninstall`."""
+    parser.add_argument("client", metavar="CLIENT", choices=tuple(CLIENTS), help=f"one of {', '.join(CLIENTS)}")
+    parser.add_argument("--scope", choices=SCOPES, help="for you everywhere (default), or for this directory")
+    parser.add_argument("--yes", action="store_true", help="write without asking")
+    parser.add_argument(
+        "--name", type=_server_name, default=SERVER_NAME, help=f"what the client calls it (default: {SERVER_NAME})"
+    )
+
+
+def _server_name(text: str) -> str:
+    if not re.fullmatch("[A-Za-z0-9_-]+", text):
+        raise argparse.ArgumentTypeError(f"'{text}' must be letters, digits, hyphens and underscores")
+    return text
+
+
+def scope_of(options: argparse.Namespace, client: Client) -> str:
+    """The scope that was chosen, or the usual one. Raises `CommandError` when the client has no such scope."""
+    scope: str = options.scope or next(iter(client.files))
+    if scope not in client.files:
+        raise CommandError(f"{client.title} has no scope '{scope}'. Use --scope {' or '.join(client.files)}.", 2)
+    return scope
+
+
+def agree_or_raise(options: argparse.Namespace) -> None:
+    """Ask whether the change that was shown is to be written. Raises `CommandError` unless the answer is yes."""
+    if options.yes:
+        return
+    if not (is_terminal() and is_typed()):
+        raise CommandError("nothing was written. Add --yes to write without being asked, or edit the file yourself.")
+    if not ask_yes_or_no("Write this?"):
+        raise CommandError("nothing was written.")
+
+
+def run(options: argparse.Namespace, _: Settings) -> int:
+    client = CLIENTS[options.client]
+    scope = scope_of(options, client)
+    file, name = client.file(scope), options.name
+    command, *arguments = server_command(options)
+    entry = client.entry(command, arguments)
+    snippet = format_of(file).snippet(client.section, name, entry)
+    if options.print:
+        print(snippet, end="")
+        return 0
+    try:
+        before = read_text(file)
+        after = with_server(before or "", file, client.section, name, entry)
+    except (NotReadable, NotEditable) as reason:
+        complain(f"{shown_path(file)} was not touched: {reason}. Put this in yourself:")
+        print(snippet, end="")
+        return 1
+    if after == before:
+        write(f"{client.title} knows the server already: '{name}' in {shown_path(file)}.")
+        return 0
+    write_diff(file, before or "", after)
+    if options.client == "claude-code":
+        words = ["claude", "mcp", "add", "--scope", scope, name, "--", command, *arguments]
+        write(("The same with Claude Code's own command: ", "dim"), shlex.join(words), wrap=False)
+    if scope == "project":
+        write(("The path is one of this machine: others who share the file run this command too.", "dim"))
+    agree_or_raise(options)
+    copy = replace_text(file, before, after)
+    write((f"Wrote {shown_path(file)}.", "green"), f" The older one is {shown_path(copy)}." if copy else "")
+    write(client.afterwards)
+    return 0
+
+
+EXAMPLES = """\
+  workflowlookup install claude-code                             for you, in every project
+  workflowlookup install vscode --scope project --yes            for this directory, without asking
+  workflowlookup install codex --print                           only the entry, to paste
+  workflowlookup install cursor --directories ~/team/workflows   settings are passed on to the server"""

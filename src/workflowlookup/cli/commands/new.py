@@ -1,0 +1,244 @@
+"""`workflowlookup new ID`: a workflow to start from, which is sound, runs, and shows what a good one has.
+
+On a terminal it asks for what the flags leave open; elsewhere it takes the defaults. Who ends the input gets nothing.
+"""
+
+import argparse
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from workflowlookup.authoring.layout import CannotLayOut
+from workflowlookup.cli.arguments import whole_number
+from workflowlookup.cli.commands.convert import written
+from workflowlookup.cli.configuration import read_text, replace_text
+from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
+from workflowlookup.cli.output_source import ask_line, is_typed
+from workflowlookup.language.document import Severity, check
+from workflowlookup.language.schemas import workflow_schema
+from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
+from workflowlookup.library.files import DOCUMENT_SUFFIXES, FIXTURE_SUFFIXES
+from workflowlookup.settings import Settings
+
+PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
+SCHEMA_NAME: Final = "workflow.schema.json"
+FORMS: Final = ("json", "yaml")
+_TITLES: Final = ("Understand the task", "Plan the work", "Do the work", "Check the result")
+_USUAL: Final = 3
+_MOST: Final = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", nargs="?", type=_identifier, help="the id of the new workflow")
+    parser.add_argument("--name", help="the name that people see in lists")
+    parser.add_argument("--description", help="what it achieves and when to use it; agents choose by this text")
+    parser.add_argument("--category", help=f"a word to group by (default: {DEFAULT_CATEGORY})")
+    steps = parser.add_mutually_exclusive_group()
+    many = f"how many steps, at least 2 (default: {_USUAL})"
+    steps.add_argument("--steps", metavar="N", type=whole_number(2, _MOST), help=many)
+    steps.add_argument(
+        "--step", metavar="TITLE", action="append", help="the title of a step; give it for each, in order"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--yaml",
+        dest="form",
+        action="store_const",
+        const="yaml",
+        help="write YAML, in which long prompts are easier to edit",
+    )
+    form.add_argument("--json", dest="form", action="store_const", const="json", help="write JSON (default)")
+    parser.add_argument(
+        "--directory", metavar="DIR", default=PROJECT_DIRECTORY, help=f"target directory (default: {PROJECT_DIRECTORY})"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file if there is one")
+
+
+def _identifier(text: str) -> str:
+    form = workflow_schema()["$defs"]["id"]
+    if not re.search(form["pattern"], text) or not form["minLength"] <= len(text) <= form["maxLength"]:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' must be {form['description'].rstrip('.')}".replace("Lower", "lower")
+        )
+    return text
+
+
+def run(options: argparse.Namespace, _: Settings) -> int:
+    is_asking = is_terminal() and is_typed()
+    if options.id is None and not is_asking:
+        raise CommandError("an ID is needed, as in `workflowlookup new release-notes`", 2)
+    identifier = options.id or _ask_id()
+    form = options.form or (_ask_form() if is_asking else FORMS[0])
+    stem = os.path.join(options.directory, identifier)
+    path = f"{stem}.{form}"
+    taken = next((stem + suffix for suffix in DOCUMENT_SUFFIXES if os.path.lexists(stem + suffix)), None)
+    if taken is not None and not (options.force and taken == path):
+        remedy = "Add --force to replace it, or take another id." if taken == path else "Remove it, or take another id."
+        raise CommandError(f"{shown_path(taken)} exists. {remedy}")
+    document = _asked_for(identifier, options, is_asking=is_asking)
+    errors = [finding.message for finding in check(document) if finding.severity is Severity.ERROR]
+    try:
+        text = written(document, form)
+    except CannotLayOut:  # bytes from the command line or the terminal that are not text
+        errors.append("The words must be UTF-8 text")
+    if errors:
+        raise CommandError(f"nothing was written. {'; '.join(errors)}")
+    replace_text(path, read_text(path), text)
+    where = [] if options.directory == PROJECT_DIRECTORY else ["--directories", options.directory]
+    write((f"Wrote {shown_path(path)}.", "green"))
+    write("Next: put your own words into the prompts and the messages of the criteria. Then:")
+    for words in (["watch", path], ["graph", identifier, *where], ["next", identifier, *where]):
+        write(("  workflowlookup " + shlex.join(words), "bold"), wrap=False)
+    write("And a fixture to test it with:")
+    fixture = f"{shlex.join(['test', '--example', identifier, *where])} > {shlex.quote(stem + FIXTURE_SUFFIXES[0])}"
+    write(("  workflowlookup " + fixture, "bold"), wrap=False)
+    return 0
+
+
+# ── ask ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _asked_for(identifier: str, options: argparse.Namespace, *, is_asking: bool) -> Json:
+    schema = workflow_schema()
+
+    def answer(field: str, usual: str) -> str:
+        most = schema["properties"][field]["maxLength"]
+        return getattr(options, field) or (is_asking and _line(f"{field.capitalize()} [{usual}]:", most)) or usual
+
+    name = answer("name", identifier.strip("-._").replace("-", " ").replace("_", " ").capitalize() or identifier)
+    description = answer("description", f"Leads an agent through '{name}' step by step.")
+    category = answer("category", DEFAULT_CATEGORY)
+    titles = options.step
+    if not titles and is_asking and options.steps is None:
+        titles = _ask_titles(schema["$defs"]["title"]["maxLength"])
+    has_schema = os.path.exists(os.path.join(options.directory, "..", SCHEMA_NAME))
+    flow = straight(titles) if titles else branching(_usual_titles(options.steps or _USUAL))
+    return make_document(identifier, name, description, category, flow, has_schema=has_schema)
+
+
+def _ask_id() -> str:
+    while True:
+        try:
+            return _identifier(_line("Id, such as release-notes:", workflow_schema()["$defs"]["id"]["maxLength"]))
+        except argparse.ArgumentTypeError as reason:
+            write(str(reason))
+
+
+def _ask_form() -> str:
+    while (form := _line(f"Format, {' or '.join(FORMS)} [{FORMS[0]}]:", 10).lower() or FORMS[0]) not in FORMS:
+        pass
+    return form
+
+
+def _ask_titles(most: int) -> Sequence[str]:
+    """The titles of the steps, or none for the usual ones."""
+    write(f"Titles of the steps; an empty line ends the list. Without any: {', '.join(_usual_titles(_USUAL))}.")
+    titles: list[str] = []
+    while len(titles) < _MOST and (title := _line(f"Step {len(titles) + 1}:", most)):
+        titles.append(title)
+    return titles
+
+
+def _line(question: str, most: int) -> str:
+    """What a person types, asked for again when it is too long. Raises `CommandError` at the end of the input."""
+    while (line := ask_line(question)) is not None:
+        if len(line := line.strip()) <= most:
+            return line
+        write(f"At most {most} characters; these are {len(line)}.")
+    raise CommandError("the input ended; nothing was written.")
+
+
+def _usual_titles(count: int) -> Sequence[str]:
+    return [*_TITLES, *(f"Step {number}" for number in range(len(_TITLES) + 1, count + 1))][:count]
+
+
+# ── the document ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def make_document(  # noqa: PLR0913 - the fields of a document
+    identifier: str, name: str, description: str, category: str, flow: Mapping[str, Json], *, has_schema: bool
+) -> Json:
+    """A workflow with the steps of `straight` or `branching`."""
+    return {
+        **({"$schema": f"../{SCHEMA_NAME}"} if has_schema else {}),
+        "id": identifier,
+        "name": name,
+        "description": description,
+        "version": DEFAULT_VERSION,
+        "category": category,
+        **flow,
+    }
+
+
+def straight(titles: Sequence[str]) -> Mapping[str, Json]:
+    """A step for each title, one after the other."""
+    ids = list(_ids(titles))
+    return {"steps": [_plain_step(*pair, is_last=pair[0] == ids[-1]) for pair in zip(ids, titles, strict=True)]}
+
+
+def branching(titles: Sequence[str]) -> Mapping[str, Json]:
+    """Two steps or more, the first of which decides whether the second is worth its time."""
+    ids = list(_ids(titles))
+    first = {
+        "id": ids[0],
+        "title": titles[0],
+        "prompt": (
+            "Say in your own words what is asked for, what is given, and how you will know that it is done.\n\n"
+            f"Then judge the size: `small` if '{titles[1]}' is not worth its time here, otherwise `large`.\n"
+            "End with the line `taskSize: small` or `taskSize: large`.\n"
+        ),
+        "produces": {"taskSize": {"enum": ["small", "large"]}},
+        "validationCriteria": [
+            {"type": "length", "message": "Say what is asked for, what is given, and when it is done.", "min": 100},
+        ],
+    }
+    _, second, *others = straight(titles)["steps"]
+    condition = {"var": "taskSize", "not_equals": "small"}
+    second = {"id": ids[1], "title": titles[1], "runCondition": condition} | second
+    return {"steps": [first, second, *others]}
+
+
+def _plain_step(identifier: str, title: str, *, is_last: bool) -> dict[str, Json]:
+    ending = (
+        "Close with a section `Result`: what is done, and what is left." if is_last else "Close with what comes next."
+    )
+    heading = {
+        "type": "regex",
+        "message": "Add a section 'Result': what is done, and what is left.",
+        "pattern": "^#* *Result\\b",
+        "flags": "im",
+    }
+    length = {
+        "type": "length",
+        "message": "Show what you did and what came of it, not only that it is done.",
+        "min": 80,
+    }
+    return {
+        "id": identifier,
+        "title": title,
+        "prompt": (
+            f"{title}. Describe here what the agent should do, in the order in which it should do it.\n\n"
+            f"Show what you did, with the commands and their output where there are some. {ending}\n"
+        ),
+        "validationCriteria": [heading, length] if is_last else [length],
+    }
+
+
+def _ids(titles: Sequence[str]) -> Iterator[str]:
+    """An id for each step, made of its title."""
+    taken: set[str] = set()
+    for number, title in enumerate(titles, 1):
+        words = re.sub("[^a-z0-9]+", "-", title.lower()).strip("-")[:50].strip("-")
+        identifier = words if len(words) > 2 else f"step-{number}"
+        identifier = f"{identifier}-{number}" if identifier in taken else identifier
+        taken.add(identifier)
+        yield identifier
+
+
+EXAMPLES = """\
+  workflowlookup new                                asks for everything
+  workflowlookup new release-notes                  asks for the rest
+  workflowlookup new release-notes --yaml --steps 4
+  workflowlookup new release-notes --name "Release notes" --step "Collect the changes" --step "Write them up\""""

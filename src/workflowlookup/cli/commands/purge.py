@@ -1,0 +1,90 @@
+"""`workflowlookup purge --older-than AGE`: forgets finished runs; those that wait are never touched.
+
+`--damaged` forgets those that cannot be read instead, which nothing else can be done with.
+"""
+
+import argparse
+import contextlib
+from typing import Final
+
+from workflowlookup.app import make_services
+from workflowlookup.cli.drafts import forget_drafts
+from workflowlookup.cli.journal_access import age, ago, has_journal, person
+from workflowlookup.cli.output import CommandError, write, write_json, write_table
+from workflowlookup.cli.output_source import ask_yes_or_no, is_typed
+from workflowlookup.errors import RunNotFound
+from workflowlookup.language.text import plural
+from workflowlookup.logs import audit
+from workflowlookup.runs.run import OVER
+from workflowlookup.settings import Settings
+from workflowlookup.store.journal import Summary, now
+from workflowlookup.store.service import Runs
+
+MAX_SHOWN: Final = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    old = "runs that ended longer ago than this: 12h, 30d, 4w"
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--older-than", metavar="AGE", type=age, help=old)
+    which.add_argument("--damaged", action="store_true", help="runs that cannot be read, whatever their state")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be deleted, and delete nothing")
+    parser.add_argument("--json", action="store_true", help="print the deleted runs as JSON; needs --yes or --dry-run")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    is_asked = not (options.yes or options.dry_run)
+    if is_asked and (options.json or not is_typed()):
+        advice = "Add --yes to forget them, --dry-run to see them."
+        raise CommandError(f"nothing was forgotten: nobody can be asked here. {advice}", 2)
+    runs = make_services(settings).runs  # one connection: without room, purge needs the journal for itself
+    before = now() - (options.older_than or 0)
+    if not has_journal(settings):
+        chosen = []
+    elif options.damaged:
+        chosen = runs.damaged()
+    else:
+        chosen = [summary for summary in runs.every() if summary.state in OVER and summary.updated < before]
+    kind = "damaged run" if options.damaged else "finished run"
+    if not options.json:
+        _show(chosen, kind)
+    if chosen and is_asked and not ask_yes_or_no(f"Forget {'it' if len(chosen) == 1 else 'them'} for good?"):
+        write("Nothing was forgotten.")
+        return 0
+    purged = 0
+    if chosen and not options.dry_run:
+        purged = _forget(runs, chosen) if options.damaged else runs.purge(before)
+    if purged:
+        audit("purge", by=person(), runs=purged, **({"damaged": True} if options.damaged else {"before": before}))
+        forget_drafts(settings.journal, [one.id for one in chosen])
+    if options.json:
+        write_json({"purged": purged, "runs": [one.id for one in chosen]})
+    elif purged:
+        write(f"Forgot {plural(purged, 'run')}.")
+    return 0
+
+
+def _forget(runs: Runs, chosen: list[Summary]) -> int:
+    for summary in chosen:
+        with contextlib.suppress(RunNotFound):  # somebody else forgot it
+            runs.delete(summary.id)
+    return len(chosen)
+
+
+def _show(chosen: list[Summary], kind: str) -> None:
+    if not chosen:
+        write("No finished run is that old." if kind == "finished run" else "No run is damaged.")
+        return
+    rows = [(one.id, one.workflow_id, one.state, ago(one.updated)) for one in chosen[:MAX_SHOWN]]
+    write_table(("run", "workflow", "state", "ended" if kind == "finished run" else "updated"), rows)
+    if len(chosen) > MAX_SHOWN:
+        write(f"… and {len(chosen) - MAX_SHOWN:,} more")
+    write(f"{plural(len(chosen), kind)} in all.")
+
+
+EXAMPLES = """\
+  workflowlookup purge --older-than 30d --dry-run     what would be deleted
+  workflowlookup purge --older-than 30d               show it, ask, delete it
+  workflowlookup purge --older-than 4w --yes          from a timer
+  workflowlookup purge --damaged                      runs that cannot be read"""

@@ -1,0 +1,139 @@
+"""`workflowlookup run ID`: leads a person through a workflow; `run show RUN` tells what became of it.
+
+The run is one like those of agents, in the same journal: it can be left at any time and taken up again, here or there.
+Calls are made by this command itself, while it runs; interrupting it in the middle of one cancels the run.
+"""
+
+import argparse
+import sys
+from typing import Final
+
+from workflowlookup.app import make_services
+from workflowlookup.cli.arguments import add_context_argument
+from workflowlookup.cli.call_progress import Work
+from workflowlookup.cli.journal_access import find_run, open_services, person
+from workflowlookup.cli.keyboard import Keyboard
+from workflowlookup.cli.output import CommandError, write_hint, write_json, write_markdown
+from workflowlookup.cli.output_source import Editor, Given, Source, is_typed, read_file, read_pipe
+from workflowlookup.cli.run_display import write_start, write_state
+from workflowlookup.cli.tool_answers import plain, write_run
+from workflowlookup.cli.walkthrough import Leading, exit_code
+from workflowlookup.cli.workflow_lookup import open_workflow
+from workflowlookup.errors import InvalidParams, WorkflowNotFound
+from workflowlookup.runs.report import report
+from workflowlookup.runs.run import Run
+from workflowlookup.settings import Settings, command_line
+from workflowlookup.tools.builtin import workflow_status
+from workflowlookup.tools.contract import NOBODY, ServerServices
+
+SHOW: Final = "show"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", nargs="?", help="which workflow: an id, or the path of a document")
+    parser.add_argument("run", metavar="RUN", nargs="?", help="with `run show`: which run, by the beginning of its id")
+    parser.add_argument("--resume", metavar="RUN", help="continue this run")
+    add_context_argument(
+        parser, what="a context variable for the start, or with --resume one that is set with the next output"
+    )
+    add_context_argument(parser, "--input", "a field of the input of the workflow")
+    parser.add_argument("--editor", action="store_true", help="write the outputs in $VISUAL or $EDITOR")
+    parser.add_argument(
+        "--output", metavar="FILE", help="submit this file as the output of the step; - is standard input, whole"
+    )
+    parser.add_argument("--json", action="store_true", help="ask nothing, and print the state of the run at the end")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    if problem := _misused(options):
+        raise CommandError(problem, 2)
+    if options.id == SHOW:
+        return _show(options, settings)
+    services = open_services(settings) if options.resume else make_services(settings)
+    current = (
+        services.runs.get(find_run(services.runs, options.resume))
+        if options.resume
+        else _started(services, options, settings)
+    )
+    if not options.json:
+        (write_state if options.resume else write_start)(current)
+        sys.stdout.flush()
+    source = _source(options)
+    work = Work(services, is_quiet=options.json)
+    leading = Leading(services.runs, source, settings, is_quiet=options.json, work=work.follow)
+    try:
+        current = leading.lead(current, is_resumed=bool(options.resume))
+    finally:
+        services.close()
+    if options.json:
+        write_run(services, current)
+    return exit_code(current, has_failed=leading.has_failed)
+
+
+def _misused(options: argparse.Namespace) -> str:
+    if options.id == SHOW and not options.run:
+        return "run show needs a run: workflowlookup run show RUN. `workflowlookup runs` lists them."
+    if options.id != SHOW and options.run:
+        return f"'{options.run}' is one word too many. Did you mean: workflowlookup run show {options.run}"
+    if bool(options.id) == bool(options.resume):
+        return "say what to run: workflowlookup run ID for a new run, or workflowlookup run --resume RUN"
+    if options.resume and options.input:
+        return "--input is for a new run; with --resume set variables with --context"
+    if options.editor and (options.output or options.json):
+        return "--editor cannot be used together with --output or --json"
+    return ""
+
+
+def _started(services: ServerServices, options: argparse.Namespace, settings: Settings) -> Run:
+    try:
+        workflow = open_workflow(options.id, settings)
+    except WorkflowNotFound as refusal:
+        if services.runs.journal.head(options.id) is None:
+            raise
+        resume, show = (command_line(settings, "run", *words, options.id) for words in (("--resume",), ("show",)))
+        message = f"No workflow has the id '{options.id}'. It is a run: `{resume}` goes on with it, `{show}` shows it."
+        raise WorkflowNotFound(message, **refusal.data) from refusal
+    try:
+        return services.runs.start(workflow, dict(options.input), dict(options.context), by=person())
+    except InvalidParams as refusal:
+        flag = "--input" if refusal.remedy.startswith("input") else "--context"
+        told = f"{refusal.remedy}. Give it with {flag} NAME=VALUE."
+        raise InvalidParams(told, **{k: v for k, v in refusal.data.items() if k != "details"}) from refusal
+
+
+def _source(options: argparse.Namespace) -> Source:
+    changes = dict(options.context) if options.resume else {}
+    if options.editor:
+        return Editor(changes)
+    if options.output:
+        return Given(lambda: [read_file(options.output)], changes)
+    if not is_typed():
+        return Given(read_pipe, changes)
+    if options.json:
+        return Given(list, changes)
+    return Keyboard(changes)
+
+
+# ── run show ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _show(options: argparse.Namespace, settings: Settings) -> int:
+    services = open_services(settings)
+    run_id = find_run(services.runs, options.run)
+    if options.json:
+        write_json(plain(workflow_status.handle(services, workflow_status.StatusArguments(run_id), NOBODY)))
+        return 0
+    write_markdown(report(run_id, services.runs.history(run_id)).rstrip())
+    if not services.runs.get(run_id).is_over:
+        write_hint("Go on with: ", command_line(settings, "run", "--resume", run_id))
+    return 0
+
+
+EXAMPLES = """\
+  workflowlookup run bug-investigation                      step by step, in the terminal
+  workflowlookup run my-workflow --input ticket=BUG-7       with its input
+  workflowlookup run nightly-report                         a workflow of calls runs to its end; Ctrl-C cancels it
+  workflowlookup run bug-investigation --editor             outputs from your editor
+  workflowlookup run --resume 9f2c                          continue where you stopped
+  workflowlookup run --resume 9f2c < output.md              submit an output; a line with a single dot ends one
+  workflowlookup run show 9f2c                              status and report"""

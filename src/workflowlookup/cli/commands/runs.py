@@ -1,0 +1,81 @@
+"""`workflowlookup runs`: a line for each run, the last started first."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any, Final
+
+from workflowlookup.app import make_journal
+from workflowlookup.cli.arguments import whole_number
+from workflowlookup.cli.journal_access import ago, has_journal, milliseconds, moment
+from workflowlookup.cli.output import complain, write_hint, write_json, write_records
+from workflowlookup.cli.tool_answers import ask
+from workflowlookup.settings import Settings, command_line
+from workflowlookup.tools.builtin import workflow_runs
+from workflowlookup.tools.result_schemas import STATES
+
+COLUMNS: Final = ("run", "workflow", "state", "done", "started", "changed", "step")
+FEWER_COLUMNS: Final = ("run", "state", "done", "workflow")
+"""For a terminal on which all would leave no room."""
+
+NARROW: Final = 90
+MOST: Final = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state", choices=STATES, help="only runs in this state")
+    parser.add_argument("--workflow", metavar="ID", help="only runs of this workflow")
+    parser.add_argument("--since", metavar="TIME", type=moment, help="only runs started since: 2026-11-16, 12h, 30d")
+    number = whole_number(1, 1_000_000)
+    parser.add_argument("--limit", metavar="N", type=number, default=MOST, help=f"at most this many (default: {MOST})")
+    parser.add_argument("--json", action="store_true", help="print what the tool workflow_runs answers")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    answer = _asked(options, settings)
+    lines = answer["runs"]
+    if options.json:
+        write_json(answer)
+    elif lines:
+        write_records([_row(line) for line in lines], COLUMNS, fewer=FEWER_COLUMNS, below=NARROW)
+        if "nextCursor" in answer:
+            complain(f"there are more: --limit {options.limit * 10} shows more of them")
+        write_hint(f"`{command_line(settings, 'run', 'show', lines[0]['runId'])}` tells what became of one.")
+    elif options.state or options.workflow or options.since:
+        complain("no run fits. Without --state, --workflow and --since you see them all.")
+    else:
+        complain("there are no runs yet. `workflowlookup run ID` starts one.")
+    for aside in [] if options.json else make_journal(settings).set_aside():
+        complain(f"{aside} `workflowlookup doctor` tells more.")
+    return 0
+
+
+def _asked(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+    if not has_journal(settings):
+        return {"runs": [], "next": "There are none. Call workflow_start."}
+    arguments = workflow_runs.RunsArguments(
+        state=options.state, workflow_id=options.workflow, since=options.since, limit=options.limit
+    )
+    return ask(workflow_runs.handle, settings, arguments)
+
+
+def _row(line: Mapping[str, Any]) -> dict[str, str]:
+    progress = line["progress"]
+    person = " (person)" if line.get("waitingFor") == "confirmation" else ""
+    imported = f" (imported from {line['importedFrom']})" if "importedFrom" in line else ""
+    done = f"{progress['done']}/{progress['total']}" if "total" in progress else str(progress["done"])
+    return {
+        "run": line["runId"],
+        "workflow": line["workflowId"],
+        "state": f"{line['state']}{person}{imported}",
+        "done": done,
+        "started": ago(milliseconds(line["started"])),
+        "changed": ago(milliseconds(line["updated"])),
+        "step": line.get("step", ""),
+    }
+
+
+EXAMPLES = """\
+  workflowlookup runs                                   the latest
+  workflowlookup runs --state waiting                   those that can be continued
+  workflowlookup runs --workflow bug-investigation --since 7d
+  workflowlookup runs --state failed --json | jq -r '.runs[].runId'"""

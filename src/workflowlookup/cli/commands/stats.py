@@ -1,0 +1,100 @@
+"""`workflowlookup stats [ID]`: how runs of each version of a workflow went, by step. Nothing leaves the machine."""
+
+import argparse
+from typing import Final
+
+from workflowlookup.app import make_services
+from workflowlookup.cli.journal_access import has_journal, milliseconds, moment
+from workflowlookup.cli.output import complain, progress, write, write_json, write_records
+from workflowlookup.errors import RunStateError, StorageError
+from workflowlookup.language.schemas import suggest
+from workflowlookup.language.text import plural
+from workflowlookup.runs.report import duration
+from workflowlookup.runs.statistics import Figures, StepFigures, Tally
+from workflowlookup.settings import Settings
+from workflowlookup.store.journal import Query
+
+COLUMNS: Final = ("step", "reached", "skipped", "refused", "tries", "time", "slow", "waiting", "stopped")
+FEWER_COLUMNS: Final = ("step", "reached", "refused", "time", "stopped")
+NARROW: Final = 90
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", nargs="?", help="only runs of this workflow")
+    parser.add_argument("--since", metavar="TIME", type=moment, help="only runs started since: 2026-11-16, 12h, 30d")
+    parser.add_argument("--json", action="store_true", help="print the statistics as JSON; times are in milliseconds")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    found = _figures(options, settings) if has_journal(settings) else []
+    if options.json:
+        write_json({"workflows": found})
+    elif found:
+        for figures in found:
+            _write(figures)
+    else:
+        complain(_nothing(options, settings))
+        return int(bool(options.id))
+    return 0
+
+
+def _figures(options: argparse.Namespace, settings: Settings) -> list[Figures]:
+    """By workflow and version, those with the latest run first."""
+    runs = make_services(settings).runs
+    tallies: dict[tuple[str, str], Tally] = {}
+    summaries = list(runs.every(Query(workflow_id=options.id, since=options.since and milliseconds(options.since))))
+    with progress("Counting", len(summaries)) as tick:
+        for summary in summaries:
+            tally = tallies.setdefault((summary.workflow_id, summary.version), Tally())
+            try:
+                tally.add(summary.id, runs.journal.read(summary.id))
+            except (RunStateError, StorageError) as refusal:
+                complain(f"run {summary.id} is left out: {refusal.remedy}")
+            tick()
+    return [figures for tally in tallies.values() if (figures := tally.figures()) is not None]
+
+
+def _nothing(options: argparse.Namespace, settings: Settings) -> str:
+    if not options.id:
+        return "there are no runs to tell of. `workflowlookup run ID` starts one."
+    known = {one.workflow_id for one in make_services(settings).runs.every()} if has_journal(settings) else set()
+    return (
+        f"there is no run of workflow {suggest(options.id, sorted(known))} to tell of; `workflowlookup runs` lists all"
+    )
+
+
+def _write(figures: Figures) -> None:
+    states = ", ".join(f"{count} {state}" for state, count in sorted(figures.states.items()))
+    usual = "" if figures.median_time is None else f"; usually {duration(figures.median_time)}"
+    write()
+    write(
+        (figures.workflow_id, "bold"),
+        (f" {figures.version}", "dim"),
+        f": {plural(figures.runs, 'run')} ({states}{usual})",
+    )
+    write()
+    write_records([_row(step) for step in figures.steps], COLUMNS, fewer=FEWER_COLUMNS, below=NARROW)
+
+
+def _row(step: StepFigures) -> dict[str, str]:
+    return {
+        "step": f"{'· ' * step.depth}{step.id}",
+        "reached": str(step.reached or "-"),
+        "skipped": str(step.skipped or "-"),
+        "refused": str(step.refused or "-"),
+        "tries": "-" if step.tries is None else f"{step.tries:g}",
+        "time": _time(step.median_time),
+        "slow": _time(step.slow_time),
+        "waiting": str(step.waiting or "-"),
+        "stopped": str(step.stopped or "-"),
+    }
+
+
+def _time(span: int | None) -> str:
+    return "-" if span is None else duration(span)
+
+
+EXAMPLES = """\
+  workflowlookup stats                              every workflow that was run
+  workflowlookup stats bug-investigation            where its runs stop, and what is refused
+  workflowlookup stats --since 30d --json | jq '.workflows[].steps[] | select(.refused > 3)'"""

@@ -1,0 +1,150 @@
+"""`workflowlookup token create|list|revoke`: who may use a server over HTTP, and for what."""
+
+import argparse
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from workflowlookup.access import EVERYTHING, SCOPES
+from workflowlookup.app import make_tokens
+from workflowlookup.cli.journal_access import age, ago, has_journal, person
+from workflowlookup.cli.output import CommandError, complain, write, write_json, write_table
+from workflowlookup.cli.person import refuse_agents
+from workflowlookup.language.text import plural
+from workflowlookup.logs import audit
+from workflowlookup.settings import Settings
+from workflowlookup.store.journal import Token, now
+from workflowlookup.store.tokens import PREFIX, TokenProblem
+
+EXPIRES: Final = "90d"
+NEVER: Final = "never"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["create", "list", "revoke"], help="what to do")
+    parser.add_argument("which", metavar="NAME", nargs="?", help="which token, for create and revoke")
+    parser.add_argument("--name", metavar="NAME", help="the same as NAME without the flag")
+    parser.add_argument(
+        "--scope",
+        metavar="SCOPE",
+        action="append",
+        default=[],
+        help=f"what it allows: {', '.join(SCOPES)}; every scope includes read, and admin includes all (default: read); "
+        "may be repeated",
+    )
+    parser.add_argument(
+        "--workflows",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="for which workflows: patterns of ids such as docs-* (default: all); may be repeated",
+    )
+    parser.add_argument(
+        "--expires", metavar="AGE", type=_life, default=EXPIRES, help=f"12h, 30d, {NEVER} (default: {EXPIRES})"
+    )
+    parser.add_argument(
+        "--person", action="store_true", help="the token belongs to a person, who may confirm where only a person may"
+    )
+    parser.add_argument("--json", action="store_true", help="print the tokens as JSON")
+
+
+def _life(text: str) -> float | None:
+    """In seconds."""
+    return None if text.strip().lower() == NEVER else age(text) / 1000
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    if options.action == "list":
+        return _list(options, settings)
+    if options.which and options.name and options.which != options.name:
+        raise CommandError(f"two names are one too many: say either {options.which} or --name {options.name}", 2)
+    name = options.name or options.which
+    if not name:
+        raise CommandError(f"say which: workflowlookup token {options.action} --name NAME", 2)
+    try:
+        return _create(name, options, settings) if options.action == "create" else _revoke(name, options, settings)
+    except TokenProblem as problem:
+        raise CommandError(str(problem)) from problem
+
+
+def _create(name: str, options: argparse.Namespace, settings: Settings) -> int:
+    if options.person:
+        refuse_agents("make a token whose word counts as a person's")
+    secret, token = make_tokens(settings).create(
+        name,
+        _words(options.scope or ["read"]),
+        _words(options.workflows or EVERYTHING),  # given and empty, as by a variable that is not set, is not all
+        seconds=options.expires,
+        is_person=options.person,
+        by=person(),
+    )
+    audit("token create", by=person(), token=name, kind=token.kind, scopes=token.scopes, workflows=token.workflows)
+    if options.json:
+        write_json({"token": secret, **_view(token)})
+        return 0
+    write(secret)
+    complain("this is the only time that the token is shown. Send it as `Authorization: Bearer TOKEN`.")
+    return 0
+
+
+def _revoke(name: str, options: argparse.Namespace, settings: Settings) -> int:
+    make_tokens(settings).revoke(name)
+    audit("token revoke", by=person(), token=name)
+    if options.json:
+        write_json({"revoked": name})
+    else:
+        write(f"The token '{name}' is refused from now on.")
+    return 0
+
+
+def _list(options: argparse.Namespace, settings: Settings) -> int:
+    tokens = make_tokens(settings).every() if has_journal(settings) else []
+    if options.json:
+        write_json({"tokens": [_view(token) for token in tokens]})
+    elif tokens:
+        rows = [_row(token) for token in tokens]
+        write_table(("name", "token", "for", "scopes", "workflows", "made", "state"), rows)
+    else:
+        complain("there are no tokens. `workflowlookup token create --name NAME --scope run` makes one.")
+    return 0
+
+
+def _row(token: Token) -> tuple[str, ...]:
+    made = f"{ago(token.created)}{f' by {token.maker}' if token.maker else ''}"
+    scopes, workflows = ", ".join(token.scopes), ", ".join(token.workflows)
+    holder = "a person" if token.kind == "person" else "an agent"
+    return token.name, f"{PREFIX}{token.id}…", holder, scopes, workflows, made, _state(token)
+
+
+def _state(token: Token) -> str:
+    state = token.state(now())
+    if state != "valid" or token.expires is None:
+        return state
+    days = round((token.expires - now()) / 86_400_000)
+    return f"valid for {plural(days, 'day')}" if days else "valid for less than a day"
+
+
+def _view(token: Token) -> dict[str, object]:
+    return {
+        "name": token.name,
+        "id": PREFIX + token.id,
+        "kind": token.kind,
+        "scopes": token.scopes,
+        "workflows": token.workflows,
+        "created": token.created,
+        "expires": token.expires,
+        "revoked": token.revoked,
+        "by": token.maker,
+        "state": token.state(now()),
+    }
+
+
+def _words(values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in re.split(r"[,\s]+", value) if word]
+
+
+EXAMPLES = """\
+  workflowlookup token create --name ci-bot --scope run --workflows 'docs-*' --expires 30d
+  workflowlookup token create --name ada --scope run --scope confirm --person    for a person
+  workflowlookup token list                                                       never shows a secret
+  workflowlookup token revoke ci-bot                                              refused from now on"""

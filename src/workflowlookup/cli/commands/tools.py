@@ -1,0 +1,74 @@
+"""`workflowlookup tools`: the workflows that are tools, what each is called, and whose it is."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from workflowlookup.app import make_services
+from workflowlookup.cli.output import CommandError, complain, write_hint, write_json, write_records
+from workflowlookup.cli.provider_queries import ask_systems, reconnect_advice, unreachable, workflow_tools
+from workflowlookup.language.text import plural
+from workflowlookup.providers.config import LIBRARY
+from workflowlookup.providers.discovery import Discovered
+from workflowlookup.settings import Settings, plan_of
+from workflowlookup.tools.dynamic import Offer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the tools as JSON")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    plan = plan_of(settings)
+    if not plan.is_on:
+        origin = settings.origins["workflow_tools"]
+        raise CommandError(f"workflows are no tools here: workflow_tools is false ({origin}).")
+    asked = ask_systems(plan)
+    services = make_services(settings)
+    tools = workflow_tools(settings, plan, asked, services)
+    rows = [_row(name, offer, asked.providers) for name, offer in tools.offers.items()]
+    services.close()
+    left_out = settings.left_out
+    away = {name: found.cause for name, found in asked.providers.items() if found.is_away}
+    if options.json:
+        remarks = list(asked.remarks)
+        answer = {"tools": rows, "folded": tools.is_folded, "away": away, "leftOut": left_out, "remarks": remarks}
+        write_json(answer)
+        return int(bool(away or left_out))
+    if rows:
+        write_records(rows, ("name", "workflow", "provider", "state"), cut=True)
+    else:
+        complain("no workflow is a tool. `workflowlookup doctor` tells what the filters admit.")
+    if tools.is_folded:
+        write_hint(
+            f"{plural(len(rows), 'tool')} would take more than tools_budget_bytes ({plan.budget_bytes:,}): clients see "
+            "workflow_search and workflow_start in their place."
+        )
+    for remark in asked.remarks:
+        complain(remark)
+    for name, cause in away.items():
+        complain(f"{unreachable('provider', name, cause)}. {reconnect_advice(f'providers.{name}', cause)}")
+    for entry, problem in left_out.items():
+        complain(f"[{entry}] is left out; the rest works: {problem}. Fix the entry.")
+    return int(bool(away or left_out))
+
+
+def _row(name: str, offer: Offer, providers: Mapping[str, Discovered]) -> dict[str, Any]:
+    about = offer.definition
+    found = providers.get(about.provider)
+    state = "ready" if about.provider == LIBRARY or (found and not found.is_away) else "away"
+    return {
+        "name": name,
+        "workflow": about.id,
+        "provider": about.provider,
+        "state": state,
+        "title": about.name,
+        "category": about.category,
+        "version": about.version,
+    }
+
+
+EXAMPLES = """\
+  workflowlookup tools                                what clients see, in addition to the built-in tools
+  workflowlookup tools --include 'category:ops'       what they would see with this filter
+  workflowlookup tools --json | jq '.tools[].name'    for a script"""

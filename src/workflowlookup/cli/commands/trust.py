@@ -1,0 +1,179 @@
+"""`workflowlookup trust`: shows what a repository would run, and lets a person allow exactly that."""
+
+import argparse
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from workflowlookup.app import make_catalog
+from workflowlookup.cli.journal_access import person
+from workflowlookup.cli.output import CommandError, complain, shown_path, write, write_json, write_table
+from workflowlookup.cli.person import Terminal, person_terminal
+from workflowlookup.errors import StorageError
+from workflowlookup.library.files import DOCUMENT_SUFFIXES
+from workflowlookup.logs import audit
+from workflowlookup.repository import is_inside
+from workflowlookup.settings import FILE_NAME, Settings, SettingsError, read_settings
+from workflowlookup.trust import KINDS, Entry, Store, Trusted, printed, shown, step_entries
+
+TERMINAL: Final = "terminal"
+"""How a person was asked here, as the store has it."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    where = "a project, a settings file or a workflow (default: this project)"
+    parser.add_argument("path", nargs="?", metavar="PATH", help=where)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--list", action="store_true", help="show what is trusted and what is not, and ask nothing")
+    what.add_argument("--revoke", action="store_true", help="revoke the trust in PATH and everything below it")
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    if options.path and not os.path.exists(options.path):
+        raise StorageError(f"{options.path} does not exist. Name a project, a settings file or a workflow.")
+    real = os.path.realpath(options.path or ".")
+    store = settings.trust.store()
+    if options.revoke:
+        meant = real if options.path else settings.project_around.root
+        return _revoke(store, meant, is_json=options.json)
+    try:
+        entries = list(_entries(real, settings)) if options.path else list(_all_entries(settings))
+    except SettingsError as problem:
+        raise CommandError(str(problem), 2) from problem
+    if options.list:
+        return _list(store, entries, real if options.path else "", is_json=options.json)
+    return _ask(store, [entry for entry in entries if store.pins(entry) is None], is_json=options.json)
+
+
+# ── what there is ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _entries(real: str, settings: Settings) -> Iterator[Entry]:
+    """What a project, a settings file or a workflow brings, as a server that is started there would find it."""
+    if os.path.isdir(real):
+        os.chdir(real)  # the workflows of a project are found from the working directory
+        yield from _all_entries(read_settings({}, os.environ, directory=real))
+        return
+    config = None if real.endswith(DOCUMENT_SUFFIXES) else real
+    is_named_here = config and os.path.basename(real) != FILE_NAME and settings.project_around.brings(real)
+    if not is_named_here:  # a file for `--config` counts from the working directory, the others from where they are
+        os.chdir(os.path.dirname(real))
+    found = read_settings({}, os.environ, directory=os.getcwd(), config=config)
+    if config is None:
+        yield from _document_entries(real, found)
+    yield from (entry for entry in found.brought if entry.file == real)
+
+
+def _all_entries(settings: Settings) -> Iterator[Entry]:
+    yield from settings.brought
+    for workflow in make_catalog(settings).workflows():
+        if workflow.origin:
+            yield from step_entries(workflow.origin, workflow.document)
+
+
+def _document_entries(real: str, settings: Settings) -> Iterator[Entry]:
+    from workflowlookup.cli.workflow_lookup import open_workflow  # noqa: PLC0415 - for this alone
+
+    workflow = open_workflow(real, settings)
+    if workflow.origin:
+        yield from step_entries(workflow.origin, workflow.document)
+
+
+# ── --list and --revoke ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _list(store: Store, entries: Sequence[Entry], below: str, *, is_json: bool) -> int:
+    here = {(entry.file, entry.kind, entry.name): entry for entry in entries}
+    others = [one for key, one in store.records().items() if key not in here and _is_meant(one, below)]
+    rows: list[dict[str, Any]] = [{**_described(entry), "state": _state(store, entry)} for entry in entries]
+    rows += [{"file": one.file, "kind": one.kind, "name": one.name, "state": "elsewhere"} for one in others]
+    if is_json:
+        write_json({"file": store.path, "problem": store.fault(), "entries": rows})
+    elif rows:
+        columns = ("state", "kind", "name", "file")
+        write_table(columns, [[shown_path(str(row[column])) for column in columns] for row in rows])
+    else:
+        write("Nothing here needs trust, and nothing is trusted.")
+    if store.fault():
+        complain(store.fault())
+    return int(bool(store.fault()))
+
+
+def _state(store: Store, entry: Entry) -> str:
+    if store.pins(entry) is not None:
+        return "trusted"
+    return "changed" if (entry.file, entry.kind, entry.name) in store.records() else "not trusted"
+
+
+def _described(entry: Entry) -> dict[str, Any]:
+    about = {"file": entry.file, "kind": entry.kind, "name": entry.name, "value": shown(entry)}
+    return {**about, "programs": list(entry.programs)} if entry.programs else about
+
+
+def _is_meant(record: Trusted, below: str) -> bool:
+    return not below or is_inside(record.file, below)
+
+
+def _revoke(store: Store, below: str, *, is_json: bool) -> int:
+    gone = store.revoke(lambda record: _is_meant(record, below))
+    if is_json:
+        write_json({"revoked": [{"file": one.file, "kind": one.kind, "name": one.name} for one in gone]})
+        return 0
+    for one in gone:
+        write("No longer trusted: ", f"{KINDS.get(one.kind, one.kind)} '{one.name}' in {shown_path(one.file)}")
+    if not gone:
+        write(f"Nothing of {shown_path(below)} was trusted.")
+    return 0
+
+
+# ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ask(store: Store, entries: Sequence[Entry], *, is_json: bool) -> int:
+    """Show what would run, file by file, and trust what a person agrees to."""
+    trusted: list[Entry] = []
+    if entries:
+        with person_terminal("trust what a repository brings") as terminal:
+            for file in dict.fromkeys(entry.file for entry in entries):
+                trusted += _ask_about(terminal, store, [entry for entry in entries if entry.file == file])
+    if is_json:
+        rest = [entry for entry in entries if entry not in trusted]
+        write_json({"trusted": [*map(_described, trusted)], "notTrusted": [*map(_described, rest)]})
+    elif not entries:
+        write("Nothing here waits for trust.")
+    else:
+        again = "" if len(trusted) == len(entries) else " They stay ignored; `workflowlookup trust` asks again."
+        write(f"Trusted: {len(trusted)}. Not trusted: {len(entries) - len(trusted)}.{again}")
+    return int(len(trusted) < len(entries))
+
+
+def _ask_about(terminal: Terminal, store: Store, entries: Sequence[Entry]) -> list[Entry]:
+    """Those of a file that are trusted now, exactly as they were shown."""
+    lines = [f"\n{shown_path(entries[0].file)}"]
+    digests: list[tuple[Entry, str]] = []
+    for entry in entries:
+        files = entry.file_digests()
+        lines.append(f"\n{entry}:\n{printed(entry)}")
+        if files is None:
+            lines.append("It names too many files, or files that cannot be read, so it cannot be trusted.")
+            continue
+        if files:
+            lines.append("It names these files of the repository. Their content is trusted with it, nothing else is:")
+            lines += [f"  {path!a}  SHA-256 {digest}" for path, digest in files.items()]
+        digests.append((entry, entry.digest(files)))
+    what = "this" if len(digests) == 1 else f"these {len(digests)}"
+    question = f"\nMay {what} run whenever a server is started in this project?"
+    if not terminal.show_all("\n".join(lines)) or not digests or not terminal.agrees(question):
+        return []
+    store.trust(digests, by=TERMINAL, time=int(time.time() * 1000))
+    audit("trust", by=person(), what=", ".join(str(entry) for entry, _ in digests))
+    return [entry for entry, _ in digests]
+
+
+EXAMPLES = """\
+  workflowlookup trust                                show what this project would run, and allow it
+  workflowlookup trust ~/clone/workflowlookup.toml    the same for one file
+  workflowlookup trust --list                         what is trusted, and what is not
+  workflowlookup trust --revoke                       from now on nothing of this project may run"""

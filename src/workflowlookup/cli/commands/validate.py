@@ -1,0 +1,292 @@
+"""`workflowlookup validate PATH…`: what is wrong with documents, where it stands, and how to mend it.
+
+Errors and warnings are problems, as for the tool `workflow_validate_json`; notes are not. A document counts as the
+library would read it, so a link out of its directory, a pipe or a file over the limit is an error with a reason and
+never a traceback. `lint` finds and reports documents in the same way, and examines them by its own rules.
+"""
+
+import argparse
+import codecs
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from workflowlookup.authoring.positions import FINDERS, Place
+from workflowlookup.cli.document_paths import PATHS_HELP, documents_in, hint_at, paths_or_project, places_in
+from workflowlookup.cli.output import shown_path, write, write_json
+from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
+from workflowlookup.language.document import Finding, Severity, check
+from workflowlookup.language.schemas import dotted
+from workflowlookup.language.syntax import SyntaxProblem
+from workflowlookup.language.text import joined, plural
+from workflowlookup.language.values import Json
+from workflowlookup.library.files import MAX_FILE_BYTES, PARSERS, read_bytes
+from workflowlookup.settings import Settings
+
+STANDARD_INPUT: Final = "-"
+_LEADING: Final = codecs.BOM_UTF8 + b" \t\r\n"
+
+Examine = Callable[[Json], Iterable[Finding]]
+"""What there is to say about a document."""
+
+
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding with its place in the text; without one when it is about the file as a whole."""
+
+    severity: Severity = Severity.ERROR
+    message: str
+    suggestion: str
+    path: str = ""
+    line: int | None = None
+    column: int | None = None
+    code: str | msgspec.UnsetType = msgspec.UNSET
+    """What a check of `lint` is known by; `validate` has none."""
+
+    @property
+    def place(self) -> str:
+        """What follows the name of the file: `:3:5`."""
+        return f":{self.line}:{self.column}" if self.line else ""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.code}: {self.message}" if self.code else self.message
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that has been looked at, or a place where there was none."""
+
+    file: str
+    remarks: tuple[Remark, ...]
+    id: str = ""
+    id_place: Place = (1, 1)
+    is_document: bool = True
+
+    @property
+    def has_problems(self) -> bool:
+        return any(remark.severity is not Severity.NOTE for remark in self.remarks)
+
+
+Reporters = Mapping[str, Callable[[Sequence[Checked]], None]]
+"""By format: what prints the documents that were checked."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_check_arguments(parser, REPORTERS)
+
+
+def run(options: argparse.Namespace, _: Settings) -> int:
+    return report(check_all(paths_or_project(options.paths), check), options, REPORTERS)
+
+
+def add_check_arguments(parser: argparse.ArgumentParser, reporters: Reporters) -> None:
+    """Which documents to check, and how to report what was found."""
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="*", help=f"a document, a directory of them, or - (stdin) {PATHS_HELP}"
+    )
+    others = ", ".join(name for name in reporters if name not in ("text", "github"))
+    parser.add_argument(
+        "--format",
+        choices=tuple(reporters),
+        help=f"text (default), {others}, or github: annotations for GitHub Actions (the default there)",
+    )
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
+
+
+def report(checked: Sequence[Checked], options: argparse.Namespace, reporters: Reporters) -> int:
+    """Print what was found in the form that the options ask for; the exit code."""
+    form = options.format or ("github" if os.environ.get("GITHUB_ACTIONS") == "true" else "text")
+    reporters[form](checked)
+    return int(any(item.has_problems for item in checked))
+
+
+# ── look ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_all(paths: Iterable[str], examine: Examine) -> list[Checked]:
+    """Every document at these paths, each once, also when it was named twice."""
+    found = (item for path in paths for item in _check_path(path, examine))
+    return list(_with_duplicates({os.path.abspath(item.file): item for item in found}.values()))
+
+
+def _check_path(path: str, examine: Examine) -> Iterator[Checked]:
+    if path == STANDARD_INPUT:
+        yield _check_input(examine)
+    elif os.path.isdir(path):
+        yield from _check_directory(path, examine)
+    else:
+        yield check_file(path, os.path.dirname(os.path.realpath(path)), examine)
+
+
+def _check_directory(directory: str, examine: Examine) -> Iterator[Checked]:
+    """The documents that the library would find there."""
+    is_empty = True
+    for place in places_in(directory):
+        files, refusal = documents_in(place)
+        yield from (check_file(file, place, examine) for file in files)
+        if refusal:
+            remark = _refused(refusal, os.path.abspath(place))
+            yield Checked(file=shown_path(place), remarks=(remark,), is_document=False)
+        is_empty = is_empty and not files and not refusal
+    if is_empty:
+        remark = Remark(
+            message="No workflow document found",
+            suggestion=f"Documents end in {', '.join(PARSERS)}; hidden files and test fixtures are left out",
+        )
+        yield Checked(file=shown_path(directory), remarks=(remark,), is_document=False)
+
+
+def check_file(path: str, root: str, examine: Examine) -> Checked:
+    """One file, which must lie in `root`."""
+    try:
+        data, _ = read_bytes(path, root)
+    except WorkflowLookupError as refusal:
+        return Checked(file=shown_path(path), remarks=(_refused(refusal, path),))
+    extension = os.path.splitext(path)[1]
+    if extension not in PARSERS:
+        remark = Remark(
+            message="The library would not read this file, because of its name",
+            suggestion=f"Give it a name that ends in {', '.join(PARSERS)}",
+        )
+        return Checked(file=shown_path(path), remarks=(remark,))
+    return _check_text(data, shown_path(path), extension, examine)
+
+
+def _check_input(examine: Examine) -> Checked:
+    try:
+        data = _read_input()
+    except WorkflowLookupError as refusal:
+        return Checked(file=STANDARD_INPUT, remarks=(_refused(refusal, "Standard input"),))
+    extension = ".json" if data.lstrip(_LEADING)[:1] in (b"{", b"[", b"") else ".yaml"
+    return _check_text(data, STANDARD_INPUT, extension, examine)
+
+
+def _read_input() -> bytes:
+    try:
+        data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if sys.stdin else b""
+    except OSError as problem:
+        raise StorageError(f"Standard input cannot be read: {problem.strerror}. Name a file instead.") from problem
+    if len(data) > MAX_FILE_BYTES:
+        raise SecurityError(f"Standard input is larger than {MAX_FILE_BYTES:,} bytes. Split the workflow.")
+    return data
+
+
+def _check_text(data: bytes, file: str, extension: str, examine: Examine) -> Checked:
+    try:
+        document = PARSERS[extension](data)
+    except SyntaxProblem as problem:
+        remark = Remark(
+            message=problem.reason, suggestion=problem.suggestions[0], line=problem.line, column=problem.column
+        )
+        return Checked(file=file, remarks=(remark,))
+    find = FINDERS[extension](data)
+    remarks = [_located(finding, *find(finding.path)) for finding in examine(document)]
+    remarks.sort(key=lambda remark: (remark.line, remark.column))  # as one reads
+    identifier = document.get("id") if isinstance(document, dict) else None
+    return Checked(
+        file=file,
+        remarks=tuple(remarks),
+        id=identifier if isinstance(identifier, str) else "",
+        id_place=find(("id",)),
+    )
+
+
+def _located(finding: Finding, line: int, column: int) -> Remark:
+    return Remark(
+        severity=finding.severity,
+        message=finding.message,
+        suggestion=finding.suggestion,
+        path=dotted(finding.path),
+        line=line,
+        column=column,
+        code=getattr(finding, "code", msgspec.UNSET),
+    )
+
+
+def _refused(refusal: WorkflowLookupError, path: str) -> Remark:
+    """Why a file could not be read; its refusal starts with the path, which is told already."""
+    reason, _, remedy = refusal.remedy.removeprefix(path).strip(" .").partition(". ")
+    return Remark(message=f"The file {reason}", suggestion=remedy or hint_at(path))
+
+
+def _with_duplicates(checked: Collection[Checked]) -> Iterator[Checked]:
+    """A copy is to blame for an id that is taken: the file that is not named after its id, else the later one."""
+    owners: dict[str, str] = {}
+    for item in sorted(checked, key=_is_named_otherwise):
+        owners.setdefault(item.id, item.file)
+    for item in checked:
+        owner = owners[item.id] if item.id else item.file
+        if owner == item.file:
+            yield item
+            continue
+        remark = Remark(
+            message=f"The id '{item.id}' is that of {owner} too, and only one of them would be found",
+            suggestion="Give every workflow an id of its own",
+            path="id",
+            line=item.id_place[0],
+            column=item.id_place[1],
+        )
+        yield msgspec.structs.replace(item, remarks=(remark, *item.remarks))
+
+
+def _is_named_otherwise(item: Checked) -> bool:
+    return os.path.splitext(os.path.basename(item.file))[0] != item.id
+
+
+# ── report ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
+
+
+def _as_text(checked: Sequence[Checked]) -> None:
+    for item in checked:
+        write_remarks(item.file, item.remarks)
+    _write_summary(checked)
+
+
+def write_remarks(file: str, remarks: Iterable[Remark]) -> None:
+    for remark in remarks:
+        severity = (remark.severity.value, _STYLES[remark.severity])
+        write((f"{file}{remark.place}", "bold"), ": ", severity, ": ", joined(remark.sentence))
+        write((f"    {joined(remark.suggestion)}", "dim"), hang=4)
+
+
+def _as_json(checked: Sequence[Checked]) -> None:
+    documents = [{"file": item.file, "valid": not item.has_problems, "findings": item.remarks} for item in checked]
+    write_json({"valid": all(document["valid"] for document in documents), "documents": documents})
+
+
+_COMMANDS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+
+
+def _as_annotations(checked: Sequence[Checked]) -> None:
+    """Workflow commands of GitHub Actions, which puts them beside the lines of a pull request."""
+    for item in checked:
+        for remark in item.remarks:
+            place = {"file": item.file, "line": remark.line, "col": remark.column}
+            shown = ",".join(f"{name}={_escaped(str(value), ':,')}" for name, value in place.items() if value)
+            message = _escaped(f"{remark.sentence}\n{remark.suggestion}")
+            write(f"::{_COMMANDS[remark.severity]} {shown}::{message}")
+    _write_summary(checked)
+
+
+def _escaped(text: str, more: str = "") -> str:
+    return "".join(f"%{ord(character):02X}" if character in "%\r\n" + more else character for character in text)
+
+
+def _write_summary(checked: Sequence[Checked]) -> None:
+    documents = [item for item in checked if item.is_document]
+    wrong = sum(item.has_problems for item in documents)
+    state = (f"{wrong} with problems", "red") if wrong else ("no problems", "green") if documents else "none to check"
+    write(f"{plural(len(documents), 'document')}, ", state)
+
+
+REPORTERS: Final[Reporters] = {"text": _as_text, "json": _as_json, "github": _as_annotations}
+
+EXAMPLES = """\
+  workflowlookup validate my-workflow.json                         one document
+  workflowlookup validate                                          the workflows of the project
+  workflowlookup validate flows                                    every document in a directory
+  workflowlookup show bug-investigation --mode full --json | workflowlookup validate -"""

@@ -1,0 +1,175 @@
+"""`workflowlookup watch PATH…`: checks documents whenever they are saved, for a window beside the editor.
+
+Fixtures are run as well. A terminal shows the state of all documents, drawn anew; a pipe gets each finding in what was
+saved, with what to do about it on a line below.
+"""
+
+import argparse
+import contextlib
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+from workflowlookup.cli.commands.new import PROJECT_DIRECTORY
+from workflowlookup.cli.commands.validate import REPORTERS, Checked, Remark, check_all
+from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
+from workflowlookup.cli.rehearsals import Suite, Workbench
+from workflowlookup.language.document import Finding, Severity, check
+from workflowlookup.language.text import plural
+from workflowlookup.language.values import Json
+from workflowlookup.library.changes import Changes, Polling, best_changes
+from workflowlookup.library.files import FIXTURE_SUFFIXES, Signature, is_document_name, signature_of
+from workflowlookup.settings import Settings
+
+_CLEAR: Final = "\x1b[H\x1b[2J"
+"""The screen only: what stands above it is the user's own."""
+_TIME: Final = "%H:%M:%S"
+_POLL_SECONDS: Final = 0.1
+_QUIET_SECONDS: Final = 0.05
+_MAX_ROUNDS: Final = 8
+_SHARE: Final = 0.01
+"""The share of time spent on polling, which finds what the kernel does not report."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="*", help=f"a document or a directory of them (default: {PROJECT_DIRECTORY})"
+    )
+    parser.add_argument("--once", action="store_true", help="check once; exit code 1 if there are problems")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    paths: Sequence[str] = options.paths or [PROJECT_DIRECTORY]
+    missing = next((path for path in paths if not os.path.exists(path)), None)
+    if missing is not None:
+        remedy = "Check the path." if options.paths else "Run `workflowlookup init` to prepare this directory."
+        raise CommandError(f"{shown_path(missing)} does not exist. {remedy}")
+    if options.once:
+        checked = _check(paths, settings)
+        REPORTERS["text"](checked) if is_terminal() else _write_lines(checked)
+        return int(any(item.has_problems for item in checked))
+    try:
+        before: dict[str, Checked] = {}
+        for saved in _saves(paths):
+            checked = _check(paths, settings)
+            fresh = [item for item in checked if _is_fresh(item, before, saved)]
+            before = {item.file: item for item in checked}
+            _redraw(checked) if is_terminal() else _write_lines(fresh)
+    except KeyboardInterrupt:
+        pass  # how one leaves
+    return 0
+
+
+def _check(paths: Sequence[str], settings: Settings) -> list[Checked]:
+    """The documents, examined, and their fixtures, run."""
+    suites = Workbench(settings).load(paths)
+    return [
+        *check_all([path for path in paths if not path.endswith(FIXTURE_SUFFIXES)], examine),
+        *(_rehearsed(suite) for suite in suites if suite.file.endswith(FIXTURE_SUFFIXES)),
+    ]
+
+
+def _rehearsed(suite: Suite) -> Checked:
+    failures = [
+        Remark(
+            message=f"Case '{ran.case.name}' failed: {difference.field}: {difference.message}",
+            suggestion="Fix the workflow, or the case if it expects too much",
+            line=ran.line,
+            column=1,
+        )
+        for ran in suite.run(lambda: None).ran
+        for difference in ran.outcome.differences
+    ]
+    return Checked(file=shown_path(suite.file), remarks=(*suite.problems, *failures))
+
+
+def examine(document: Json) -> Iterable[Finding]:
+    """All that `validate` and `lint` have to say."""
+    from workflowlookup.authoring.lint import lint  # noqa: PLC0415 - a document that does not load needs none
+
+    findings = check(document)
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        return findings
+    return [*findings, *lint(document)]
+
+
+def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
+    """The files that were saved, again and again; none at first, when they are watched.
+
+    The kernel notifies of changes, where it can. What it does not report, such as another directory in the place of one
+    that is watched, is found by polling now and then.
+    """
+    directories = {os.path.realpath(path) for path in paths if os.path.isdir(path)}
+    files = {os.path.realpath(path) for path in paths} - directories
+    files |= {os.path.splitext(file)[0] + suffix for file in files for suffix in FIXTURE_SUFFIXES}
+    changes, polling = best_changes(), Polling(share=_SHARE)
+    seen = _signatures(directories, files, changes)
+    yield ()
+    while True:
+        time.sleep(_POLL_SECONDS)
+        if not changes.pending() and not polling.pending():
+            continue
+        polling.take()
+        saved: set[str] = set()
+        for _ in range(_MAX_ROUNDS):  # until it is quiet: many editors save in several steps
+            touched = changes.take()
+            before, seen = seen, _signatures(directories, files, changes)
+            changes.scanned()
+            fresh = {path for path in {*seen, *before} if seen.get(path) != before.get(path)} | (touched & seen.keys())
+            if not fresh:
+                break
+            saved |= fresh
+            time.sleep(_QUIET_SECONDS)
+        polling.scanned()
+        if saved:
+            yield saved
+
+
+def _signatures(directories: Collection[str], files: Collection[str], changes: Changes) -> dict[str, Signature]:
+    """The signature of each file, by which a change is noticed. A file is watched through its directory, because many
+    editors save by putting another file in its place.
+    """
+    for directory in {os.path.dirname(file) for file in files}:
+        changes.watch(directory)
+    watched = set(files)
+    for directory in directories:
+        for parent, _, names in os.walk(directory):
+            changes.watch(parent)
+            ours = (name for name in names if is_document_name(name) or name.endswith(FIXTURE_SUFFIXES))
+            watched |= {os.path.join(parent, name) for name in ours}
+    signatures = {}
+    for file in watched:
+        with contextlib.suppress(OSError):
+            signatures[file] = signature_of(os.stat(file))
+    return signatures
+
+
+def _is_fresh(item: Checked, before: dict[str, Checked], saved: Collection[str]) -> bool:
+    """Whether there is news of a document: it was saved, or another one changed what is to say about it."""
+    return before.get(item.file) != item or os.path.realpath(item.file) in saved
+
+
+def _redraw(checked: Sequence[Checked]) -> None:
+    print(_CLEAR, end="")
+    count = sum(item.is_document for item in checked)
+    write((f"{time.strftime(_TIME)}  watching {plural(count, 'document')}; Ctrl-C leaves", "dim"))
+    REPORTERS["text"](checked)
+
+
+def _write_lines(checked: Sequence[Checked]) -> None:
+    now = time.strftime(_TIME)
+    for item in checked:
+        for remark in item.remarks:
+            place = f":{remark.line}:{remark.column}" if remark.line else ""
+            write(f"{now} {item.file}{place}: {remark.severity.value}: {' '.join(remark.sentence.split())}")
+            write(f"    {remark.suggestion}")
+        if not item.remarks:
+            write(f"{now} {item.file}: no problems")
+    print(end="", flush=True)
+
+
+EXAMPLES = """\
+  workflowlookup watch                       the workflows of the project
+  workflowlookup watch my-workflow.yaml      one document, as you write it
+  workflowlookup watch --once flows          check once, for scripts"""

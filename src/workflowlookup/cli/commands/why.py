@@ -1,0 +1,131 @@
+"""`workflowlookup why RUN`: why each step ran, was skipped or waits; `why ID --context …` without a run."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from workflowlookup.app import make_services
+from workflowlookup.authoring.graph import draw, draw_path
+from workflowlookup.authoring.mermaid import as_mermaid
+from workflowlookup.cli.arguments import add_context_argument
+from workflowlookup.cli.journal_access import find_run, has_journal
+from workflowlookup.cli.output import write, write_json, write_list, write_text
+from workflowlookup.cli.refusals import without_patterns
+from workflowlookup.cli.workflow_lookup import open_workflow
+from workflowlookup.errors import RunNotFound, WorkflowNotFound
+from workflowlookup.language.model import PromptStep, Workflow
+from workflowlookup.language.navigation import find_step
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.text import how_often, joined
+from workflowlookup.language.values import brief
+from workflowlookup.runs.run import Run, Waiting
+from workflowlookup.runs.why import NO_CONDITION, Explanation, Fate, Reason, explain_context, explain_run
+from workflowlookup.settings import Settings
+
+MAX_SAID: Final = 500
+"""How many characters of what another system said about a failure are shown, of each part."""
+_SIGNS: Final[Mapping[Fate, tuple[str, str]]] = {
+    Fate.RAN: ("✓", "green"),
+    Fate.WAITS: ("→", "bold yellow"),
+    Fate.SKIPPED: ("·", "dim"),
+    Fate.WOULD_RUN: ("○", "cyan"),
+    Fate.WOULD_BE_SKIPPED: ("·", "dim"),
+    Fate.NOT_REACHED: ("-", "dim"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "subject", metavar="RUN_OR_ID", help="a run, by the beginning of its id; or a workflow, by its id or path"
+    )
+    add_context_argument(parser, what="a context variable: show what would happen in a new run")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the steps and the conditions that decided")
+    form.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart with the path marked")
+
+
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    subject = _find(options.subject, settings, is_workflow=bool(options.context))
+    facts: dict[str, Any]
+    if isinstance(subject, Workflow):
+        workflow, head, facts = subject, "", {"context": dict(options.context)}
+        explanation = explain_context(workflow, facts["context"], Budget())
+        graph = draw(workflow, facts["context"])
+    else:
+        workflow, facts = subject.workflow, {"runId": subject.id, "state": subject.state}
+        person = " for a person" if subject.waiting_for is Waiting.CONFIRMATION else ""
+        head = f" · run {subject.id} · {subject.state}{person}"
+        explanation = explain_run(subject, make_services(settings).runs.history(subject.id), Budget())
+        waiting = "" if subject.is_over else subject.current
+        is_whole = subject.is_over and subject.end is None
+        graph = draw_path(workflow, explanation.path, explanation.skipped, waiting, is_whole=is_whole)
+    if options.mermaid:
+        write_text(as_mermaid(graph))
+    elif options.json:
+        about = {"workflowId": workflow.id, "version": workflow.version}
+        write_json({**about, **facts, "steps": explanation.steps, "warnings": explanation.warnings})
+    else:
+        _write(workflow, head, explanation)
+    return 0
+
+
+def _find(name: str, settings: Settings, *, is_workflow: bool) -> Run | Workflow:
+    """The run of this very id, else the workflow, else the run whose id begins so."""
+    runs = make_services(settings).runs if has_journal(settings) and not is_workflow else None
+    if runs is not None and runs.journal.head(name) is not None:
+        return runs.get(name)
+    try:
+        return open_workflow(name, settings)
+    except WorkflowNotFound as refusal:
+        if runs is None:
+            raise
+        try:
+            return runs.get(find_run(runs, name))
+        except RunNotFound as problem:
+            message = f"{problem.remedy} Nor is there a workflow of this id: `workflowlookup list` has them."
+            raise RunNotFound(message, runId=name) from refusal
+
+
+# ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _write(workflow: Workflow, more: str, explanation: Explanation) -> None:
+    write((workflow.name, "bold"), (f"  {workflow.id} · version {workflow.version}{more}", "dim"))
+    for reason in explanation.steps:
+        sign, style = _SIGNS[reason.fate]
+        indent = "  " * reason.depth
+        write()
+        title = joined(reason.title)
+        write(
+            indent, (f"{sign} ", style), (reason.id, "cyan"), f"  {title}: ", (reason.fate, style), hang=len(indent) + 2
+        )
+        for line in _lines(workflow, reason):
+            write(indent, "    ", line, hang=len(indent) + 4)
+    write_list("Warnings", explanation.warnings)
+
+
+def _lines(workflow: Workflow, reason: Reason) -> Iterator[str]:
+    if reason.times > 1:
+        yield f"the same in {reason.times:,} iterations: {reason.iterations}"
+    if reason.because and (reason.because != NO_CONDITION or reason.fate is not Fate.NOT_REACHED):
+        yield joined(reason.because)
+    seen = dict.fromkeys(check.sentence() for check in reason.checks)
+    if seen:
+        yield f"here {', '.join(seen)}"
+    if reason.refused:
+        step = find_step(workflow, reason.id)
+        issues = without_patterns(step, reason.issues) if isinstance(step, PromptStep) else reason.issues
+        yield f"refused {how_often(reason.refused)}: {' '.join(issues)}"
+    if reason.failed:
+        yield f"its call failed {how_often(reason.failed)}: {' '.join(reason.failure.split())}"
+    if reason.error is not None:
+        said = {"detail": reason.error.detail, "output": reason.error.output}
+        yield from (f"{name} there: {brief(value, MAX_SAID)}" for name, value in said.items() if value is not None)
+    if reason.confirmation:
+        yield joined(reason.confirmation)
+
+
+EXAMPLES = """\
+  workflowlookup why 9f2c                                         what decided about each step of a run
+  workflowlookup why bug-investigation --context bugKind=hidden   what would happen in a new one
+  workflowlookup why 9f2c --mermaid > run.mmd                     a picture with the path marked"""

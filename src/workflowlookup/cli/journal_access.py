@@ -1,0 +1,129 @@
+"""The journal for commands: opened only where there is one, runs by the beginning of their ids, and the words around.
+
+A command that only looks makes no journal. A run may be named by the first characters of its id, as long as no other
+begins with them.
+"""
+
+import argparse
+import getpass
+import os
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from workflowlookup.app import make_services
+from workflowlookup.errors import RunNotFound
+from workflowlookup.language.text import ago as time_ago
+from workflowlookup.language.text import first_few
+from workflowlookup.settings import Settings
+from workflowlookup.store.journal import now
+from workflowlookup.store.journals import JournalUrl
+from workflowlookup.store.set_aside import files_set_aside, is_begun
+
+if TYPE_CHECKING:
+    from workflowlookup.store.service import Runs
+    from workflowlookup.tools.contract import ServerServices
+
+MAX_NAMED: Final = 5
+"""How many runs a complaint names."""
+
+_UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def has_journal(settings: Settings) -> bool:
+    """Whether there may be runs; a database is there, whether or not it can be reached."""
+    url = JournalUrl(settings.journal)
+    path = url.identity
+    is_there = _may_exist(path) or _may_exist(f"{path}-wal")  # a log whose journal is lost has runs, too
+    return not url.kind.is_file or is_there or is_begun(path) or bool(files_set_aside(path))
+
+
+def _may_exist(path: str) -> bool:
+    """Whether there is a file, or a directory in the way keeps from knowing: to open it says which."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def open_services(settings: Settings) -> "ServerServices":
+    """What the run tools need, for a command that asks about runs. Raises `RunNotFound` where there never was one."""
+    if not has_journal(settings):
+        url = JournalUrl(settings.journal).shown
+        raise RunNotFound(f"There are no runs yet: no journal is at {url}. Start one with `workflowlookup run ID`.")
+    return make_services(settings)
+
+
+def find_run(runs: "Runs", name: str) -> str:
+    """The id of the run that is meant. Raises `RunNotFound`, naming those that come close."""
+    if runs.journal.head(name) is not None:
+        return name
+    ids = [summary.id for summary in runs.every()]
+    found = [run_id for run_id in ids if name and run_id.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        named = first_few(found, MAX_NAMED)
+        told = f"{len(found)} runs have an id that begins with '{name}': {named}. Give more of the one you mean."
+        raise RunNotFound(told, runId=name)
+    kept = "".join(f" {aside}" for aside in runs.set_aside())
+    raise RunNotFound(f"There is no run '{name}'.{_nearest(name, ids)}{kept}", runId=name)
+
+
+def _nearest(name: str, ids: list[str]) -> str:
+    import difflib  # noqa: PLC0415 - only mistakes need it
+
+    close = difflib.get_close_matches(name, ids, n=3, cutoff=0.6)
+    meant = f" Did you mean {' or '.join(close)}?" if close else ""
+    return f"{meant} `workflowlookup runs` lists them." if ids else " There are none at all."
+
+
+def add_run_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="id of the run, or a unique beginning of it")
+
+
+def person() -> str:
+    """Who sits at the terminal, as the journal names them; empty when nobody knows."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""
+
+
+# ── times ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def age(text: str) -> int:
+    """`30d` in milliseconds, for argparse."""
+    found = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip().lower())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"'{text}' is not an age such as 90m, 12h, 30d or 4w")
+    return int(found[1]) * _UNITS[found[2]] * 1000
+
+
+def moment(text: str) -> str:
+    """A time in ISO 8601, from one, from a date, or from an age, for argparse."""
+    try:
+        when = datetime.fromtimestamp((now() - age(text)) / 1000, UTC)
+    except (argparse.ArgumentTypeError, OverflowError, ValueError, OSError):
+        try:
+            when = datetime.fromisoformat(text.strip())
+            when = when if when.tzinfo else when.astimezone()
+        except (OverflowError, ValueError, OSError):
+            told = f"'{text}' is neither a time such as 2026-11-16T09:30 or 2026-11-16, nor an age such as 12h or 30d"
+            raise argparse.ArgumentTypeError(told) from None
+    return when.isoformat()
+
+
+def milliseconds(time: str) -> int:
+    """A time in ISO 8601, as the journal has it."""
+    return int(datetime.fromisoformat(time).timestamp() * 1000)
+
+
+def ago(then: int) -> str:
+    """`5 min ago`, `12 s ago`."""
+    seconds = max(0, now() - then) // 1000
+    return time_ago(seconds) if seconds >= 60 else f"{seconds} s ago"

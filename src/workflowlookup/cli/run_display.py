@@ -1,0 +1,213 @@
+"""What a person sees of a run: the step with its prompt, the verdict on an output, how far it is, how it ended.
+
+Prompts are Markdown and are laid out as such; outputs, notes and reasons were written by strangers and are shown as
+plain text without control characters.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from workflowlookup.cli.confirmation import MAX_SHOWN
+from workflowlookup.cli.output import (
+    Piece,
+    as_command,
+    is_terminal,
+    width,
+    write,
+    write_heading,
+    write_list,
+    write_markdown,
+    write_quoted,
+)
+from workflowlookup.cli.refusals import problems
+from workflowlookup.language.contract import how_to_send, unmet
+from workflowlookup.language.guidance import Guidance, filler, guide
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.text import how_often
+from workflowlookup.runs.advance import loops_to_end, remedy_of
+from workflowlookup.runs.events import ConfirmationDenied, EndUnknown, Failed, OutputAccepted, OutputRefused
+from workflowlookup.runs.questions import question_of
+from workflowlookup.runs.run import Run, State, Waiting
+
+STYLES: Final[Mapping[str, str]] = {
+    State.QUEUED: "dim",
+    State.RUNNING: "cyan",
+    State.WAITING: "yellow",
+    State.COMPLETED: "green",
+    State.FAILED: "red",
+    State.CANCELLED: "dim",
+    State.UNKNOWN: "magenta",
+}
+
+BAR: Final = 30
+_BAR_CHARACTERS: Final = ("━", "─")
+_LISTS: Final = (
+    ("preconditions", "Before you start"),
+    ("clarification_prompts", "Questions to ask first"),
+    ("meta_guidance", "Throughout"),
+)
+
+
+def write_start(run: Run) -> None:
+    """Which run it is; and what a person should know before the first step."""
+    workflow = run.workflow
+    write((workflow.name, "bold"), (f"  {workflow.id} · version {workflow.version} · run {run.id}", "dim"))
+    for field, title in _LISTS:
+        write_list(title, getattr(workflow, field))
+
+
+def write_state(run: Run) -> None:
+    """Where a run stands that is taken up again, in one line."""
+    facts = [_count(run), standing(run).removeprefix("The run ").removesuffix(".")]
+    if isinstance(run.judged, OutputRefused):
+        facts.append(f"refused {how_often(run.attempts)}")
+    write((run.workflow.name, "bold"), f"  {' · '.join(facts)}")
+
+
+def write_step(run: Run, *, with_progress: bool = True) -> None:
+    """The current step, in full."""
+    guidance = guide(run.workflow, run.offered, Budget())
+    write()
+    if with_progress:
+        write(*progress(run))
+        write()
+    write_markdown("\n\n".join(_markdown(run, guidance)))
+    write_list("The output must meet", guidance.criteria)
+    needs = unmet(run.workflow, run.step, run.scope, is_done=True)
+    write_list("To be set with it", [need.sentence() for need in needs])
+    write_list("Warnings", guidance.warnings)
+    for loop_id in loops_to_end(run)[-1:]:
+        write()
+        write(f"When nothing is left for the loop '{loop_id}' to do, end it instead (:end).")
+
+
+def _markdown(run: Run, guidance: Guidance) -> Iterator[str]:
+    yield f"# {guidance.step['title']}"
+    iteration = f" · iteration {run.loop.iteration} of loop `{run.loop.id}`" if run.loop else ""
+    yield f"`{run.current}`{iteration}"
+    if run.refused_by_person(run.current) and not isinstance(run.judged, OutputRefused):
+        yield "**A person did not agree to this step.**"
+    if guidance.requires_confirmation:
+        yield "**You will be asked to confirm this step.**"
+    yield guidance.prompt
+
+
+def write_call(run: Run) -> None:
+    """The call that the server makes in the current step."""
+    _write_title(run)
+    if run.step.call is not None:
+        write(f"The server calls {run.step.call.described}.")
+    if run.calling is not None and run.calling.failure:
+        write(("The last attempt failed: ", "yellow"), run.calling.failure)
+
+
+def _write_title(run: Run) -> None:
+    """How far the run is, and the current step in a line."""
+    write()
+    write(*progress(run))
+    write()
+    iteration = f" · iteration {run.loop.iteration} of loop {run.loop.id}" if run.loop else ""
+    write((filler(run.scope, {})(run.step.title), "bold"), (f"  {run.current}{iteration}", "dim"))
+
+
+def write_note(run: Run) -> None:
+    """What the person said who did not agree."""
+    if run.note:
+        write(("They said: ", "yellow"), run.note)
+
+
+def write_needs(run: Run) -> None:
+    """Which variables the run waits for."""
+    _write_title(run)
+    write(how_to_send(run.workflow, run.current, run.missing[0]))
+    write_list("Warnings", run.warnings)
+
+
+def write_verdict(run: Run) -> None:
+    """What was said of the last output."""
+    match run.judged:
+        case OutputAccepted():
+            write((f"{_sign('✓', '+')} accepted", "bold green"))
+        case OutputRefused():
+            most = run.step.max_attempts
+            attempt = f"attempt {run.attempts}" + ("" if most is None else f" of {most}")
+            write((f"{_sign('✗', '!')} refused", "bold red"), (f"  ({attempt})", "dim"))
+            for problem in problems(run):
+                write(("  - ", "red"), problem, hang=4)
+
+
+def write_question(run: Run, command: str) -> None:
+    """What a person is asked to agree to, with the output that it is about; `command` shows all of a long one."""
+    question = question_of(run, Budget())
+    write_heading(question.heading)
+    _, earlier = run.answers.get(run.current, (0, None))
+    if isinstance(earlier, ConfirmationDenied):
+        write(
+            ("An earlier output of this step was answered with no", "yellow"),
+            f": {earlier.note}" if earlier.note else ".",
+        )
+    for number, (about, text) in enumerate(question.quotations):
+        if number:
+            write(f"{about}:")
+        write_quoted(text[:MAX_SHOWN])
+        if len(text) > MAX_SHOWN:
+            write((f"  … {len(text) - MAX_SHOWN:,} more characters: `{command}` has them.", "dim"))
+
+
+def write_end(run: Run) -> None:
+    """How the run ended."""
+    write()
+    write(*progress(run))
+    write(*ending(run))
+
+
+def ending(run: Run) -> Iterator[Piece]:
+    """`failed: …`, on one line."""
+    yield f"The run is {run.state}", f"bold {STYLES[run.state]}"
+    if isinstance(run.end, Failed | EndUnknown):
+        yield as_command(f": {run.end.reason} {remedy_of(run)}")
+    elif run.end is not None and run.end.reason:
+        yield f": {run.end.reason}"
+    else:
+        yield "."
+
+
+def standing(run: Run) -> str:
+    """What the run is waiting for, or how it ended, in a sentence."""
+    if run.waiting_for is Waiting.OUTPUT:
+        return f"The run waits for the output of step '{run.current}'."
+    if run.waiting_for is Waiting.CONTEXT:
+        return f"The run waits for the variable '{run.missing[0].variable}', which loop '{run.current}' needs."
+    if run.waiting_for is Waiting.CONFIRMATION:
+        return f"The run waits for a person to confirm step '{run.current}'."
+    if run.waiting_for is Waiting.CALL:
+        doing = "is being made" if run.state is State.RUNNING else "has still to be made"
+        return f"The call of step '{run.current}' {doing}."
+    return "".join(piece if isinstance(piece, str) else piece[0] for piece in ending(run))
+
+
+def progress(run: Run) -> Iterator[Piece]:
+    """A bar, as far as it is known how many steps there are."""
+    done, total = len(run.results), run.total
+    if is_terminal() and total:
+        size = min(BAR, max(5, (width() or BAR) - 20))
+        filled = min(size, size * done // total)
+        yield _sign(_BAR_CHARACTERS[0], "#") * filled, "green"
+        yield _sign(_BAR_CHARACTERS[1], "-") * (size - filled), "dim"
+        yield "  "
+    yield _count(run), "cyan"
+
+
+def _count(run: Run) -> str:
+    """How many steps are done, and of how many, as far as that is known."""
+    return f"{len(run.results)} done" if run.total is None else f"{len(run.results)} of {run.total} done"
+
+
+def _sign(sign: str, plain: str) -> str:
+    """The sign, or a plain one on a terminal that lacks it."""
+    try:
+        sign.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return plain
+    return sign

@@ -1,0 +1,215 @@
+"""The model that a sound document means: `build`. What is wrong with one that is not is in `document`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from workflowlookup.language.captures import describe_capture
+from workflowlookup.language.conditions import CompiledCondition, compiled, construct_from_json
+from workflowlookup.language.contract import contract_of
+from workflowlookup.language.criteria import parse_criteria
+from workflowlookup.language.document import (
+    capture_schema,
+    is_confirmation_object,
+    repeated_by_id,
+    variables_set_by,
+    walk_steps,
+)
+from workflowlookup.language.guidance import requirements_of
+from workflowlookup.language.model import (
+    Call,
+    Capture,
+    Confirmation,
+    Delegation,
+    Fragment,
+    Function,
+    FunctionCall,
+    Loop,
+    LoopStep,
+    PromptStep,
+    Requirement,
+    Step,
+    ToolCall,
+    Workflow,
+    WorkflowCall,
+)
+from workflowlookup.language.validation import compile_criteria
+from workflowlookup.language.value_schemas import ValueSchema
+from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json, json_bytes
+
+
+def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
+    """The workflow that a sound document means; `origin` is its file when a repository brought it."""
+    top_level = {step["id"]: step for step in document["steps"]}
+    repeated = repeated_by_id(document)
+    steps: dict[str, Step] = {}
+    flow = tuple(_step(step, top_level, steps) for step in document["steps"] if step["id"] not in repeated)
+    workflow = Workflow(
+        id=document["id"],
+        name=document["name"],
+        description=document["description"],
+        version=document.get("version", DEFAULT_VERSION),
+        category=document.get("category", DEFAULT_CATEGORY),
+        document=document,
+        origin=origin,
+        flow=flow,
+        steps=steps,
+        enclosing=dict(_enclosing(flow, ())),
+        order=tuple(step.id for step in flow),
+        ids=frozenset(steps),
+        has_loops=len(flow) != len(steps),
+        total_steps=len(document["steps"]),
+        preconditions=tuple(document.get("preconditions", ())),
+        clarification_prompts=tuple(document.get("clarificationPrompts", ())),
+        meta_guidance=tuple(document.get("metaGuidance", ())),
+        model_tier=document.get("modelTier", ""),
+        model_hint=document.get("modelHint", ""),
+        function_definitions=_functions(document),
+        context_schema=_value_schema(document, "contextSchema"),
+        input_schema=_value_schema(document, "inputSchema"),
+        deadline_seconds=document.get("deadlineSeconds"),
+        execution_type=document.get("executionType", "async"),
+        producers=_producers(document),
+        weight=json_bytes(document),
+    )
+    says_more = any(step.keys() & {"requires", "produces"} for _, step in walk_steps(document["steps"]))
+    if not says_more and workflow.context_schema is None:
+        return workflow
+    return msgspec.structs.replace(workflow, contract=contract_of(workflow))
+
+
+def _value_schema(document: Mapping[str, Json], field: str) -> ValueSchema | None:
+    return ValueSchema(document[field]) if field in document else None
+
+
+def _producers(document: Mapping[str, Any]) -> dict[str, str]:
+    producers: dict[str, str] = {}
+    for _, step in walk_steps(document["steps"]):
+        for name in variables_set_by(step):
+            producers.setdefault(name, step["id"])
+    return producers
+
+
+def _enclosing(steps: Sequence[Step], loops: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for step in steps:
+        yield step.id, loops
+        if isinstance(step, LoopStep):
+            yield from _enclosing(step.body, (*loops, step.id))
+
+
+def _step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dict[str, Step]) -> Step:
+    step = _loop_step(data, top_level, steps) if data.get("type") == "loop" else _prompt_step(data)
+    steps[step.id] = step
+    return step
+
+
+def _loop_step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dict[str, Step]) -> LoopStep:
+    body = [top_level[data["body"]]] if isinstance(data["body"], str) else data["body"]
+    return LoopStep(
+        id=data["id"],
+        title=data["title"],
+        loop=loop_of(data["loop"]),
+        body=tuple(_step(step, top_level, steps) for step in body),
+        run_condition=compiled(data.get("runCondition")),
+        function_definitions=_functions(data),
+        requires=tuple(data.get("requires", ())),
+        produces=tuple(data.get("produces", ())),
+    )
+
+
+def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
+    criteria = parse_criteria(data.get("validationCriteria"))
+    captures = captures_of(data.get("produces", ()))
+    wanted = [Requirement(sentence=describe_capture(capture)) for capture in captures]
+    return PromptStep(
+        id=data["id"],
+        title=data["title"],
+        prompt=data.get("prompt", ""),
+        prompt_blocks=data.get("promptBlocks"),
+        prompt_fragments=msgspec.convert(
+            data.get("promptFragments", ()), tuple[Fragment, ...], dec_hook=construct_from_json
+        ),
+        agent_role=data.get("agentRole", ""),
+        guidance=tuple(data.get("guidance", ())),
+        ask_for_files=data.get("askForFiles"),
+        confirmation=confirmation_of(data),
+        run_condition=compiled(data.get("runCondition")),
+        criteria=criteria,
+        check=compile_criteria(criteria) if criteria is not None else None,
+        requirements=(*requirements_of(criteria), *wanted),
+        model_tier=data.get("modelTier", ""),
+        model_hint=data.get("modelHint", ""),
+        function_definitions=_functions(data),
+        function_calls=msgspec.convert(data.get("functionCalls", ()), tuple[FunctionCall, ...]),
+        function_references=tuple(data.get("functionReferences", ())),
+        template_call=data.get("templateCall"),
+        parallel_delegations=tuple(
+            Delegation(content=item, when=compiled(item.get("runCondition")))
+            for item in data.get("parallelDelegations", ())
+        ),
+        synthesis=data.get("synthesis"),
+        requires=tuple(data.get("requires", ())),
+        produces=() if captures else tuple(data.get("produces", ())),
+        captures=captures,
+        max_attempts=data.get("maxAttempts"),
+        when_exhausted=data.get("whenExhausted", "fail"),
+        call=call_of(data["call"]) if "call" in data else None,
+    )
+
+
+def loop_of(data: Mapping[str, Any]) -> Loop:
+    return msgspec.convert(data, Loop, strict=False, dec_hook=construct_from_json)
+
+
+def confirmation_of(data: Mapping[str, Any]) -> Confirmation | None:
+    """What `requireConfirmation` means: a boolean, a condition, or the object form, which asks always unless it has a
+    condition.
+    """
+    value: Any = data.get("requireConfirmation")
+    if value is None:
+        return None
+    fields = value if is_confirmation_object(value) else {"condition": value}
+    condition = fields.get("condition", True)
+    return Confirmation(
+        condition=condition if isinstance(condition, bool) else CompiledCondition(condition),
+        when=fields.get("when", "after"),
+        by=fields.get("by", "anyone"),
+        question=fields.get("question", ""),
+        answers=fields.get("answers", {}),
+    )
+
+
+def captures_of(produces: Any) -> tuple[Capture, ...]:
+    """The variables of the map form of `produces`; none of the list form."""
+    if not isinstance(produces, Mapping):
+        return ()
+    return tuple(
+        Capture(
+            name=name,
+            value=ValueSchema(capture_schema(entry)),
+            pattern=entry.get("pattern", ""),
+            flags=entry.get("flags", ""),
+            pointer=entry.get("pointer"),
+            is_optional=entry.get("optional", False),
+        )
+        for name, entry in produces.items()
+    )
+
+
+def call_of(data: Mapping[str, Any]) -> Call:
+    """The call that an author wrote."""
+    common = {
+        "save_as": data.get("saveAs", ""),
+        "retries": int(data.get("retries", 0)),
+        "timeout_seconds": data.get("timeoutSeconds"),
+    }
+    if "workflow" in data:
+        return WorkflowCall(
+            provider=data["provider"], workflow=data["workflow"], arguments=data.get("arguments"), **common
+        )
+    return ToolCall(server=data["server"], tool=data["tool"], arguments=data.get("arguments", {}), **common)
+
+
+def _functions(data: Mapping[str, Any]) -> tuple[Function, ...]:
+    return msgspec.convert(data.get("functionDefinitions", ()), tuple[Function, ...])

@@ -1,0 +1,550 @@
+"""Which step comes next: a pure function of the workflow, the completed steps and the context.
+
+The walk goes through the steps in document order. A loop is never handed out, its body is, and inside a loop the id of
+a step carries its iteration: `review@2`, nested `review@2.3`, outermost first. So the caller's list of completed ids
+says where every loop stands, and nothing else is remembered.
+
+How a loop is walked, iteration by iteration:
+
+- An iteration *has history* when a completed id names it. Iterations up to the last one with history were entered.
+- A further iteration is entered when the loop's own rule says so: its count, its list, or its condition.
+- A loop is left for good when its own id is completed, or a step after it is; and inside an iteration that is itself
+  past, a `while` or `until` loop starts no new iteration.
+- A completed id without an iteration, from an older caller, counts for the earliest iteration that still lacks it.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.errors import InvalidWorkflow
+from workflowlookup.language.conditions import CompiledCondition, Condition, describe, walk
+from workflowlookup.language.model import Loop, LoopStep, PromptStep, Step, Workflow
+from workflowlookup.language.patterns import Budget, TooSlow
+from workflowlookup.language.values import Context, Json, assign, lookup
+
+MAX_VISITS: Final = 100_000
+"""How many step instances one walk looks at before it gives up: nested loops multiply."""
+
+MAX_SKIPPED: Final = 100
+"""How many skipped instances are told: enough to explain a path, few enough to be sent."""
+
+MOST_WORDS: Final = 500
+MOST_NAMED: Final = 20
+
+_MAX_DIGITS: Final = 9
+_ITERATIONS: Final = re.compile(rf"\d{{1,{_MAX_DIGITS}}}(?:\.\d{{1,{_MAX_DIGITS}}})*")
+
+Iterations = tuple[int, ...]
+Instance = tuple[str, Iterations]
+
+Extents = Mapping[str, list[Json] | int]
+"""By the id of a loop, with the iterations around it: its list or its count, where that is fixed already."""
+
+NO_EXTENTS: Final[Extents] = {}
+
+Iterating = Mapping[str, int]
+"""By the id of a loop, with the iterations around it: the iteration that it is in, where those before are settled."""
+
+NOT_ITERATING: Final[Iterating] = {}
+
+
+class LoopPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where in its innermost loop a step stands."""
+
+    id: str
+    iteration: int
+    item: Json = msgspec.UNSET
+    index: int | msgspec.UnsetType = msgspec.UNSET
+    total: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A step that was passed over, and the condition that said so."""
+
+    step_id: str
+    condition: Condition
+
+
+class LoopNeed(msgspec.Struct, frozen=True):
+    """A loop that cannot be entered: the variable with its list or count is not set, or is of the wrong kind."""
+
+    loop_id: str
+    """With the iterations around it."""
+    variable: str
+    schema: Mapping[str, Json]
+    """What the variable must be."""
+    found: Json
+
+
+class Next(msgspec.Struct, frozen=True):
+    """The next step, or None when the workflow is complete or a loop needs data, and how the walk got there."""
+
+    step: PromptStep | None
+    instance_id: str
+    context: Context
+    """The caller's context with the variables of the loops around the step."""
+    loop: LoopPosition | None
+    skipped: tuple[Skipped, ...]
+    warnings: tuple[str, ...]
+    completed: int
+    left: tuple[str, ...] = ()
+    """Of the loops that were iterating, those that are over, innermost first."""
+    in_run: bool = False
+    """Whether a run hands it out, which asks persons by itself."""
+    need: LoopNeed | None = None
+    """The data without which the walk cannot go on; then `instance_id` is that of the loop."""
+
+    @property
+    def is_complete(self) -> bool:
+        return self.step is None and self.need is None
+
+
+def split_instance(instance_id: str) -> Instance:
+    """`review@2.3` is step `review`, iterations (2, 3); an id without `@` has none."""
+    step_id, _, iterations = instance_id.partition("@")
+    if iterations.isdecimal() and iterations.isascii() and len(iterations) < 10 and step_id:
+        return step_id, (int(iterations),)
+    if not step_id or not iterations or not _ITERATIONS.fullmatch(iterations):
+        return instance_id, ()
+    return step_id, tuple(map(int, iterations.split(".")))
+
+
+def join_instance(step_id: str, iterations: Sequence[int]) -> str:
+    return f"{step_id}@{'.'.join(map(str, iterations))}" if iterations else step_id
+
+
+def find_step(workflow: Workflow, instance_id: str) -> Step | None:
+    """The step of an id, with or without an iteration."""
+    return workflow.steps.get(instance_id) or workflow.steps.get(split_instance(instance_id)[0])
+
+
+def loops_around(workflow: Workflow, instance_id: str) -> list[Instance]:
+    """The loops around an instance, outermost first, each with the iteration that it is in: `(review-loop, (2, 3))`."""
+    step_id, iterations = split_instance(instance_id)
+    loops = workflow.enclosing.get(step_id, ())[: len(iterations)]
+    return [(loop_id, iterations[: depth + 1]) for depth, loop_id in enumerate(loops)]
+
+
+def is_inside(workflow: Workflow, instance_id: str, loop_id: str) -> bool:
+    """Whether an instance belongs to a loop, whichever the iteration; both ids with the iterations around them."""
+    step_id, iterations = split_instance(instance_id)
+    loop, outer = split_instance(loop_id)
+    return loop in workflow.enclosing[step_id] and iterations[: len(outer)] == outer
+
+
+def scope_of(workflow: Workflow, instance_id: str, context: Context, extents: Extents = NO_EXTENTS) -> Context:
+    """The context with the variables of the loops around an instance: what conditions in its iteration see."""
+    if "@" not in instance_id:
+        return context
+    step_id, iterations = split_instance(instance_id)
+    scope = context
+    for depth, loop_id in enumerate(workflow.enclosing.get(step_id, ())[: len(iterations)]):
+        loop, iteration = workflow.steps[loop_id].loop, iterations[depth]  # type: ignore[union-attr]
+        items = extents.get(join_instance(loop_id, iterations[:depth])) or lookup(scope, loop.items or "")
+        variables: dict[str, Json] = {loop.iteration_var: iteration}
+        if loop.type == "for":
+            variables[loop.index_var] = iteration - 1
+        elif isinstance(items, list) and 0 < iteration <= len(items):
+            variables |= {loop.item_var: items[iteration - 1], loop.index_var: iteration - 1}
+        scope = assign(scope, variables)
+    return scope
+
+
+def next_step(  # noqa: PLR0913 - where a run stands
+    workflow: Workflow,
+    completed: Collection[str],
+    context: Context,
+    budget: Budget,
+    *,
+    extents: Extents = NO_EXTENTS,
+    iterating: Iterating = NOT_ITERATING,
+) -> Next:
+    """The first step that is not completed and whose condition holds.
+
+    Who remembers which loops are iterating need not name what was completed in their iterations before.
+    """
+    if workflow.has_loops:
+        return next(walk_on(workflow, completed, context, budget, extents=extents, iterating=iterating))
+    if type(completed) is list and completed == [*workflow.order[: len(completed)]]:  # the usual case, and soon seen
+        return _next_in_line(workflow.flow[len(completed) :], (), context, budget, len(completed))
+    known = workflow.ids.intersection(completed)
+    unknown = [] if len(known) == len(completed) else [id_ for id_ in completed if id_ not in known]
+    warnings = (_ignored(unknown),) if unknown else ()
+    return _next_in_line(workflow.flow, known, context, budget, len(known), warnings=warnings)
+
+
+def _next_in_line(  # noqa: PLR0913 - where the walk stands
+    steps: Sequence[Any],
+    done: Collection[str],
+    context: Context,
+    budget: Budget,
+    known: int,
+    *,
+    warnings: tuple[str, ...] = (),
+) -> Next:
+    """The walk through steps none of which is a loop."""
+    skipped: list[Skipped] = []
+    for step in steps:
+        if step.id in done:
+            continue
+        if step.run_condition is None or _holds(step.run_condition, context, budget, f"step '{step.id}'"):
+            return Next(step, step.id, context, None, tuple(skipped), warnings, known)
+        skipped.append(Skipped(step.id, step.run_condition))
+    return Next(None, "", context, None, tuple(skipped), warnings, known)
+
+
+def walk_on(  # noqa: PLR0913 - as for `next_step`
+    workflow: Workflow,
+    completed: Collection[str],
+    context: Context,
+    budget: Budget,
+    *,
+    extents: Extents = NO_EXTENTS,
+    iterating: Iterating = NOT_ITERATING,
+) -> Iterator[Next]:
+    """What `next_step` finds, then what it would find if that were completed and nothing else changed; at last the end.
+
+    One walk for all of it: each tells what was skipped and warned of since the one before.
+    """
+    route = _Walk(workflow, completed, context, budget, extents=extents, iterating=iterating)
+    for step, instance_id, scope, loop in route.steps(workflow.flow, "", context, is_past=False):
+        yield route.found(step, instance_id, scope, loop)
+        if step is None:  # at a loop that needs data
+            return
+    yield route.found(None, "", context, None)
+
+
+def _holds(condition: CompiledCondition, context: Context, budget: Budget, place: str) -> bool:
+    try:
+        return condition.holds(context, budget)
+    except TooSlow:
+        raise _given_up(place) from None
+
+
+def _given_up(place: str) -> InvalidWorkflow:
+    """What was not evaluated must not decide which steps are left out."""
+    details = f"Finding the next step took too long and was given up at {place}"
+    return InvalidWorkflow(f"{details}. Send a smaller context; the author should simplify it.", details=details)
+
+
+def _ignored(unknown: Sequence[str]) -> str:
+    """What to say of ids that the workflow does not have, in the order in which they came."""
+    names = ", ".join(unknown[:MOST_NAMED])
+    return f"Ignored ids in completedSteps that this workflow does not have: {names}"
+
+
+_Found = tuple[PromptStep | None, str, Context, LoopPosition | None]
+
+
+class _Walk:
+    """One walk through a workflow; yields the instances that are left to do, and None at a loop that needs data."""
+
+    def __init__(  # noqa: PLR0913 - as for `next_step`
+        self,
+        workflow: Workflow,
+        completed: Collection[str],
+        sent: Context,
+        budget: Budget,
+        *,
+        extents: Extents,
+        iterating: Iterating,
+    ) -> None:
+        self.skipped: list[Skipped] = []
+        self.warnings: list[str] = []
+        self.left: list[str] = []
+        self.need: LoopNeed | None = None
+        self.known = 0
+        self._workflow = workflow
+        self._sent = sent
+        self._budget = budget
+        self._extents = extents
+        self._iterating = iterating
+        self._visits = 0
+        self._completed = frozenset(completed)
+        self._last_iteration = dict(iterating)
+        """By the id of a loop, with the iterations around it: the last iteration with history."""
+        self._credits: set[str] = set()
+        try:
+            budget.charge(len(completed))
+        except TooSlow:
+            raise _given_up(f"the {len(completed):,} completed ids") from None
+        unknown = self._note_history(completed)
+        self.known = len(completed) - len(unknown)
+        if unknown:
+            self.warnings.append(_ignored(unknown))
+
+    def found(self, step: PromptStep | None, instance_id: str, context: Context, position: LoopPosition | None) -> Next:
+        """An instance that the walk came to, with what it noted on the way."""
+        skipped, warnings, left = tuple(self.skipped), tuple(self.warnings), tuple(self.left)
+        self.skipped, self.warnings = [], []
+        return Next(step, instance_id, context, position, skipped, warnings, self.known, left, need=self.need)
+
+    def _note_history(self, completed: Collection[str]) -> list[str]:
+        """Note the iterations that the completed ids name; the ids that name none of this workflow, and no step.
+
+        What stands before the last number, as `review@2.`, is the same for all iterations of a loop: it is read once.
+        """
+        enclosing, last_iteration = self._workflow.enclosing, self._last_iteration
+        loop_ids: dict[str, str | None] = {}
+        unknown: list[str] = []
+        for instance_id in completed:
+            if instance_id in enclosing:
+                if enclosing[instance_id]:
+                    self._credits.add(instance_id)
+                continue
+            stem = instance_id.rstrip("0123456789")
+            number = instance_id[len(stem) :]
+            if number[:1] in ("", "0") or len(number) > _MAX_DIGITS:
+                unknown.append(instance_id)
+                continue
+            if stem not in loop_ids:
+                loop_ids[stem] = self._loop_around(instance_id)
+            loop_id = loop_ids[stem]
+            if loop_id is None:
+                unknown.append(instance_id)
+            elif (iteration := int(number)) > last_iteration.get(loop_id, 0):
+                last_iteration[loop_id] = iteration
+        return unknown
+
+    def _loop_around(self, instance_id: str) -> str | None:
+        """The innermost loop around an instance, with the iterations around that, which are noted; None without one."""
+        step_id, iterations = split_instance(instance_id)
+        loops = self._workflow.enclosing.get(step_id, ())
+        if not iterations or len(iterations) != len(loops) or 0 in iterations:
+            return None
+        if join_instance(step_id, iterations) != instance_id:  # a number that begins with 0
+            return None
+        loop_ids = [join_instance(loop_id, iterations[:depth]) for depth, loop_id in enumerate(loops)]
+        for loop_id, iteration in zip(loop_ids[:-1], iterations, strict=False):
+            self._last_iteration[loop_id] = max(iteration, self._last_iteration.get(loop_id, 0))
+        return loop_ids[-1]
+
+    def steps(
+        self,
+        steps: Sequence[Step],
+        at: str,
+        context: Context,
+        *,
+        is_past: bool,
+        position: LoopPosition | None = None,
+    ) -> Iterator[_Found]:
+        """Walk through steps of the same level. `at`: the iterations around them as ids carry them, such as `@2.3`."""
+        last = len(steps) - 1  # the last step with history; completed ids are used up, so it never moves on
+        for index, step in enumerate(steps):
+            if isinstance(step, LoopStep):
+                while last > index and not self._has_history(steps[last], at):
+                    last -= 1
+                is_left = self._is_left(step, at, is_passed=last > index)
+                if not is_left and self._runs(step, at, context, is_past=is_past):
+                    extent = self._extent(step, at, context)
+                    if _is_unfit(extent, step.loop):
+                        loop_id, variable = step.id + at, _variable(step.loop)
+                        self.need = LoopNeed(loop_id, variable, EXTENT_SCHEMAS[step.loop.type], extent)
+                        yield None, loop_id, context, position
+                        return
+                    yield from self._loop(step, at, context, extent, is_past=is_past)
+                elif is_left:
+                    self._note_unentered(step, at, context)
+                self._leave(step, at)
+                continue
+            self._visits += 1
+            if step.id + at in self._completed or not self._runs(step, at, context, is_past=is_past):
+                continue
+            if step.id in self._credits:
+                self._credits.remove(step.id)
+                continue
+            yield step, step.id + at, context, position
+
+    def _leave(self, loop: LoopStep, at: str) -> None:
+        """Note that a loop is over, and what is inside of it, if they were iterating."""
+        loop_id = loop.id + at
+        if loop_id in self._iterating:
+            inside = [other for other in self._iterating if is_inside(self._workflow, other, loop_id)]
+            self.left += [other for other in (*reversed(inside), loop_id) if other not in self.left]
+
+    def _runs(self, step: Step, at: str, context: Context, *, is_past: bool) -> bool:
+        """Whether its condition holds; in an iteration that is past, what was skipped stays skipped.
+
+        A condition on the loop's own variables never changes: where it holds now, it held when the iteration came.
+        """
+        if step.run_condition is None:
+            return True
+        if _holds(step.run_condition, context, self._budget, f"step '{step.id + at}'"):
+            return not is_past or self._has_history(step, at) or self._is_settled(step)
+        self.skipped.append(Skipped(step_id=step.id + at, condition=step.run_condition))
+        return False
+
+    def _note_unentered(self, loop: LoopStep, at: str, context: Context) -> None:
+        """Note that a loop was skipped whose place was passed, by a step after it, without it being entered."""
+        if loop.id + at not in self._completed and not self._has_history(loop, at):
+            self._runs(loop, at, context, is_past=True)
+
+    def _is_settled(self, step: Step) -> bool:
+        loops = [self._workflow.steps[loop_id].loop for loop_id in self._workflow.enclosing[step.id]]  # type: ignore[union-attr]
+        own = {name for loop in loops for name in (loop.iteration_var, loop.item_var, loop.index_var)}
+        asked = [part["var"] for part in walk(step.run_condition or {}) if "var" in part]
+        return all(name.partition(".")[0] in own for name in asked)
+
+    def _is_left(self, loop: LoopStep, at: str, *, is_passed: bool) -> bool:
+        """Whether the loop's own id is completed, or anything after it at the same level (`is_passed`)."""
+        if loop.id + at in self._completed:
+            return True
+        if loop.id in self._credits:
+            self._credits.remove(loop.id)
+            return True
+        if not is_passed:
+            return False
+        self._credits -= set(_ids(loop.body))  # what was completed in it, by older callers, belongs to the past too
+        return True
+
+    def _has_history(self, step: Step, at: str) -> bool:
+        if step.id + at in self._completed or step.id in self._credits:
+            return True
+        return isinstance(step, LoopStep) and (step.id + at in self._last_iteration or self._has_credit(step))
+
+    def _loop(
+        self, step: LoopStep, at: str, context: Context, extent: list[Json] | int | None, *, is_past: bool
+    ) -> Iterator[_Found]:
+        loop = step.loop
+        instance_id = step.id + at
+        items = extent if isinstance(extent, list) else None
+        total = len(extent) if isinstance(extent, list) else extent
+        if total == 0:
+            self.warnings.append(f"Loop '{step.id}' was skipped: {_nothing_to_do(loop)}")
+            return
+        last = self._last_iteration.get(instance_id, 0)
+        iteration = self._iterating.get(instance_id, 1) - 1
+        while (iteration := iteration + 1) <= loop.max_iterations:
+            if not self._enters(step, iteration, last, total, context, is_past=is_past):
+                return
+            if self._visits > MAX_VISITS:
+                raise _given_up(f"loop '{instance_id}', after {MAX_VISITS:,} steps and iterations")
+            self._visits += 1
+            inner = f"{at}.{iteration}" if at else f"@{iteration}"
+            if self._is_done(step.body, inner):
+                continue
+            try:
+                self._budget.charge(len(context))
+            except TooSlow:
+                raise _given_up(f"loop '{instance_id}'") from None
+            variables: dict[str, Json] = {loop.iteration_var: iteration}
+            position = LoopPosition(id=step.id, iteration=iteration)
+            if items is not None:
+                item, index = items[iteration - 1], iteration - 1
+                variables |= {loop.item_var: item, loop.index_var: index}
+                position = LoopPosition(id=step.id, iteration=iteration, item=item, index=index, total=len(items))
+            elif total is not None:
+                variables[loop.index_var] = iteration - 1
+                position = LoopPosition(id=step.id, iteration=iteration, total=total)
+            yield from self.steps(
+                step.body,
+                inner,
+                assign(context, variables),
+                is_past=is_past or iteration < last,
+                position=position,
+            )
+        if self._enters(step, iteration, last, total, context, is_past=is_past):
+            self.warnings.append(f"Loop '{step.id}' ended at its limit of {loop.max_iterations} iterations")
+
+    def _is_done(self, body: Sequence[Step], at: str) -> bool:
+        for step in body:
+            if step.id + at not in self._completed:
+                return False
+            self._visits += 1
+        return True
+
+    def _extent(self, step: LoopStep, at: str, context: Context) -> Json:
+        """The list of a `forEach` or the count of a `for`: as it was fixed, else as the context has it."""
+        loop, instance_id = step.loop, step.id + at
+        if loop.type not in EXTENT_SCHEMAS:
+            return None
+        extent: Json = self._extents.get(instance_id)
+        if isinstance(extent, int):  # in journals from before counts were fixed, a loop may be beyond its first count
+            return max(extent, self._iterating.get(instance_id, 0))
+        return extent_of(loop, context, self._sent) if extent is None else extent
+
+    def _enters(  # noqa: PLR0913 - all of it decides
+        self, step: LoopStep, iteration: int, last: int, total: int | None, context: Context, *, is_past: bool
+    ) -> bool:
+        loop = step.loop
+        if total is not None:
+            return iteration <= total
+        if iteration <= last or (iteration == last + 1 and self._has_credit(step)):
+            return True
+        if is_past:
+            return False
+        if iteration == 1 and loop.type == "until":
+            return True
+        if loop.condition is None:  # another system decides; here the agent completes the loop's id
+            return True
+        scope = assign(context, {loop.iteration_var: iteration - (loop.type == "until")})
+        holds = _holds(loop.condition, scope, self._budget, f"loop '{step.id}'")
+        return holds is (loop.type == "while")
+
+    def _has_credit(self, step: LoopStep) -> bool:
+        return bool(self._credits) and any(
+            inner.id in self._credits if isinstance(inner, PromptStep) else self._has_credit(inner)
+            for inner in step.body
+        )
+
+
+def _ids(steps: Sequence[Step]) -> Iterator[str]:
+    for step in steps:
+        yield step.id
+        if isinstance(step, LoopStep):
+            yield from _ids(step.body)
+
+
+def _variable(loop: Loop) -> str:
+    """Where the list or the count of a loop comes from."""
+    return str(loop.items if loop.type == "forEach" else loop.count)
+
+
+def extent_of(loop: Loop, scope: Context, sent: Context) -> Json:
+    """The list or the count that a loop goes by, fit or not.
+
+    Where the scope has none that fits, as in the item of the loop around it, one sent by its whole name counts.
+    """
+    if isinstance(loop.count, int):
+        return loop.count
+    name = _variable(loop)
+    found = [_whole(lookup(scope, name)), _whole(sent.get(name))]
+    return next((extent for extent in found if not _is_unfit(extent, loop)), found[0])
+
+
+def _whole(value: Json) -> Json:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _is_unfit(extent: Json, loop: Loop) -> bool:
+    """Whether a loop that goes by a list or a count has neither."""
+    match loop.type:
+        case "forEach":
+            return not isinstance(extent, list)
+        case "for":
+            return not isinstance(extent, int) or isinstance(extent, bool) or extent < 0
+    return False
+
+
+EXTENT_SCHEMAS: Final[Mapping[str, Mapping[str, Json]]] = {
+    "for": {"type": "integer", "minimum": 0, "examples": [3]},
+    "forEach": {"type": "array"},
+}
+"""By type of loop: what the variable that it goes by must be."""
+
+
+def _nothing_to_do(loop: Loop) -> str:
+    if loop.type == "forEach":
+        return f"its list '{loop.items}' is empty"
+    return f"its count '{loop.count}' is 0" if isinstance(loop.count, str) else "its count is 0"
+
+
+def explain_skip(skipped: Skipped) -> dict[str, Json]:
+    """Which step was passed over, and why; of a condition that is longer than anyone reads, the beginning."""
+    words = describe(skipped.condition)
+    if len(words) > MOST_WORDS:
+        return {"stepId": skipped.step_id, "because": f"not true: {words[:MOST_WORDS]}…"}
+    return {"stepId": skipped.step_id, "condition": skipped.condition, "because": f"not true: {words}"}

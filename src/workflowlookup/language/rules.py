@@ -1,0 +1,253 @@
+"""The rules that an output can be judged by: one struct each, and the table `RULES`.
+
+A struct says all that others need to know about its rule: how it judges, its words, what may be wrong with it, and
+which of its fields may hold templates. A new rule is a struct here, a line in `RULES` and its `type` in
+`workflow.schema.json`.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar, Final, Self
+
+import msgspec
+
+from workflowlookup.language.conditions import CompiledCondition
+from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
+from workflowlookup.language.schemas import BadSchema, compile_schema_text
+from workflowlookup.language.syntax import SyntaxProblem, parse_json
+from workflowlookup.language.values import Context, Json
+
+_FENCE: Final = "```"
+_BLANKS: Final = " \t\r\n"
+_JSON_BEGINS_WITH: Final = frozenset('{["-0123456789tfn')
+_MAX_MISFITS: Final = 5
+MAX_JSON: Final = 256 * 1024
+
+NO_MATCH: Final = "Output does not match pattern {}"
+_SHORTEN: Final = "Shorten the output; the author should use fewer rules."
+GIVEN_UP: Final = "The pattern {} took too long on this output and was given up"
+
+
+class Issue(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with an output: the author's message, and what would fix it."""
+
+    message: str
+    suggestion: str
+    is_undecided: bool = False
+    """Whether the rule could not be applied; then its negation does not hold either."""
+
+
+Check = Callable[[str, Context, Budget], Sequence[Issue] | None]
+"""What is wrong with an output by a single rule, which ignores the context."""
+
+Contexts = tuple[Context, ...]
+"""As the step was handed out, then with what came with its output; one where these are the same."""
+
+CriteriaCheck = Callable[[str, Contexts, Budget], Sequence[Issue] | None]
+"""What is wrong with an output by criteria; None when no rule of them counts.
+
+A rule counts if its condition holds in any of the contexts, and its templates take a variable from the first context
+that has it: what is sent with an output can switch off no rule, and change none.
+"""
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One demand on an output. Every rule defines `check` and `words`."""
+
+    texts: ClassVar[Sequence[str]] = ()
+    """Names of fields with text to search for. They may hold templates, as the message may."""
+    patterns: ClassVar[Sequence[str]] = ()
+    """Names of fields with patterns. They may hold templates, whose values are escaped."""
+
+    message: str
+    condition: CompiledCondition | None = None
+
+    def check(self) -> Check:
+        """Make the check, without regard to `condition`. The check may raise `BadPattern` and `BadSchema`."""
+        raise NotImplementedError
+
+    def words(self) -> str:
+        """What it demands, as a sentence that a model can follow."""
+        raise NotImplementedError
+
+    def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - for rules that can have flaws
+        """Why no output can be judged by it: the field, and the reason. Raises `TooSlow`."""
+        yield from ()
+
+    def describe(self) -> str:
+        """What it demands, and what the author says about it."""
+        return f"{self.words()}: {self.message}" if self.message else self.words()
+
+
+class ContainsRule(Rule, frozen=True, kw_only=True, tag="contains"):
+    """The output contains a text, with its case."""
+
+    texts = ("value",)
+
+    value: str
+
+    def check(self) -> Check:
+        value = self.value
+        message = self.message or f'Output must include "{value}"'
+        suggestion = f'Include the text "{value}" in the output.'
+        absent = (Issue(message=message, suggestion=suggestion),)
+        in_other_case = (Issue(message=message, suggestion=f"{suggestion} The case counts."),)
+
+        def check(output: str, _: Context, budget: Budget) -> Sequence[Issue]:
+            try:
+                budget.charge(1 + len(output) // 200)
+            except TooSlow:
+                given_up = "The text was not looked for: the rules before it took too long"
+                return (Issue(message=f"{message} ({given_up})", suggestion=_SHORTEN, is_undecided=True),)
+            if value in output:
+                return ()
+            return in_other_case if value.casefold() in budget.folded(output) else absent
+
+        return check
+
+    def words(self) -> str:
+        return f'The output contains the text "{self.value}" (with this case)'
+
+
+class RegexRule(Rule, frozen=True, kw_only=True, tag="regex"):
+    """The output matches an ECMAScript pattern."""
+
+    patterns = ("pattern",)
+
+    pattern: str
+    flags: str = ""
+
+    def check(self) -> Check:
+        pattern, flags = self.pattern, self.flags
+        with_flags = f"{pattern} (flags {flags})" if flags else pattern
+        absent = (
+            Issue(
+                message=self.message or NO_MATCH.format(pattern),
+                suggestion=f"Change the output so that it matches the pattern {with_flags}.",
+            ),
+        )
+
+        def check(output: str, _: Context, budget: Budget) -> Sequence[Issue]:
+            try:
+                return () if compile_pattern(pattern, flags, budget)(output, budget) else absent
+            except TooSlow:
+                message = GIVEN_UP.format(pattern)
+                suggestion = "Shorten the output; the author should simplify the pattern, which backtracks without end."
+                return (Issue(message=message, suggestion=suggestion, is_undecided=True),)
+
+        return check
+
+    def words(self) -> str:
+        return f"The output matches the regular expression /{self.pattern}/{self.flags}"
+
+    def describe(self) -> str:
+        return self.message or self.words()
+
+    def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:
+        try:
+            compile_pattern(self.pattern, self.flags, budget)
+        except BadPattern as problem:
+            yield "pattern", f"The pattern '{self.pattern}' does not compile ({problem})"
+
+
+class LengthRule(Rule, frozen=True, kw_only=True, tag="length"):
+    """The output has this many characters."""
+
+    min: int | None = None
+    max: int | None = None
+
+    def check(self) -> Check:
+        least, most = self.min, self.max
+
+        def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
+            length = len(output)
+            if least is not None and length < least:
+                message = self.message or f"Output shorter than minimum length {least}"
+                advice = f"Add at least {least - length} more characters (now {length}, at least {least} are needed)."
+            elif most is not None and length > most:
+                message = self.message or f"Output exceeds maximum length {most}"
+                advice = f"Remove at least {length - most} characters (now {length}, at most {most})."
+            else:
+                return ()
+            return (Issue(message=message, suggestion=advice),)
+
+        return check
+
+    def words(self) -> str:
+        least, most = self.min, self.max
+        if least and most is not None:
+            return f"The output is {least} to {most} characters long"
+        return f"The output is {f'at most {most}' if most is not None else f'at least {least or 0}'} characters long"
+
+
+class SchemaText(bytes):
+    """A JSON Schema as text, so that equal ones are compiled once."""
+
+    def __new__(cls, schema: Json) -> Self:
+        return super().__new__(cls, msgspec.json.encode(schema))
+
+
+class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
+    """The output is JSON, bare or inside one Markdown code fence, that fits a JSON Schema."""
+
+    schema: SchemaText
+
+    def check(self) -> Check:
+        def check(output: str, _: Context, budget: Budget) -> Sequence[Issue]:
+            if len(output) > MAX_JSON:
+                advice = f"Shorten the JSON to at most {MAX_JSON:,} characters (now {len(output):,})."
+                return (Issue(message=self.message or "Output is too long to be checked as JSON", suggestion=advice),)
+            try:
+                return budget.spend(lambda _: judge(output))
+            except TooSlow as problem:
+                message = "The JSON Schema was given up on this output" + (f": {problem}" if str(problem) else "")
+                suggestion = "Shorten the output; the author should simplify the JSON Schemas of this step."
+                return (Issue(message=message, suggestion=suggestion, is_undecided=True),)
+
+        def judge(output: str) -> Sequence[Issue]:
+            validator = compile_schema_text(self.schema)
+            text = unfenced(output).lstrip(_BLANKS)
+            if text and text[0] not in _JSON_BEGINS_WITH:
+                return no_json(f"this begins with '{text[0]}', which no JSON does")
+            try:
+                value = parse_json(text.encode())
+            except SyntaxProblem as problem:
+                return no_json(f"{problem.message}. {problem.suggestions[0]}")
+            first = list(itertools.islice(validator.misfits(value), _MAX_MISFITS + 1))
+            if not first:
+                return ()
+            sentences = "; ".join(misfit.sentence() for misfit in first[:_MAX_MISFITS])
+            more = "; and more" if len(first) > _MAX_MISFITS else ""
+            message = self.message or f"Output does not fit the JSON Schema: {sentences}"
+            return (Issue(message=message, suggestion=f"Fix the JSON: {sentences}{more}."),)
+
+        def no_json(why: str) -> Sequence[Issue]:
+            advice = f"Answer with JSON and nothing else: {why}."
+            return (Issue(message=self.message or "Output is not valid JSON", suggestion=advice),)
+
+        return check
+
+    def words(self) -> str:
+        return f"The output is JSON that fits this JSON Schema: {self.schema.decode()}"
+
+    def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:
+        try:
+            budget.spend(lambda _: compile_schema_text(self.schema))
+        except BadSchema as problem:
+            yield "schema", f"The JSON Schema of a rule is malformed ({problem})"
+
+
+def unfenced(output: str) -> str:
+    """What stands inside a single Markdown code fence; the output itself when there is none."""
+    text = output.strip()
+    if not (text.startswith(_FENCE) and text.endswith(_FENCE)):
+        return output
+    _, newline, inside = text.removesuffix(_FENCE).partition("\n")
+    return inside if newline and f"\n{_FENCE}" not in f"\n{inside}" else output
+
+
+RULES: Final[Mapping[str, type[Rule]]] = MappingProxyType(
+    {str(kind.__struct_config__.tag): kind for kind in (ContainsRule, RegexRule, LengthRule, SchemaRule)}
+)
+"""By `type`, as the author writes it."""

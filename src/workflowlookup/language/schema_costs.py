@@ -1,0 +1,406 @@
+"""Estimates how much work it is to compile a JSON Schema, and to check a value by it, before that is done.
+
+The validator cannot be interrupted. So its steps are counted first, for the worst case in which no check ends early:
+for every part of the value, the subschemas that apply to it, with references followed. The count of each pair of
+subschema and part is computed once, and added as often as the validator would visit the pair, which may be
+exponentially often.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from workflowlookup.language.patterns import TooSlow, expanded_size, is_deterministic, may_backtrack
+from workflowlookup.language.text import shorten
+from workflowlookup.language.values import Json, extent
+
+MAX_SUBSCHEMAS: Final = 20_000
+MAX_PATTERN_SIZE: Final = 400_000
+"""How large the patterns of a schema may be together, as `expanded_size` counts: some tenths of a second."""
+MAX_STEPS: Final = 4_000_000
+"""How many steps a check may take: some tenths of a second."""
+MAX_ERROR_SIZE: Final = 1_000_000
+"""How large all errors together may be, in characters, to be collected: the validator makes them all at once, and each
+has a copy of its part of the value, and of the constant that was expected."""
+MAX_PAIRS: Final = 200_000
+"""How many pairs of a subschema and a part of a value are counted before the check is given up."""
+BACKTRACK_LIMIT: Final = 10_000
+"""How often a pattern may backtrack, and how many characters it may look ahead."""
+
+_ERROR_OVERHEAD: Final = 200
+_METASCHEMA_STEPS: Final = 400
+"""Steps of a metaschema, which is built into the validator, for each part of a value."""
+_DIVISION_STEPS: Final = 160
+"""Steps of dividing a number by a fraction, for which the validator takes all digits of both."""
+_BYTES_OF_SUBSCHEMA: Final = 1_000
+_BYTES_OF_PART: Final = 150
+_BYTES_OF_PLACE: Final = 60
+_BYTES_OF_PATTERN: Final = 20_000
+
+_SAME_VALUE: Final = ("not", "if", "then", "else")
+_EACH_ITEM: Final = ("items", "contains", "additionalItems", "unevaluatedItems")
+_OTHER_PROPERTIES: Final = ("additionalProperties", "unevaluatedProperties")
+_NO_SUBSCHEMAS: Final = frozenset({"const", "enum", "examples", "default"})
+_REPEATED_IN_ERRORS: Final = frozenset({"const", "enum", "not", "pattern"})
+
+
+class TooLarge(ValueError):
+    """The schema is too large to be compiled; the text says which part of it."""
+
+
+class _Pattern:
+    """The cost of searching a text for a pattern: steps for each text, and for each character of it."""
+
+    def __init__(self, pattern: str) -> None:
+        self.size = expanded_size(pattern)
+        self.for_text = 1
+        self._for_character = 1 if is_deterministic(pattern) else self.size
+        self._looks_ahead = may_backtrack(pattern)
+        if self._looks_ahead and (len(re.findall(r"[*+?}]", pattern)) > 1 or re.search(r"\)[*+{]", pattern)):
+            self.for_text += BACKTRACK_LIMIT
+
+    def steps(self, text: str) -> int:
+        return self.for_text + len(text) * self.for_character(len(text))
+
+    def for_character(self, length: int = BACKTRACK_LIMIT) -> int:
+        """A pattern that looks ahead may read to the end of the text from each character, at 25 characters a step."""
+        ahead = min(length, BACKTRACK_LIMIT) // 25 if self._looks_ahead else 0
+        return max(self._for_character, ahead)
+
+
+class _Node:
+    """One subschema: what it asks of a value, and which subschemas it applies to the value and to its parts."""
+
+    def __init__(self) -> None:
+        self.own = 1
+        self.compared = 0
+        """How many steps it takes to compare a list or an object with its constants, part by part."""
+        self.divided = 0
+        """How many steps it takes to divide a number."""
+        self.constants = 0
+        """Size of the parts of the schema that its errors repeat."""
+        self.pattern: _Pattern | None = None
+        self.same: list[_Node] = []
+        self.alternatives: list[_Node] = []
+        self.properties: dict[str, _Node] = {}
+        self.patterns: list[tuple[_Pattern, _Node]] = []
+        self.others: list[_Node] = []
+        self.names: _Node | None = None
+        self.prefix: list[_Node] = []
+        self.each: list[_Node] = []
+
+
+class SchemaCosts:
+    """The costs of one schema."""
+
+    def __init__(self, schema: Json) -> None:
+        """Raises `TooLarge`."""
+        self._nodes: dict[int, _Node] = {}
+        self._bases: dict[int, str] = {}
+        self._named: dict[str, list[Json]] = {}
+        self._dynamic: dict[str, list[Json]] = {}
+        self._patterns: dict[str, _Pattern] = {}
+        self._root_schema = schema
+        self._pattern_size = 0
+        try:
+            self._index(schema, "", "$id")
+            self._root = self._node(schema)
+            if _Count(_steps).total(self._root, None) > MAX_SUBSCHEMAS:
+                raise TooLarge("its references multiply without end")
+            self._factors = _factors(self._root, {})
+        except RecursionError:
+            raise TooLarge("its references nest too deeply") from None
+        except TooSlow:
+            raise TooLarge("its references multiply without end") from None
+        parts, characters = extent(schema)
+        self.weight = (
+            _BYTES_OF_SUBSCHEMA * len(self._nodes)
+            + _BYTES_OF_PART * parts
+            + characters
+            + _BYTES_OF_PATTERN * len(self._patterns)
+            + _BYTES_OF_PLACE * self._pattern_size
+        )
+        """About how many bytes the compiled schema takes."""
+
+    def refuse(self, value: Json) -> None:
+        """Raises `TooSlow` when checking the value could take more than `MAX_STEPS`."""
+        parts, characters = extent(value)
+        if self._factors[0] * parts + self._factors[1] * (characters + 1) > MAX_STEPS:
+            self._count(_Count(_steps, MAX_STEPS), value)
+
+    def error_size(self, value: Json) -> tuple[float, float]:
+        """Upper bounds on the size of all errors, and of the first with its alternatives. Raises `TooSlow`."""
+        count = _Count(_ErrorSizes(value).of)
+        return self._count(count, value), count.most_alternatives
+
+    def _count(self, count: "_Count", value: Json) -> int:
+        try:
+            return count.total(self._root, value)
+        except RecursionError:
+            raise TooSlow("the JSON Schema and the value nest too deeply to be checked") from None
+
+    # ── the graph ──
+
+    def _index(self, schema: Json, base: str, id_keyword: str) -> None:
+        """Index the names (`$id`, anchors) by which parts of the schema can be referred to."""
+        if isinstance(schema, list):
+            for part in schema:
+                self._index(part, base, id_keyword)
+        if not isinstance(schema, Mapping):
+            return
+        if len(self._bases) > MAX_SUBSCHEMAS:
+            raise TooLarge(f"it has more than {MAX_SUBSCHEMAS:,} parts")
+        if isinstance(schema.get("$schema"), str):
+            id_keyword = "id" if "draft-04" in schema["$schema"] else "$id"
+        identifier = schema.get(id_keyword)
+        if isinstance(identifier, str):
+            base, fragment = _resolved(base, identifier)
+            self._named.setdefault(f"{base}#{fragment}" if fragment else base, []).append(schema)
+        self._bases[id(schema)] = base
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(schema.get(keyword), str):
+                self._named.setdefault(f"{base}#{schema[keyword]}", []).append(schema)
+        if isinstance(schema.get("$dynamicAnchor"), str):
+            self._dynamic.setdefault(schema["$dynamicAnchor"], []).append(schema)
+        if schema.get("$recursiveAnchor") is True:
+            self._dynamic.setdefault("", []).append(schema)
+        for keyword, value in schema.items():
+            if keyword not in _NO_SUBSCHEMAS:
+                self._index(value, base, id_keyword)
+
+    def _referred(self, base: str, keyword: str, reference: str) -> list[_Node]:
+        """The subschemas that a reference may lead to: all of them where a name is not unique."""
+        url, fragment = _resolved(base, reference)
+        resources = self._named.get(url, [] if url else [self._root_schema])
+        if fragment.startswith("/"):
+            targets = [_at_pointer(resource, fragment) for resource in resources]
+        else:
+            targets = list(self._named.get(f"{url}#{fragment}", []) if fragment else resources)
+        if keyword != "$ref":
+            targets += self._dynamic.get(fragment, [])
+        nodes = [self._node(target) for target in targets if target is not None]
+        if not nodes and "//json-schema.org/" in url:
+            return [_metaschema()]
+        if not nodes and keyword == "$ref":
+            raise TooLarge(f"its reference '{shorten(reference, 60)}' leads to nothing in it")
+        return nodes
+
+    def _node(self, schema: Json) -> _Node:
+        known = self._nodes.get(id(schema)) if isinstance(schema, Mapping) else _Node()
+        if known is not None:
+            return known
+        node = self._nodes[id(schema)] = _Node()
+        base = self._bases.get(id(schema), "")
+        for keyword, value in schema.items():
+            if keyword in ("const", "enum"):
+                node.compared += (
+                    sum(extent(part)[0] - 1 for part in (value if isinstance(value, list) else [value])) // 2
+                )
+            if keyword == "multipleOf" and isinstance(value, float):
+                node.divided = _DIVISION_STEPS
+            if keyword in _REPEATED_IN_ERRORS:
+                node.constants += sum(extent(value))
+            if keyword in ("$ref", "$dynamicRef", "$recursiveRef") and isinstance(value, str):
+                node.same += self._referred(base, keyword, value)
+            elif keyword == "pattern" and isinstance(value, str):
+                node.pattern = self._pattern(value)
+            elif keyword in ("enum", "required") and isinstance(value, list):
+                node.own += len(value)
+            else:
+                self._apply(node, keyword, value)
+        return node
+
+    def _apply(self, node: _Node, keyword: str, value: Json) -> None:
+        """Note the subschemas of a keyword that has any."""
+        if keyword in ("anyOf", "oneOf") and isinstance(value, list):
+            node.alternatives += map(self._node, value)
+        elif keyword == "allOf" and isinstance(value, list):
+            node.same += map(self._node, value)
+        elif keyword in ("dependentSchemas", "dependencies") and isinstance(value, Mapping):
+            node.same += map(self._node, value.values())
+            node.own += sum(len(names) for names in value.values() if isinstance(names, list))
+        elif keyword == "dependentRequired" and isinstance(value, Mapping):
+            node.own += sum(len(names) for names in value.values() if isinstance(names, list))
+        elif keyword in _SAME_VALUE:
+            node.same.append(self._node(value))
+        elif keyword == "properties" and isinstance(value, Mapping):
+            node.properties = {name: self._node(part) for name, part in value.items()}
+        elif keyword == "patternProperties" and isinstance(value, Mapping):
+            node.patterns = [(self._pattern(pattern), self._node(part)) for pattern, part in value.items()]
+        elif keyword in _OTHER_PROPERTIES:
+            node.others.append(self._node(value))
+        elif keyword == "propertyNames":
+            node.names = self._node(value)
+        elif keyword in ("prefixItems", "items") and isinstance(value, list):
+            node.prefix = [self._node(part) for part in value]
+        elif keyword in _EACH_ITEM:
+            node.each.append(self._node(value))
+
+    def _pattern(self, pattern: str) -> _Pattern:
+        if pattern not in self._patterns:
+            self._patterns[pattern] = known = _Pattern(pattern)
+            self._pattern_size += known.size
+            if self._pattern_size > MAX_PATTERN_SIZE:
+                reason = "is too large once its repetitions are written out"
+                if known.size < MAX_PATTERN_SIZE:
+                    reason = "is one too many: together they are too large once their repetitions are written out"
+                raise TooLarge(f"its pattern '{shorten(pattern, 60)}' {reason}")
+        return self._patterns[pattern]
+
+
+def _metaschema() -> _Node:
+    node = _Node()
+    node.own = _METASCHEMA_STEPS
+    node.others = node.each = [node]
+    return node
+
+
+def _resolved(base: str, reference: str) -> tuple[str, str]:
+    """The URL that a reference leads to, and the fragment of it."""
+    if reference.startswith("#") and "%" not in reference:
+        return base, reference[1:]
+    from urllib.parse import unquote, urldefrag, urljoin  # noqa: PLC0415 - few schemas need it
+
+    try:
+        url, fragment = urldefrag(urljoin(base, reference))
+    except ValueError:  # no URL at all: the validator says so
+        return reference, ""
+    return url, unquote(fragment)
+
+
+def _at_pointer(schema: Json, pointer: str) -> Json:
+    for part in pointer.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(schema, Mapping):
+            schema = schema.get(name)
+        elif isinstance(schema, list) and name.isdecimal() and len(name) < 10 and int(name) < len(schema):
+            schema = schema[int(name)]
+        else:
+            return None
+    return schema
+
+
+# ── counting ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _children(node: _Node) -> Iterator[_Node]:
+    yield from node.same
+    yield from node.alternatives
+    yield from node.properties.values()
+    yield from (part for _, part in node.patterns)
+    yield from node.others
+    yield from node.prefix
+    yield from node.each
+    if node.names is not None:
+        yield node.names
+
+
+def _factors(node: _Node, known: dict[int, tuple[float, float]]) -> tuple[float, float]:
+    """Upper bounds on the steps of a node for each part of a value, and for each character in it.
+
+    They are infinite for a node that refers back to itself.
+    """
+    if id(node) not in known:
+        known[id(node)] = (math.inf, math.inf)
+        patterns = [node.pattern] if node.pattern else []
+        patterns += [pattern for pattern, _ in node.patterns]
+        parts = float(node.own + node.compared + node.divided + sum(pattern.for_text for pattern in patterns))
+        characters = float(sum(pattern.for_character() for pattern in patterns))
+        for child in _children(node):
+            more_parts, more_characters = _factors(child, known)
+            parts += more_parts
+            characters += more_characters
+        known[id(node)] = (parts, characters)
+    return known[id(node)]
+
+
+def _too_many_steps() -> TooSlow:
+    return TooSlow(f"the JSON Schema would take more than {MAX_STEPS:,} steps for this value")
+
+
+def _steps(node: _Node, value: Json) -> int:
+    """The steps of a subschema itself, without those of the subschemas that it applies."""
+    if isinstance(value, str) and node.pattern is not None:
+        return node.own + node.pattern.steps(value)
+    if isinstance(value, Mapping):
+        return node.own + node.compared + sum(pattern.steps(name) for pattern, _ in node.patterns for name in value)
+    if isinstance(value, list):
+        return node.own + node.compared
+    return node.own + (node.divided if isinstance(value, int | float) else 0)
+
+
+class _ErrorSizes:
+    """How large the errors of a subschema can be, for each part of one value."""
+
+    def __init__(self, value: Json) -> None:
+        self._sizes: dict[int, int] = {}
+        self._measure(value)
+
+    def of(self, node: _Node, part: Json) -> int:
+        size = self._sizes[id(part)] if isinstance(part, (Mapping, list)) else _size(part)
+        return node.own * (_ERROR_OVERHEAD + size) + node.constants
+
+    def _measure(self, part: Json) -> int:
+        if isinstance(part, Mapping):
+            size = sum(len(name) + self._measure(inner) for name, inner in part.items())
+        elif isinstance(part, list):
+            size = sum(map(self._measure, part))
+        else:
+            return _size(part)
+        self._sizes[id(part)] = size + 1
+        return size + 1
+
+
+def _size(scalar: Json) -> int:
+    return len(scalar) if isinstance(scalar, str) else 1
+
+
+class _Count:
+    """Adds up `weigh(subschema, part)` over all subschemas that apply to the parts of one value."""
+
+    def __init__(self, weigh: Callable[[_Node, Json], int], limit: float = math.inf) -> None:
+        self.most_alternatives = 0
+        """The largest sum over the alternatives of one subschema, for one part of the value."""
+        self._weigh = weigh
+        self._limit = limit
+        self._known: dict[tuple[int, int], int] = {}
+        self._pairs = 0
+
+    def total(self, node: _Node, value: Json) -> int:
+        """Raises `TooSlow`."""
+        self._pairs += 1
+        if self._pairs > MAX_PAIRS:
+            raise _too_many_steps()
+        key = (id(node), id(value))
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        self._known[key] = 1  # a subschema that refers back to itself for the same value ends here
+        total = self._weigh(node, value) + sum(self.total(part, value) for part in node.same)
+        if node.alternatives:
+            alternatives = sum(self.total(part, value) for part in node.alternatives)
+            self.most_alternatives = max(self.most_alternatives, alternatives)
+            total += alternatives
+        if isinstance(value, Mapping):
+            total += self._of_properties(node, value)
+        elif isinstance(value, list):
+            total += sum(self.total(each, part) for each in node.each for part in value)
+            total += sum(map(self.total, node.prefix, value))
+        if total > self._limit:
+            raise _too_many_steps()
+        self._known[key] = total
+        return total
+
+    def _of_properties(self, node: _Node, value: Mapping[str, Json]) -> int:
+        if node.patterns or node.others or node.names is not None:
+            self._pairs += len(value)
+            return sum(self._of_property(node, name, part) for name, part in value.items())
+        return sum(self.total(node.properties[name], value[name]) for name in node.properties.keys() & value.keys())
+
+    def _of_property(self, node: _Node, name: str, value: Json) -> int:
+        total = self.total(node.names, name) if node.names is not None else 0
+        total += sum(self.total(part, value) for _, part in node.patterns)
+        if name in node.properties:
+            return total + self.total(node.properties[name], value)
+        return total + sum(self.total(part, value) for part in node.others)

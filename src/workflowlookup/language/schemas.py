@@ -1,0 +1,380 @@
+"""JSON Schema: validators that are safe to run on documents of strangers, and what they find in plain words.
+
+Three borders use this: the arguments of tools, workflow documents, and `schema` rules. Validators never fetch anything,
+patterns inside schemas have a backtracking limit, and what would take too long is given up before it is begun
+(`schema_costs`). `jsonschema_rs` is imported with the first validator.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from workflowlookup.cache import BoundedCache
+from workflowlookup.language.patterns import TooSlow
+from workflowlookup.language.schema_costs import BACKTRACK_LIMIT, MAX_ERROR_SIZE, SchemaCosts
+from workflowlookup.language.text import choices, plural, shorten
+from workflowlookup.language.values import Json, extent
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+MOST_NAMES_COMPARED: Final = 200
+MOST_COMPARED_WELL: Final = 8
+LONGEST_TYPO: Final = 60
+MAX_MESSAGE: Final = 1_000
+MAX_PARTS: Final = 5_000
+"""How many parts a value may have for all its errors to be collected by a schema of ours: the validator makes all of
+them at once, and takes long for each."""
+MAX_ITEMS_SHOWN: Final = 100
+"""How many items of each list of a larger value are shown to it."""
+WORKFLOW_SCHEMA_FILE: Final = __file__.removesuffix("schemas.py") + "workflow.schema.json"
+
+PathTo = tuple[str | int, ...]
+
+
+class BadSchema(ValueError):
+    """The JSON Schema itself is malformed; the text says how."""
+
+
+class Misfit(msgspec.Struct, frozen=True, kw_only=True):
+    """One place where a value does not fit a schema."""
+
+    path: PathTo
+    keyword: str
+    expected: str
+    found: str
+    missing: str = ""
+    unknown: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    is_open: bool = False
+    """Whether there are names beside the known ones that would be free."""
+    example: Json = None
+    """A value that would fit, where the schema gives one."""
+
+    def sentence(self, at: str | None = None) -> str:
+        """`context.size: expected a number, found text "big"`."""
+        at = dotted(self.path) if at is None else at
+        if self.missing:
+            return f"{dotted((*self.path, self.missing))} is required"
+        if self.unknown:
+            names = ", ".join(suggest(name, self.known) for name in self.unknown[:5])
+            return f"{at + ': ' if at else ''}unknown {'field' if len(self.unknown) == 1 else 'fields'} {names}"
+        return f"{at or 'the value'} must be {self.expected}; found {self.found}"
+
+
+def workflow_schema() -> dict[str, Json]:
+    """The schema of workflow documents; a fresh copy, so that nobody can change it for others."""
+    schema: dict[str, Json] = msgspec.json.decode(workflow_schema_text())
+    return schema
+
+
+@functools.cache
+def workflow_schema_text() -> str:
+    """The same as it is written."""
+    with open(WORKFLOW_SCHEMA_FILE, encoding="utf-8") as file:
+        return file.read()
+
+
+@functools.cache
+def workflow_validator() -> "Validator":
+    return compile_schema(workflow_schema(), is_ours=True)
+
+
+@functools.cache
+def step_validator() -> "Validator":
+    """For one step of a document."""
+    schema = workflow_schema()
+    return compile_schema({**schema["$defs"]["step"], "$defs": schema["$defs"]}, is_ours=True)
+
+
+class Validator:
+    """A compiled JSON Schema: whether a value fits it, and where it does not."""
+
+    def __init__(self, schema: Json, compiled: "jsonschema_rs.Validator", costs: SchemaCosts | None) -> None:
+        """Without `costs` it is a schema of our own, whose checks take no longer than values are large."""
+        self.schema = schema
+        self.weight = costs.weight if costs is not None else 0
+        self._compiled = compiled
+        self._costs = costs
+
+    def is_valid(self, value: Json) -> bool:
+        """Whether the value fits. Raises `TooSlow` when that would take too long to find out."""
+        if self._costs is not None:
+            self._costs.refuse(value)
+        return self._compiled.is_valid(value)
+
+    def misfits(self, value: Json) -> Iterator[Misfit]:
+        """The places where the value does not fit; of a value that may have very many, the first. Raises `TooSlow`."""
+        if self.is_valid(value):
+            return
+        if self._costs is None and extent(value)[0] > MAX_PARTS:
+            shown = _with_short_lists(value)
+            if extent(shown)[0] > MAX_PARTS or self._compiled.is_valid(shown):
+                yield from self.first_misfit(value)
+                return
+            value = shown
+        try:
+            all_errors, first_error = self._costs.error_size(value) if self._costs is not None else (0, 0)
+        except TooSlow:
+            all_errors = first_error = MAX_ERROR_SIZE + 1
+        try:
+            if all_errors <= MAX_ERROR_SIZE:
+                for error in self._compiled.iter_errors(value):
+                    yield _misfit(error, self.schema)
+            elif first_error <= MAX_ERROR_SIZE:
+                yield from self.first_misfit(value)
+            else:
+                yield Misfit(path=(), keyword="", expected="what the JSON Schema says", found="too much to say where")
+        except ValueError as problem:  # nested deeper than the validator goes
+            yield Misfit(path=(), keyword="depth", expected="less deeply nested", found=str(problem))
+
+    def first_misfit(self, value: Json) -> Iterator[Misfit]:
+        """The first place where the value does not fit; for values so large that finding all would take long."""
+        import jsonschema_rs  # noqa: PLC0415 - as below
+
+        try:
+            self._compiled.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            yield _misfit(error, self.schema)
+
+
+def _with_short_lists(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {name: _with_short_lists(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_short_lists(part) for part in value[:MAX_ITEMS_SHOWN]]
+    return value
+
+
+def compile_schema(schema: Json, *, is_ours: bool = False) -> Validator:
+    """A validator that checks `format` and stays offline. Raises `BadSchema`, also for what is too large."""
+    import jsonschema_rs  # noqa: PLC0415 - costs 15 ms, and `initialize` needs none
+
+    try:
+        costs = None if is_ours else SchemaCosts(schema)
+        compiled = jsonschema_rs.validator_for(
+            schema,
+            validate_formats=True,
+            offline=True,
+            pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT),
+        )
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as problem:
+        text = str(getattr(problem, "message", problem))
+        raise BadSchema(text.partition("\n")[0]) from problem
+    return Validator(schema, compiled, costs)
+
+
+MAX_CACHED_BYTES: Final = 2 << 20
+"""How large the compiled schemas in the cache may be together, in estimated bytes."""
+
+_validators: Final[BoundedCache[bytes, Validator]] = BoundedCache(
+    512, max_weight=MAX_CACHED_BYTES, weigh=lambda validator: validator.weight
+)
+
+
+def clear_cache() -> None:
+    """Drop all compiled schemas but our own."""
+    _validators.clear()
+
+
+def compile_schema_text(text: bytes) -> Validator:
+    """`compile_schema` for a schema written as JSON, so that equal schemas are compiled once."""
+    validator = _validators.get(text)
+    if validator is None:
+        validator = _validators[text] = compile_schema(msgspec.json.decode(text))
+    return validator
+
+
+def _misfit(error: Any, schema: Json) -> Misfit:
+    kind = error.kind
+    keyword: str = kind.name
+    path = tuple(error.instance_path)
+    missing = kind.property if keyword == "required" else ""
+    if keyword == "anyOf" and all(len(branch) == 1 and branch[0].kind.name == "required" for branch in kind.context):
+        missing = kind.context[0][0].kind.property  # any of several fields would do: name the usual one
+    found = _resolve(schema, error.schema_path[:-1])
+    broken: Mapping[str, Json] = found if isinstance(found, Mapping) else {}
+    is_unknown = keyword in ("additionalProperties", "unevaluatedProperties")
+    examples = broken.get("examples")
+    expect = _EXPECTED.get(keyword)
+    if keyword == "pattern" and "patternErrorMessage" in broken:
+        expected = str(broken["patternErrorMessage"]).removeprefix("Must be ")
+    elif keyword == "pattern":
+        expected = _matching(getattr(kind, "pattern", "the pattern, within reason"), examples)
+    else:
+        expected = expect(kind) if expect else f"such that: {shorten(error.message, MAX_MESSAGE)}"
+    return Misfit(
+        path=path,
+        keyword=keyword,
+        expected=expected,
+        found=show(error.instance) + (_did_you_mean(error.instance, kind.options) if keyword == "enum" else ""),
+        missing=missing,
+        unknown=tuple(kind.unexpected) if is_unknown else (),
+        known=tuple(broken.get("properties", ())) if is_unknown else (),
+        is_open="patternProperties" in broken,
+        example=examples[0] if isinstance(examples, list) and examples else None,
+    )
+
+
+def _resolve(schema: Json, path: Sequence[str | int]) -> Json:
+    for part in path:
+        try:
+            schema = schema[int(part)] if isinstance(schema, list) else schema[part]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return None
+    return schema
+
+
+def _alternatives(kind: Any) -> str:
+    """The sentences of an `anyOf` or `oneOf`, without the branches that are of another type altogether."""
+    branches = [[_misfit(error, None) for error in branch] for branch in kind.context]
+    meant = [branch for branch in branches if not any(misfit.keyword == "type" for misfit in branch)] or branches
+
+    def words(branch: Sequence[Misfit]) -> str:
+        return " and ".join(
+            f"with '{misfit.missing}'" if misfit.missing else misfit.expected or misfit.sentence() for misfit in branch
+        )
+
+    return f"one of: {choices(meant, words, ' | ')}"
+
+
+_TYPE_WORDS: Final = {
+    "string": "text ('string')",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "object": "an object",
+    "array": "a list ('array')",
+    "null": "null",
+}
+
+EXAMPLES_BY_FORMAT: Final[Mapping[str, str]] = {
+    "date": "2026-01-31",
+    "time": "09:00:00Z",
+    "date-time": "2026-01-31T09:00:00Z",
+    "duration": "P1D",
+    "email": "someone@example.org",
+    "hostname": "example.org",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "uri": "https://example.org/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+}
+
+
+def _in_format(name: str) -> str:
+    example = EXAMPLES_BY_FORMAT.get(name)
+    return f"a valid {name} such as {example}" if example else f"a valid {name}"
+
+
+def _matching(pattern: str, examples: Json) -> str:
+    example = f", such as {show(examples[0])}" if isinstance(examples, list) and examples else ""
+    return f"text that matches {pattern}{example}"
+
+
+_EXPECTED: Final[Mapping[str, Callable[[Any], str]]] = {
+    "type": lambda kind: " or ".join(_TYPE_WORDS.get(name, name) for name in kind.types),
+    "enum": lambda kind: f"one of {choices([option for option in kind.options if option is not None], show)}",
+    "const": lambda kind: show(kind.expected_value),
+    "format": lambda kind: _in_format(kind.format),
+    "minLength": lambda kind: f"at least {plural(kind.limit, 'character')} long",
+    "maxLength": lambda kind: f"at most {plural(kind.limit, 'character')} long",
+    "minimum": lambda kind: f"at least {kind.limit}",
+    "maximum": lambda kind: f"at most {kind.limit}",
+    "exclusiveMinimum": lambda kind: f"greater than {kind.limit}",
+    "exclusiveMaximum": lambda kind: f"less than {kind.limit}",
+    "minItems": lambda kind: f"a list of at least {kind.limit}",
+    "maxItems": lambda kind: f"a list of at most {kind.limit}",
+    "minProperties": lambda kind: f"an object with at least {plural(kind.limit, 'field')}",
+    "maxProperties": lambda kind: f"an object with at most {plural(kind.limit, 'field')}",
+    "uniqueItems": lambda _: "a list without repeats",
+    "anyOf": _alternatives,
+    "oneOf": _alternatives,
+    "required": lambda kind: f"an object with '{kind.property}'",
+}
+
+
+def expected_by(schema: Json) -> str:
+    """What a plain JSON Schema wants, in a few words."""
+    if not isinstance(schema, Mapping):
+        return "any value"
+    if "const" in schema:
+        return show(schema["const"])
+    if isinstance(schema.get("enum"), list):
+        return f"one of {choices(schema['enum'], show)}"
+    kinds = schema.get("type")
+    names = kinds if isinstance(kinds, list) else [kinds] if kinds else []
+    words = " or ".join(
+        _form_of_text(schema) if name == "string" else _TYPE_WORDS.get(name, str(name)) for name in names
+    )
+    return with_description(words or "any value", schema)
+
+
+def _form_of_text(schema: Mapping[str, Json]) -> str:
+    if isinstance(schema.get("format"), str):
+        return _in_format(schema["format"])
+    return _matching(schema["pattern"], schema.get("examples")) if "pattern" in schema else _TYPE_WORDS["string"]
+
+
+def with_description(words: str, schema: Json) -> str:
+    """What is expected, and what the author of the schema says that it is for."""
+    description = schema.get("description") if isinstance(schema, Mapping) else None
+    return f"{words}: {description}" if isinstance(description, str) else words
+
+
+def show(value: Json) -> str:
+    """A value in a few words, for a message."""
+    if isinstance(value, str):
+        return f"'{shorten(value, 60)}'"
+    if isinstance(value, dict):
+        return "an object" if value else "an empty object"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    try:
+        return msgspec.json.encode(value).decode()[:60]
+    except (msgspec.MsgspecError, OverflowError, ValueError):
+        return "a number"
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """`steps[0].loop.count`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that the author probably meant."""
+    import difflib  # noqa: PLC0415 - only mistakes need it
+
+    if len(name) > LONGEST_TYPO:
+        return None
+    name = name.lower()
+    known = [item for item in itertools.islice(known, MOST_NAMES_COMPARED) if len(item) <= 2 * LONGEST_TYPO]
+    alike = sorted(known, key=lambda item: _alike(name, item.lower()), reverse=True)[:MOST_COMPARED_WELL]
+    close = difflib.get_close_matches(name, [item.lower() for item in alike], n=1, cutoff=0.7)
+    return next((item for item in alike if close and item.lower() == close[0]), None)
+
+
+def _alike(name: str, other: str) -> int:
+    """How many characters two names begin and end with alike: a quick look before the thorough one."""
+    shorter = min(len(name), len(other))
+    first = next((index for index in range(shorter) if name[index] != other[index]), shorter)
+    last = next((index for index in range(1, shorter + 1) if name[-index] != other[-index]), shorter + 1) - 1
+    return min(first + last, shorter) - abs(len(name) - len(other))
+
+
+def _did_you_mean(value: Json, options: Sequence[Json]) -> str:
+    texts = [option for option in options if isinstance(option, str)]
+    meant = nearest(value, texts) if isinstance(value, str) and len(value) <= LONGEST_TYPO else None
+    return f" (did you mean '{meant}'?)" if meant else ""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """`'promt' (did you mean 'prompt'?)`."""
+    meant = nearest(name, known)
+    return f"'{name}' (did you mean '{meant}'?)" if meant else f"'{name}'"

@@ -1,0 +1,359 @@
+"""Text to JSON values: JSON and YAML documents, and what is likely to mend a syntax error.
+
+Documents are hostile until checked: nesting is bounded, YAML is read as JSON types only (no dates, no tags), and its
+aliases may not blow up. Size is the caller's to check, before the text is in memory.
+"""
+
+import codecs
+import functools
+import math
+import re
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.language.values import Json, deeper_than, nests_deeper
+
+MAX_NESTING: Final = 64
+MAX_YAML_NODES: Final = 100_000
+_WHEN_EMPTY: Final = "Write the workflow, or start from an example"
+
+
+class SyntaxProblem(ValueError):
+    """The text is not a document: where, why, and what to do about it."""
+
+    def __init__(self, reason: str, *suggestions: str, where: str = "", line: int = 1, column: int = 1) -> None:
+        self.reason = reason
+        self.message = f"{reason} at {where}" if where else reason
+        super().__init__(self.message)
+        self.suggestions = suggestions
+        self.line = line
+        self.column = column
+
+
+class TooDeep(SyntaxProblem):
+    """Lists and objects nest deeper than `MAX_NESTING`."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"The document nests deeper than {MAX_NESTING} levels",
+            f"Keep lists and objects within {MAX_NESTING} levels of nesting",
+        )
+
+
+class RepeatedField(SyntaxProblem):
+    """An object has a field twice."""
+
+    def __init__(self, name: str, value: Json) -> None:
+        """`value`: the document, in which only the last field of that name counts."""
+        super().__init__(
+            f"JSON syntax error: the field '{name}' is written twice in one object", "Remove one of the two"
+        )
+        self.value = value
+
+
+def parse_json(text: bytes) -> Json:
+    """The JSON value, with or without a byte order mark. Raises `SyntaxProblem` with the place and the likely fix."""
+    text = text.removeprefix(codecs.BOM_UTF8)
+    if not text or text.isspace():
+        raise SyntaxProblem("JSON syntax error: the document is empty", _WHEN_EMPTY)
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise _json_problem(text, str(problem)) from None
+    except RecursionError:
+        raise TooDeep from None
+    if nests_deeper(text, value, MAX_NESTING):
+        raise TooDeep
+    if msgspec.json.format(text, indent=-1) != msgspec.json.encode(value):  # it may only be written in another way
+        _refuse_repeated(text, value)
+    return value
+
+
+def _refuse_repeated(text: bytes, value: Json) -> None:
+    import json  # noqa: PLC0415 - hardly ever needed
+
+    def refuse(pairs: list[tuple[str, Any]]) -> None:
+        names: set[str] = set()
+        for name, _ in pairs:
+            if name in names:
+                raise RepeatedField(name, value)
+            names.add(name)
+
+    json.loads(text, object_pairs_hook=refuse, parse_int=float)
+
+
+def _not_utf8(text: bytes, position: int) -> SyntaxProblem:
+    line, column = place(text, position)
+    return SyntaxProblem(
+        "The text is not UTF-8: bad byte",
+        "Save the file as UTF-8",
+        where=f"line {line}, column {column}",
+        line=line,
+        column=column,
+    )
+
+
+def _json_problem(text: bytes, fallback: str) -> SyntaxProblem:
+    """The standard library tells better than msgspec where and why; the fix is guessed from what stands there."""
+    import json  # noqa: PLC0415 - the first list must not wait for it
+
+    try:
+        string = text.decode()
+    except UnicodeDecodeError as problem:
+        return _not_utf8(text, problem.start)
+    try:
+        json.loads(string, parse_int=float)  # Python refuses to read integers of more than 4,300 digits
+    except json.JSONDecodeError as problem:
+        reason, position = _trailing_comma(string, problem.pos) or (problem.msg, problem.pos)
+        fix = _likely_fix(string, position, reason)
+        if not string[position:].strip() or reason.startswith("Unterminated string"):
+            reason, position = "Unexpected end of JSON input", len(string)
+    except RecursionError:
+        return TooDeep()
+    else:  # accepted there, refused by msgspec: NaN, a lone surrogate, a number out of range
+        is_number = fallback.startswith(("Number", "Integer"))
+        reason, position = "A number out of range" if is_number else "A value that JSON does not have", 0
+        fix = "Use only what JSON has: numbers that fit a double, true, false, null, and text in valid Unicode"
+    line, column = string.count("\n", 0, position) + 1, position - (string.rfind("\n", 0, position) + 1) + 1
+    return SyntaxProblem(
+        f"JSON syntax error: {reason}",
+        fix,
+        "Validate JSON syntax using a JSON validator or formatter",
+        where=f"position {position} (line {line}, column {column})",
+        line=line,
+        column=column,
+    )
+
+
+def _trailing_comma(text: str, position: int) -> tuple[str, int] | None:
+    """A comma before a closing bracket, at the bracket: versions of Python word and place it differently."""
+    rest = text[position:].lstrip(", \t\r\n")
+    if rest[:1] in ("}", "]") and "," in text[len(text[:position].rstrip(" \t\r\n,")) : len(text) - len(rest)]:
+        return "Unexpected comma", len(text) - len(rest)
+    return None
+
+
+def _likely_fix(text: str, position: int, reason: str) -> str:
+    rest = text[position:].lstrip()
+    before = text[:position].rstrip()
+    if not rest or reason.startswith("Unterminated"):
+        return "Check for missing closing braces, brackets, or quotes" + _unclosed(text)
+    if rest.startswith(("//", "/*", "#")):
+        return "Remove the comment: JSON has none (YAML documents have)"
+    if rest[0] in "}]" and before.endswith(","):
+        return f"Remove the comma before '{rest[0]}'"
+    if rest[0] == "'":
+        return 'Use double quotes (") instead of single quotes'
+    if rest.startswith(("True", "False", "None")):
+        return "Write true, false and null in lower case, as JSON has them"
+    if "delimiter" in reason:
+        return f"Add the missing '{':' if ':' in reason else ','}' before this place, or close what is open"
+    if reason.startswith("Expecting property name"):
+        return "Put the name of the field in double quotes"
+    if reason == "Extra data":
+        return "Remove what follows the end of the document; it holds exactly one value"
+    if reason.startswith("Invalid control character"):
+        return "Write line breaks inside text as \\n"
+    return "Check the text around this place for missing commas, brackets, or quotes"
+
+
+def _unclosed(text: str) -> str:
+    """Which brackets are still open at the end of the text."""
+    open_brackets: list[str] = []
+    in_text = escaped = False
+    for character in text:
+        if in_text:
+            if escaped:
+                escaped = False
+            elif character == "\\":
+                escaped = True
+            elif character == '"':
+                in_text = False
+        elif character == '"':
+            in_text = True
+        elif character in "{[":
+            open_brackets.append("}" if character == "{" else "]")
+        elif character in "}]" and open_brackets:
+            open_brackets.pop()
+    missing = ('"' if in_text else "") + "".join(reversed(open_brackets))
+    return f": the text ends where {missing[:20]} is expected" if missing else ""
+
+
+def parse_yaml(text: bytes) -> Json:
+    """The YAML document as a JSON value. Raises `SyntaxProblem`."""
+    import yaml  # noqa: PLC0415 - only for those who write YAML
+
+    try:
+        _refuse_large_yaml(text)
+        value = yaml.load(text, Loader=_json_loader())  # noqa: S506 - a safe loader, narrowed to JSON types
+    except yaml.MarkedYAMLError as problem:
+        raise _yaml_problem(text, problem) from None
+    except SyntaxProblem:
+        raise
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as problem:
+        reason = str(problem).partition("\n")[0] or type(problem).__name__
+        raise SyntaxProblem(f"YAML syntax error: {reason}", "Save the file as UTF-8 text, without tags") from None
+    except RecursionError:
+        raise TooDeep from None
+    if value is None and not _NO_CONTENT.sub(b"", text).strip():
+        raise SyntaxProblem("YAML syntax error: the document is empty", _WHEN_EMPTY)
+    if _count_nodes(value, {}) > MAX_YAML_NODES:
+        raise _too_many_values()
+    if deeper_than(value, MAX_NESTING):
+        raise TooDeep
+    return value
+
+
+_NO_CONTENT: Final = re.compile(rb"#.*|^---|^\.\.\.|\xef\xbb\xbf", re.MULTILINE)
+
+
+def _yaml_problem(text: bytes, error: Any) -> SyntaxProblem:
+    from workflowlookup.language.yaml_hints import hint  # noqa: PLC0415 - most documents need none
+
+    words, mark, opened = error.problem or error.context, error.problem_mark or error.context_mark, error.context_mark
+    if "end of stream" in words and "quoted" in (error.context or ""):
+        words, mark = "the quote is never closed", opened  # where the text ends tells nothing
+    elif "another document" in words:
+        words = "found another document"
+    elif "expected ':'" in words:
+        mark = opened
+    row, column = (mark.line, mark.column) if mark else (0, 0)
+    return SyntaxProblem(
+        f"YAML syntax error: {words}",
+        hint(words, text.decode(errors="replace"), (row, column), (opened.line, opened.column) if opened else None),
+        where=f"line {row + 1}, column {column + 1}",
+        line=row + 1,
+        column=column + 1,
+    )
+
+
+def _refuse_large_yaml(text: bytes) -> None:
+    """Refuse nesting and aliases by the events of the parser, which come one by one.
+
+    The C loader recurses without a limit and takes the process down with it; aliases and merge keys are copied.
+    """
+    import yaml  # noqa: PLC0415 - as above
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    sizes: dict[str, int] = {}
+    open_collections: list[tuple[str | None, int]] = []
+    nodes = 0
+    while (event := loader.get_event()) is not None:
+        kind = type(event)
+        if kind is yaml.ScalarEvent:
+            nodes += 1
+        elif kind is yaml.AliasEvent:
+            nodes += sizes.get(event.anchor, 1)
+        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            open_collections.append((event.anchor, nodes))
+            nodes += 1
+            if len(open_collections) > MAX_NESTING:
+                raise TooDeep
+        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            anchor, before = open_collections.pop()
+            if anchor is not None:
+                sizes[anchor] = nodes - before
+        if nodes > MAX_YAML_NODES:
+            raise _too_many_values()
+
+
+def _too_many_values() -> SyntaxProblem:
+    return SyntaxProblem(
+        f"The document has more than {MAX_YAML_NODES:,} names and values once its aliases are expanded",
+        "Use fewer aliases and merge keys, or split the workflow",
+    )
+
+
+def _count_nodes(value: Json, known: dict[int, int], depth: int = 0) -> int:
+    """How many values there are with aliases expanded, counted once for each real one."""
+    if depth > MAX_NESTING:
+        raise TooDeep
+    if not isinstance(value, (dict, list)):
+        is_json = isinstance(value, (str, int, type(None))) or (isinstance(value, float) and math.isfinite(value))
+        if not is_json:
+            raise SyntaxProblem(f"YAML value without a counterpart in JSON: {value!r}", "Put the value in quotes")
+        return 1
+    if id(value) not in known:
+        children = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_count_nodes(child, known, depth + 1) for child in children)
+    return known[id(value)]
+
+
+@functools.cache
+def _json_loader() -> Any:
+    """PyYAML's C loader with the plain types of JSON: `no`, `12:30`, `010` and dates are text, and so are keys."""
+    import yaml  # noqa: PLC0415 - as above
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class JsonLoader(base):  # type: ignore[misc]
+        def __init__(self, stream: bytes) -> None:
+            super().__init__(stream)
+            self._being_merged: list[Any] = []
+
+        yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own spelling
+            first: [
+                (tag, pattern)
+                for tag, pattern in resolvers
+                if not tag.endswith((":timestamp", ":bool", ":int", ":float"))
+            ]
+            for first, resolvers in base.yaml_implicit_resolvers.items()
+        }
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Json]:  # noqa: FBT001, FBT002 - PyYAML's
+            merged: dict[str, Json] = {}
+            mapping: dict[str, Json] = {}
+            marks: dict[str, Any] = {}
+            for key_node, value_node in node.value:
+                if key_node.tag == "tag:yaml.org,2002:merge":
+                    merged |= self._merged(value_node)
+                    continue
+                if not isinstance(key_node, yaml.ScalarNode):
+                    problem = "a list or an object stands where the name of a field is expected"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+                key = self.construct_object(key_node, deep=deep)
+                if not isinstance(key, str):
+                    key = str(key_node.value)
+                if key in mapping:
+                    raise yaml.constructor.ConstructorError(
+                        None, marks[key], f"the field '{key}' is written twice", key_node.start_mark
+                    )
+                marks[key] = key_node.start_mark
+                mapping[key] = self.construct_object(value_node, deep=deep)
+            return merged | mapping
+
+        def _merged(self, node: Any) -> dict[str, Json]:
+            """The fields that a merge key brings. They are made from the nodes: PyYAML fills objects later, and one
+            whose anchor is in the same object would be empty here.
+            """
+            if node in self._being_merged:
+                problem = "an object is merged into itself"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+            if isinstance(node, yaml.MappingNode):
+                self._being_merged.append(node)
+                fields = self.construct_mapping(node)
+                self._being_merged.remove(node)
+                return fields
+            parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
+            if not all(isinstance(part, yaml.MappingNode) for part in parts):
+                problem = "a merge key takes an object or a list of objects"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+            fields = {}
+            for part in reversed(parts):
+                fields |= self._merged(part)
+            return fields
+
+    for tag, pattern, first in (
+        ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+        ("int", r"-?(0|[1-9][0-9]*)", "-0123456789"),
+        ("float", r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?", "-0123456789"),
+    ):
+        JsonLoader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"^(?:{pattern})$"), list(first))
+    return JsonLoader
+
+
+def place(text: bytes, position: int) -> tuple[int, int]:
+    """Line and column, from 1, of a byte offset."""
+    before = text[:position].decode(errors="replace")
+    return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1

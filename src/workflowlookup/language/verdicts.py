@@ -1,0 +1,208 @@
+"""Whether a condition can come out both ways: `verdict(condition, scope)`.
+
+Operators do not distinguish all values of a variable: between two numbers that a condition names, every number gives
+the same result. So each variable is tried with one representative of every class of values that the condition can
+distinguish and the declaration of the variable admits, and the condition is evaluated for every combination. `Compares`
+says what an operator distinguishes. Where the values of a class may differ (`contains` on unknown text, or any operator
+that allows no assumption), the truth is None, neither true nor false; a condition is constant only when it comes out
+the same each time. Keywords of a declaration that are not understood are ignored: they could only admit fewer values.
+A condition with too many combinations has no verdict.
+"""
+
+import itertools
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from workflowlookup.language.conditions import Compares, Comparison, Condition, Operator, Truth, combine, operators_in
+from workflowlookup.language.patterns import Budget, TooSlow
+from workflowlookup.language.values import Json, as_number, is_number, is_truthy, loosely_equal
+
+MAX_COMBINATIONS: Final = 20_000
+MAX_CONSTANTS: Final = 40
+_ROUNDS: Final = (2, 6, None)
+"""How many more values are tried in each round: most conditions come out both ways within the first two."""
+MAX_NUMBER: Final = 10**15
+"""Beyond it a float cannot represent every whole number."""
+
+_BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_BOOLEAN_WORDS: Final = ("true", "yes", "1", "false", "no", "0")
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """What is known of a variable: the JSON Schema of its value, and whether it is always there."""
+
+    schema: Json = True
+    always_set: bool = False
+
+
+Scope = Mapping[str, Declared]
+
+
+def verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
+    """True for a condition that always holds, False for one that never does, None for any other."""
+    comparisons: dict[str, list[Condition]] = {}
+
+    def compare(part: Condition) -> Comparison:
+        name = part["var"]
+        comparisons.setdefault(name, []).append(part)
+        index = len(comparisons[name]) - 1
+        return lambda answers, _: answers[name][index]
+
+    holds = combine(condition, compare)
+    values = [possible_values(declaration(name, scope), [*_constants(parts)]) for name, parts in comparisons.items()]
+    rows: list[set[tuple[Truth, ...]]] = [set() for _ in comparisons]
+    outcomes: set[Truth] = set()
+    for number in _ROUNDS:
+        for row, parts, tried in zip(rows, comparisons.values(), values, strict=True):
+            if tried is None:
+                return None
+            for value, exact in itertools.islice(tried, number):
+                row.add(tuple([_evaluate(part, value, budget, exact=exact) for part in parts]))
+        if math.prod(map(len, rows)) > MAX_COMBINATIONS:
+            return None
+        outcomes |= {holds(dict(zip(comparisons, choice, strict=True)), budget) for choice in itertools.product(*rows)}
+        if len(outcomes) > 1:
+            return None
+    return outcomes.pop() if outcomes else None
+
+
+def declaration(name: str, scope: Scope) -> Declared:
+    """What the scope says of a variable or a dotted path."""
+    if name in scope:
+        return scope[name]
+    head, *rest = name.split(".")
+    schema = scope[head].schema if head in scope else True
+    for part in rest:
+        schema = understood(understood(schema).get("properties")).get(part, True)
+    return Declared(schema)
+
+
+# ── three-valued logic ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _evaluate(part: Condition, value: Json, budget: Budget, *, exact: bool) -> Truth:
+    """Whether the operators beside `var` hold for the value, or for all values that it represents."""
+    truths = [_compare(operator, value, expected, budget, exact=exact) for _, operator, expected in operators_in(part)]
+    return _all(truths) if truths else is_truthy(value)
+
+
+def _compare(operator: Operator, value: Json, expected: Json, budget: Budget, *, exact: bool) -> Truth:
+    """None where the values that this one represents may differ, and where a search took too long."""
+    try:
+        if operator.flaw is not None and operator.flaw(expected, budget):
+            return False
+        return None if not exact and _is_open(operator, value) else operator.holds(value, expected, budget)
+    except TooSlow:
+        return None
+
+
+def _is_open(operator: Operator, value: Json) -> bool:
+    if operator.compares is Compares.CONTENT:
+        return isinstance(value, (str, list)) or is_number(value)
+    return operator.compares is Compares.NOTHING
+
+
+def _all(truths: Sequence[Truth]) -> Truth:
+    return False if False in truths else None if None in truths else True
+
+
+# ── representatives ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def possible_values(declared: Declared, constants: Sequence[Json]) -> Iterator[tuple[Json, bool]] | None:
+    """Values to try, each with whether it represents itself alone; None when there would be too many.
+
+    The first few are those by which most conditions can be told to come out both ways.
+    """
+    schema = understood(declared.schema)
+    missing = [] if declared.always_set else [(None, True)]
+    for listed in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
+        if isinstance(listed, list):
+            return iter([(value, True) for value in listed if _fits(value, schema)] + missing)
+    numbers = [as_number(value) for value in (*constants, *(schema.get(bound) for bound in _BOUNDS))]
+    named = {0, 1, *(number for number in numbers if number is not None)}
+    if len(constants) > MAX_CONSTANTS or any(abs(number) > MAX_NUMBER for number in named):
+        return None
+    tried = _representatives(named, constants)
+    fitting = ((value, isinstance(value, bool)) for value in tried if not schema or _fits(value, schema))
+    return itertools.chain(missing, fitting)
+
+
+def understood(schema: Json) -> Mapping[str, Json]:
+    """The schema as far as it can be relied on: in older drafts keywords beside `$ref` have no effect."""
+    return schema if isinstance(schema, Mapping) and "$ref" not in schema else {}
+
+
+def _constants(parts: Iterable[Condition]) -> Iterator[Json]:
+    for part in parts:
+        yield from constants_of(part, (Compares.ORDER, Compares.EQUALITY))
+
+
+def constants_of(part: Condition, compares: Collection[Compares]) -> Iterator[Json]:
+    """What the operators of these kinds compare with: of a list, each item as well."""
+    for _, operator, expected in operators_in(part):
+        if operator.compares in compares:
+            yield expected
+            yield from expected if isinstance(expected, list) else ()
+
+
+def _representatives(named: set[float], constants: Sequence[Json]) -> Iterator[Json]:
+    """At least one value of every class that comparisons with the constants can distinguish."""
+    texts = [value for value in constants if isinstance(value, str)]
+
+    def is_new(text: str) -> bool:
+        return not any(loosely_equal(text, other) for other in texts)
+
+    yield from constants
+    numbers = sorted({*_numbers(sorted(named))}, reverse=True)
+    yield from (True, *numbers, None, False, "", *_BOOLEAN_WORDS)
+    for number in numbers:
+        yield str(number)
+        sign = "-" if number < 0 else ""
+        yield next(text for zeros in itertools.count(1) if is_new(text := f"{sign}{'0' * zeros}{abs(number)}"))
+    other = next(text for length in itertools.count(1) if is_new(text := "?" * length))
+    yield from (other, [], [other], {}, {other: other})
+
+
+def _numbers(named: Sequence[float]) -> Iterator[float]:
+    """The numbers; the whole numbers next to each; and the middle between every two."""
+    for number in named:
+        yield from (number, math.floor(number) - 1, math.floor(number), math.ceil(number), math.ceil(number) + 1)
+    for below, above in itertools.pairwise(named):
+        between = (below + above) / 2
+        if below < between < above:
+            yield between
+
+
+_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "string": str,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+}
+
+
+def _fits(value: Json, schema: Mapping[str, Json]) -> bool:
+    types = schema.get("type")
+    names = [types] if isinstance(types, str) else types
+    if isinstance(names, list) and not any(_is_a(value, name) for name in names):
+        return False
+    if not is_number(value):
+        return True
+    least, most, above, below = (bound if is_number(bound) else None for bound in map(schema.get, _BOUNDS))
+    return (
+        (least is None or value >= least)
+        and (most is None or value <= most)
+        and (above is None or value > above)
+        and (below is None or value < below)
+    )
+
+
+def _is_a(value: Json, name: str) -> bool:
+    if name in ("number", "integer"):
+        return is_number(value) and (name == "number" or value == int(value))
+    return isinstance(value, _TYPES.get(name, object))

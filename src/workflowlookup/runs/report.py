@@ -1,0 +1,377 @@
+"""The report of a run as Markdown, from its records: what was done, what was refused, which way it went and why.
+
+Outputs, notes, names and context were written by strangers. They are shown as text and nothing else: in code blocks
+whose fence they cannot close, or on one line with everything escaped that Markdown would act on.
+"""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.language.conditions import Condition, describe, walk
+from workflowlookup.language.guidance import filler, has_template
+from workflowlookup.language.model import PromptStep, Workflow
+from workflowlookup.language.navigation import find_step, scope_of
+from workflowlookup.language.text import joined, length_of, plural, printable, shorten
+from workflowlookup.language.values import Context, brief, lookup
+from workflowlookup.runs import events
+from workflowlookup.runs.advance import remedy_of
+from workflowlookup.runs.events import Event, Record, describe_how
+from workflowlookup.runs.run import Run, Waiting, fold
+from workflowlookup.runs.why import asked_because, taken_back, with_context
+
+MAX_EVENTS: Final = 2_000
+FIRST_EVENTS: Final = 200
+MAX_OUTPUT: Final = 50_000
+MAX_REFUSED: Final = 1_000
+MAX_LENGTH: Final = 1_000_000
+MAX_LINE: Final = 500
+MAX_ROWS: Final = 200
+MAX_VARIABLES: Final = 5
+
+
+def report(run_id: str, records: Sequence[Record]) -> str:
+    """The whole story of a run. Raises `RunStateError` for records that no run can have."""
+    return report_of(fold(run_id, records), records)
+
+
+def report_of(run: Run, records: Sequence[Record]) -> str:
+    """The whole story of a run that is folded already, from these records."""
+    titles = _filled_titles(run, records)
+    parts = [*_head(run), *_steps(run, records, titles), "## What happened", *_Story(run, records, titles).paragraphs()]
+    if run.context:
+        parts += ["## Context", fenced(msgspec.json.format(msgspec.json.encode(run.context)).decode(), "json")]
+    return "\n\n".join(parts) + "\n"
+
+
+# ── text of strangers ───────────────────────────────────────────────────────────────────────────────────────────
+
+_ACTIVE: Final = re.compile(r"([\\`*_\[\]<>|~&#!$])")
+_LEADING: Final = re.compile(r"^([-+=]|\d{1,9}(?=[.)]))")
+_TICKS: Final = re.compile("`+")
+
+
+def inline(text: str) -> str:
+    """Text within a line: one line of it, nothing in it active."""
+    return _ACTIVE.sub(r"\\\1", printable(joined(shorten(text, MAX_LINE))))
+
+
+def item(text: str) -> str:
+    """Text as an item of a list."""
+    return "- " + _LEADING.sub(_disarm, inline(text))
+
+
+def code(text: str) -> str:
+    """Text as a code span."""
+    text = printable(joined(shorten(text, MAX_LINE))) or " "
+    ticks = "`" * (_longest_ticks(text) + 1)
+    space = " " if text[0] == "`" or text[-1] == "`" else ""
+    return f"{ticks}{space}{text}{space}{ticks}"
+
+
+def fenced(text: str, language: str = "text") -> str:
+    """Text as a code block, whose fence is longer than any in the text."""
+    text = printable(text.replace("\r\n", "\n").replace("\r", "\n"))
+    fence = "`" * max(3, _longest_ticks(text) + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _disarm(marker: re.Match[str]) -> str:
+    """What would begin a list or a rule, as text."""
+    return marker[0] + "\\" if marker[0].isdigit() else "\\" + marker[0]
+
+
+def _longest_ticks(text: str) -> int:
+    return max((len(run) for run in _TICKS.findall(text)), default=0)
+
+
+# ── numbers ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def clock(milliseconds: int) -> str:
+    """`2026-11-16 00:59:07 UTC`."""
+    try:
+        return f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):  # a journal that was imported may say anything
+        return f"{milliseconds} ms"
+
+
+def duration(milliseconds: int) -> str:
+    """`1 min 3 s`: the two largest units that count."""
+    seconds, rest = divmod(max(0, milliseconds), 1000)
+    if seconds < 10:
+        return f"{seconds + rest / 1000:.1f} s" if milliseconds > 0 else "0 s"
+    days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
+    units = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds % 60, "s")]
+    while not units[0][0]:
+        del units[0]
+    return " ".join([f"{number} {unit}" for number, unit in units[:2] if number])
+
+
+# ── the head ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _head(run: Run) -> Iterator[str]:
+    workflow = run.workflow
+    yield f"# {inline(workflow.name)}"
+    state = f"**{run.state}**{_WAITING_FOR[run.waiting_for].format(code(run.current))}"
+    yield f"Run {code(run.id)} of {code(workflow.id)} version {inline(workflow.version)}: {state}."
+    waited = f", of these {duration(run.waited)} waiting for a person" if run.waited else ""
+    total = f" of {run.total}" if run.total is not None else ""
+    imported = [f"Imported from {code(run.imported_from)}"] if run.imported_from else []
+    facts = [
+        f"Started {clock(run.started)}{_by(run.by)}",
+        *imported,
+        f"Last change {clock(run.updated)}, after {duration(run.updated - run.started)}{waited}",
+        f"Steps done: {len(run.results)}{total}",
+    ]
+    if isinstance(run.end, events.Failed):
+        facts.append(f"Failed: {inline(run.end.reason)} {inline(remedy_of(run))}")
+    elif isinstance(run.end, events.EndUnknown):
+        facts.append(f"End unknown: {inline(run.end.reason)} {inline(run.end.remedy)}")
+    elif isinstance(run.end, events.Cancelled):
+        facts.append(f"Cancelled{': ' + inline(run.end.reason) if run.end.reason else ''}")
+    yield "\n".join(f"- {fact}" for fact in facts)
+
+
+_WAITING_FOR: Final[Mapping[Waiting | None, str]] = {
+    None: "",
+    Waiting.OUTPUT: " for the output of step {}",
+    Waiting.CONFIRMATION: " for a person to confirm step {}",
+    Waiting.CALL: ", at the call of step {}",
+    Waiting.CONTEXT: " for variables that loop {} needs",
+}
+
+
+def _steps(run: Run, records: Sequence[Record], titles: Mapping[str, str]) -> Iterator[str]:
+    """The steps that were reached or skipped: what became of each, how often it was tried, how long it took."""
+    times = _times_of_steps(records)
+    tries = Counter(
+        record.event.step_id
+        for record in records
+        if isinstance(record.event, events.CallFailed)
+        or (
+            isinstance(record.event, events.OutputRefused | events.OutputAccepted) and record.event.key
+        )  # not one taken as it is
+    )
+    skipped = [step_id for step_id in run.skipped if step_id not in times]
+    count = len(times) + len(skipped)
+    if not count:
+        return
+    rows = []
+    for step_id, (offered, done) in itertools.islice(times.items(), MAX_ROWS):
+        if step_id in run.results:
+            fate, took = "done", duration(done - offered)
+        elif step_id == run.current and not run.is_over:
+            fate, took = str(run.state), ""
+        else:
+            fate, took = "not done", ""
+        rows.append(f"| {_titled(run.workflow, step_id, titles)} | {fate} | {tries[step_id]} | {took} |")
+    rows += [
+        f"| {_titled(run.workflow, step_id, titles)} | skipped | | |" for step_id in skipped[: MAX_ROWS - len(rows)]
+    ]
+    if count > MAX_ROWS:
+        rows.append(f"| … {count - MAX_ROWS:,} more | | | |")
+    yield "## Steps"
+    yield "\n".join(["| step | | tries | time |", "| --- | --- | --- | --- |", *rows])
+
+
+def _times_of_steps(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
+    """By step: when it was first offered, and when its last output was accepted."""
+    times: dict[str, tuple[int, int]] = {}
+    for record in records:
+        if isinstance(record.event, events.StepOffered | events.CallDue):
+            times.setdefault(record.event.step_id, (record.time, record.time))
+        elif isinstance(record.event, events.OutputAccepted) and record.event.step_id in times:
+            times[record.event.step_id] = (times[record.event.step_id][0], record.time)
+    return times
+
+
+def _filled_titles(run: Run, records: Sequence[Record]) -> dict[str, str]:
+    """The titles with templates, by step id with the iteration, as they were when the run last came to the step."""
+    if not any(has_template(step.title) for step in run.workflow.every_step):
+        return {}
+    titles: dict[str, str] = {}
+    for record, context, _ in with_context(records):
+        event = record.event
+        if isinstance(event, events.StepOffered | events.CallDue | events.ConfirmationAsked):
+            step = find_step(run.workflow, event.step_id)
+            if step is not None and has_template(step.title):
+                scope = scope_of(run.workflow, event.step_id, context, run.extents)
+                titles[event.step_id] = filler(scope, {})(step.title)
+    return titles
+
+
+def _titled(workflow: Workflow, step_id: str, titles: Mapping[str, str]) -> str:
+    """The title of a step, and its id with the iteration."""
+    step = find_step(workflow, step_id)
+    return f"{inline(titles.get(step_id, step.title))} ({code(step_id)})" if step is not None else code(step_id)
+
+
+def _by(name: str) -> str:
+    return f" by {inline(name)}" if name else ""
+
+
+def _note(text: str) -> str:
+    return f": {inline(text)}" if text else ""
+
+
+def _warnings(warnings: Sequence[str]) -> str:
+    return "".join(f" {inline(warning)}" for warning in warnings)
+
+
+# ── the story ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Story:
+    """The records one after the other, in words, with as much of the outputs as there is room for."""
+
+    def __init__(self, run: Run, records: Sequence[Record], titles: Mapping[str, str]) -> None:
+        self._run = run
+        self._titles = titles
+        self._records = records
+        self._room = MAX_LENGTH
+        self._step = ""
+        self._context: Context = {}
+        self._handed_out: Context = {}
+        """The context when the step was handed out."""
+
+    def paragraphs(self) -> Iterator[str]:
+        left_out = len(self._records) - MAX_EVENTS
+        for index, (record, context, handed_out) in enumerate(with_context(self._records)):
+            self._context, self._handed_out = context, handed_out
+            if left_out > 0 and FIRST_EVENTS <= index < FIRST_EVENTS + left_out:
+                if index == FIRST_EVENTS:
+                    yield f"… {left_out:,} events are left out here; {self._export} has them all."
+                continue
+            when = f"+{duration(record.time - self._run.started)}"
+            yield from self._WORDS[type(record.event)](self, record.event, f"{when}{_by(record.by)}")
+
+    @property
+    def _export(self) -> str:
+        return code(f"workflowlookup export {self._run.id}")
+
+    def _started(self, event: events.Started, _: str) -> Iterator[str]:
+        if event.input:
+            yield "Input:"
+            yield self._shown(msgspec.json.format(msgspec.json.encode(event.input)).decode(), MAX_OUTPUT, "json")
+
+    def _offered(self, event: events.StepOffered, when: str) -> Iterator[str]:
+        yield from self._headed(event, f"Offered {when}")
+
+    def _headed(
+        self, event: events.StepOffered | events.CallDue | events.ConfirmationAsked, told: str
+    ) -> Iterator[str]:
+        if event.step_id == self._step:
+            return  # once more after a refusal: the reader was told
+        self._step = event.step_id
+        yield f"### {_titled(self._run.workflow, event.step_id, self._titles)}"
+        place = f", iteration {event.loop.iteration} of loop {code(event.loop.id)}" if event.loop else ""
+        yield f"{told}{place}.{_warnings(event.warnings)}"
+
+    def _due(self, event: events.CallDue, when: str) -> Iterator[str]:
+        yield from self._headed(event, f"Due {when}: the call of {self._called(event.step_id)}")
+
+    def _called(self, step_id: str) -> str:
+        step = find_step(self._run.workflow, step_id)
+        return inline(step.call.described) if isinstance(step, PromptStep) and step.call else "nothing"
+
+    def _begun(self, event: events.CallBegun, when: str) -> Iterator[str]:
+        yield f"Called {when}{f', attempt {event.attempt}' if event.attempt > 1 else ''}."
+
+    def _progressed(self, event: events.CallProgressed, when: str) -> Iterator[str]:
+        total = f" of {event.total:g}" if event.total is not None else ""
+        yield f"Progress {when}: {event.done:g}{total}{_note(event.message)}"
+
+    def _call_failed(self, event: events.CallFailed, when: str) -> Iterator[str]:
+        yield f"The call failed {when}{_note(event.reason)}"
+        if event.error is not None:
+            yield "What the other system said:"
+            yield self._shown(msgspec.json.format(msgspec.json.encode(event.error)).decode(), MAX_REFUSED, "json")
+
+    def _accepted(self, event: events.OutputAccepted, when: str) -> Iterator[str]:
+        yield f"Output {'accepted' if event.key else 'taken as it is'} {when}:"
+        yield self._shown(event.output, MAX_OUTPUT)
+
+    def _refused(self, event: events.OutputRefused, when: str) -> Iterator[str]:
+        yield f"Output refused {when}:"
+        yield "\n".join(map(item, event.issues)) or "- no reason is recorded"
+        yield self._shown(event.output, MAX_REFUSED)
+
+    def _context_asked(self, event: events.ContextAsked, when: str) -> Iterator[str]:
+        needs = "; ".join(need.sentence() for need in event.missing)
+        loop = _titled(self._run.workflow, event.loop_id, self._titles)
+        yield f"Variables for loop {loop} were asked for {when}: {inline(needs)}."
+
+    def _asked(self, event: events.ConfirmationAsked, when: str) -> Iterator[str]:
+        condition = asked_because(self._run, event, self._handed_out, self._context)
+        why = f", because {inline(condition)}" if condition else ""
+        if event.reason in ("call", "before"):
+            what = f"the call of {self._called(event.step_id)}" if event.reason == "call" else "the step was handed out"
+            yield from self._headed(event, f"A person was asked {when}, before {what}{why}")
+            return
+        if event.reason == "attempts":
+            why = ", because it was refused as often as it may be"
+        yield f"A person was asked {when}{why or ', as the step wants it'}."
+
+    def _skipped(self, event: events.StepSkipped, _: str) -> Iterator[str]:
+        scope = scope_of(self._run.workflow, event.step_id, self._context, self._run.extents)
+        why = f"{code(describe(event.condition))}{_values(event.condition, scope)}"
+        yield f"Skipped {_titled(self._run.workflow, event.step_id, self._titles)}, because this is not true: {why}"
+
+    def _entered(self, event: events.LoopEntered, _: str) -> Iterator[str]:
+        total = f", {plural(event.total, 'time')}" if event.total is not None else ""
+        yield f"Entered loop {code(event.loop_id)}{total}."
+
+    def _shown(self, text: str, most: int, language: str = "text") -> str:
+        """A text in full, or its beginning with what is missing."""
+        length, most = length_of(text), min(most, self._room, len(text))
+        self._room -= most
+        if length <= most:
+            return fenced(text, language)
+        rest = f"… {length - most:,} more characters; {self._export} has them all."
+        return f"{fenced(text[:most])}\n\n{rest}" if most else rest
+
+    _WORDS: Final[Mapping[type[Event], Callable[["_Story", Any, str], Iterable[str]]]] = {
+        events.Started: _started,
+        events.StepOffered: _offered,
+        events.OutputAccepted: _accepted,
+        events.OutputRefused: _refused,
+        events.ContextChanged: lambda _, event, __: [f"Set {', '.join(map(code, event.changes))}."],
+        events.ContextRestored: lambda _, event, __: [f"What came with this output was {inline(taken_back(event))}."],
+        events.ContextAsked: _context_asked,
+        events.ConfirmationAsked: _asked,
+        events.ConfirmationDismissed: lambda _, __, when: [f"The question was closed without an answer {when}."],
+        events.ConfirmationGiven: lambda _, event, when: [f"Confirmed {when}{describe_how(event)}{_note(event.note)}"],
+        events.ConfirmationDenied: lambda _, event, when: [
+            f"Not confirmed {when}{describe_how(event)}{_note(event.note)}"
+        ],
+        events.CallDue: _due,
+        events.CallBegun: _begun,
+        events.CallAcknowledged: lambda _, event, when: [f"Taken up {when}, there as run {code(event.remote_id)}."],
+        events.CallProgressed: _progressed,
+        events.CallFailed: _call_failed,
+        events.CallStopped: lambda _, event, when: [f"What became of the call, {when}: {inline(event.told)}"],
+        events.StepSkipped: _skipped,
+        events.LoopEntered: _entered,
+        events.LoopIterated: lambda _, event, __: [f"Loop {code(event.loop_id)}, iteration {event.iteration}."],
+        events.LoopLeft: lambda _, event, __: [f"Left loop {code(event.loop_id)}: {inline(event.why)}."],
+        events.Completed: lambda _, event, when: [f"**Completed** {when}.{_warnings(event.warnings)}"],
+        events.Failed: lambda _, event, when: [f"**Failed** {when}: {inline(event.reason)} {inline(event.remedy)}"],
+        events.EndUnknown: lambda _, event, when: [
+            f"**End unknown** {when}: {inline(event.reason)} {inline(event.remedy)}"
+        ],
+        events.Cancelled: lambda _, event, when: [f"**Cancelled** {when}{_note(event.reason)}"],
+    }
+
+
+def _values(condition: Condition, scope: Context) -> str:
+    """What the variables of a condition were."""
+    names = dict.fromkeys(part["var"] for part in walk(condition) if "var" in part)
+    known = [f"{code(name)} is {code(brief(lookup(scope, name)))}" for name in list(names)[:MAX_VARIABLES]]
+    return f" ({', '.join(known)})" if known else ""

@@ -1,0 +1,1 @@
+"""Runs: the journals that keep them, and the service that starts, advances and ends them."""

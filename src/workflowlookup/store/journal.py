@@ -1,0 +1,348 @@
+"""The contract of journals: append-only records of runs, a summary of each run for lists, and what the servers at one
+journal share: names of tools, tokens, sessions, secrets, and announcements to each other.
+
+An append is stored whole or not at all, and is durable when it returns. Each (run, sequence) is stored once: of two
+appends that build on the same record one raises `Conflict`. What a journal cannot do raises `StorageError`.
+Which kinds of journal there are is in `journals.JOURNALS`.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Final, Protocol
+
+import msgspec
+
+from workflowlookup.access import Access
+from workflowlookup.errors import RunDamaged, StorageError
+from workflowlookup.runs.events import Record
+from workflowlookup.runs.run import Run
+from workflowlookup.store.schema_version import Level
+
+READ_BYTES: Final = 8 << 20
+"""How much of a run is read at once, apart from the last record of it, which may be long."""
+STOP: Final = "stop"
+"""The `waiting_for` of a summary when the run is over and its call may still be running."""
+
+
+def now() -> int:
+    """The time of all records: UTC, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class NoRoom(StorageError):
+    """There is no room to write; what is stored can be read."""
+
+
+class ReadOnly(StorageError):
+    """The journal may not be written; what is stored can be read."""
+
+
+class Conflict(Exception):
+    """The run has gone on since it was read, or there is one of this id already."""
+
+
+class Summary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What is listed and filtered of a run without reading its records. Times are in milliseconds."""
+
+    id: str
+    workflow_id: str
+    version: str
+    hash: str
+    started: int
+    updated: int
+    state: str
+    waiting_for: str | None
+    step: str
+    done: int
+    total: int | None
+    deadline: int | None
+    sequence: int
+
+
+def summarise(run: Run) -> Summary:
+    return Summary(
+        run.id,
+        run.workflow.id,
+        run.workflow.version,
+        run.hash,
+        run.started,
+        run.updated,
+        run.state.value,
+        STOP if run.needs_stop else run.waiting_for and run.waiting_for.value,
+        run.current,
+        len(run.results),
+        run.total,
+        run.deadline,
+        run.sequence,
+    )
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """How far a run is, and which run it is: the id of a deleted run can be used again."""
+
+    sequence: int
+    started: int
+    hash: str
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs are listed: those that fit every field that is set, the last started first."""
+
+    state: str | None = None
+    workflow_id: str | None = None
+    workflows: tuple[str, ...] | None = None
+    """Patterns of ids, of which one must fit: `*` is any text, `?` any character."""
+    since: int | None = None
+    until: int | None = None
+    """Started at or after the one, before the other."""
+    after: tuple[int, str] | None = None
+    """`started` and `id` of the last run of the page before."""
+    limit: int = 50
+
+
+class SetAside(msgspec.Struct, frozen=True, kw_only=True):
+    """A damaged journal that is kept under another name."""
+
+    file: str
+    outcome: str = ""
+    """How much of it was saved; empty when that is unknown."""
+    details: tuple[str, ...] = ()
+    """Which runs were not saved whole."""
+
+    def __str__(self) -> str:
+        return f"A damaged journal was set aside as {self.file}{self.outcome and ': '}{self.outcome}."
+
+
+def damaged(run_id: str, problem: str, asides: Sequence[SetAside]) -> RunDamaged:
+    """The refusal of a run that cannot be read. Files go by their names: not everybody may know where they are."""
+    return RunDamaged(problem, run_id, [os.path.basename(aside.file) for aside in asides])
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is stored of a token, without its hash. Times are in milliseconds."""
+
+    id: str
+    name: str
+    kind: str
+    scopes: tuple[str, ...]
+    workflows: tuple[str, ...]
+    created: int
+    expires: int | None
+    revoked: int | None
+    maker: str
+
+    def state(self, now: int) -> str:
+        if self.revoked is not None:
+            return "revoked"
+        return "expired" if self.expires is not None and self.expires <= now else "valid"
+
+    @property
+    def access(self) -> Access:
+        return Access(
+            name=f"token {self.name}",
+            kind=self.kind,
+            scopes=frozenset(self.scopes),
+            workflows=self.workflows,
+            credential=self.id,
+        )
+
+
+class Announcement(msgspec.Struct, frozen=True, kw_only=True):
+    """A message from one server to the others at its journal."""
+
+    number: int = 0
+    """In the order in which they were stored, without gaps; the journal gives it."""
+    time: int
+    origin: str
+    """Which server it is from."""
+    topic: str
+    body: str
+
+
+class Journal(Protocol):
+    """Stores runs, and what the servers that use it share."""
+
+    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
+        """Store the records after the one with sequence `expected` of this very run; 0 begins it. Raises `Conflict`."""
+
+    def group(self) -> AbstractContextManager[None] | None:
+        """A context in which all writes are one commit: stored at its end, or not at all when anything is raised.
+
+        Only `Conflict` may be caught within it, because nothing is written when it is raised. None where every write
+        has a commit of its own.
+        """
+
+    def ping(self) -> None:
+        """Raises `StorageError` when the journal cannot be used. Writes nothing; one in a file may be read-only."""
+
+    def head(self, run_id: str) -> int | None:
+        """The sequence of the last record; None when there is no such run."""
+
+    def mark(self, run_id: str) -> Mark | None:
+        """See `Mark`; None when there is no such run."""
+
+    def workflow_of(self, run_id: str) -> str | None:
+        """The id of the workflow that a run is of; None when there is no such run."""
+
+    def imported(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Of these runs, those that were imported, and where each came from."""
+
+    def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
+        """The records after a sequence, in order; all of them, or the first `limit`.
+
+        With a limit there are fewer when they are long: no more follow once there are `READ_BYTES`.
+        """
+
+    def summaries(self, query: Query) -> list[Summary]:
+        """A page of runs, the last started first."""
+
+    def overdue(self, now: int) -> list[str]:
+        """The runs whose deadline has passed and for which that is not stored yet."""
+
+    def at_work(self, limit: int) -> list[Summary]:
+        """The runs that wait for a call of the server's own, the one that has waited longest first."""
+
+    def left_running(self) -> list[str]:
+        """The runs that are over and whose call may still be running."""
+
+    def queue_position(self, run_id: str) -> tuple[int, int]:
+        """The position of a run among those whose call is not begun yet, from 1, or 0; and how many they are."""
+
+    def counts(self) -> dict[str, int]:
+        """How many runs are in which state."""
+
+    def tool_names(self) -> dict[tuple[str, str], str]:
+        """By provider and workflow: the name of the tool that stands for it."""
+
+    def keep_tool_names(
+        self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]], at: int
+    ) -> None:
+        """Store the added names, and free the removed ones at this time; a name that is stored already stays."""
+
+    def freed_names(self, since: int) -> dict[str, tuple[str, str]]:
+        """The names that were freed since a time, each with its last provider and workflow."""
+
+    def remembered(self) -> dict[str, tuple[str, str]]:
+        """By provider: the `settings` and `body` of the last `remember`."""
+
+    def remember(self, provider: str, settings: str, body: str) -> None:
+        """Store what a provider has listed, in place of what it listed before."""
+
+    def heads(self, since: int) -> dict[str, int]:
+        """The last sequence of each run that was updated at or after a time."""
+
+    def version(self) -> int:
+        """A number that changes when another process writes."""
+
+    def delete(self, run_id: str) -> bool:
+        """Delete a run; whether there was one."""
+
+    def purge(self, before: int) -> int:
+        """Delete the runs that are over and were last updated before a time; returns how many."""
+
+    def close(self) -> None:
+        """Close files and connections; the next use opens them again."""
+
+    # ── tokens ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_token(self, token: Token, digest: str, before: Callable[[], None]) -> bool:
+        """Store a token with the hash of its secret; False when one that is not revoked has its name.
+
+        `before` is called once the journal is ready to write, before the token is stored; if it raises, nothing is.
+        """
+
+    def tokens(self) -> list[Token]:
+        """All tokens, also revoked ones, the latest first."""
+
+    def tokens_by_id(self, token_id: str) -> list[tuple[Token, str]]:
+        """The tokens with this id, each with its hash."""
+
+    def revoke_token(self, name: str, at: int) -> bool:
+        """Revoke the token with this name; False when there is none that is not revoked."""
+
+    def count_tokens(self) -> tuple[int, int]:
+        """How many were ever stored, and how many of those were revoked."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What identifies this journal, even when it is lost: its paths, or its database without a password."""
+
+    def require_tokens(self) -> None:
+        """Record durably, outside of the tables, that requests over HTTP need a token."""
+
+    def requires_tokens(self) -> bool:
+        """Whether that was recorded, or the record cannot be read."""
+
+    # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_session(self, key: str, owner: str, opening: str, at: int) -> None:
+        """Store the message that opened a session, unless the session is there already."""
+
+    def session_opening(self, key: str, owner: str, since: int) -> str | None:
+        """The message that opened a session of this owner that was used at or after a time."""
+
+    def touch_sessions(self, keys: Iterable[str], at: int, oldest: int) -> None:
+        """Store that these sessions were used at this time, and delete those last used before the `oldest` time."""
+
+    def end_session(self, key: str) -> None:
+        """Delete a session and its subscriptions."""
+
+    def subscribe(self, key: str, address: str) -> None:
+        """Store that a session follows a resource; nothing happens when there is no such session."""
+
+    def unsubscribe(self, key: str, address: str) -> None: ...
+
+    def subscriptions(self, key: str) -> frozenset[str]:
+        """The resources that a session follows."""
+
+    # ── the console, and secrets of the servers ─────────────────────────────────────────────────────────────────
+
+    def add_console_session(self, key: str, body: str, expires: int, at: int) -> None:
+        """Store a session of the console, and delete those that have expired at this time."""
+
+    def console_session(self, key: str, at: int) -> str | None:
+        """What was stored of a session that has not expired at this time."""
+
+    def end_console_session(self, key: str) -> None: ...
+
+    def shared_secret(self, name: str, proposed: str) -> str:
+        """The secret of this name, the same for all servers: the first that was proposed."""
+
+    # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def announce(self, announcement: Announcement, oldest: int) -> None:
+        """Store an announcement with the next number, and delete those before the `oldest` time; the last one stays."""
+
+    def announcements(self, after: int) -> list[Announcement]:
+        """Those with a higher number, in order."""
+
+    def last_announcement(self) -> int:
+        """The number of the last one; 0 when there was none."""
+
+    def await_announcement(self, seconds: float) -> bool:
+        """Block until there may be a new one, at most so long; whether there may be. For a thread with its own journal.
+
+        The first call after a connection was made returns True at once.
+        """
+
+    # ── maintenance ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def level(self) -> Level:
+        """The schema version of the tables; nothing is created or changed."""
+
+    def upgrade(self) -> None:
+        """Migrate the tables now, as every other use would."""
+
+    def faults(self, known: Sequence[SetAside] | None = None) -> Iterator[tuple[str, str]]:
+        """Open the journal, check it and try a write; yields each problem with its remedy.
+
+        `known`: what was set aside before the check began, if that was before this call.
+        """
+
+    def salvage(self) -> SetAside | None:
+        """Set a damaged journal aside and begin a new one with what can be read of it; None when it is not damaged."""
+
+    def set_aside(self) -> Sequence[SetAside]:
+        """The damaged journals that were set aside and still exist."""

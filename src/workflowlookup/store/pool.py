@@ -1,0 +1,353 @@
+"""A journal for a server that answers many clients on one event loop: a journal that hangs must not stop the loop.
+
+Each method runs on one of a few threads, each with a journal of its own. Meanwhile the caller, a greenlet that
+`greenlets.run` executes, waits with a deadline, and the loop serves others. Outside of the loop the calling thread
+waits.
+
+A thread whose journal hangs is not waited for any longer, and takes calls again when the journal returns; there are at
+most `MAX_THREADS` threads. Calls that wait for a thread are made in turns, one for each caller of the server, so that
+nobody waits behind all calls of another. After a call that timed out on a thread, all calls fail at once until a poll,
+which has a thread of its own, succeeds.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from workflowlookup import greenlets
+from workflowlookup.errors import JournalAway, JournalBusy, StorageError
+from workflowlookup.store.journal import Journal
+
+log = logging.getLogger(__name__)
+
+MAX_THREADS: Final = 4
+POLL_SECONDS: Final = 1.0
+"""Between two polls of a journal that answers."""
+RETRY_SECONDS: Final = 0.2
+"""Between two polls of a journal that does not."""
+FIRST_POLL_SECONDS: Final = 1.0
+"""How long `start` waits for the first poll."""
+CLOSE_SECONDS: Final = 0.5
+"""How long `close` waits for threads that are at work."""
+CALL_SHARE: Final = 0.9
+"""Journals give up by themselves within this part of the time."""
+WRITE_SHARE: Final = 0.5
+READ_SHARE: Final = 0.1
+"""A request has the time once, for all its calls. With less than this part of it left a call is not made: a write might
+be abandoned, and then nobody knows whether it was stored.
+"""
+FREE_SHARE: Final = 0.02
+"""A call that is answered within this part of the time is not counted."""
+AWAY_SHARE: Final = 0.5
+"""A call that was on a thread for less than this part of the time says nothing about the journal."""
+CALLER: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("caller", default="")
+"""Whom calls are made for: a caller of a server over HTTP, or nobody."""
+_WRITES: Final = frozenset({"append", "delete", "purge"})
+"""Methods that report an unknown outcome when they time out; the others can safely be repeated."""
+
+
+class _Call:
+    """A call of a method on a thread, and its outcome."""
+
+    def __init__(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], done: Callable[[], None]) -> None:
+        self.name, self._args, self._kwargs = name, args, kwargs
+        self._done = done
+        """Called on the thread once there is an outcome."""
+        self.caller = CALLER.get()
+        self.begun_at: float | None = None
+        """When a thread began to make it."""
+        self.is_abandoned = self.is_done = False
+        self.thread_number = 0
+        self._result: Any = None
+        self.problem: BaseException | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        return self.begun_at is not None
+
+    def begin(self) -> None:
+        """Note that a thread has it now."""
+        self.begun_at = time.monotonic()
+
+    def make(self, journal: Journal, thread_number: int) -> None:
+        self.thread_number = thread_number
+        try:
+            result = getattr(journal, self.name)(*self._args, **self._kwargs)
+            self._result = list(result) if inspect.isgenerator(result) else result
+        except BaseException as problem:  # noqa: BLE001 - raised where the caller waits
+            self.problem = problem
+        self.is_done = True
+        self._done()
+
+    @property
+    def result(self) -> Any:
+        """What the method returned; raises what it raised."""
+        if self.problem is not None:
+            raise self.problem
+        return self._result
+
+
+class _Thread(threading.Thread):
+    """A daemon thread with a journal of its own."""
+
+    numbers = itertools.count()
+
+    def __init__(self, pool: "JournalPool", journal: Journal, first: _Call) -> None:
+        super().__init__(name="workflowlookup-journal", daemon=True)
+        self.wakes = threading.Semaphore(0)
+        self.call: _Call | None = first
+        """The current call; None when the thread is idle, or is to end."""
+        self._number = next(self.numbers)
+        self._pool = pool
+        self._journal = journal
+
+    def run(self) -> None:
+        while (call := self.call) is not None:
+            call.make(self._journal, self._number)
+            if call.is_abandoned:  # to its caller, such a write is like one of another process
+                self._number = next(self.numbers)
+            del call
+            if not self._pool.give_next_call(self):
+                self.wakes.acquire()
+        with contextlib.suppress(StorageError):
+            self._journal.close()
+
+
+class _Poll(threading.Thread):
+    """Polls the journal, to know whether it answers."""
+
+    def __init__(
+        self, open_journal: Callable[[], Journal], seconds: float, report: Callable[[StorageError | None], None]
+    ) -> None:
+        super().__init__(name="workflowlookup-poll", daemon=True)
+        self.first = threading.Event()
+        """Set after the first poll."""
+        self._open_journal = open_journal
+        self._seconds = seconds
+        self._report = report
+        self._begun_at: float | None = None
+        """When the current poll began; None between polls."""
+        self._problem = "the journal has not answered yet"
+        self._next = threading.Event()
+        self._is_ended = False
+
+    @property
+    def fault(self) -> str:
+        if not self.is_alive():
+            return ""
+        begun_at = self._begun_at
+        waited = time.monotonic() - begun_at if begun_at is not None else 0.0
+        return self._problem or (_silent(waited) if waited > self._seconds else "")
+
+    def hurry(self) -> None:
+        """Poll now."""
+        self._next.set()
+
+    def end(self) -> None:
+        self._is_ended = True
+        self._next.set()
+
+    def run(self) -> None:
+        journal = self._open_journal()
+        while not self._is_ended:
+            self._next.clear()
+            self._begun_at = time.monotonic()
+            problem: StorageError | None = None
+            try:
+                journal.ping()
+            except StorageError as refusal:
+                problem = refusal
+            except Exception as bug:  # broad on purpose: without polls nobody would be served again
+                log.exception("the journal could not be polled")
+                problem = StorageError(repr(bug))
+            self._problem, self._begun_at = str(problem or ""), None
+            self._report(problem)
+            self.first.set()
+            self._next.wait(RETRY_SECONDS if problem else POLL_SECONDS)
+        with contextlib.suppress(StorageError):
+            journal.close()
+
+
+class JournalPool:
+    """The threads, and whether their journals answer. `journal` is what the rest of the server uses."""
+
+    def __init__(self, open_journal: Callable[[], Journal], seconds: float) -> None:
+        """`seconds`: how long a caller waits for an answer."""
+        self.journal = cast("Journal", _PooledJournal(self, open_journal().names))
+        """Every method but `close` may raise `JournalAway`."""
+        self._open_journal = open_journal
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._threads: set[_Thread] = set()
+        self._idle: list[_Thread] = []
+        """A stack, so that under low load one connection does most of the work."""
+        self._waiting: dict[str, deque[_Call]] = {}
+        """By caller; the one whose turn it is comes first."""
+        self._away = ""
+        """Why all calls fail at once; empty while the journal is used."""
+        self._poll = _Poll(open_journal, seconds, self._on_poll)
+
+    def close(self) -> None:
+        """End the threads that do not hang; a later call starts new ones."""
+        self._poll.end()
+        with self._lock:
+            threads, self._threads, self._idle = self._threads, set(), []
+            idle = [thread for thread in threads if thread.call is None]
+        for thread in idle:
+            thread.wakes.release()
+        end = time.monotonic() + CLOSE_SECONDS
+        for thread in idle:
+            thread.join(max(0.0, end - time.monotonic()))
+
+    # ── health ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        """Poll from now on; returns after the first poll, or after `FIRST_POLL_SECONDS`."""
+        self._poll.start()
+        self._poll.first.wait(FIRST_POLL_SECONDS)
+
+    @property
+    def fault(self) -> str:
+        """Why the journal cannot be used, by the last poll; empty when it can."""
+        return self._away or self._poll.fault
+
+    def _on_poll(self, problem: StorageError | None) -> None:
+        if isinstance(problem, JournalAway):
+            self._refuse_all(problem)
+        elif self._away:
+            log.warning("the journal answers again")
+            self._away = ""
+
+    def _refuse_all(self, problem: JournalAway) -> None:
+        """Fail every call at once until a poll succeeds. Does nothing without polls, because nothing would end it."""
+        if not self._away and self._poll.is_alive() and not isinstance(problem, JournalBusy):
+            log.warning("requests that need the journal are refused until it answers: %s", problem)
+            self._away = problem.reason
+            self._poll.hurry()
+
+    # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def make_call(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call:
+        """Make a call and wait for its outcome. Raises `JournalAway` when that takes too long."""
+        if self._away:
+            raise JournalAway(self._away)
+        begun, left = time.monotonic(), self._seconds
+        if greenlets.is_running():
+            left -= greenlets.seconds_lost()
+            if left < (WRITE_SHARE if name in _WRITES else READ_SHARE) * self._seconds:
+                raise JournalBusy(_silent(self._seconds))
+            call = self._made_for_loop(name, args, kwargs, left)
+            waited = time.monotonic() - begun
+            if waited > FREE_SHARE * self._seconds:
+                greenlets.lose(waited)
+        else:
+            call = self._made_for_thread(name, args, kwargs)
+        with self._lock:
+            call.is_abandoned = not call.is_done
+        problem = self._overdue(call, left) if call.is_abandoned else call.problem
+        if isinstance(problem, JournalAway):
+            self._refuse_all(problem)
+            raise problem
+        return call
+
+    def _made_for_loop(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], seconds: float) -> _Call:
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[None] = loop.create_future()
+        call = _Call(name, args, kwargs, lambda: _call_soon(loop, answered))
+        timer = loop.call_later(seconds, greenlets.resolve, answered)
+        self._submit(call)
+        greenlets.wait_for(answered)
+        timer.cancel()
+        return call
+
+    def _made_for_thread(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call:
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            log.error("the event loop waits for the journal (%s)", name, stack_info=True)
+        answered = threading.Event()
+        call = _Call(name, args, kwargs, answered.set)
+        self._submit(call)
+        answered.wait(self._seconds)
+        return call
+
+    def _overdue(self, call: _Call, seconds: float) -> JournalAway:
+        is_unknown = call.is_begun and call.name in _WRITES
+        if call.begun_at is None or time.monotonic() - call.begun_at < AWAY_SHARE * self._seconds:
+            return JournalBusy("Other requests kept the journal of runs busy", is_unknown=is_unknown)
+        kind = JournalBusy if seconds < CALL_SHARE * self._seconds else JournalAway  # others may have more time
+        return kind(_silent(self._seconds), is_unknown=is_unknown)
+
+    def _submit(self, call: _Call) -> None:
+        with self._lock:
+            if self._idle:
+                thread = self._idle.pop()
+                call.begin()
+                thread.call = call
+                thread.wakes.release()
+            elif len(self._threads) < MAX_THREADS:
+                call.begin()
+                thread = _Thread(self, self._open_journal(), call)
+                self._threads.add(thread)
+                thread.start()
+            else:
+                self._waiting.setdefault(call.caller, deque()).append(call)
+
+    def give_next_call(self, thread: _Thread) -> bool:
+        """Give a thread that has finished its call the next one; False when it is to wait for one."""
+        with self._lock:
+            thread.call = None
+            if thread not in self._threads:  # the pool was closed meanwhile
+                return True
+            while self._waiting:
+                caller = next(iter(self._waiting))
+                calls = self._waiting.pop(caller)
+                call = calls.popleft()
+                if calls:
+                    self._waiting[caller] = calls  # behind the others
+                if not call.is_abandoned:
+                    call.begin()
+                    thread.call = call
+                    return True
+            self._idle.append(thread)
+            return False
+
+
+class _PooledJournal:
+    """Implements the contract of journals: a pool makes each call."""
+
+    def __init__(self, pool: JournalPool, names: frozenset[str]) -> None:
+        self._pool = pool
+        self.names = names
+        self.close = pool.close
+
+    def version(self) -> int:
+        """Also changes when another thread answers: versions of two connections cannot be compared."""
+        call = self._pool.make_call("version", (), {})
+        return int(call.result) << 20 | call.thread_number & 0xFFFFF
+
+    def group(self) -> None:
+        """Every write has a commit of its own: the next one may be made by another thread."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return self._pool.make_call(name, args, kwargs).result
+
+        self.__dict__[name] = method
+        return method
+
+
+def _silent(seconds: float) -> str:
+    return f"The journal of runs has not answered for {seconds:.0f} seconds"
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, answered: "asyncio.Future[None]") -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(greenlets.resolve, answered)

@@ -1,0 +1,77 @@
+"""What tool handlers and console pages may ask of runs.
+
+`runs.service.Runs` has all runs, `tools.scoped.ScopedRuns` those that one caller may see. Methods that are not here are
+for the server itself and for commands. The docstrings are in `Runs`.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from workflowlookup.errors import RunNotFound
+    from workflowlookup.language.model import Workflow
+    from workflowlookup.language.values import Context
+    from workflowlookup.runs.events import How, OutputAccepted, OutputRefused, Record
+    from workflowlookup.runs.run import Run
+    from workflowlookup.store.journal import Query, SetAside, Summary
+
+
+class Watch(Protocol):
+    """Follows runs until it is closed; its listener is called for each change by this process."""
+
+    def changed(self) -> Collection[str]:
+        """The ids of the runs that other processes changed since the last time."""
+
+    def close(self) -> None:
+        """Follow no more."""
+
+
+class RunsView(Protocol):
+    """The runs that one caller sees, and what may be done to them."""
+
+    def start(  # noqa: PLR0913 - as `Runs.start`
+        self,
+        workflow: "Workflow",
+        given: "Context",
+        context: "Context",
+        *,
+        run_id: str | None = None,
+        by: str = "",
+        timeout: float | None = None,
+    ) -> "Run": ...
+    def submit(self, run_id: str, /, step_id: str, output: str, changes: "Context", *, by: str = "") -> "Run": ...
+    def supply(self, run_id: str, /, loop_id: str, changes: "Context", *, by: str = "") -> "Run": ...
+    def confirm(  # noqa: PLR0913 - as `Runs.confirm`
+        self,
+        run_id: str,
+        /,
+        step_id: str = "",
+        *,
+        how: "How",
+        question: str = "",
+        note: str = "",
+        answers: "Context" = ...,
+        by: str = "",
+    ) -> "Run": ...
+    def deny(  # noqa: PLR0913 - as `Runs.deny`
+        self, run_id: str, /, step_id: str = "", *, how: "How", question: str = "", note: str = "", by: str = ""
+    ) -> "Run": ...
+    def dismiss(self, run_id: str, /, step_id: str, *, question: str, by: str = "") -> "Run": ...
+    def cancel(self, run_id: str, /, reason: str = "", *, by: str = "") -> "Run": ...
+    def earlier_verdict(
+        self, run: "Run", step_id: str, output: str, changes: "Context"
+    ) -> "OutputAccepted | OutputRefused | None": ...
+
+    def get(self, run_id: str, /) -> "Run": ...
+    def load(self, run_id: str, /) -> bool: ...
+    def history(self, run_id: str, /, after: int = 0, limit: int | None = None) -> "list[Record]": ...
+    def records(self, run_id: str, /, after: int = 0) -> "list[Record]": ...
+    def workflow_of(self, run_id: str, /) -> str | None: ...
+    def queue_position(self, run_id: str, /) -> tuple[int, int]: ...
+    def not_found(self, run_id: str, /) -> "RunNotFound": ...
+    def imported(self, run_ids: Sequence[str], /) -> dict[str, str]: ...
+    def summaries(self, query: "Query", /) -> "list[Summary]": ...
+    def recent(self, limit: int, /) -> "list[Summary]": ...
+    def counts(self) -> dict[str, int]: ...
+    def set_aside(self) -> "Sequence[SetAside]": ...
+    def watch(self, listener: Callable[[str], None], /) -> Watch: ...

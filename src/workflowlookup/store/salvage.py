@@ -1,0 +1,197 @@
+"""Saves what can be saved of a damaged journal into a new one: each run whose records are all there, tokens and names.
+
+Records and documents are enough to make everything else of a run again, and each run is folded before it counts as
+saved. A run of which records are missing is kept as it is, so that it is listed and nobody goes on with it: to do its
+last steps once more could repeat what must happen once.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.errors import RunDamaged, RunStateError, StorageError
+from workflowlookup.runs.run import Run, apply, fold, hash_of
+from workflowlookup.store.journal import now, summarise
+from workflowlookup.store.sql import SqlJournal, Transaction
+from workflowlookup.store.sqlite_pages import Pages, Row
+
+_TEXT: Final = (str,)
+_NUMBER: Final = (int,)
+_TEXT_OR_NULL: Final = (str, type(None))
+_NUMBER_OR_NULL: Final = (int, type(None))
+
+
+class TableShape(msgspec.Struct, frozen=True, kw_only=True):
+    """How a row of a table is recognised: the kind of its tree, its columns and their types."""
+
+    is_index: bool
+    columns: Mapping[str, tuple[type, ...]]
+
+    def fits(self, row: Row) -> bool:
+        return (
+            row.is_index == self.is_index
+            and len(row.values) == len(self.columns)
+            and all(map(isinstance, row.values, self.columns.values()))
+        )
+
+
+SHAPES: Final[Mapping[str, TableShape]] = {
+    "events": TableShape(
+        is_index=True,
+        columns={"run": _TEXT, "sequence": _NUMBER, "time": _NUMBER, "who": _TEXT, "kind": _TEXT, "body": _TEXT},
+    ),
+    "runs": TableShape(
+        is_index=True,
+        columns={
+            **dict.fromkeys(("id", "workflow_id", "version", "hash"), _TEXT),
+            **dict.fromkeys(("started", "updated"), _NUMBER),
+            "state": _TEXT,
+            "waiting_for": _TEXT_OR_NULL,
+            "step": _TEXT,
+            "done": _NUMBER,
+            **dict.fromkeys(("total", "deadline"), _NUMBER_OR_NULL),
+            "sequence": _NUMBER,
+        },
+    ),
+    "documents": TableShape(is_index=False, columns={"hash": _TEXT, "document": _TEXT}),
+    "tokens": TableShape(
+        is_index=False,
+        columns={
+            **dict.fromkeys(("id", "name", "hash", "kind", "scopes", "workflows"), _TEXT),
+            "created": _NUMBER,
+            **dict.fromkeys(("expires", "revoked"), _NUMBER_OR_NULL),
+            "maker": _TEXT,
+        },
+    ),
+    "tool_names": TableShape(is_index=True, columns={"provider": _TEXT, "workflow": _TEXT, "name": _TEXT}),
+}
+"""The tables whose rows are saved, with their columns in the order in which they are stored."""
+
+NOT_SAVED: Final = frozenset(
+    {"console_sessions", "document_copies", "freed_names", "levels", "news", "remembered", "secrets", "sessions"}
+    | {"session_addresses"}
+)
+"""Tables that are made from others, that every new journal fills by itself, that are used in PostgreSQL only, or that
+can be done without.
+"""
+
+_ADD: Final = {
+    table: f"INSERT INTO {table} ({', '.join(shape.columns)}) VALUES ({', '.join('?' * len(shape.columns))}) "  # noqa: S608 - our own names
+    "ON CONFLICT DO NOTHING"
+    for table, shape in SHAPES.items()
+}
+_HASH: Final = re.compile("[0-9a-f]{64}")
+
+
+class Salvage(msgspec.Struct, frozen=True, kw_only=True):
+    """What was saved of a journal."""
+
+    whole: int
+    damaged: Mapping[str, str]
+    """Runs that are kept without some of their records, and what is left of each."""
+    lost: Sequence[str]
+    """Runs of which too little is left even to list them."""
+    revoked: int
+    """Tokens that were revoked because nobody can tell any more whether they had been."""
+    unreadable: int
+    """Pages of the file that are missing or cannot be read."""
+
+    @property
+    def report(self) -> str:
+        """A sentence without names, for anybody, and lines with the names."""
+        total = self.whole + len(self.damaged) + len(self.lost)
+        counts = {"damaged in part": len(self.damaged), "lost": len(self.lost), "tokens revoked": self.revoked}
+        more = "".join(f", {words}: {count}" for words, count in counts.items() if count)
+        is_guess = self.unreadable > 1
+        if is_guess:  # of a run there are at least two: one with its line, one with its events
+            more += f"; {self.unreadable} pages of the file are missing or cannot be read: more runs may be lost"
+        lines = [f"{self.whole} of {total} runs{' that are known' * is_guess} were saved into a new journal{more}"]
+        lines += [f"damaged in part: {run_id} ({left})" for run_id, left in self.damaged.items()]
+        lines += [f"lost: {run_id}" for run_id in self.lost]
+        return "\n".join(lines)
+
+
+def salvage(path: str, target: SqlJournal) -> Salvage:
+    """Copy into a new, empty journal what can be read of a damaged file, which is not changed."""
+    whole, damaged, lost = 0, {}, []
+    with Pages(path) as pages, target.writing() as transaction:
+        revoked = _copy(pages, transaction)
+        for (run_id,) in target.query("SELECT run FROM events UNION SELECT id FROM runs ORDER BY 1"):
+            run, last, problem = _fold(target, run_id)
+            head = target.head(run_id)
+            # Without its line nobody knows how far a run went, unless the line was all that is lost.
+            is_end_known = head is not None or pages.unreadable <= 1
+            if run is not None and run.rests and is_end_known and run.sequence == last >= (head or 0):
+                whole += 1
+                _replace_line(transaction, run, run.sequence)
+            elif run is None and head is None:
+                lost.append(run_id)
+                transaction.execute("DELETE FROM events WHERE run = ?", (run_id,))
+            else:
+                if run is not None and head is None:
+                    _replace_line(transaction, run, max(last, run.sequence + 1))
+                ((left,),) = target.query("SELECT COUNT(*) FROM events WHERE run = ?", (run_id,))
+                total = max(last, head or 0)
+                problem = problem or "its last events may be lost"
+                damaged[run_id] = problem if left == total else f"{left} of {total} events are left"
+    return Salvage(whole=whole, damaged=damaged, lost=lost, revoked=revoked, unreadable=pages.unreadable)
+
+
+def has_rows_of_ours(path: str) -> bool:
+    """Whether anything in a file, whatever it is, looks like a row of a journal."""
+    with Pages(path) as pages:
+        return any(_table_of(row) for row in pages.rows())
+
+
+def _table_of(row: Row) -> str | None:
+    return next((table for table, shape in SHAPES.items() if shape.fits(row)), None)
+
+
+def _copy(pages: Pages, transaction: Transaction) -> int:
+    """Copy all rows that look like ours; how many tokens had to be revoked for it."""
+    tokens: dict[str, dict[str, Any]] = {}
+    names: set[tuple[Any, ...]] = set()
+    for row in pages.rows():
+        table = _table_of(row)
+        if table is None:
+            continue
+        found = dict(zip(SHAPES[table].columns, row.values, strict=True))
+        if table == "tool_names":
+            names.add(row.values)
+        elif table == "tokens":
+            if _HASH.fullmatch(found["hash"]) and not tokens.get(found["id"], {}).get("revoked"):
+                tokens[found["id"]] = found
+        elif table != "documents" or hash_of(found["document"].encode()) == found["hash"]:
+            transaction.execute(_ADD[table], row.values)
+    transaction.execute("INSERT INTO document_copies SELECT hash, document FROM documents")
+    transaction.executemany(_ADD["tool_names"], sorted(_tool_names(names)))
+    transaction.executemany(_ADD["tokens"], [tuple(token.values()) for token in tokens.values()])
+    if not pages.is_log_damaged:
+        return 0
+    return transaction.execute("UPDATE tokens SET revoked = ? WHERE revoked IS NULL", (now(),)).rowcount
+
+
+def _tool_names(found: set[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
+    """Those rows that are of the table and not of its index by name, which has the same columns turned around."""
+    return ((provider, workflow, name) for provider, workflow, name in found if (name, provider, workflow) in found)
+
+
+def _fold(journal: SqlJournal, run_id: str) -> tuple[Run | None, int, str]:
+    """The run as far as its records lead, the sequence of the last record that there is, and what is wrong."""
+    ((last,),) = journal.query("SELECT COALESCE(MAX(sequence), 0) FROM events WHERE run = ?", (run_id,))
+    run, problem = None, ""
+    try:
+        for record in journal.read(run_id):
+            run = fold(run_id, [record]) if run is None else apply(run, record)
+    except (RunStateError, StorageError) as refusal:
+        problem = (refusal.problem if isinstance(refusal, RunDamaged) else refusal.remedy).rstrip(".")
+    return run, int(last), problem
+
+
+def _replace_line(transaction: Transaction, run: Run, sequence: int) -> None:
+    """Have a run listed; one whose records end before the sequence is refused as damaged."""
+    summary = msgspec.structs.replace(summarise(run), sequence=sequence)
+    transaction.execute("DELETE FROM runs WHERE id = ?", (run.id,))
+    transaction.execute(_ADD["runs"], msgspec.structs.astuple(summary))

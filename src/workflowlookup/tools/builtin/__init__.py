@@ -1,0 +1,44 @@
+"""What a client can call: the tools, and what else of the library is offered (resources, prompts, completions).
+
+A new tool is a module here with a `TOOL`, and one line in `BUILTIN_TOOLS`.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from workflowlookup.tools.contract import Tool
+
+
+class _LazyTools(Mapping[str, "Tool"]):
+    """Tools by name; the module of each is imported when the tool is first needed."""
+
+    def __init__(self, *names: str) -> None:
+        self._tools: dict[str, Tool | None] = dict.fromkeys(names)
+
+    def __getitem__(self, name: str) -> "Tool":
+        tool = self._tools[name]
+        if tool is None:
+            tool = self._tools[name] = importlib.import_module(f"{__name__}.{name}").TOOL
+        return tool
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+
+BUILTIN_TOOLS: Final[Mapping[str, "Tool"]] = _LazyTools(
+    "workflow_list",
+    "workflow_get",
+    "workflow_next",
+    "workflow_validate",
+    "workflow_validate_json",
+    "workflow_start",
+    "workflow_submit",
+    "workflow_status",
+    "workflow_runs",
+    "workflow_cancel",
+)

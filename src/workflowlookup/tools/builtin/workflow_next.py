@@ -1,0 +1,176 @@
+"""`workflow_next`: the next step for a caller who tells what is completed and what is known."""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from workflowlookup.errors import StepNotFound
+from workflowlookup.language.contract import Need, forgotten, how_to_send, need_of_loop, unmet
+from workflowlookup.language.guidance import Guidance, guide, warn_of_unset
+from workflowlookup.language.model import Workflow
+from workflowlookup.language.navigation import MAX_SKIPPED, Next, explain_skip, find_step, next_step
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.schemas import suggest
+from workflowlookup.language.values import Json
+from workflowlookup.tools.arguments import CompletedSteps, StepId, StructArguments, Variables, WorkflowId
+from workflowlookup.tools.contract import Caller, Result, Services, Tool
+from workflowlookup.tools.registry import find_workflow
+from workflowlookup.tools.result_schemas import GUIDANCE_SCHEMA, STEP_SCHEMA, TEXTS
+
+
+class NextArguments(msgspec.Struct, kw_only=True, rename="camel"):
+    """What `workflow_next` takes."""
+
+    workflow_id: Annotated[WorkflowId, Meta(description="The workflow ID")]
+    current_step: Annotated[StepId | None, Meta(description="Current step ID (optional)")] = None
+    completed_steps: Annotated[
+        CompletedSteps,
+        Meta(description="Array of completed step IDs; in a loop they carry the iteration, as in review@2"),
+    ]
+    context: Annotated[
+        Variables | None,
+        Meta(description='Variables for conditions and templates, such as {"taskSize": "large"}'),
+    ] = None
+
+
+def handle(services: Services, arguments: NextArguments, _: Caller) -> Result:
+    workflow = find_workflow(services, arguments.workflow_id)
+    current = arguments.current_step
+    if current is not None and find_step(workflow, current) is None:
+        raise step_not_found(workflow, current)
+    budget = Budget()
+    found = next_step(workflow, arguments.completed_steps, arguments.context or {}, budget)
+    return answer(workflow, found, arguments.completed_steps, budget)
+
+
+def answer(workflow: Workflow, found: Next, completed: Iterable[str], budget: Budget) -> dict[str, Json]:
+    reply = tell(workflow, found, budget)
+    reply["isComplete"] = found.is_complete
+    reply["progress"] = _progress(workflow, found)
+    if found.is_complete and found.skipped:
+        reply["skipped"] = [explain_skip(skip) for skip in found.skipped[:MAX_SKIPPED]]
+    if unset := forgotten(workflow, completed, found.context, reply.get("missing", ())):
+        reply["warnings"] = (*reply.get("warnings", ()), *unset)
+    return reply
+
+
+def tell(workflow: Workflow, found: Next, budget: Budget) -> dict[str, Json]:
+    """The step and its guidance, what the context lacks for it, and warnings."""
+    if found.need is not None:
+        return tell_need(workflow, found.instance_id, need_of_loop(workflow, found.need), found.warnings)
+    step = found.step
+    guidance = guide(workflow, found, budget)
+    warnings = guidance.warnings
+    reply: dict[str, Json] = {"step": guidance.step or None, "guidance": _guidance(guidance)}
+    needs = unmet(workflow, step, found.context) if step is not None else ()
+    if needs:
+        reply["missing"] = needs
+        needed = {need.variable for need in needs}
+        others = [name for name in guidance.unset if name.partition(".")[0] not in needed]
+        warnings = (
+            *found.warnings,
+            *warn_of_unset(others),
+            "The step needs more context: " + "; ".join(need.sentence() for need in needs),
+        )
+    if warnings:
+        reply["warnings"] = warnings
+    return reply
+
+
+def tell_need(workflow: Workflow, loop_id: str, need: Need, warnings: Sequence[str]) -> dict[str, Json]:
+    """That no step can be handed out before a loop has its list or count, and how to send it."""
+    guidance = Guidance(
+        step={},
+        prompt=how_to_send(workflow, loop_id, need),
+        model_hint="",
+        requires_confirmation=False,
+        criteria=(),
+        warnings=(),
+    )
+    reply: dict[str, Json] = {"step": None, "guidance": _guidance(guidance), "missing": (need,)}
+    return {**reply, "warnings": warnings} if warnings else reply
+
+
+def _progress(workflow: Workflow, found: Next) -> dict[str, Json]:
+    """How many steps are done, and of how many as far as that is known: loops and conditions decide it on the way."""
+    if found.is_complete:
+        return {"completed": found.completed, "total": found.completed}
+    if workflow.has_loops:
+        return {"completed": found.completed}
+    return {"completed": found.completed, "total": workflow.total_steps - len(found.skipped)}
+
+
+def _guidance(guidance: Guidance) -> dict[str, Json]:
+    hint = {"modelHint": guidance.model_hint} if guidance.model_hint else {}
+    return {
+        "prompt": guidance.prompt,
+        **hint,
+        "requiresConfirmation": guidance.requires_confirmation,
+        "validationCriteria": guidance.criteria,
+    }
+
+
+def step_not_found(workflow: Workflow, wanted: str) -> StepNotFound:
+    return StepNotFound(
+        f"The workflow '{workflow.id}' has no step {suggest(wanted, list(workflow.steps))}. "
+        "Use the ids that workflow_next gave you.",
+        stepId=wanted,
+    )
+
+
+TOOL = Tool(
+    name="workflow_next",
+    title="Next step",
+    description=(
+        "Gets the next step guidance based on workflow state. Do what guidance.prompt says, check the output with "
+        "workflow_validate, add step.id to completedSteps, and call again with the context variables that the prompts "
+        "asked you to set, until isComplete is true. When step is null and isComplete false, send what missing names."
+    ),
+    arguments=StructArguments(NextArguments),
+    output_schema={
+        "type": "object",
+        "properties": {
+            "step": STEP_SCHEMA,
+            "guidance": GUIDANCE_SCHEMA,
+            "isComplete": {"type": "boolean"},
+            "progress": {
+                "type": "object",
+                "properties": {"completed": {"type": "integer"}, "total": {"type": "integer"}},
+            },
+            "skipped": {
+                "type": "array",
+                "items": {"type": "object"},
+                "description": "At the end: steps that were skipped, and why.",
+            },
+            "missing": {
+                "type": "array",
+                "items": {"type": "object"},
+                "description": "Variables that the step, or with step null the loop that comes next, needs and the "
+                "context lacks or has of the wrong type; each with an example to send.",
+            },
+            "warnings": TEXTS,
+        },
+        "required": ["step", "guidance", "isComplete"],
+    },
+    example=(
+        {"workflowId": "bug-investigation", "completedSteps": [], "context": {}},
+        {
+            "step": {
+                "id": "reproduce",
+                "title": "Reproduce the failure",
+                "prompt": "Make the failure happen…",
+            },
+            "guidance": {
+                "prompt": "Make the failure happen…",
+                "requiresConfirmation": False,
+                "validationCriteria": [
+                    "The output is at least 150 characters long: The reproduction is too thin to repeat."
+                ],
+            },
+            "isComplete": False,
+        },
+    ),
+    handler=handle,
+)

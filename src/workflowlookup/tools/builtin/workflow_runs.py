@@ -1,0 +1,177 @@
+"""`workflow_runs`: a line for each run, the last started first, with filters and paging."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from workflowlookup.errors import InvalidParams
+from workflowlookup.language.values import Json
+from workflowlookup.tools.arguments import StructArguments, WorkflowId
+from workflowlookup.tools.contract import Caller, Services, Tool
+from workflowlookup.tools.paging import decode_cursor, encode_cursor
+from workflowlookup.tools.result_schemas import PROGRESS_SCHEMA, STATES
+
+if TYPE_CHECKING:
+    from workflowlookup.store.journal import Summary
+
+PAGE_SIZE: Final = 20
+MOST_DIGITS: Final = 15
+
+
+class RunsArguments(msgspec.Struct, rename="camel"):
+    """What `workflow_runs` takes."""
+
+    state: Annotated[
+        str | None, Meta(description="Only runs in this state.", extra_json_schema={"enum": [*STATES, None]})
+    ] = None
+    workflow_id: Annotated[WorkflowId | None, Meta(description="Only runs of this workflow.")] = None
+    since: Annotated[str | None, Meta(description="Only runs started at or after this time (ISO 8601).")] = None
+    until: Annotated[str | None, Meta(description="Only runs started before this time (ISO 8601).")] = None
+    limit: Annotated[
+        int | None,
+        Meta(
+            description=f"At most this many, {PAGE_SIZE} if not given; nextCursor leads on.",
+            extra_json_schema={"minimum": 1, "maximum": 200},
+        ),
+    ] = None
+    cursor: Annotated[str | None, Meta(description="The nextCursor of the answer before.")] = None
+
+
+EVERYTHING: Final = RunsArguments()
+
+
+def handle(services: Services, arguments: RunsArguments, _: Caller) -> Mapping[str, Json]:
+    from workflowlookup.store.journal import Query  # noqa: PLC0415 - with the first run
+
+    limit = arguments.limit or PAGE_SIZE
+    query = Query(
+        state=arguments.state,
+        workflow_id=arguments.workflow_id,
+        since=_moment("since", arguments.since),
+        until=_moment("until", arguments.until),
+        after=decode_place(arguments.cursor),
+        limit=limit + 1,
+    )
+    found = services.runs.summaries(query)
+    shown = found[:limit]
+    following = {"nextCursor": encode_place(shown[-1])} if len(found) > limit else {}
+    guidance = " ".join((_next(arguments, shown, following), *map(str, services.runs.set_aside())))
+    sources = services.runs.imported([summary.id for summary in shown])
+    lines = [_line(summary) | _source(sources.get(summary.id)) for summary in shown]
+    return {"runs": lines, **following, "next": guidance}
+
+
+def _source(source: str | None) -> dict[str, Json]:
+    return {"importedFrom": source} if source else {}
+
+
+def _next(arguments: RunsArguments, shown: "list[Summary]", following: Mapping[str, Json]) -> str:
+    if shown:
+        more = " There are more: pass nextCursor as cursor." if following else ""
+        return f"Call workflow_status with a runId to take up a run.{more}"
+    if msgspec.structs.replace(arguments, limit=None) != EVERYTHING:
+        return "None fits. Leave out a filter to see more, or call workflow_start."
+    return "There are none. Call workflow_start."
+
+
+def _line(summary: "Summary") -> dict[str, Json]:
+    from workflowlookup.tools.run_answers import iso  # noqa: PLC0415
+
+    waiting = {"waitingFor": summary.waiting_for, "step": summary.step} if summary.waiting_for else {}
+    total = {} if summary.total is None else {"total": summary.total}
+    return {
+        "runId": summary.id,
+        "workflowId": summary.workflow_id,
+        "version": summary.version,
+        "state": summary.state,
+        **waiting,
+        "progress": {"done": summary.done, **total},
+        "started": iso(summary.started),
+        "updated": iso(summary.updated),
+    }
+
+
+def _moment(name: str, text: str | None) -> int | None:
+    """A time in milliseconds; without a zone it is UTC."""
+    from datetime import UTC, datetime  # noqa: PLC0415 - seldom needed
+
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise InvalidParams(f"{name} must be a time as in 2026-11-16T09:30:00Z, or a date; found '{text}'") from None
+
+
+def encode_place(summary: "Summary") -> str:
+    """A cursor that leads on after this run."""
+    return encode_cursor(f"{summary.started} {summary.id}")
+
+
+def decode_place(cursor: str | None) -> tuple[int, str] | None:
+    """The run after which a cursor leads on."""
+    if not cursor:
+        return None
+    started, _, identifier = decode_cursor(cursor).partition(" ")
+    if not started.isdecimal() or len(started) > MOST_DIGITS:
+        raise InvalidParams("cursor must be a nextCursor of this tool; leave it out to start at the beginning")
+    return int(started), identifier
+
+
+TOOL = Tool(
+    name="workflow_runs",
+    title="List runs",
+    description="Lists runs, the last started first: where each stands and what it waits for. Narrow it by state, "
+    "workflow or time; page with limit and cursor.",
+    arguments=StructArguments(RunsArguments),
+    output_schema={
+        "type": "object",
+        "properties": {
+            "runs": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "runId": {"type": "string"},
+                        "workflowId": {"type": "string"},
+                        "version": {"type": "string"},
+                        "state": {"type": "string", "enum": STATES},
+                        "waitingFor": {"type": "string"},
+                        "step": {"type": "string"},
+                        "progress": PROGRESS_SCHEMA,
+                        "started": {"type": "string"},
+                        "importedFrom": {"type": "string"},
+                        "updated": {"type": "string"},
+                    },
+                    "required": ["runId", "workflowId", "version", "state", "progress", "started", "updated"],
+                },
+            },
+            "nextCursor": {"type": "string", "description": "Pass it as cursor to read on."},
+            "next": {"type": "string", "description": "What to do now, in one sentence."},
+        },
+        "required": ["runs", "next"],
+    },
+    example=(
+        {"state": "waiting"},
+        {
+            "runs": [
+                {
+                    "runId": "9f2c41d07b3e",
+                    "workflowId": "bug-investigation",
+                    "version": "1.0.0",
+                    "state": "waiting",
+                    "waitingFor": "output",
+                    "step": "isolate",
+                    "progress": {"done": 1, "total": 6},
+                    "started": "2026-11-16T09:30:00.000Z",
+                    "updated": "2026-11-16T09:41:12.345Z",
+                }
+            ],
+            "next": "Call workflow_status with a runId to take up a run.",
+        },
+    ),
+    handler=handle,
+)

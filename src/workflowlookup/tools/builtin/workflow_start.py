@@ -1,0 +1,132 @@
+"""`workflow_start`: begins a run, whose state the server keeps."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from workflowlookup.errors import WorkflowNotFound
+from workflowlookup.language.model import Workflow
+from workflowlookup.language.values import MAX_TIMEOUT_SECONDS, Json
+from workflowlookup.tools.arguments import RunId, StructArguments, Variables, Wait
+from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Result, Services, Tool
+from workflowlookup.tools.registry import find_workflow
+from workflowlookup.tools.result_schemas import RUN_PROPERTIES, RUN_SCHEMA, WORKFLOW_SCHEMA
+
+if TYPE_CHECKING:
+    from workflowlookup.runs.run import Run
+
+
+class StartArguments(msgspec.Struct, rename="camel"):
+    """What `workflow_start` takes."""
+
+    workflow_id: Annotated[
+        str,
+        Meta(
+            description="The workflow ID, or the name of its tool",
+            extra_json_schema={"pattern": "^[^\\x00-\\x1f\\x7f]+$", "minLength": 1, "maxLength": 256},
+        ),
+    ]
+    input: Annotated[
+        Variables | None, Meta(description="What the workflow asks for at the start; checked against its inputSchema")
+    ] = None
+    context: Annotated[
+        Variables | None,
+        Meta(description='More variables for conditions and templates, such as {"taskSize": "large"}'),
+    ] = None
+    run_id: Annotated[
+        RunId | None, Meta(description="An id of your own; the same call with the same id starts no second run")
+    ] = None
+    wait: Wait = None
+    timeout_seconds: Annotated[
+        float | None,
+        Meta(
+            description="How long the run may take before it fails, without the time that persons take",
+            extra_json_schema={"exclusiveMinimum": 0, "maximum": MAX_TIMEOUT_SECONDS},
+        ),
+    ] = None
+
+
+def handle(services: Services, arguments: StartArguments, caller: Caller) -> Outcome:
+    from workflowlookup.tools.pending_runs import await_run, is_at_work  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
+    from workflowlookup.tools.trust_question import start_trusted  # noqa: PLC0415
+
+    def tell(run: "Run") -> Result:
+        return {**answer(services, run, caller), "workflow": _view(run.workflow)}
+
+    workflow = find_startable(services, arguments.workflow_id)
+    given, known = arguments.input or {}, arguments.context or {}
+    timeout = arguments.timeout_seconds or caller.timeout_seconds
+    if timeout is None and services.workflows is not None:
+        timeout = services.workflows.default_timeout(workflow)
+
+    def start() -> "Run":
+        return services.runs.start(workflow, given, known, run_id=arguments.run_id, timeout=timeout, by=caller.name)
+
+    run = start_trusted(services, workflow, caller, start)
+    if isinstance(run, Elicitation):
+        return run
+    if is_at_work(run) and arguments.wait is not False:
+        return await_run(services, run, caller, tell)
+    return tell(run)
+
+
+def find_startable(services: Services, wanted: str) -> Workflow:
+    """A workflow of the library by its id; or one of any provider, by its id or the name of its tool."""
+    try:
+        return find_workflow(services, wanted)
+    except WorkflowNotFound:
+        workflow = services.workflows.resolve(wanted) if services.workflows is not None else None
+        if workflow is None:
+            raise
+        return workflow
+
+
+def _view(workflow: Workflow) -> dict[str, Json]:
+    """What the agent should know of the workflow before the first step."""
+    lists = {
+        "preconditions": workflow.preconditions,
+        "clarificationPrompts": workflow.clarification_prompts,
+        "metaGuidance": workflow.meta_guidance,
+    }
+    told = {name: lines for name, lines in lists.items() if lines}
+    return {"id": workflow.id, "name": workflow.name, "version": workflow.version, **told}
+
+
+TOOL = Tool(
+    name="workflow_start",
+    title="Start a run",
+    description=(
+        "Starts a run of a workflow: the server keeps its state, gives one step at a time, and goes on only when the "
+        "output of a step is good. Do what guidance.prompt says, then call workflow_submit; next always says what to "
+        "do. Steps that the server does by itself need nothing of you: the answer comes when it is done with them, or "
+        "at once with wait false. A run outlives this conversation: workflow_status shows where it is."
+    ),
+    arguments=StructArguments(StartArguments),
+    output_schema={**RUN_SCHEMA, "properties": {**RUN_PROPERTIES, "workflow": WORKFLOW_SCHEMA}},
+    example=(
+        {"workflowId": "bug-investigation", "context": {}},
+        {
+            "runId": "9f2c41d07b3e",
+            "state": "waiting",
+            "progress": {"done": 0, "total": 6},
+            "waitingFor": "output",
+            "step": {"id": "reproduce", "title": "Reproduce the failure", "prompt": "Make the failure happen…"},
+            "guidance": {
+                "prompt": "Make the failure happen…",
+                "requiresConfirmation": False,
+                "validationCriteria": [
+                    "The output is at least 150 characters long: The reproduction is too thin to repeat."
+                ],
+            },
+            "next": "Do what guidance.prompt says, then call workflow_submit with runId '9f2c41d07b3e', stepId "
+            "'reproduce' and the full output.",
+            "workflow": {"id": "bug-investigation", "name": "Bug investigation", "version": "1.0.0"},
+        },
+    ),
+    handler=handle,
+    read_only=False,
+    idempotent=False,
+    can_be_task=True,
+)

@@ -1,0 +1,207 @@
+"""`workflow_status`: where a run stands, what happened to it lately, and what came of it."""
+
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from workflowlookup.errors import InvalidParams, WorkflowLookupError
+from workflowlookup.language.text import shorten
+from workflowlookup.language.values import Json
+from workflowlookup.tools.arguments import RunId, StructArguments
+from workflowlookup.tools.contract import Caller, Services, Tool
+from workflowlookup.tools.result_schemas import RUN_PROPERTIES, RUN_SCHEMA, WORKFLOW_SCHEMA
+
+if TYPE_CHECKING:
+    from workflowlookup.runs.events import Record
+    from workflowlookup.runs.run import Run
+
+MOST_EVENTS: Final = 10
+NO_STATUS: Final = "not supported: this system cannot be asked about a run; what is told is what this server knows"
+MAX_RESULTS: Final = 20
+MAX_OF_A_RESULT: Final = 2_000
+MAX_OF_RESULTS: Final = 8_000
+"""How many characters all results together take: an answer is read by a model, each time."""
+
+
+class StatusArguments(msgspec.Struct, rename="camel"):
+    """What `workflow_status` takes."""
+
+    run_id: Annotated[RunId, Meta(description="The run, from workflow_start or workflow_runs")]
+    result_from: Annotated[
+        int | msgspec.UnsetType,
+        Meta(
+            description="Of a long result: where the part begins that you want, in characters",
+            extra_json_schema={"minimum": 0},
+        ),
+    ] = msgspec.UNSET
+
+
+def handle(services: Services, arguments: StatusArguments, caller: Caller) -> Mapping[str, Json]:
+    from workflowlookup.store.loading import read_excerpts  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.run_answers import answer, iso  # noqa: PLC0415
+
+    run = services.runs.get(arguments.run_id)
+    history = read_excerpts(services.runs, run.id, after=run.sequence - MOST_EVENTS)
+    workflow = run.workflow
+    return {
+        **answer(services, run, caller),
+        **_part(run, arguments.result_from),
+        **_progress(services, run),
+        **_remote(services, run),
+        "workflow": {"id": workflow.id, "name": workflow.name, "version": workflow.version},
+        **_newer(services, run),
+        "started": iso(run.started),
+        **({"importedFrom": run.imported_from} if run.imported_from else {}),
+        "updated": iso(run.updated),
+        "history": [_in_brief(record) for record in history],
+        **_results(run),
+    }
+
+
+def _part(run: "Run", start: int | msgspec.UnsetType) -> dict[str, Json]:
+    """The part of the result that was asked for."""
+    from workflowlookup.runs.results import address_of, part_of, result_of  # noqa: PLC0415
+
+    if start is msgspec.UNSET:
+        return {}
+    result = result_of(run)
+    if result is None:
+        raise InvalidParams("resultFrom: the run has no result yet", runId=run.id)
+    return {"resultPart": {**part_of(result, start), "resource": address_of(run.id)}}
+
+
+def _progress(services: Services, run: "Run") -> dict[str, Json]:
+    """How far the server is with what it does by itself."""
+    from workflowlookup.tools.pending_runs import is_at_work, progress_of  # noqa: PLC0415
+
+    if not is_at_work(run):
+        return {}
+    progress = progress_of(services, run)
+    total = {} if progress.total is None else {"total": progress.total}
+    return {"progress": {"done": progress.done, **total, "message": progress.message}}
+
+
+def _remote(services: Services, run: "Run") -> dict[str, Json]:
+    """Of a run whose work another system does: where it is there, and whether that system can be asked about it."""
+    from workflowlookup.language.model import PromptStep, WorkflowCall  # noqa: PLC0415
+    from workflowlookup.language.navigation import find_step  # noqa: PLC0415
+
+    def call_at(step_id: str) -> WorkflowCall | None:
+        step = find_step(run.workflow, step_id)
+        return step.call if isinstance(step, PromptStep) and isinstance(step.call, WorkflowCall) else None
+
+    places = (run.current, *reversed(run.remotes), *run.workflow.steps)  # the call under way, the last one, any
+    step_id, call = next(((place, call) for place in places if place and (call := call_at(place))), ("", None))
+    if call is None:
+        return {}
+    known = {"runId": run.remotes[step_id]} if run.remotes.get(step_id) else {}
+    remote = {"provider": call.provider, "workflowId": call.workflow, **known}
+    workflows = services.workflows
+    can = workflows.abilities(call.provider) if workflows is not None else None
+    if can is not None:
+        remote["status"] = "supported" if "status" in can else NO_STATUS
+    return {"remote": remote}
+
+
+def _newer(services: Services, run: "Run") -> dict[str, Json]:
+    """The version in the library, when it is another document than the one that the run keeps."""
+    from workflowlookup.runs.run import kept_document  # noqa: PLC0415
+
+    try:
+        workflow = services.catalog.get(run.workflow.id)
+    except WorkflowLookupError:  # gone or broken: nothing that the run could be started anew with
+        return {}
+    return {} if kept_document(workflow)[1] == run.hash else {"newerVersion": workflow.version}
+
+
+def _in_brief(record: "Record") -> dict[str, Json]:
+    from workflowlookup.runs.events import kind_of  # noqa: PLC0415
+    from workflowlookup.tools.run_answers import iso  # noqa: PLC0415
+
+    event = record.event
+    about: str = getattr(event, "step_id", "") or getattr(event, "loop_id", "")
+    why: str = getattr(event, "note", "") or getattr(event, "reason", "") or getattr(event, "why", "")
+    told = {"id": about, "why": why, "by": record.by}
+    return {"time": iso(record.time), "event": kind_of(event), **{name: text for name, text in told.items() if text}}
+
+
+def _results(run: "Run") -> dict[str, Json]:
+    """The last outputs, as much of them as one wants to read here."""
+    results: dict[str, Json] = {}
+    room = MAX_OF_RESULTS
+    is_cut = len(run.results) > MAX_RESULTS
+    for step_id in itertools.islice(reversed(run.results), MAX_RESULTS):
+        output = run.results[step_id]
+        most = min(room, MAX_OF_A_RESULT)
+        is_cut = is_cut or len(output) > most
+        if not most:
+            break
+        results[step_id] = shorten(output, most)
+        room -= min(len(output), most)
+    where = {} if not is_cut else {"resultsCut": f"Read the resource run://{run.id} for all of it."}
+    return {"results": dict(reversed(results.items())), **where}
+
+
+TOOL = Tool(
+    name="workflow_status",
+    title="Status of a run",
+    description=(
+        "Shows where a run stands: state, progress, the current step with its guidance, what it waits for or what the "
+        "server does for it, what happened lately, the outputs so far, and the result when it is over. Call it to take "
+        "up a run again, or to see how far one is that the server works on."
+    ),
+    arguments=StructArguments(StatusArguments),
+    output_schema={
+        **RUN_SCHEMA,
+        "properties": {
+            **RUN_PROPERTIES,
+            "workflow": WORKFLOW_SCHEMA,
+            "remote": {
+                "type": "object",
+                "description": "If another system does the work: where the run is there.",
+                "properties": {
+                    "provider": {"type": "string"},
+                    "workflowId": {"type": "string"},
+                    "runId": {"type": "string"},
+                    "status": {"type": "string", "description": "Whether that system can be asked about a run."},
+                },
+                "required": ["provider", "workflowId"],
+            },
+            "newerVersion": {
+                "type": "string",
+                "description": "The version in the library, if it differs from the document of the run.",
+            },
+            "started": {"type": "string", "format": "date-time"},
+            "importedFrom": {"type": "string", "description": "The file from which the run was imported, if it was."},
+            "updated": {"type": "string", "format": "date-time"},
+            "history": {
+                "type": "array",
+                "items": {"type": "object"},
+                "description": f"The last {MOST_EVENTS} events: time, event, id of step or loop, why, by whom.",
+            },
+            "results": {"type": "object", "description": "The latest outputs by step, or their beginnings."},
+            "resultsCut": {"type": "string", "description": "Where the rest of the results is."},
+        },
+    },
+    example=(
+        {"runId": "9f2c41d07b3e"},
+        {
+            "runId": "9f2c41d07b3e",
+            "state": "waiting",
+            "progress": {"done": 1, "total": 6},
+            "waitingFor": "output",
+            "step": {"id": "isolate", "title": "Isolate the cause", "prompt": "Narrow it down…"},
+            "next": "Do what guidance.prompt says, then call workflow_submit with runId '9f2c41d07b3e', stepId "
+            "'isolate' and the full output.",
+            "workflow": {"id": "bug-investigation", "name": "Bug investigation", "version": "1.0.0"},
+            "started": "2026-11-16T09:30:00.000Z",
+            "updated": "2026-11-16T09:41:12.345Z",
+            "history": [{"time": "2026-11-16T09:41:12.345Z", "event": "step-offered", "id": "isolate"}],
+            "results": {"reproduce": "Run `make test` with TZ=UTC+14…"},
+        },
+    ),
+    handler=handle,
+)

@@ -1,0 +1,137 @@
+"""`workflow_submit`: the output of a step, judged before the next step is given; or a person's word, relayed."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from workflowlookup.errors import InvalidParams, RunStateError
+from workflowlookup.tools.arguments import RunId, StepId, StructArguments, Variables, Wait
+from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Result, Services, Tool
+from workflowlookup.tools.result_schemas import RUN_SCHEMA
+
+if TYPE_CHECKING:
+    from workflowlookup.runs.run import Run
+    from workflowlookup.tools.run_answers import Verdict
+
+
+class SubmitArguments(msgspec.Struct, rename="camel"):
+    """What `workflow_submit` takes."""
+
+    run_id: Annotated[RunId, Meta(description="The run, from workflow_start")]
+    step_id: Annotated[StepId, Meta(description="The step that the run waits for, with its iteration, as in review@2")]
+    output: Annotated[
+        str | None, Meta(description="The whole output of the step; none when the run waits for context")
+    ] = None
+    context: Annotated[
+        Variables | None, Meta(description="Variables to set or change, such as those that the step produces")
+    ] = None
+    confirmed: Annotated[
+        bool | None,
+        Meta(description="In place of output, when the run waits for confirmation: whether the person agreed"),
+    ] = None
+    note: Annotated[str | None, Meta(description="With confirmed: what the person said")] = None
+    answers: Annotated[
+        Variables | None,
+        Meta(description="With confirmed: what the person chose for the fields that the question asks for"),
+    ] = None
+    wait: Wait = None
+
+
+def handle(services: Services, arguments: SubmitArguments, caller: Caller) -> Outcome:
+    from workflowlookup.tools.pending_runs import await_run, is_at_work  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.run_answers import ask_person, asked_before  # noqa: PLC0415
+
+    earlier = None
+    if (run := asked_before(services, arguments.run_id, caller)) is not None:
+        moved: Run | Elicitation = run  # what the call brought is stored: it is not sent a second time
+        if run.asked is not None:
+            moved = ask_person(services, run, caller)
+    elif arguments.confirmed is not None:
+        moved = _relay(services, arguments, caller)
+    else:
+        moved, earlier = _submit(services, arguments, caller)
+    if isinstance(moved, Elicitation):
+        return moved
+    if is_at_work(moved) and arguments.wait is not False:
+        return await_run(services, moved, caller, lambda run: _answer_or_ask(services, run, caller, earlier))
+    return _answer_or_ask(services, moved, caller, earlier)
+
+
+def _answer_or_ask(services: Services, run: "Run", caller: Caller, earlier: "Verdict | None") -> Result | Elicitation:
+    """Where the run stands now, with the earlier verdict; the question, when a person is needed and can be asked."""
+    from workflowlookup.tools.run_answers import answer, ask_person, may_ask, was_asked  # noqa: PLC0415
+
+    if run.asked is not None:  # a repeated call finds the run at its first question, which may be answered by now
+        run = services.runs.get(run.id)
+    if run.asked is None or not may_ask(services, run, caller) or was_asked(run, caller):
+        return answer(services, run, caller, earlier)
+    moved = ask_person(services, run, caller)
+    return moved if isinstance(moved, Elicitation) else answer(services, moved, caller, earlier)
+
+
+def _submit(services: Services, arguments: SubmitArguments, caller: Caller) -> "tuple[Run, Verdict | None]":
+    runs, run_id, step = services.runs, arguments.run_id, arguments.step_id
+    output, changes = arguments.output, arguments.context or {}
+    if output is not None:
+        run = runs.submit(run_id, step, output, changes, by=caller.name)
+        return run, runs.earlier_verdict(run, step, output, changes)
+    if not changes:
+        raise InvalidParams("output is required, unless context has what the run waits for or confirmed is set")
+    return runs.supply(run_id, step, changes, by=caller.name), None
+
+
+def _relay(services: Services, arguments: SubmitArguments, caller: Caller) -> "Run | Elicitation":
+    """What a person said, by the agent's word; a person who can be asked is asked instead."""
+    from workflowlookup.tools.run_answers import ask_person, may_ask, only_a_person  # noqa: PLC0415
+
+    runs, run_id, step = services.runs, arguments.run_id, arguments.step_id
+    run = runs.get(run_id)
+    is_open = run.asked is not None and run.current == step
+    if is_open and may_ask(services, run, caller):
+        return ask_person(services, run, caller)
+    if run.who_confirms(services.confirmation) == "person":
+        reason = only_a_person(services, run) if is_open else "Only a person may confirm here, not an agent."
+        raise RunStateError(reason, runId=run_id, state=run.state, stepId=step)
+    note, by = arguments.note or "", caller.name
+    if arguments.confirmed:
+        return runs.confirm(run_id, step, how="relayed", note=note, answers=arguments.answers or {}, by=by)
+    return runs.deny(run_id, step, how="relayed", note=note, by=by)
+
+
+TOOL = Tool(
+    name="workflow_submit",
+    title="Submit an output",
+    description=(
+        "Submits the output of the current step of a run. When it meets the criteria the next step comes back; when "
+        "not, verdict says what to fix, and the same step stays. Send the variables that the prompt asked you to set "
+        "as context. An output that was accepted counts once, however often it is sent; a refused one that is "
+        "sent again is a new attempt. When the server does the next steps by itself, the answer comes once it has."
+    ),
+    arguments=StructArguments(SubmitArguments),
+    output_schema=RUN_SCHEMA,
+    example=(
+        {"runId": "9f2c41d07b3e", "stepId": "reproduce", "output": "It crashes."},
+        {
+            "runId": "9f2c41d07b3e",
+            "state": "waiting",
+            "progress": {"done": 0, "total": 6},
+            "waitingFor": "output",
+            "verdict": {
+                "valid": False,
+                "issues": ["The reproduction is too thin to repeat."],
+                "suggestions": [
+                    "Review validation criteria and adjust output accordingly.",
+                    "Add at least 139 more characters (now 11, at least 150 are needed).",
+                ],
+            },
+            "attempts": 1,
+            "step": {"id": "reproduce", "title": "Reproduce the failure", "prompt": "Make the failure happen…"},
+            "next": "Fix what verdict says, then call workflow_submit with runId '9f2c41d07b3e', stepId 'reproduce' "
+            "and the whole output again.",
+        },
+    ),
+    handler=handle,
+    read_only=False,
+    can_be_task=True,
+)

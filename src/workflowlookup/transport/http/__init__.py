@@ -1,0 +1,1 @@
+"""MCP and the console over HTTP."""

@@ -1,0 +1,165 @@
+"""The web site that a server is: MCP at `/mcp`, its health and its figures, and whatever else is put beside them."""
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from workflowlookup import greenlets
+from workflowlookup.auth.authentication import METADATA, Guard, Guarded, needs_everything
+from workflowlookup.errors import Forbidden
+from workflowlookup.transport.http import cors
+from workflowlookup.transport.http.endpoint import Endpoint
+from workflowlookup.transport.http.fair_use import MCP, FairUse
+from workflowlookup.transport.http.limits import Limits
+from workflowlookup.transport.http.metrics import CONTENT_TYPE, Metrics
+from workflowlookup.transport.http.refusals import busy, refuse
+from workflowlookup.web import is_allowed_host, is_allowed_origin
+
+log = logging.getLogger(__name__)
+
+PROBES: Final = ("/healthz", "/readyz")
+"""What is asked by machines that call this one by its number; they are told yes or no and nothing else."""
+
+
+class Site:
+    """Answers only to the names of this server, and only to its own pages: a page from elsewhere cannot reach it.
+
+    It is the outermost application: every 500 is counted here, and what an application raises is logged here. All of it
+    is executed by `greenlets.run`, so that a journal that does not answer holds up no other request.
+    """
+
+    def __init__(self, mcp: ASGIApp, rest: ASGIApp, limits: Limits, metrics: Metrics, fair_use: FairUse) -> None:
+        """`mcp` serves `/mcp`, `rest` all other paths."""
+        self._fair_use = fair_use
+        self._mcp = mcp
+        self._rest = rest
+        self._limits = limits
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._fair_use.meter(scope, greenlets.run(self._serve, scope, receive, send))
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._rest(scope, receive, send)
+            return
+        is_begun = False
+
+        async def note(message: Message) -> None:
+            nonlocal is_begun
+            if message["type"] == "http.response.start":
+                is_begun = True
+                if message["status"] == 500:
+                    self._metrics.fail("http")
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, note)
+        except Exception:  # broad on purpose: details go to the log, not to the client
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            if not is_begun:  # else the listener closes the connection, unless the response is complete
+                fault = PlainTextResponse("This is a fault of the server. Its log says more.\n", 500)
+                await fault(scope, receive, note)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in PROBES:
+            await self._rest(scope, receive, send)
+            return
+        hosts, origins = [], []
+        for name, value in scope["headers"]:
+            if name == b"host":
+                hosts.append(value.decode("latin-1"))
+            elif name == b"origin":
+                origins.append(value.decode("latin-1"))
+        app = self._mcp if scope["path"] == MCP else self._rest
+        if len(hosts) != 1 or not is_allowed_host(hosts[0], self._limits.allowed_hosts):
+            self._metrics.refuse("host")
+            app = PlainTextResponse("This server has another name: see the setting allowed_hosts.\n", 421)
+        elif origins and not all(
+            is_allowed_origin(origin, hosts[0], self._limits.allowed_origins) for origin in origins
+        ):
+            self._metrics.refuse("origin")
+            app = PlainTextResponse("Pages from elsewhere may not ask: see the setting allowed_origins.\n", 403)
+        elif self._limits.allowed_origins and (scope["path"] == MCP or scope["path"].startswith(METADATA)):
+            send = cors.allowing(origins, send)
+            if cors.is_preflight(scope):
+                app = cors.answer_preflight(scope)
+        await app(scope, receive, send)
+
+
+def make_site(  # noqa: PLR0913 - what a site is made of
+    mcp: Endpoint,
+    limits: Limits,
+    *,
+    guard: Guard,
+    fair_use: FairUse,
+    find_fault: Callable[[], str],
+    routes: Sequence[BaseRoute] = (),
+) -> Site:
+    """The application. `find_fault` says why no work can be done now, nothing when it can; `routes` come last."""
+
+    async def health(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    logged_fault = ""
+
+    async def readiness(_: Request) -> Response:
+        nonlocal logged_fault
+        fault = "the server is stopping" if mcp.is_stopping else find_fault()
+        if fault and fault != logged_fault:  # not with every request: anybody may ask, as often as they like
+            log.warning("not ready: %s", fault)
+        logged_fault = fault
+        return JSONResponse({"ready": False}, status_code=503) if fault else PlainTextResponse("ready\n")
+
+    async def figures(_: Request) -> Response:
+        return Response(mcp.metrics.text(), media_type=CONTENT_TYPE)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with mcp.run():
+            yield
+
+    guarded_figures = Guarded(
+        Route("/metrics", figures).app,
+        guard,
+        fair_use=fair_use,
+        needs=needs_everything,
+        refused=lambda: mcp.metrics.refuse("access"),
+    )
+    rest = Starlette(
+        routes=[
+            Route("/healthz", health),
+            Route("/readyz", readiness),
+            Route("/metrics", endpoint=guarded_figures),
+            *fair_use.routes(*guard.routes()),
+            *routes,
+        ],
+        lifespan=lifespan,
+    )
+    endpoint = Guarded(
+        mcp, guard, fair_use=fair_use, refused=lambda: mcp.metrics.refuse("access"), answer_unknown=_in_jsonrpc
+    )
+    return Site(endpoint, rest, limits, mcp.metrics, fair_use)
+
+
+def _in_jsonrpc(_: Request, refusal: Response) -> Response:
+    """A refusal as a JSON-RPC error, where there is a code for it; its status and its headers stay."""
+    if refusal.status_code not in (403, 429, 503):
+        return refusal
+    problem = msgspec.json.decode(refusal.body)["error_description"]
+    if refusal.status_code == 403:
+        response = refuse(403, Forbidden(problem, scope="read"))
+    else:
+        response = busy(refusal.status_code, problem, int(refusal.headers["Retry-After"]))
+    for name in ("WWW-Authenticate", "Cache-Control"):
+        if name in refusal.headers:
+            response.headers[name] = refusal.headers[name]
+    return response

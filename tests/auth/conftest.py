@@ -1,0 +1,46 @@
+"""Fixtures: houses, and tokens."""
+
+import pytest
+from house import House
+
+from workflowlookup.store.console_sessions import ConsoleSessions
+from workflowlookup.store.sqlite import SqliteJournal
+from workflowlookup.store.tokens import Tokens
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    """One for all tests of a module."""
+    house = House(tmp_path_factory.mktemp("house"))
+    yield house
+    house.close()
+
+
+@pytest.fixture
+def open_house(tmp_path):
+    """On loopback, without tokens."""
+    house = House(tmp_path, is_open=True)
+    yield house
+    house.close()
+
+
+@pytest.fixture
+def own_house(tmp_path):
+    """With tokens, for a test that breaks something."""
+    house = House(tmp_path)
+    yield house
+    house.close()
+
+
+@pytest.fixture
+def sessions(tmp_path):
+    journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
+    yield ConsoleSessions(journal)
+    journal.close()
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
+    yield tokens
+    tokens.close()

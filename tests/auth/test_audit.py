@@ -1,0 +1,162 @@
+"""Who did what: JSON in every line of the log, refused log-ins, and the audit log."""
+
+import json
+import subprocess
+import sys
+
+import httpx2
+import pytest
+from house import House
+
+from support.web import WebServer, modern
+
+FAULTY = """
+import sys, threading, warnings
+from workflowlookup.cli.main import main
+from workflowlookup.transport.http.endpoint import Endpoint
+
+async def fail(*_):
+    warnings.warn("a warning of a library")
+    thread = threading.Thread(target=lambda: 1 / 0)
+    thread.start()
+    thread.join()
+    raise RuntimeError("a fault\\nof the endpoint")
+
+Endpoint._delete = fail
+sys.exit(main(["serve", *sys.argv[1:]]))
+"""
+
+
+def started(run, workflow="docs-guide"):
+    return modern("tools/call", {"name": "workflow_start", "arguments": {"workflowId": workflow, "runId": run}})[
+        "params"
+    ]
+
+
+@pytest.fixture
+def house(tmp_path):
+    house = House(tmp_path, "--audit-log", str(tmp_path / "audit.jsonl"))
+    yield house
+    house.close()
+
+
+def audited(directory):
+    lines = [json.loads(line) for line in (directory / "audit.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name not in ("time", "level", "logger")} for line in lines]
+
+
+def test_with_json_every_line_of_the_log_is_one_object(tmp_path):
+    server = WebServer(tmp_path, "--log-format", "json", program=("-c", FAULTY))
+    try:
+        assert httpx2.delete(server.base.partition('"')[0].removesuffix("/mcp") + "/mcp").status_code == 500
+    finally:
+        server.stop()
+
+    lines = [json.loads(line) for line in server.logged]
+    told = " ".join(line["message"] for line in lines)
+    traces = " ".join(line.get("exception", "") for line in lines)
+    assert lines[0]["message"].startswith("workflowlookup serves MCP at http://127.0.0.1:")
+    assert "a warning of a library" in told
+    assert "ZeroDivisionError" in traces
+    assert "RuntimeError: a fault\nof the endpoint" in traces
+
+
+@pytest.mark.parametrize("flags", [("--require-tokens", "true"), ("--http", "192.0.2.1:1")])
+def test_so_is_why_a_server_does_not_start(tmp_path, flags):
+    command = [sys.executable, "-m", "workflowlookup", "serve", "--http", "127.0.0.1:0", "--log-format", "json", *flags]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode != 0
+    assert [json.loads(line)["message"][:16] for line in done.stderr.splitlines()] == ["workflowlookup: "]
+
+
+def test_a_refused_log_in_is_logged_once_without_its_secret(house, tmp_path):
+    for _ in range(3):
+        assert house.client("gone").post({}).status_code == 401
+    assert house.client(authorization="Bearer a.b.c").post({}).status_code == 401
+    house.client().post({})  # without a token it is no log-in
+
+    log = house.server.log()
+    assert log.count("a log-in from 127.0.0.1 was refused: its token is not known, has expired or was revoked") == 1
+    assert log.count("a log-in from 127.0.0.1 was refused: its JWT") == 1
+    assert audited(tmp_path) == [
+        {"message": "log-in refused", "address": "127.0.0.1", "kind": "token"},
+        {"message": "log-in refused", "address": "127.0.0.1", "kind": "JWT"},
+    ]
+
+
+def test_every_action_has_one_line_that_says_whose_it_is(house, tmp_path):
+    bot, base = house.client("ci-bot"), house.server.base
+    bot.request("tools/call", started("one"))
+    step = house.world.runs.get("one").current
+    about = {"run": "one", "workflow": "docs-guide"}
+    cancel = modern("tools/call", {"name": "workflow_cancel", "arguments": {"runId": "one"}})["params"]
+    submit = {"runId": "one", "stepId": step, "output": "It is done, and the guide is written."}
+    bot.request("tools/call", modern("tools/call", {"name": "workflow_submit", "arguments": submit})["params"])
+    bot.request("tools/call", cancel)
+    with httpx2.Client(headers={"accept": "text/html", "origin": base}) as browser:
+        browser.post(f"{base}/login", data={"token": house.secrets["root"]})
+        browser.get(f"{base}/runs/one/journal.jsonl")
+        browser.post(f"{base}/logout")
+
+    bot_acts = [line for line in audited(tmp_path) if line.get("by") == "token ci-bot via tests"]
+    assert bot_acts[0] == {"message": "start", "by": "token ci-bot via tests", **about}
+    assert [line["message"].partition(",")[0] for line in bot_acts] == ["start", "submit", "cancel"]
+    root = {"by": "token root via console"}
+    assert [line for line in audited(tmp_path) if line not in bot_acts] == [
+        {"message": "log-in", **root, "address": "127.0.0.1"},
+        {"message": "export", **root, **about},
+        {"message": "log-out", **root, "address": "127.0.0.1"},
+    ]
+    assert (tmp_path / "audit.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_commands_are_recorded_too(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("")
+    environment = {"HOME": str(tmp_path), "WORKFLOWLOOKUP_AUDIT_LOG": str(tmp_path / "audit.jsonl"), "USER": "ada"}
+
+    def run(*words, **more):
+        command = [sys.executable, "-m", "workflowlookup", *words]
+        options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60}
+        return subprocess.run(command, check=False, env={**environment, **more}, **options)
+
+    secret = run("token", "create", "bot", "--scope", "run").stdout.strip()
+    run("token", "revoke", "bot")
+    broken = run("token", "list", WORKFLOWLOOKUP_AUDIT_LOG=str(tmp_path / "no" / "such.jsonl"))
+    inline = run("token", "create", "other", WORKFLOWLOOKUP_AUDIT_LOG="log")
+
+    lines = audited(tmp_path)
+    assert [line["message"] for line in lines] == ["token create", "token revoke"]
+    assert lines[0].items() >= {"token": "bot", "kind": "agent", "scopes": ["run"], "workflows": ["*"]}.items()
+    assert secret not in str(lines)
+    assert (broken.returncode, "cannot be written" in broken.stderr) == (2, True)
+    assert "workflowlookup audit: token create by=" in inline.stderr
+
+
+def test_what_a_client_calls_itself_is_no_other_field_and_no_other_caller(tmp_path):
+    def start(name):
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": name, "version": "1"}}
+        call = {"name": "workflow_start", "arguments": {"workflowId": "code-review"}}
+        messages = [
+            {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about},
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "workflowlookup", "serve", "--audit-log", "log"],
+            input="".join(f"{json.dumps(message)}\n" for message in messages),
+            cwd=tmp_path,
+            env={"HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return done.stderr.partition(" run=")[0].removeprefix("workflowlookup audit: start ")
+
+    assert start("curl") == "by=curl"
+    assert start("curl by=root").partition("run=")[0] == 'by="curl by=root"'
+    assert start(" \ttoken  root") == 'by="client token root"'
+    assert start("\u200btoken root") == 'by="\ufffdtoken root"'

@@ -1,0 +1,32 @@
+"""What a workflow may do, by whose it is and what is trusted."""
+
+import pytest
+
+from support.make import document, step
+from workflowlookup import trust
+from workflowlookup.trust import PROVIDER, SERVER, SETTING, Consent, Entry, Store
+
+CALLING = document(step("ask", call={"server": "tool", "tool": "echo"}))
+
+
+def ignoring(kind, name="tool"):
+    return Consent(Store(""), lambda: [Entry(file="/clone/workflowlookup.toml", kind=kind, name=name, value={})])
+
+
+@pytest.mark.parametrize("kind", [SERVER, PROVIDER])
+def test_the_users_own_workflow_may_not_call_a_system_that_is_ignored(kind):
+    assert [entry.name for entry in ignoring(kind).untrusted("", CALLING)] == ["tool"]
+    assert ignoring(kind, "other").untrusted("", CALLING) == []
+
+
+def test_a_workflow_of_a_repository_may_not_call_anything_untrusted():
+    names = [entry.name for entry in Consent(Store("")).untrusted("/clone/sample.json", CALLING)]
+
+    assert names == ["sample-workflow/ask"]
+
+
+def test_the_users_own_workflow_is_not_looked_through_where_no_system_is_ignored(monkeypatch):
+    monkeypatch.setattr(trust, "step_entries", None)
+
+    assert Consent(Store("")).untrusted("", CALLING) == []
+    assert ignoring(SETTING).untrusted("", CALLING) == []

@@ -1,0 +1,237 @@
+"""The console over HTTP, by every page and every form: for nobody, for the wrong one, and for whom it is."""
+
+import contextlib
+import hashlib
+import re
+import time
+
+import httpx2
+import pytest
+from house import House
+
+from support.web import WebServer
+from workflowlookup.console.app import ACTIONS, PAGES
+from workflowlookup.console.security import form_token
+
+HTML = {"accept": "text/html"}
+
+
+def paths(workflow, run):
+    for path, _ in PAGES:
+        yield re.sub(r"\{(\w+)\}", lambda found: {"workflow": workflow, "run": run}.get(found[1], "2"), path)
+
+
+def posts(run):
+    return [path.replace("{run}", run) for path, _ in ACTIONS]
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    house = House(tmp_path_factory.mktemp("house"), "--confirmation", "person")
+    house.let_in("ada", ["run", "confirm"], is_person=True)
+    house.let_in("bot", ["run", "confirm"])
+    yield house
+    house.close()
+
+
+class Browser:
+    """One who has signed in by the form."""
+
+    def __init__(self, house, who):
+        self.base = house.server.base
+        self.http = house.client().http
+        self.http.headers.pop("content-type")
+        self.http.headers.update({**HTML, "origin": self.base, "sec-fetch-site": "same-origin"})
+        done = self.http.post(f"{self.base}/login", data={"token": house.secrets[who], "next": "/runs"})
+        assert (done.status_code, done.headers["location"]) == (303, "/runs")
+        ((self.cookie, self.session),) = self.http.cookies.items()
+
+    def get(self, path):
+        return self.http.get(self.base + path)
+
+    def post(self, path, **fields):
+        return self.http.post(self.base + path, data=fields)
+
+    def form(self, run):
+        """What the page of a run has in its forms."""
+        page = self.get(f"/runs/{run}").text
+        return dict(re.findall(r'name="(token|question|step)" value="([^"]*)"', page))
+
+
+@pytest.mark.parametrize("who", [None, "tampered", "gone", "late"])
+def test_no_page_is_for_nobody(house, who):
+    http = house.client(who).http
+    for path in paths("docs-guide", "of-docs-guide"):
+        reply = http.get(house.server.base + path)
+        assert reply.status_code == 401, path
+        assert "docs" not in reply.text
+    for path in posts("held-docs-guide"):
+        assert http.post(house.server.base + path, data={"note": "x"}).status_code == 401
+    if who is None:
+        led = http.get(f"{house.server.base}/runs", headers=HTML)
+        assert (led.status_code, led.headers["location"]) == (303, "/login?next=/runs")
+        form = http.get(f"{house.server.base}/login")
+        style = re.search(r'href="(/static/[^"]+)"', form.text)[1]
+        assert http.get(house.server.base + style).status_code == 200
+
+
+@pytest.mark.parametrize("who", ["reader", "other", "ada"])
+def test_what_is_hidden_is_on_no_page(house, who):
+    browser = Browser(house, who)
+    for path in paths("secret-plan", "of-secret-plan"):
+        if path == "/events":
+            continue
+        reply = browser.get(path)
+        never = browser.get(path.replace("secret-plan", "never-there"))
+        assert reply.status_code == never.status_code, path
+        assert "canary" not in reply.text, path
+        assert "secret" not in reply.text.replace(path, ""), path
+        if "secret" in path:
+            assert reply.status_code == 404, path
+            assert reply.text == never.text
+    assert browser.get("/events?run=of-secret-plan").status_code == 404
+
+
+def test_an_administrator_of_some_workflows_sees_nothing_of_the_rest_of_the_server(house):
+    pages = {who: Browser(house, who).get("/health").text for who in ("root", "other")}
+
+    assert [house.world.runs.journal.path in pages[who] for who in ("root", "other")] == [True, False]
+    assert ["Open pages" in pages[who] for who in ("root", "other")] == [True, False]
+    assert Browser(house, "other").get("/trust").status_code == 404
+
+
+def test_nor_can_it_be_changed(house):
+    before = house.world.runs.get("held-secret-plan").sequence
+    browser = Browser(house, "ada")
+    fields = browser.form("held-docs-guide")
+    for path in posts("held-secret-plan"):
+        assert browser.post(path, **fields, new="0" * 12).status_code == 404
+    assert house.world.runs.get("held-secret-plan").sequence == before
+
+
+def test_one_who_may_look_may_not_do(house):
+    browser = Browser(house, "reader")
+    assert "token" not in browser.form("held-docs-guide")  # there is no form for them; they make one up
+    session = hashlib.sha256(f"session\0{browser.session}".encode()).hexdigest()
+    fields = {"token": form_token(session, "token reader"), "step": "write", "question": "99"}
+    for path in posts("held-docs-guide"):
+        reply = browser.post(path, **fields, new="0" * 12)
+        if path == "/trust":  # a page for administrators, which is not there for others
+            assert reply.status_code == 404
+            continue
+        if path.endswith("/again"):  # which nobody may while the run goes on
+            assert reply.status_code == 409
+            continue
+        assert reply.status_code == 403
+        assert "This needs the scope" in reply.text
+
+
+def test_an_agent_cannot_confirm_where_a_person_must(house):
+    bot, ada = Browser(house, "bot"), Browser(house, "ada")
+    run = house.world.runs.get("held-docs-guide")
+    fields = {"step": run.current, "question": run.question_id}
+    token = bot.form("held-docs-guide").get("token", "")
+    assert token
+    for action in ("confirm", "deny"):
+        reply = bot.post(f"/runs/held-docs-guide/{action}", token=token, **fields)
+        assert reply.status_code == 403
+    assert house.world.runs.get("held-docs-guide").waiting_for == "confirmation"
+
+    done = ada.post("/runs/held-docs-guide/confirm", **ada.form("held-docs-guide"), note="go")
+
+    assert done.status_code == 303
+    assert house.world.runs.get("held-docs-guide").waiting_for == "output"
+    who = [record.by for record in house.world.runs.history("held-docs-guide")]
+    assert "token ada (person) via console" in who
+    assert not any("bot" in one for one in who)
+
+
+def test_forms_of_others_are_not_taken(house):
+    ada, bot = Browser(house, "ada"), Browser(house, "bot")
+    fields = ada.form("held-docs-notes")
+    stolen = bot.form("held-docs-notes").get("token", "x")
+    wrong = [
+        (fields | {"token": stolen}, {}),
+        ({name: value for name, value in fields.items() if name != "token"}, {}),
+        (fields, {"origin": "https://evil.example.com"}),
+        (fields, {"origin": "null"}),
+        (fields, {"sec-fetch-site": "cross-site"}),
+    ]
+
+    for form, headers in wrong:
+        reply = ada.http.post(f"{ada.base}/runs/held-docs-notes/confirm", data=form, headers=headers)
+        assert reply.status_code == 403
+    assert house.world.runs.get("held-docs-notes").waiting_for == "confirmation"
+
+
+def test_mcp_and_figures_take_no_session_of_a_page(house):
+    root = Browser(house, "root")
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    bearer = {"authorization": f"Bearer {root.session}"}
+
+    assert root.get("/runs").status_code == 200
+    assert root.http.post(house.server.url, content=b"{}", headers=headers).status_code == 401
+    assert root.http.post(house.server.url, content=b"{}", headers={**headers, **bearer}).status_code == 401
+    assert root.get("/metrics").status_code == 401
+    assert root.http.get(f"{root.base}/metrics", headers=bearer).status_code == 401
+
+
+def test_what_another_server_of_this_machine_is_sent_is_no_token(house):
+    """Browsers send a cookie to every port of its host."""
+    root = Browser(house, "root")
+    port = root.base.rpartition(":")[2]
+
+    assert root.cookie == f"workflowlookup-{port}"
+    assert house.secrets["root"] not in str(root.http.cookies)
+    assert root.session not in str(house.server.logged)
+
+
+def test_other_replicas_know_a_session_and_so_does_the_next_server(house):
+    ada = Browser(house, "ada")
+    journal = house.world.runs.journal.path
+    with contextlib.ExitStack() as ended:
+        other = WebServer(house.world.library.parent, "--journal", journal)
+        ended.callback(other.stop)
+        headers = {**HTML, "host": ada.base.removeprefix("http://"), "cookie": f"{ada.cookie}={ada.session}"}
+        page = httpx2.get(f"{other.base}/runs", headers=headers)
+        elsewhere = httpx2.get(f"{other.base}/runs", headers={**headers, "host": other.base.removeprefix("http://")})
+
+    assert page.status_code == 200
+    assert elsewhere.status_code == 303  # a session counts where it was begun
+
+
+@pytest.mark.parametrize("ending", ["revoked", "logged out"])
+def test_open_pages_end_with_the_session(house, ending):
+    name = f"brief-{ending.replace(' ', '-')}"
+    house.let_in(name, ["read"])
+    browser, before = Browser(house, name), time.monotonic()
+    with browser.http.stream("GET", f"{browser.base}/events") as stream:
+        assert stream.status_code == 200
+        if ending == "revoked":
+            house.tokens.revoke(name)
+        else:
+            cookie = {"cookie": f"{browser.cookie}={browser.session}", "origin": browser.base}
+            assert httpx2.post(f"{browser.base}/logout", headers=cookie).status_code == 303
+        for _ in stream.iter_lines():
+            assert time.monotonic() - before < 10
+    assert browser.get("/runs").status_code == 303
+
+
+def test_news_end_with_the_token(house):
+    house.let_in("brief", ["read"], seconds=4)
+    brief = Browser(house, "brief")
+    before = time.monotonic()
+    with brief.http.stream("GET", f"{brief.base}/events") as stream:
+        assert stream.status_code == 200
+        for _ in stream.iter_lines():
+            assert time.monotonic() - before < 10
+    assert brief.get("/runs").status_code == 303
+
+
+def test_who_signed_in_by_the_form_can_sign_out_on_every_page(house):
+    browser = Browser(house, "ada")
+    form = '<form method="post" action="/logout"><button class="link">Sign out</button></form>'
+
+    pages = [browser.get(path).text for path in ("/runs", "/library", "/no-such-page")]
+
+    assert [form in page for page in pages] == [True, True, True]

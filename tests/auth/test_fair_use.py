@@ -1,0 +1,412 @@
+"""One caller cannot starve the others: sessions, listeners, requests of every kind and memory are shared fairly."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import json
+import re
+import socket
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+from house import House
+
+from support.make import document, step, write
+from support.web import HEADERS, modern, opening, routing
+from workflowlookup.shares import Shares
+from workflowlookup.transport.http import fair_use
+from workflowlookup.transport.http.bodies import has_many_values
+from workflowlookup.transport.http.fair_use import PROCESSOR_SHARE, FairUse, ProcessorTime
+
+PING = {"jsonrpc": "2.0", "id": 9, "method": "ping"}
+BUSY = -32012
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a server with these flags, and with tokens unless it is open."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*flags, is_open=False):
+            house = House(tmp_path, *flags, is_open=is_open)
+            stack.callback(house.close)
+            return house
+
+        yield start
+
+
+def code_of(answer):
+    return answer.status_code, answer.json()["error"]["code"], "retry-after" in answer.headers
+
+
+# ── the rule ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("total", "share"), [(1_000, 250), (20, 8), (8, 8), (2, 2)])
+def test_a_share_is_a_part_of_the_whole_and_not_too_small(total, share):
+    assert Shares(total).per_caller == share
+
+
+def test_a_caller_that_has_its_share_leaves_the_rest_to_others():
+    shares = Shares(40)
+
+    assert [shares.take("one") for _ in range(11)] == [True] * 10 + [False]
+    assert shares.take("other")
+    shares.release("one")
+    assert shares.take("one")
+    assert (shares.of("one"), shares.of("other"), shares.sum) == (10, 1, 11)
+
+
+def test_all_callers_together_have_no_more_than_the_whole():
+    shares = Shares(40)
+
+    assert sum(shares.take(str(caller)) for caller in range(5) for _ in range(10)) == 40
+
+
+def test_callers_of_a_server_without_tokens_have_the_whole(start):
+    client = start("--max-sessions", "40", is_open=True).client()
+
+    answers = [client.post(opening()).status_code for _ in range(41)]
+
+    assert answers == [200] * 40 + [429]
+
+
+# ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_token_opens_its_share_of_sessions_and_ends_nobody_elses(start):
+    house = start("--max-sessions", "40")
+    colleague, greedy = house.client("ci-bot"), house.client("reader")
+    colleague.initialize()
+
+    answers = [greedy.post(opening()) for _ in range(12)]
+
+    assert [answer.status_code for answer in answers] == [200] * 10 + [429] * 2
+    assert code_of(answers[-1]) == (429, BUSY, True)
+    assert colleague.post(PING).status_code == 200
+    assert house.client("root").post(opening()).status_code == 200
+
+
+def test_where_the_server_is_full_the_caller_with_the_most_sessions_makes_room(start):
+    house = start("--max-sessions", "16")
+    many = {name: [house.client(name) for _ in range(8)] for name in ("ci-bot", "reader")}
+    for client in [*many["ci-bot"], *many["reader"]]:
+        client.initialize()
+    newcomer = house.client("root")
+
+    newcomer.initialize()
+
+    assert newcomer.post(PING).status_code == 200
+    answers = {name: sorted(client.post(PING).status_code for client in clients) for name, clients in many.items()}
+    assert sorted(answers.values()) == [[200] * 8, [200] * 7 + [404]]
+
+
+def test_a_token_that_was_made_anew_does_not_continue_the_session_of_the_old_one(own_house):
+    old = own_house.client("ci-bot")
+    old.initialize()
+    own_house.tokens.revoke("ci-bot")
+    own_house.let_in("ci-bot", ["read", "run"])
+
+    new = own_house.client("ci-bot")
+    new.session = old.session
+
+    assert new.post(PING).status_code == 404
+
+
+# ── listeners ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_streams_of_notifications_and_of_pages_are_shared_together(start):
+    house = start("--max-sessions", "40")  # and as many listeners
+    greedy, other = house.client("reader"), house.client("ci-bot")
+    page, accept = f"{house.server.base}/events", {"accept": "text/event-stream"}
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            session = house.client("reader")
+            session.initialize()
+            opened = [
+                stack.enter_context(session.http.stream("GET", session.url, headers=session.session | accept)),
+                stack.enter_context(greedy.http.stream("GET", page, headers=accept)),
+            ]
+            assert [response.status_code for response in opened] == [200, 200]
+        greedy.initialize()
+        refused = greedy.http.get(greedy.url, headers=greedy.session | accept)
+
+        assert code_of(refused) == (429, BUSY, True)
+        assert greedy.http.get(page, headers=accept).status_code == 429
+        with other.http.stream("GET", page, headers=accept) as response:
+            assert response.status_code == 200
+    assert greedy.post(PING).status_code == 200
+
+
+# ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_pages_figures_and_mcp_are_counted_by_one_limit(start):
+    house = start("--requests-per-minute", "6")
+    hammer, other = house.client("root"), house.client("ci-bot")
+    paths = ["/metrics", "/statistics", "/library", "/runs", "/health", "/metrics"]
+
+    answers = [hammer.http.get(house.server.base + path) for path in paths]
+
+    assert [answer.status_code for answer in answers] == [200] * 6
+    assert code_of(hammer.post(PING)) == (429, BUSY, True)
+    refused = hammer.http.get(f"{house.server.base}/metrics")
+    assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
+    assert other.post(PING).status_code == 200
+
+
+def test_statistics_are_computed_once_in_a_while_for_each_caller(start):
+    house = start()
+    write(house.world.library, document(step(), identifier="docs-new"))
+    agent, root, other = (house.client(name) for name in ("ci-bot", "root", "other"))
+    pages = [f"{house.server.base}/statistics", f"{house.server.base}/statistics/docs-new"]
+    before = [root.http.get(page).text for page in pages]
+    agent.initialize()
+
+    agent.request("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "docs-new"}})
+
+    assert [root.http.get(page).text for page in pages] == before
+    assert "docs-new" in agent.http.get(pages[0]).text
+    assert "docs-new" not in other.http.get(pages[0]).text
+
+
+def test_runs_are_counted_once_in_a_while(start):
+    house = start()
+    write(house.world.library, document(step(), identifier="docs-new"))
+    agent, root = house.client("ci-bot"), house.client("root")
+    agent.initialize()
+
+    def count():
+        lines = root.http.get(f"{house.server.base}/metrics").text.splitlines()
+        return [line for line in lines if line.startswith(("workflowlookup_runs{", "workflowlookup_journal_up"))]
+
+    before = count()
+    agent.request("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "docs-new"}})
+
+    assert count() == before
+
+
+def test_requests_without_a_token_are_counted_by_address_and_shut_nobody_out(start):
+    house = start("--requests-per-minute", "6")
+    base = house.server.base
+    paths = [
+        "/static/console.css",
+        "/static/console.css",
+        "/.well-known/oauth-protected-resource",
+        "/metrics",
+        "/runs",
+        "/mcp",
+    ]
+
+    with httpx2.Client() as client:
+        answers = [client.get(base + path) for path in paths]
+        refused = client.get(f"{base}/static/console.css")
+        free = [client.get(f"{base}/healthz"), client.get(f"{base}/login")]
+
+    assert 429 not in [answer.status_code for answer in answers]
+    assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
+    assert [answer.status_code for answer in free] == [200, 200]
+    assert house.client("root").post(PING).status_code == 200
+
+
+def test_a_flood_without_tokens_keeps_no_neighbour_from_logging_in(start):
+    house = start("--requests-per-minute", "6")
+    base = house.server.base
+    with httpx2.Client(headers={"origin": base}) as client:
+        flood = [client.get(f"{base}/metrics").status_code for _ in range(8)]
+
+        wrong = client.post(f"{base}/login", data={"token": "wl_wrong"})
+        right = client.post(f"{base}/login", data={"token": house.secrets["root"]})
+        page = client.get(f"{base}/runs")
+
+    assert flood[-1] == 429
+    assert (wrong.status_code, right.status_code, page.status_code) == (429, 303, 200)
+
+
+def test_who_logs_in_again_and_again_is_slowed_down_as_a_caller(start):
+    house = start("--requests-per-minute", "6")
+    base, form = house.server.base, {"token": house.secrets["root"]}
+    with httpx2.Client(headers={"origin": base}) as client:
+        statuses = [client.post(f"{base}/login", data=form).status_code for _ in range(7)]
+
+    assert statuses == [303] * 6 + [429]
+
+
+@pytest.fixture
+def now(monkeypatch):
+    now = [1_000.0]
+    monkeypatch.setattr(fair_use.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_caller_that_uses_much_processor_time_leaves_the_rest_to_others(now):
+    processor = ProcessorTime()
+    processor.seconds_to_wait("other")
+    processor.seconds_to_wait("busy")
+    processor.charge("busy", 1.2)
+
+    assert processor.seconds_to_wait("busy") == pytest.approx(1.0 / PROCESSOR_SHARE)
+    assert processor.seconds_to_wait("other") == 0
+    now[0] += 1.0 / PROCESSOR_SHARE
+    processor.seconds_to_wait("other")
+    assert processor.seconds_to_wait("busy") == pytest.approx(0, abs=1e-6)
+
+
+def test_a_caller_that_is_alone_may_use_all_of_it(now):
+    processor = ProcessorTime()
+    processor.seconds_to_wait("other")
+    now[0] += 10.0
+    processor.charge("busy", 1.2)
+
+    assert processor.seconds_to_wait("busy") == 0
+
+
+# ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def call_tool(client, name, **arguments):
+    result = client.request("tools/call", {"name": name, "arguments": arguments})["result"]
+    assert "isError" not in result, result
+
+
+def peak_of(server):
+    status = Path(f"/proc/{server.process.pid}/status").read_text("ascii")
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
+
+
+def memory_of(server):
+    return int(Path(f"/proc/{server.process.pid}/statm").read_text("ascii").split()[1]) * 4096
+
+
+def test_answers_that_were_delivered_are_not_kept_for_replay(start):
+    house = start("--requests-per-minute", "0")
+    write(
+        house.world.library,
+        document(*(step(f"step-{number}", prompt="x" * 8_000) for number in range(55)), identifier="docs-long"),
+    )
+    get = {"name": "workflow_get", "arguments": {"id": "docs-long", "mode": "full"}}
+    first = house.client("root")
+    first.initialize()
+    answer = json.dumps(first.request("tools/call", get))
+    before = memory_of(house.server)
+
+    for _ in range(100):
+        client = house.client("root")
+        client.initialize()
+        client.request("tools/call", get)
+
+    assert len(answer) > 800_000, answer[:500]
+    assert memory_of(house.server) - before < 40 << 20
+
+
+@pytest.mark.parametrize("value", [b"[]", b"{}", b'"a"', b"[[]]"])
+def test_a_message_that_would_take_a_multiple_of_its_size_is_refused_by_its_id(open_house, value):
+    before = memory_of(open_house.server)
+    many = b",".join([value] * (1_500_000 // len(value)))
+    message = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":{"_meta":{"x":[' + many + b"]}}}"
+
+    answer = open_house.client().post(message)
+
+    assert (answer.status_code, answer.json()["id"]) == (413, "a-7")
+    assert memory_of(open_house.server) - before < 32 << 20
+
+
+def test_a_long_text_may_have_any_number_of_commas():
+    assert not has_many_values(json.dumps(['a, \\ "quoted", b' * 200_000]).encode())
+    assert has_many_values(b"[" + b"[]," * 300_000 + b"0]")
+
+
+@pytest.mark.parametrize(("costs", "releases"), [((0.0, 0.0), 0), ((0.05, 0.0, 0.05), 1)], ids=["cheap", "costly"])
+def test_memory_is_returned_once_after_costly_requests(monkeypatch, costs, releases):
+    returned = []
+    monkeypatch.setattr(fair_use, "RELEASE_SECONDS", 0.0)
+    monkeypatch.setattr(fair_use.MemoryMeter, "release", lambda _: returned.append("all"))
+
+    async def burn(seconds):
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+
+    async def serve():
+        limits = FairUse(0)
+        scope = {"client": ("127.0.0.1", 1), "headers": []}
+        await asyncio.gather(*(limits.meter(scope, burn(seconds)) for seconds in costs))
+        await asyncio.sleep(0.01)
+
+    asyncio.run(serve())
+    assert len(returned) == releases
+
+
+READ_LONG = {"uri": "run://long/result?step=write"}
+
+
+def unread_request(house, name):
+    """A connection on which an answer of 7 MB was asked for; and the status of what came, nothing else of it read."""
+    message = json.dumps(modern("resources/read", READ_LONG)).encode()
+    names = {"mcp-protocol-version": "2026-07-28", "mcp-method": "resources/read", "mcp-name": READ_LONG["uri"]}
+    headers = HEADERS | names | {"authorization": f"Bearer {house.secrets[name]}", "host": "127.0.0.1"}
+    lines = ["POST /mcp HTTP/1.1", *(f"{key}: {value}" for key, value in headers.items())]
+    connection = socket.create_connection(("127.0.0.1", int(house.server.base.rpartition(":")[2])), timeout=60)
+    connection.sendall("\r\n".join([*lines, f"content-length: {len(message)}", "", ""]).encode() + message)
+    return connection, int(connection.recv(12)[-3:])
+
+
+def test_a_caller_that_does_not_read_its_answers_shuts_nobody_else_out(start):
+    house = start("--requests-per-minute", "0")
+    write(house.world.library, document(step("write"), identifier="docs-long"))
+    greedy, other = house.client("ci-bot"), house.client("reader")
+    greedy.initialize()
+    call_tool(greedy, "workflow_start", workflowId="docs-long", runId="long")
+    call_tool(greedy, "workflow_submit", runId="long", stepId="write", output="x" + "\x01" * 1_100_000)
+
+    with contextlib.ExitStack() as stack:
+        answers = [unread_request(house, "ci-bot") for _ in range(8)]
+        for connection, _ in answers:
+            stack.enter_context(connection)
+
+        assert [status for _, status in answers] == [200] * 3 + [429] * 5
+        assert other.post(modern("workflow_list"), **routing(modern("workflow_list"))).status_code == 200
+        assert httpx2.get(f"{house.server.base}/login").status_code == 200
+        refused = unread_request(house, "ci-bot")[0]
+        stack.enter_context(refused)
+        text = refused.recv(65_536).decode()
+        assert "retry-after" not in text.lower()
+        assert "read those to your earlier requests first" in text
+    for _ in range(100):  # until the server has noticed that the client left
+        connection, status = unread_request(house, "ci-bot")
+        connection.close()
+        if status == 200:
+            break
+    assert status == 200
+
+
+def test_a_run_with_long_outputs_is_shown_in_little_memory_and_exported_whole(start):
+    house = start("--requests-per-minute", "0")
+    picky = {"validationCriteria": [{"type": "contains", "value": "PASS", "message": "no"}]}
+    write(house.world.library, document(step("write", **picky), identifier="docs-picky"))
+    agent, root = house.client("ci-bot"), house.client("root")
+    agent.initialize()
+    call_tool(agent, "workflow_start", workflowId="docs-picky", runId="long")
+    for number in range(12):
+        call_tool(agent, "workflow_submit", runId="long", stepId="write", output=f"{number}" + "y" * 8_000_000)
+    before = peak_of(house.server)
+
+    def read(client):
+        message = modern("resources/read", {"uri": "run://long"})
+        return client.post(message, **routing(message)).json()["result"]["contents"][0]["text"]
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        reports = list(pool.map(read, [house.client("ci-bot") for _ in range(6)]))
+    page = root.http.get(f"{house.server.base}/runs/long")
+    statistics = root.http.get(f"{house.server.base}/statistics/docs-picky")
+    grown = peak_of(house.server) - before
+    exported = root.http.get(f"{house.server.base}/runs/long/journal.jsonl").text.splitlines()
+
+    assert ["more characters" in report for report in reports] == [True] * 6
+    assert (page.status_code, "The first 4,000 of 8,000,00" in page.text) == (200, True)
+    assert statistics.status_code == 200
+    assert grown < 80 << 20
+    assert [len(line) > 8_000_000 for line in exported].count(True) == 12

@@ -1,0 +1,76 @@
+"""An application behind a guard: what becomes of a request that takes long."""
+
+import asyncio
+
+from workflowlookup.auth import authentication
+from workflowlookup.auth.authentication import Guard, Guarded
+
+SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [], "client": ("127.0.0.1", 5)}
+
+
+class Breaking:
+    """A store of tokens that has never had one, and that fails from the second question on."""
+
+    asked = 0
+
+    def find(self, _):
+        return None
+
+    def version(self):
+        self.asked += 1
+        if self.asked > 1:
+            raise RuntimeError("a fault of ours")
+        return 0, 0
+
+    is_away = False
+
+    def is_stale(self):
+        return False
+
+
+def test_one_who_cannot_be_asked_again_is_not_let_on(monkeypatch, caplog):
+    monkeypatch.setattr(guard, "LOOK_SECONDS", 0.01)
+    ended, sent = [], []
+
+    async def app(_scope, _receive, _send):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    async def nothing():
+        raise AssertionError("nothing is read")
+
+    async def send(message):
+        sent.append(message)
+
+    async def ask():
+        guarded = Guarded(app, Guard(Breaking(), None, is_open=True))
+        await asyncio.wait_for(guarded(dict(SCOPE), nothing, send), 10)
+
+    asyncio.run(ask())
+
+    assert ended == [True]
+    assert sent[0]["status"] == 401
+    assert "RuntimeError: a fault of ours" in caplog.text
+
+
+def test_short_requests_share_one_watch_and_it_ends_after_the_last(monkeypatch):
+    monkeypatch.setattr(guard, "LOOK_SECONDS", 0.05)
+    watches = set()
+
+    async def app(_scope, _receive, _send):
+        watches.add(guarded._watch)
+
+    async def nothing(*_):
+        raise AssertionError("nothing is read or sent")
+
+    async def ask():
+        for _ in range(5):
+            await guarded(dict(SCOPE), nothing, nothing)
+            await asyncio.sleep(0)
+        (watch,) = watches
+        await asyncio.wait_for(watch, 10)
+
+    guarded = Guarded(app, Guard(Breaking(), None, is_open=True))
+    asyncio.run(ask())

@@ -1,0 +1,201 @@
+"""Tokens that were made to break the check: each is refused like any other wrong one, and none is an error."""
+
+import asyncio
+import itertools
+import json
+import logging
+
+import httpx2
+import jwt
+import pytest
+from house import House
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from issuer import AUDIENCE, Issuer, part
+from starlette.requests import Request
+
+from workflowlookup.access import Access
+from workflowlookup.auth import oauth
+from workflowlookup.auth.authentication import Guard
+
+DEEP = b"[" * 5_000 + b"]" * 5_000
+WRONG_TOKENS_ALLOWED = 20
+NUMBERS = ["1" + "0" * 400, "1" + "0" * 5_000, "1e400", "-1e400", "NaN", "Infinity", "[]", "{}", '"1e400"']
+
+
+@pytest.fixture(scope="module")
+def issuer():
+    issuer = Issuer()
+    issuer.add_key("one", "RS256")
+    yield issuer
+    issuer.close()
+
+
+@pytest.fixture
+def house(tmp_path, issuer):
+    flags = ("--oauth-issuer", issuer.name, "--oauth-audience", AUDIENCE, "--oauth-jwks-url", issuer.jwks_url)
+    house = House(tmp_path, *flags, "--trusted-proxies", "127.0.0.1", is_open=True)
+    yield house
+    house.close()
+
+
+def signed(issuer, payload, **header):
+    """A token that the issuer signed, over any bytes."""
+    algorithm, key = issuer.private["one"]
+    return jwt.PyJWS().encode(payload, key, algorithm, {"kid": "one", **header})
+
+
+def hostile_tokens(issuer):
+    claims = issuer.claims()
+    heads = [{"alg": ["RS256"]}, {"alg": {}}, {"alg": 1}, {"alg": None}, {"alg": "RS256", "kid": {}}, [], 1, None, DEEP]
+    heads += [b'{"alg": "RS256", "kid": ' + DEEP + b"}", b'{"alg": ' + DEEP + b"}", b"\xff", b""]
+    yield from (f"{part(head)}.{part(claims)}.{part(b'x')}" for head in heads)
+    yield "x" * 8_000 + ".a.b"
+    yield from (signed(issuer, payload) for payload in (DEEP, b"[]", b"1", b"null", b"\xff", b"", b'{"exp":'))
+    for name in ("exp", "nbf", "iat"):
+        rest = json.dumps({key: value for key, value in claims.items() if key != name})[1:]
+        for number in NUMBERS if name == "exp" else NUMBERS[2:]:
+            yield signed(issuer, f'{{"{name}": {number}, {rest}'.encode())
+    for name in ("iss", "aud", "sub"):
+        for value in ([], {}, 1, [[]], [{}]):
+            yield signed(issuer, json.dumps({**claims, name: value}).encode())
+
+
+def send(house, token, address="192.0.2.1"):
+    headers = {"authorization": f"Bearer {token}", "x-forwarded-for": address}
+    return httpx2.post(house.server.url, content=b"{}", headers=headers)
+
+
+def ask(house, token, address="192.0.2.1"):
+    return send(house, token, address).status_code
+
+
+def test_each_is_refused_with_401(house, issuer):
+    tokens = list(hostile_tokens(issuer))
+
+    answers = {token[:100]: ask(house, token, f"192.0.2.{number}") for number, token in enumerate(tokens)}
+
+    assert {token: status for token, status in answers.items() if status != 401} == {}
+    assert ask(house, issuer.token()) == 400  # let in: the body is no message
+
+
+def test_each_counts_as_a_wrong_token(house, issuer):
+    answers = []
+    for token in hostile_tokens(issuer):
+        last = send(house, token)
+        answers.append(last.status_code)
+        if last.status_code == 429:
+            break
+
+    assert set(answers[:WRONG_TOKENS_ALLOWED]) == {401}
+    error = last.json()["error"]
+    assert (last.status_code, error["code"], error["message"]) == (429, -32012, "Server busy")
+    assert last.headers["retry-after"] == str(error["data"]["retryAfterSeconds"])
+    unscoped = send(house, issuer.token(scope="openid"))
+    assert (unscoped.status_code, unscoped.json()["error"]["code"]) == (403, -32011)
+    assert 'error="insufficient_scope"' in unscoped.headers["www-authenticate"]
+
+
+@pytest.mark.parametrize(
+    "document", [DEEP, b'{"keys": [{"kty": "RSA", "kid": ' + DEEP + b"}]}", b'{"keys": ' + DEEP + b"}"]
+)
+def test_keys_that_cannot_be_read_let_nobody_in(house, issuer, document):
+    issuer.raw = document
+    try:
+        assert ask(house, issuer.token()) in (401, 503)
+    finally:
+        issuer.raw = None
+
+
+def test_a_name_of_no_characters_can_be_recorded(issuer):
+    about = oauth.Issuer(issuer=issuer.name, audience=AUDIENCE, jwks_url=issuer.jwks_url)
+
+    access = asyncio.run(oauth.Oauth(about).find(issuer.token(sub="\ud800ada")))
+
+    assert access is not None
+    assert access.name.encode()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+HEADS = JSON | st.fixed_dictionaries({"alg": JSON | st.just("RS256"), "kid": JSON | st.just("one")})
+CLAIMS = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("exp", "nbf", "iat", "iss", "aud", "sub", "scope", "client_id", "jti"), JSON)
+)
+SECRETS = (
+    st.text(st.characters(max_codepoint=255), max_size=60)
+    | st.builds("{}.{}.{}".format, st.text(max_size=9), st.text(max_size=9), st.text(max_size=9))
+    | st.builds(lambda head, claims: f"{part(head)}.{part(claims)}.{part(b'x')}", HEADS, JSON)
+)
+
+
+NUMBER = itertools.count()
+"""Every request has an address of its own, so that none is slowed down."""
+
+
+class NoTokens:
+    def find(self, _):
+        return None
+
+    def version(self):
+        return 1, 0
+
+    is_away = False
+
+    def is_stale(self):
+        return False
+
+
+@pytest.fixture(scope="module")
+def guard(issuer):
+    about = oauth.Issuer(issuer=issuer.name, audience=AUDIENCE, jwks_url=issuer.jwks_url)
+    return Guard(NoTokens(), oauth.Oauth(about), is_open=True)
+
+
+@settings(max_examples=300, deadline=None)
+@given(secret=SECRETS, claims=CLAIMS, head=HEADS)
+def test_whatever_is_sent_is_answered_and_nothing_fails(issuer, guard, caplog_errors, secret, claims, head):
+    more = {name: value for name, value in head.items() if name != "alg"} if isinstance(head, dict) else {}
+    try:
+        theirs = signed(issuer, json.dumps({**issuer.claims(), **claims}).encode(), **more)
+    except (TypeError, ValueError, jwt.PyJWTError):  # what the library does not sign
+        theirs = ""
+
+    async def answers():
+        for one in (secret, theirs):
+            header = f"Bearer {one}".encode("latin-1", errors="replace")
+            request = Request(
+                {"type": "http", "client": (f"client {next(NUMBER)}", 5), "headers": [(b"authorization", header)]}
+            )
+            answer = await guard.authenticate(request)
+            yield answer if isinstance(answer, Access) else answer.status_code
+
+    async def collect():
+        return [answer async for answer in answers()]
+
+    first, second = asyncio.run(collect())
+    assert first in (400, 401)
+    assert isinstance(second, Access) or second in (401, 403)
+    assert caplog_errors.records == []
+
+
+@pytest.fixture(scope="module")
+def caplog_errors():
+    """What is logged as an error, over all examples."""
+
+    class Errors(logging.Handler):
+        def __init__(self):
+            super().__init__(logging.ERROR)
+            self.records = []
+
+        def emit(self, record):
+            self.records.append(record)
+
+    handler = Errors()
+    logger = logging.getLogger("workflowlookup")
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)

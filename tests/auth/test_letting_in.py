@@ -1,0 +1,119 @@
+"""The guard when it cannot ask who somebody is."""
+
+import asyncio
+import logging
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from workflowlookup.access import LOOPBACK
+from workflowlookup.auth.authentication import Guard
+from workflowlookup.errors import StorageError
+from workflowlookup.store.journal import Token
+from workflowlookup.store.tokens import PREFIX
+
+SECRETS = [f"{PREFIX}{letter * 43}".encode() for letter in "AB"]
+TOKEN = Token(
+    id="t", name="t", kind="agent", scopes=("read",), workflows=("*",), created=0, expires=None, revoked=None, maker=""
+)
+REQUEST = Request({"type": "http", "client": ("127.0.0.1", 5), "headers": []})
+
+
+class Journal:
+    """Where tokens are; it can be away."""
+
+    is_away = True
+    asked = 0
+
+    def find(self, _):
+        return None
+
+    def version(self):
+        self.asked += 1
+        if self.is_away:
+            raise StorageError("It is away.")
+        return 0, 0
+
+    def is_stale(self):
+        return False
+
+
+@pytest.fixture
+def journal():
+    return Journal()
+
+
+@pytest.fixture
+def ask(journal):
+    """Who sends a request that is under way, asked as often as there are streams."""
+    guard = Guard(journal, None, is_open=True)
+
+    async def all_of_them(streams):
+        return [await guard.authenticate(REQUEST, is_again=True) for _ in range(streams)]
+
+    return lambda streams: asyncio.run(all_of_them(streams))
+
+
+def test_while_nobody_can_be_asked_streams_do_not_ask_each_for_themselves(ask, journal):
+    answers = ask(300)
+
+    assert {answer.status_code for answer in answers if isinstance(answer, Response)} == {503}
+    assert journal.asked < 10
+
+
+def test_that_nobody_can_be_let_in_is_said_once_and_so_is_the_end_of_it(ask, journal, caplog, monkeypatch):
+    monkeypatch.setattr("workflowlookup.auth.authentication.AGAIN_SECONDS", 0.0)
+    with caplog.at_level(logging.INFO, logger="workflowlookup"):
+        ask(100)
+        journal.is_away = False
+        assert ask(100) == [LOOPBACK] * 100
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "nobody can be let in: It is away.",
+        "people can be let in again",
+    ]
+
+
+def test_those_who_are_remembered_do_not_end_the_outage_in_the_log(caplog):
+    journal = Journal()
+    guard = Guard(journal, None, is_open=False)
+    requests = [Request({**REQUEST.scope, "headers": [(b"authorization", b"Bearer " + secret)]}) for secret in SECRETS]
+
+    def find(secret):
+        if journal.is_away and secret == SECRETS[0].decode():
+            raise StorageError("It is away.")
+        return TOKEN
+
+    journal.find = find
+    with caplog.at_level(logging.INFO, logger="workflowlookup"):
+        for is_away in (True, True, False):
+            journal.is_away = is_away
+            for request in requests:
+                asyncio.run(guard.authenticate(request))
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "nobody can be let in: It is away.",
+        "people can be let in again",
+    ]
+
+
+def test_a_token_that_is_revoked_while_it_is_looked_for_is_not_remembered():
+    journal = Journal()
+    journal.is_away = False
+    guard = Guard(journal, None, is_open=False)
+    request = Request({**REQUEST.scope, "headers": [(b"authorization", b"Bearer " + SECRETS[0])]})
+    versions = [(1, 0)]
+    journal.version = lambda: versions[-1]
+
+    def find_while_it_is_revoked(_):
+        versions.append((1, 1))
+        guard._looked_at = float("-inf")
+        guard._look()
+        return TOKEN
+
+    journal.find = find_while_it_is_revoked
+    asyncio.run(guard.authenticate(request, is_again=True))
+    journal.find = lambda _: None
+
+    assert asyncio.run(guard.authenticate(request, is_again=True)).status_code == 401

@@ -1,0 +1,130 @@
+"""A server that takes the tokens of an issuer: what it says of itself, whom it lets in, and when it hangs up."""
+
+import json
+import time
+
+import httpx2
+import pytest
+from house import House
+from issuer import AUDIENCE, Issuer
+
+from support.client import ENVELOPE
+from support.web import routing
+
+METADATA = "/.well-known/oauth-protected-resource"
+
+
+@pytest.fixture(scope="module")
+def issuer():
+    issuer = Issuer()
+    issuer.add_key("one", "RS256")
+    yield issuer
+    issuer.close()
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory, issuer):
+    flags = ("--oauth-issuer", issuer.name, "--oauth-audience", AUDIENCE, "--oauth-jwks-url", issuer.jwks_url)
+    flags += ("--oauth-workflows-claim", "flows")
+    house = House(tmp_path_factory.mktemp("house"), *flags, is_open=True)
+    yield house
+    house.close()
+
+
+def client(house, issuer, **claims):
+    token = issuer.token(**{"flows": "docs-*", **claims})
+    house.secrets[token[-20:]] = token
+    return house.client(authorization=f"Bearer {token}")
+
+
+def listed(client):
+    params = {"name": "workflow_list", "arguments": {}, "_meta": ENVELOPE}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return client.post(message, **routing(message))
+
+
+def test_it_says_whom_to_ask_for_a_token(house, issuer):
+    with httpx2.Client() as anybody:
+        refused = anybody.post(house.server.url, content=b"{}")
+        places = [METADATA, f"{METADATA}/mcp"]
+        told = [anybody.get(house.server.base + place).json() for place in places]
+
+    where = "https://flows.example.com/.well-known/oauth-protected-resource/mcp"
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"] == f'Bearer realm="workflowlookup", resource_metadata="{where}"'
+    assert told == [told[0]] * 2
+    assert told[0]["resource"] == AUDIENCE
+    assert told[0]["authorization_servers"] == [issuer.name]
+    assert told[0]["scopes_supported"] == ["read", "run", "confirm", "admin"]
+
+
+def test_a_good_token_sees_what_it_is_good_for(house, issuer):
+    reply = listed(client(house, issuer))
+
+    assert reply.status_code == 200
+    assert "docs-guide" in reply.text
+    assert "canary" not in reply.text
+
+
+@pytest.mark.parametrize(
+    "claims", [{"aud": "other"}, {"iss": "https://evil.example.com"}, {"exp": 1}, {"nbf": 9_999_999_999}], ids=str
+)
+def test_others_are_refused(house, issuer, claims):
+    reply = listed(client(house, issuer, **claims))
+
+    assert reply.status_code == 401
+    assert 'error="invalid_token"' in reply.headers["www-authenticate"]
+
+
+def test_one_without_our_scopes_is_told_which_it_takes(house, issuer):
+    reply = listed(client(house, issuer, scope="openid profile"))
+
+    assert reply.status_code == 403
+    assert 'error="insufficient_scope", scope="read"' in reply.headers["www-authenticate"]
+    assert "resource_metadata=" in reply.headers["www-authenticate"]
+
+
+def test_tokens_of_our_own_are_taken_as_well(house):
+    house.let_in("mine", ["read"])
+
+    assert listed(house.client("mine")).status_code == 200
+
+
+def test_a_session_is_not_taken_over_by_a_token_that_may_more(house, issuer):
+    narrow, wide = client(house, issuer, scope="read"), client(house, issuer, scope="read run")
+    narrow.initialize()
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+    assert wide.post(ping, **narrow.session).status_code == 404
+    assert narrow.post(ping).status_code == 200
+
+
+def test_a_stream_ends_when_its_token_expires(house, issuer):
+    brief = client(house, issuer, exp=int(time.time()) + 3)
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "subscriptions/listen",
+        "params": {"notifications": {"resourceSubscriptions": ["runs://recent"]}, "_meta": ENVELOPE},
+    }
+    content, before = json.dumps(message).encode(), time.monotonic()
+    with brief.http.stream("POST", house.server.url, content=content, headers=routing(message)) as stream:
+        assert stream.status_code == 200
+        for _ in stream.iter_lines():
+            assert time.monotonic() - before < 10
+
+    assert time.monotonic() - before < 6
+
+
+def test_a_person_logs_in_with_a_token_of_the_issuer(house, issuer):
+    token, base = issuer.token(flows="docs-*", scope="read person", exp=int(time.time()) + 8), house.server.base
+    house.secrets["jwt"] = token
+    with httpx2.Client(headers={"accept": "text/html", "origin": base}) as browser:
+        assert browser.post(f"{base}/login", data={"token": token}).status_code == 303
+        page = browser.get(f"{base}/library")
+        assert (page.status_code, "docs-guide" in page.text, "canary" in page.text) == (200, True, False)
+        assert token not in str(browser.cookies)
+
+        while browser.get(f"{base}/library").status_code == 200:  # the session ends with the token
+            time.sleep(0.5)
+        assert browser.get(f"{base}/library").headers["location"] == "/login?next=/library"

@@ -1,0 +1,320 @@
+"""The door over HTTP: who is refused, in which words, and that nothing else is told."""
+
+import itertools
+import json
+import time
+
+import httpx2
+import pytest
+
+from support.client import ENVELOPE
+from support.web import routing
+from workflowlookup.auth.authentication import AGAIN_SECONDS
+from workflowlookup.tools.builtin import BUILTIN_TOOLS
+
+NOBODY = [None, "tampered", "gone", "late"]
+WRONG = {
+    "no scheme": "{root}",
+    "another scheme": "Basic {root}",
+    "two words": "Bearer {root} {root}",
+    "quoted": 'Bearer "{root}"',
+    "a list": "Bearer {reader}, Bearer {root}",
+    "nothing": "Bearer",
+    "short": "Bearer wl_x",
+    "a JWT": "Bearer a.b.c",
+    "long": "Bearer " + "x" * 20_000,
+    "SQL": "Bearer wl_'OR'1'='1",
+}
+CALLS = {
+    "workflow_list": {},
+    "workflow_get": {"id": "docs-guide"},
+    "workflow_next": {"workflowId": "docs-guide", "completedSteps": []},
+    "workflow_validate": {"workflowId": "docs-guide", "stepId": "write", "output": "x"},
+    "workflow_validate_json": {"workflowJson": "{}"},
+    "workflow_start": {"workflowId": "docs-guide"},
+    "workflow_submit": {"runId": "of-docs-guide", "stepId": "write", "output": "x"},
+    "workflow_status": {"runId": "of-docs-guide"},
+    "workflow_runs": {},
+    "workflow_cancel": {"runId": "of-docs-notes"},
+}
+OTHERS = {
+    "server/discover": {},
+    "tools/list": {},
+    "resources/list": {},
+    "resources/templates/list": {},
+    "resources/read": {"uri": "runs://recent"},
+    "prompts/list": {},
+    "prompts/get": {"name": "docs-guide"},
+    "completion/complete": {
+        "ref": {"type": "ref/resource", "uri": "run://{id}"},
+        "argument": {"name": "id", "value": ""},
+    },
+    "subscriptions/listen": {"notifications": {}},
+}
+
+
+def modern(method, params):
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": ENVELOPE}}
+
+
+def call(name, arguments):
+    return modern("tools/call", {"name": name, "arguments": arguments})
+
+
+def ask(client, message):
+    return client.post(message, **routing(message))
+
+
+def test_every_tool_is_called_here():
+    assert CALLS.keys() == set(BUILTIN_TOOLS)
+
+
+@pytest.mark.parametrize("who", NOBODY)
+def test_nobody_gets_anything_without_a_good_token(house, who):
+    client = house.client(who)
+    before = {one.id: one.sequence for one in house.world.runs.every()}
+    messages = [
+        *(call(name, arguments) for name, arguments in CALLS.items()),
+        *(modern(method, params) for method, params in OTHERS.items()),
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}},
+        {"jsonrpc": "2.0", "id": 1, "method": "ping"},
+        b"{",
+        b"",
+    ]
+
+    replies = [ask(client, message) if isinstance(message, dict) else client.post(message) for message in messages]
+    replies += [
+        client.http.request(method, house.server.base + path)
+        for method, path in itertools.product(
+            ("GET", "PUT", "DELETE", "PATCH", "HEAD", "POST"), ("/mcp", "/metrics", "/mcp?access_token=x")
+        )
+        if (method, path) not in (("POST", "/mcp"), ("POST", "/mcp?access_token=x"))
+    ]
+
+    for reply in replies:
+        assert reply.status_code == 401
+        error = ', error="invalid_token"' if who else ""
+        assert reply.headers["www-authenticate"] == f'Bearer realm="workflowlookup"{error}'
+        assert reply.headers["cache-control"] == "no-store"
+        assert "docs" not in reply.text
+    assert {one.id: one.sequence for one in house.world.runs.every()} == before
+
+
+@pytest.mark.parametrize("header", WRONG.values(), ids=WRONG.keys())
+def test_what_is_no_token_is_refused(house, header):
+    with httpx2.Client() as client:
+        said = header.format(**house.secrets)
+        reply = client.get(f"{house.server.base}/metrics", headers={"authorization": said})
+
+    assert reply.status_code == 401
+    assert house.secrets["root"] not in reply.text + str(reply.headers)
+
+
+def test_a_token_in_the_address_is_none(house):
+    with httpx2.Client() as client:
+        for name in ("access_token", "token", "authorization"):
+            reply = client.get(f"{house.server.base}/metrics", params={name: house.secrets["root"]})
+            assert reply.status_code == 401
+        reply = client.get(
+            f"{house.server.base}/metrics", headers={"cookie": f"workflowlookup={house.secrets['root']}"}
+        )
+        assert reply.status_code == 401
+
+
+def test_two_who_speak_at_once_are_not_heard(house):
+    said = [("authorization", f"Bearer {house.secrets[name]}") for name in ("reader", "root")]
+    with httpx2.Client() as client:
+        reply = client.get(f"{house.server.base}/metrics", headers=said)
+
+    assert reply.status_code in (400, 401)
+
+
+def test_health_is_open_and_says_nothing(house):
+    with httpx2.Client() as client:
+        assert client.get(f"{house.server.base}/healthz").text == "ok\n"
+        assert client.get(f"{house.server.base}/readyz").text == "ready\n"
+        for name in ("oauth-protected-resource", "oauth-protected-resource/mcp", "oauth-authorization-server"):
+            assert client.get(f"{house.server.base}/.well-known/{name}").status_code == 404
+
+
+@pytest.mark.parametrize(("who", "status"), [("reader", 403), ("ci-bot", 403), ("other", 403), ("root", 200)])
+def test_figures_are_of_everything_and_for_those_who_see_it(house, who, status):
+    assert house.client(who).http.get(f"{house.server.base}/metrics").status_code == status
+
+
+# ── scopes and patterns ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_scopes_hold_for_every_tool(house, name):
+    reply = house.client("reader").request("tools/call", call(name, CALLS[name])["params"])
+
+    is_refused = name in ("workflow_start", "workflow_submit", "workflow_cancel")
+    assert reply["result"].get("isError", False) == is_refused
+    if is_refused:
+        assert reply["result"]["structuredContent"]["code"] == -32011
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "workflow_validate_json"])
+def test_so_do_patterns(house, name):
+    reply = house.client("other").request("tools/call", call(name, CALLS[name])["params"])
+
+    told = json.dumps(reply)
+    assert "docs-guide" not in told.replace(json.dumps(CALLS[name]), "").replace("'docs-guide'", "").replace(
+        '"docs-guide"', ""
+    ).replace("of-docs-guide", "")
+    assert "The docs" not in told
+
+
+@pytest.mark.parametrize("who", ["reader", "ci-bot", "other"])
+def test_nothing_hidden_is_in_any_answer(house, who):
+    client = house.client(who)
+    told = [client.request(method, {**params, "_meta": ENVELOPE}) for method, params in OTHERS.items()
+            if method != "subscriptions/listen"]  # fmt: skip
+    told += [client.request("tools/call", call(name, arguments)["params"]) for name, arguments in CALLS.items()]
+
+    assert "canary" not in json.dumps(told)
+    assert "secret" not in json.dumps(told)
+
+
+def test_the_journal_says_who_it_was(house):
+    params = call("workflow_start", {"workflowId": "docs-guide", "runId": "by-ci-bot"})["params"]
+    house.client("ci-bot").request("tools/call", params)
+
+    assert {record.by for record in house.world.runs.history("by-ci-bot")} == {"token ci-bot via tests"}
+
+
+def test_it_says_so_of_programs_on_this_machine_too(open_house):
+    params = call("workflow_start", {"workflowId": "docs-guide", "runId": "by-nobody"})["params"]
+    for number, name in enumerate(["curl", "token root"]):
+        about = {**ENVELOPE, "io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}
+        arguments = {**params["arguments"], "runId": f"by-{number}"}
+        open_house.client().request("tools/call", {**params, "arguments": arguments, "_meta": about})
+
+    who = [record.by for number in (0, 1) for record in open_house.world.runs.history(f"by-{number}")[:1]]
+    assert who == ["loopback via curl", "loopback via token root"]
+
+
+# ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_session_is_of_the_one_who_began_it(house):
+    owner, thief = house.client("root"), house.client("reader")
+    owner.initialize()
+    ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
+    unknown = thief.post(ping, **{**owner.session, "mcp-session-id": "0" * 32})
+
+    stolen = [
+        thief.post(ping, **owner.session),
+        thief.http.get(house.server.url, headers=owner.session),
+        thief.http.delete(house.server.url, headers=owner.session),
+    ]
+
+    assert [reply.status_code for reply in stolen] == [404] * 3
+    assert stolen[0].text == unknown.text
+    assert owner.post(ping).status_code == 200
+
+
+def test_a_question_to_one_is_not_answered_by_another(house):
+    owner, thief = house.client("ci-bot"), house.client("reader")
+    owner.initialize(capabilities={"elicitation": {}})
+    answer = {"jsonrpc": "2.0", "id": "wl-1", "result": {"action": "accept", "content": {}}}
+
+    assert thief.post(answer, **owner.session).status_code == 404
+
+
+# ── while it lasts ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def closed_within(seconds, response):
+    """Whether a stream came to its end."""
+    end = time.monotonic() + seconds
+    try:
+        for _ in response.iter_lines():
+            if time.monotonic() > end:
+                return False
+    except httpx2.HTTPError:
+        pass
+    return time.monotonic() <= end
+
+
+def test_a_stream_ends_with_its_token(own_house):
+    client = own_house.client("reader")
+    client.initialize()
+    with client.http.stream("GET", own_house.server.url, headers=client.session) as stream:
+        assert stream.status_code == 200
+        own_house.tokens.revoke("reader")
+        assert closed_within(3, stream)
+    assert client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}).status_code == 401
+
+
+def test_so_does_a_subscription_of_the_other_era(own_house):
+    own_house.let_in("brief", ["read"], seconds=3)
+    client = own_house.client("brief")
+    message = modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["runs://recent"]}})
+    with client.http.stream(
+        "POST", own_house.server.url, content=json.dumps(message).encode(), headers=routing(message)
+    ) as stream:
+        assert stream.status_code == 200
+        assert closed_within(6, stream)
+
+
+def test_revoking_counts_within_a_second(own_house):
+    client = own_house.client("root")
+    metrics = f"{own_house.server.base}/metrics"
+    assert client.http.get(metrics).status_code == 200
+
+    own_house.tokens.revoke("root")
+
+    assert client.http.get(metrics).status_code == 401
+
+
+# ── without tokens ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_on_loopback_without_tokens_it_is_the_local_person(open_house):
+    client = open_house.client()
+
+    reply = client.request("tools/call", call("workflow_list", {})["params"])
+
+    assert len(reply["result"]["structuredContent"]["workflows"]) == 5
+
+
+def test_but_not_when_it_came_through_a_proxy(open_house):
+    for header in ("x-forwarded-for", "forwarded", "x-real-ip", "via", "x-forwarded-host"):
+        client = open_house.client(**{header: "203.0.113.7"})
+
+        assert ask(client, call("workflow_list", {})).status_code == 401
+
+
+def test_the_first_token_closes_the_door_for_good(open_house):
+    client = open_house.client()
+    client.initialize()
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    assert client.post(ping).status_code == 200
+
+    open_house.let_in("first", ["read"])
+    time.sleep(2 * AGAIN_SECONDS)
+    assert client.post(ping).status_code == 401
+    assert ask(open_house.client("first"), call("workflow_list", {})).status_code == 200
+    assert open_house.client("first").post(ping, **client.session).status_code == 404
+    open_house.tokens.revoke("first")
+    assert ask(open_house.client(), call("workflow_list", {})).status_code == 401
+
+
+def test_a_cookie_of_another_server_on_this_machine_keeps_nobody_out(open_house):
+    runs = f"{open_house.server.base}/runs"
+    port = open_house.server.base.rpartition(":")[2]
+    http = open_house.client(cookie=f"workflowlookup-{port}=x", accept="text/html").http
+    assert http.get(runs).status_code == 200
+
+    open_house.let_in("first", ["read"])
+    time.sleep(2 * AGAIN_SECONDS)
+
+    assert http.get(runs).status_code == 303  # to the form
+
+
+def test_a_wrong_token_is_refused_where_none_is_needed(open_house):
+    client = open_house.client(authorization="Bearer wl_" + "A" * 43)
+
+    assert ask(client, call("workflow_list", {})).status_code == 401

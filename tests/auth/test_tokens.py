@@ -1,0 +1,193 @@
+"""Tokens in each kind of store: what is kept of them, and when they are refused."""
+
+import contextlib
+import re
+import threading
+import time
+
+import pytest
+
+from workflowlookup.errors import JournalAway
+from workflowlookup.store.journal import Token
+from workflowlookup.store.journals import JournalUrl
+from workflowlookup.store.postgres import PostgresJournal
+from workflowlookup.store.tokens import OUTAGE_SECONDS, TokenProblem, Tokens
+
+DAY = 86_400
+
+
+class Clock:
+    now = 1_800_000_000_000
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def make(request, tmp_path):
+    """Opens the tokens as another replica would."""
+    place = str(tmp_path / "runs.sqlite") if request.param == "sqlite" else request.getfixturevalue("database")
+    clock, opened = Clock(), []
+
+    def make_tokens():
+        opened.append(Tokens(JournalUrl(place).open(), clock=clock))
+        return opened[-1]
+
+    make_tokens.clock = clock
+    yield make_tokens
+    for tokens in opened:
+        tokens.close()
+
+
+@pytest.fixture
+def tokens(make):
+    return make()
+
+
+def create(tokens, name="ci-bot", scopes=("run",), workflows=("docs-*",), seconds=30 * DAY, **more):
+    return tokens.create(name, scopes, workflows, seconds=seconds, **more)
+
+
+def test_a_token_is_known_by_every_replica(make, tokens):
+    secret, made = create(tokens, by="ada")
+    other = make()
+
+    assert re.fullmatch(r"wl_[A-Za-z0-9_-]{43}", secret)
+    assert other.find(secret) == made
+    assert made.access.name == "token ci-bot"
+    assert made.access.may("run", "docs-guide")
+    assert not made.access.may("run", "other")
+    assert made.access.kind == "agent"
+    assert create(tokens, "ada", is_person=True)[1].access.kind == "person"
+
+
+def test_only_a_hash_of_it_is_kept(tokens):
+    secret, made = create(tokens)
+
+    rows = tokens._journal.query("SELECT * FROM tokens")
+
+    assert secret not in repr(rows)
+    assert secret[11:] not in repr(rows)
+    assert secret not in repr(made) + repr(tokens.every()) + repr(vars(tokens))
+    assert "hash" not in Token.__struct_fields__
+
+
+def test_what_is_nearly_a_token_is_none(tokens):
+    secret, made = create(tokens)
+    swapped = secret[:-1] + ("A" if secret[-1] != "A" else "B")
+    wrong = ["", "wl_", secret + "A", secret[:-1], swapped, secret.upper(), secret[3:], f" {secret}", f"{secret}\n"]
+    wrong += [f"wl_{made.id}{'A' * 35}", "wl_" + "A" * 43, "wl_' OR 1=1 --" + "A" * 32, "wl_" + "é" * 43, "\0" * 46]
+
+    assert [one for one in wrong if tokens.find(one) is not None] == []
+
+
+def test_it_is_refused_from_the_moment_at_which_it_expires(make, tokens):
+    secret, _ = create(tokens, seconds=10)
+    for_ever, _ = create(tokens, "for-ever", seconds=None)
+
+    make.clock.now += 9_999
+    assert tokens.find(secret) is not None
+    make.clock.now += 1
+    assert tokens.find(secret) is None
+    assert tokens.find(for_ever) is not None
+    assert [token.state(make.clock.now) for token in tokens.every() if token.name == "ci-bot"] == ["expired"]
+
+
+def test_a_replica_refuses_what_another_one_revoked(make, tokens):
+    secret, _ = create(tokens)
+    other = make()
+    assert other.find(secret) is not None
+
+    tokens.revoke("ci-bot")
+
+    assert other.find(secret) is None
+    assert [token.state(make.clock.now) for token in other.every()] == ["revoked"]
+    with pytest.raises(TokenProblem, match="no token that is not revoked"):
+        other.revoke("ci-bot")
+
+
+def test_access_stays_closed_when_the_last_token_is_revoked(make, tokens):
+    assert tokens.version() == (0, 0)
+    create(tokens)
+    assert make().version() == (1, 0)
+    tokens.revoke("ci-bot")
+
+    assert make().version() == (1, 1)
+    assert not make().any_valid()
+
+
+def test_a_name_is_free_again_when_its_token_is_revoked(tokens):
+    before, _ = create(tokens)
+    with pytest.raises(TokenProblem, match="there is a token 'ci-bot' already"):
+        create(tokens)
+    tokens.revoke("ci-bot")
+
+    after, _ = create(tokens, scopes=("read",))
+
+    assert tokens.find(before) is None
+    assert tokens.find(after).scopes == ("read",)
+
+
+def test_of_many_who_make_the_same_one_is_the_first(make):
+    made, barrier = [], threading.Barrier(6)
+
+    def create_at_once():
+        tokens = Tokens(type(make()._journal)(place), clock=make.clock)
+        barrier.wait()
+        try:
+            made.append(create(tokens)[0])
+        except TokenProblem:
+            pass
+        finally:
+            tokens.close()
+
+    journal = make()._journal
+    place = getattr(journal, "path", None) or journal._url
+    make().every()
+    threads = [threading.Thread(target=create_at_once) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"name": "a b"}, "cannot be the name"),
+        ({"name": "a\nb"}, "cannot be the name"),
+        ({"name": ""}, "cannot be the name"),
+        ({"name": "x" * 65}, "cannot be the name"),
+        ({"scopes": ()}, "one or more of read, run, confirm, admin"),
+        ({"scopes": ("all",)}, "one or more of read, run, confirm, admin"),
+        ({"workflows": ()}, "patterns of workflow ids"),
+        ({"workflows": ("a b",)}, "patterns of workflow ids"),
+        ({"seconds": 0.0}, "some time to be good for"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(tokens, wrong, told):
+    with pytest.raises(TokenProblem, match=told):
+        create(tokens, **wrong)
+    assert tokens.every() == []
+
+
+def test_a_token_counts_for_a_minute_of_an_outage_and_no_longer(postgres, monkeypatch):
+    elapsed, monotonic = 0.0, time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + elapsed)
+    with contextlib.closing(Tokens(PostgresJournal(postgres.create_database(), 1.0))) as tokens:
+        secret, made = create(tokens)
+        assert tokens.find(secret) == made
+        version = tokens.version()
+        with postgres.paused():
+            elapsed = OUTAGE_SECONDS - 20
+            assert tokens.find(secret) == made
+            assert tokens.version() == version
+            elapsed = OUTAGE_SECONDS
+            with pytest.raises(JournalAway):
+                tokens.find(secret)
+            with pytest.raises(JournalAway):
+                tokens.version()
+
+        assert tokens.find(secret) == made

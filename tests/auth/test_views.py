@@ -1,0 +1,460 @@
+"""What a caller may not see does not exist: every question is answered as if it never had been there.
+
+The oracle is a second world in which there is nothing to hide. One who sees a part of the first and one who sees all of
+the second are told the same, to the letter.
+"""
+
+import concurrent.futures
+import inspect
+import json
+
+import msgspec
+import pytest
+from secretive import ASKING, HIDDEN, OPEN, World, caller
+
+from support.make import document, write
+from workflowlookup.access import LOCAL
+from workflowlookup.auth.scoped import ScopedCatalog, ScopedExecution, ScopedRuns, ScopedWatch, ScopedWorkflows
+from workflowlookup.errors import StorageError
+from workflowlookup.execution.service import Execution
+from workflowlookup.library.catalog import Catalog, CatalogView
+from workflowlookup.protocol.connection import Connection
+from workflowlookup.providers.config import Plan, ProviderConfig
+from workflowlookup.providers.definition import Definition
+from workflowlookup.providers.discovery import Discovered
+from workflowlookup.store import runs_view as views
+from workflowlookup.store.journal import SetAside
+from workflowlookup.store.runs_view import RunsView
+from workflowlookup.store.service import Runs, Watch
+from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_refresh, workflow_search
+from workflowlookup.tools.contract import ExecutionView, WorkflowTools
+from workflowlookup.tools.dynamic import DynamicTools
+
+EVERY_SCOPE = ("read", "run", "confirm", "admin")
+IDS = (*OPEN, *HIDDEN, "docs-broken", "secret-broken", "secret-pla", "docs-guid", "no-such-workflow")
+RUNS = (*(f"{how}-{identifier}" for how in ("of", "held") for identifier in (*OPEN, *HIDDEN)), "no-such-run")
+
+
+def of_workflows(identifier):
+    yield "workflow_get", {"id": identifier}
+    yield "workflow_get", {"id": identifier, "mode": "full"}
+    yield "workflow_next", {"workflowId": identifier, "completedSteps": []}
+    yield "workflow_validate", {"workflowId": identifier, "stepId": "write", "output": "x"}
+    yield "workflow_start", {"workflowId": identifier, "context": {}}
+    yield "workflow_runs", {"workflowId": identifier}
+    yield "workflow_list", {"query": identifier}
+    yield "resources/read", {"uri": f"workflow://{identifier}"}
+    yield "prompts/get", {"name": identifier}
+    yield from completions(identifier[:4])
+    yield identifier, {}
+    yield "tools/call", {"name": identifier, "arguments": {}}
+    yield "tools/call", {"name": "workflow_get", "arguments": {"id": identifier}}
+    yield "workflow_search", {"query": identifier}
+
+
+def of_runs(run_id):
+    yield "workflow_status", {"runId": run_id}
+    yield "workflow_submit", {"runId": run_id, "stepId": "write", "output": "done"}
+    yield "workflow_submit", {"runId": run_id, "stepId": "write", "confirmed": True}
+    yield "workflow_submit", {"runId": run_id, "stepId": "no-such-step", "confirmed": False}
+    yield "workflow_cancel", {"runId": run_id, "reason": "enough"}
+    yield "resources/read", {"uri": f"run://{run_id}"}
+    yield "resources/subscribe", {"uri": f"run://{run_id}"}
+    yield "resources/unsubscribe", {"uri": f"run://{run_id}"}
+    yield "tools/call", {"name": "workflow_status", "arguments": {"runId": run_id}}
+    yield "tasks/get", {"taskId": run_id}
+    yield "tasks/result", {"taskId": run_id}
+    yield "tasks/cancel", {"taskId": run_id}
+
+
+def completions(typed):
+    for ref in ({"type": "ref/resource", "uri": "workflow://{id}"}, {"type": "ref/prompt", "name": "x"}):
+        yield "completion/complete", {"ref": ref, "argument": {"name": "id", "value": typed}}
+    run = {"ref": {"type": "ref/resource", "uri": "run://{id}"}, "argument": {"name": "id", "value": "held"}}
+    yield "completion/complete", run
+
+
+def of_tools(name):
+    yield name, {}
+    yield "tools/call", {"name": name, "arguments": {"no-such": 1}}
+    yield "tools/call", {"name": name, "arguments": {}, "task": {}}
+    yield "workflow_start", {"workflowId": name}
+
+
+def lists():
+    yield from (("workflow_search", {}), ("workflow_refresh", {}), ("tasks/list", {}))
+    yield from (("tools/list", {}), ("resources/list", {}), ("resources/templates/list", {}), ("prompts/list", {}))
+    yield from (("workflow_list", {}), ("workflow_list", {"limit": 1}), ("workflow_list", {"category": "workflow"}))
+    yield from (("workflow_runs", {}), ("workflow_runs", {"limit": 1}), ("workflow_runs", {"state": "waiting"}))
+    yield "resources/read", {"uri": "runs://recent"}
+    yield "workflow_lits", {}
+    yield from completions("")
+
+
+QUESTIONS = [
+    *lists(),
+    *(question for identifier in IDS for question in of_workflows(identifier)),
+    *lists(),
+    *(question for run_id in RUNS for question in of_runs(run_id)),
+    *lists(),
+]
+
+
+@pytest.fixture
+def make_world(tmp_path):
+    worlds = []
+
+    def make(**options):
+        worlds.append(World(tmp_path / str(len(worlds)), **options))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.close()
+
+
+@pytest.mark.parametrize(("capabilities", "budget"), [({}, 200_000), (ASKING, 1_000)], ids=["plain", "folded"])
+@pytest.mark.parametrize("scopes", [("read",), ("run",), ("confirm",), ("run", "confirm"), ("admin",)], ids="+".join)
+def test_what_may_not_be_seen_never_was(make_world, scopes, capabilities, budget):
+    full, open_only = make_world(budget=budget), make_world(hidden=False, budget=budget)
+    full.connect(LOCAL).result("tools/list")
+    names = [*full.workflows.offers, "the_canar", "the_doc"]
+    assert len(names) == len(OPEN) + len(HIDDEN) + 2
+    sees_part = full.connect(caller(*scopes), capabilities=capabilities)
+    sees_all = open_only.connect(caller(*scopes, workflows=("*",)), capabilities=capabilities)
+
+    for method, params in [*QUESTIONS, *(question for name in names for question in of_tools(name)), *lists()]:
+        one, other = sees_part.ask(method, params), sees_all.ask(method, params)
+        told = json.dumps(one).replace(f"{full.library}/", "")
+
+        assert told == json.dumps(other).replace(f"{open_only.library}/", ""), (method, params)
+        assert "canary" not in told or "canary" in f"{method}{params}"
+
+
+def test_every_tool_is_among_the_questions():
+    asked = {method for method, _ in QUESTIONS}
+
+    tools = (*BUILTIN_TOOLS.values(), workflow_refresh.TOOL, workflow_search.TOOL)
+    assert {tool.name for tool in tools} - asked == {"workflow_validate_json"}  # which sees no library
+
+
+def test_so_is_every_method():
+    asked = {method for method, _ in QUESTIONS}
+    silent = {"initialize", "ping", "shutdown", "server/discover"}  # which tell of the server alone
+
+    assert Connection._HANDSHAKE.keys() - asked == silent
+
+
+@pytest.mark.parametrize("access", [caller("run", workflows=("nothing-*",)), caller("run", workflows=())])
+def test_one_who_sees_nothing_is_in_an_empty_house(make_world, access):
+    client = make_world().connect(access)
+
+    assert client.result("workflow_list") == {"workflows": []}
+    assert client.result("prompts/list") == {"prompts": []}
+    assert client.result("workflow_runs")["runs"] == []
+    assert client.refusal("workflow_get", {"id": OPEN[0]})["code"] == -32001
+
+
+@pytest.mark.parametrize(
+    ("access", "told"),
+    [(caller("admin"), False), (caller("run", workflows=("*",)), False), (caller("admin", workflows=("*",)), True)],
+    ids=["admin-of-some", "runs-all", "admin-of-all"],
+)
+def test_where_a_document_lies_is_for_administrators_of_everything(make_world, access, told):
+    world = make_world()
+    client = world.connect(access)
+    asked = [("workflow_get", {"id": "docs-broken"}), ("resources/read", {"uri": "workflow://docs-broken"})]
+
+    refusals = [client.refusal(method, params) for method, params in asked]
+
+    assert [one["data"]["file"].endswith("docs-broken.json") for one in refusals] == [True, True]
+    assert [str(world.library) in json.dumps(one) for one in refusals] == [told, told]
+
+
+@pytest.mark.parametrize(
+    ("access", "told"),
+    [
+        (caller("run"), "A damaged journal was set aside as runs.sqlite.corrupt-1."),
+        (caller("run", workflows=("*",)), "A damaged journal was set aside as runs.sqlite.corrupt-1: 4 of 5 runs."),
+        (
+            caller("admin", workflows=("*",)),
+            "A damaged journal was set aside as /srv/runs.sqlite.corrupt-1: 4 of 5 runs.",
+        ),
+    ],
+    ids=["some", "all", "admin"],
+)
+def test_of_a_damaged_journal_callers_hear_what_is_theirs(make_world, monkeypatch, access, told):
+    world = make_world()
+    aside = SetAside(file="/srv/runs.sqlite.corrupt-1", outcome="4 of 5 runs", details=("secret-plan",))
+    monkeypatch.setattr(world.runs.journal, "set_aside", lambda: [aside])
+    client = world.connect(access)
+
+    refusal = client.result("tools/call", {"name": "workflow_status", "arguments": {"runId": "no-such-run"}})
+
+    assert client.result("workflow_runs")["next"].endswith(told)
+    assert refusal["content"][0]["text"].endswith(told)
+
+
+def test_a_run_of_a_hidden_workflow_keeps_its_id_and_nothing_else_is_said(make_world):
+    client = make_world().connect(caller("run"))
+
+    refusal = client.refusal("workflow_start", {"workflowId": "docs-guide", "runId": "of-secret-plan"})
+
+    assert refusal["data"]["details"] == "The id 'of-secret-plan' cannot be taken. Use another."
+    assert refusal["data"].keys() == {"details", "runId"}
+
+
+def test_pages_of_runs_are_full_though_hidden_ones_lie_between(make_world):
+    world = make_world()
+    for number in range(6):
+        world.begin("docs-guide", f"shown-{number}")
+        world.begin("secret-plan", f"kept-{number}")
+    client = world.connect(caller("read"))
+
+    found, cursor = [], None
+    while True:
+        page = client.result("workflow_runs", {"limit": 3, "cursor": cursor})
+        found += [run["runId"] for run in page["runs"]]
+        cursor = page.get("nextCursor")
+        assert len(page["runs"]) == 3 or cursor is None
+        if cursor is None:
+            break
+
+    assert sorted(found) == sorted(
+        [f"shown-{number}" for number in range(6)] + [f"{how}-{one}" for how in ("of", "held") for one in OPEN]
+    )
+
+
+def test_a_document_that_comes_later_is_seen_only_by_those_who_may(make_world):
+    world = make_world()
+    client = world.connect(caller("read"))
+    assert len(client.result("workflow_list")["workflows"]) == 2
+    write(world.library, document(identifier="docs-new"))
+    write(world.library, document(identifier="secret-new"))
+
+    ids = [summary["id"] for summary in client.result("workflow_list")["workflows"]]
+
+    assert ids == ["docs-guide", "docs-new", "docs-notes"]
+
+
+# ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nobody_hears_of_a_hidden_run(make_world):
+    world = make_world()
+    client = world.connect(caller("read"))
+    for uri in ("run://of-secret-plan", "run://of-docs-guide", "runs://recent"):
+        client.ask("resources/subscribe", {"uri": uri})
+
+    world.runs.submit("of-secret-plan", "write", "done", {})
+    world.begin("secret-plan", "one-more")
+    world.runs.delete("of-secret-plan")
+
+    assert client.heard() == []
+    world.runs.submit("of-docs-guide", "write", "done", {})
+    assert client.heard() == ["run://of-docs-guide", "runs://recent"]
+    world.runs.delete("of-docs-guide")
+    assert client.heard() == ["run://of-docs-guide", "runs://recent"]
+
+
+def test_a_change_is_made_though_nobody_can_tell_who_may_hear_of_it(make_world, monkeypatch):
+    def fail(_):
+        raise StorageError("The journal is away.")
+
+    world = make_world()
+    client = world.connect(caller("read"))
+    client.ask("resources/subscribe", {"uri": "run://of-docs-guide"})
+    monkeypatch.setattr(world.runs, "workflow_of", fail)
+
+    run = world.runs.submit("of-docs-guide", "write", "done", {})
+
+    assert run.waiting_for == "confirmation"
+
+
+def test_nor_when_another_process_changed_it(make_world, tmp_path):
+    world = make_world()
+    client = world.connect(caller("read"))
+    for uri in ("run://of-secret-plan", "run://of-docs-guide", "runs://recent"):
+        client.ask("resources/subscribe", {"uri": uri})
+    other = Runs(type(world.runs.journal)(world.runs.journal.path), clock=lambda: world.now)
+
+    other.submit("of-secret-plan", "write", "done", {})
+    assert client.heard() == []
+    other.submit("of-docs-guide", "write", "done", {})
+    assert client.heard() == ["run://of-docs-guide", "runs://recent"]
+    other.close()
+
+
+# ── that nothing is forgotten ───────────────────────────────────────────────────────────────────────────────────
+
+
+SERVER_ONLY = {
+    Catalog: set(),
+    Runs: {
+        *("begin_call", "acknowledge_call", "report_call", "finish_call", "fail_call", "lose_call", "stop_call"),
+        *(
+            "offer",
+            "at_work",
+            "left_running",
+            "after",
+            "every",
+            "heads",
+            "take_in",
+            "adopt",
+            "delete",
+            "purge",
+            "close",
+            "do_all",
+        ),
+    },
+    Watch: set(),
+    DynamicTools: {"apply", "forget_names"},
+    Execution: {"discovered", "await_discovered", "follow", "drive", "stop", "recover", "apply", "close"},
+}
+"""What only the server itself does, or a command on its machine: no caller has a way to it."""
+
+
+def public(kind):
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("whole", "view", "scoped"),
+    [
+        (Catalog, CatalogView, ScopedCatalog),
+        (Runs, RunsView, ScopedRuns),
+        (Watch, views.Watch, ScopedWatch),
+        (DynamicTools, WorkflowTools, ScopedWorkflows),
+        (Execution, ExecutionView, ScopedExecution),
+    ],
+)
+def test_every_method_has_its_rule_and_what_has_none_is_not_there(whole, view, scoped):
+    methods = {name for name, _ in inspect.getmembers(whole, callable) if not name.startswith("_")}
+
+    assert methods - SERVER_ONLY[whole] <= public(view)
+    assert public(scoped) == public(view)
+    assert view not in scoped.__mro__  # a rule that is missing is no inherited method that does nothing
+    assert whole not in scoped.__mro__
+
+
+def test_a_view_has_no_way_to_the_journal(make_world):
+    runs = ScopedRuns(make_world().runs, caller("admin"), confirmation="auto")
+
+    for name in ("journal", "listeners", "purge", "finish_call"):
+        with pytest.raises(AttributeError):
+            getattr(runs, name)
+
+
+def test_a_caller_has_no_way_to_end_or_restart_what_others_use(make_world):
+    services = make_world().views.of(caller("admin", workflows=("*",))).services
+
+    assert [name for name in ("refresh", "settle", "close") if hasattr(services, name)] == []
+
+
+# ── workflows of other systems ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Discovering:
+    """The server's own work, as far as providers are concerned: what they have, and that nobody is asked in vain."""
+
+    def __init__(self):
+        def known(provider, *ids):
+            return tuple(
+                Definition(id=one, name=f"{provider} {one}", description="x", provider=provider) for one in ids
+            )
+
+        self.found = {
+            "ci": Discovered(definitions=known("ci", "deploy", "canary"), is_listed=True),
+            "vault": Discovered(definitions=known("vault", "canary"), is_away=True, cause="the canary is ill"),
+        }
+        self.asked = []
+
+    def discovered(self):
+        return self.found
+
+    def refresh(self, providers=None):
+        self.asked.append(providers)
+        done = concurrent.futures.Future()
+        done.set_result(None)
+        return done
+
+    def progress(self, run_id):
+        return None
+
+
+@pytest.fixture
+def with_providers(make_world):
+    world = make_world()
+    execution = Discovering()
+    providers = {name: ProviderConfig(name=name, kind="http") for name in execution.found}
+    world.services = msgspec.structs.replace(world.services, open_execution=lambda: execution)
+    world.workflows = DynamicTools(world.services, Plan(providers=providers))
+    world.execution = execution
+    return world
+
+
+def test_of_another_system_only_what_is_theirs_is_there(with_providers):
+    client = with_providers.connect(caller("run", workflows=("ci.deploy", "docs-*")))
+
+    names = {tool["name"] for tool in client.result("tools/list")["tools"]} - set(BUILTIN_TOOLS)
+    found = client.ask("workflow_search", {})  # which is no tool while there is room
+
+    assert names == {"workflow_refresh", "ci_deploy", "the_docs", "the_docs_docs-notes"}
+    assert "canary" not in json.dumps(found)
+    assert client.refusal("workflow_start", {"workflowId": "ci.canary"})["code"] == -32001
+    assert client.refusal("workflow_start", {"workflowId": "ci_canary"})["code"] == -32001
+    assert client.refusal("ci_canary")["code"] == -32601
+
+
+def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_providers):
+    workflows = ("ci.deploy", "docs-*")
+    assert with_providers.connect(caller("run", workflows=workflows)).refusal("workflow_refresh")["code"] == -32011
+    assert with_providers.execution.asked == []
+    client = with_providers.connect(caller("admin", workflows=workflows))
+    client.result("tools/list")
+
+    assert client.ask("workflow_refresh") is None  # it comes later
+    client.connection.look()
+
+    (reply,) = [json.loads(one) for one in client.connection.outbox if b'"result"' in one]
+    assert reply["result"]["providers"] == {"ci": {"state": "ready", "workflows": 1}}
+    assert reply["result"]["tools"] == 3
+    assert with_providers.execution.asked == [{"ci"}]
+
+
+@pytest.mark.parametrize(
+    ("workflows", "asked"),
+    [
+        (("docs-*",), set()),
+        (("vault.backup*",), {"vault"}),
+        (("ci.deploy", "vault.x"), {"ci", "vault"}),
+        (("*",), None),
+    ],
+)
+def test_an_administrator_of_some_workflows_has_only_their_providers_asked(with_providers, workflows, asked):
+    client = with_providers.connect(caller("admin", workflows=workflows))
+    client.result("tools/list")
+
+    client.ask("workflow_refresh")
+
+    assert with_providers.execution.asked == [asked]
+
+
+def test_tools_that_come_are_told_only_to_those_who_see_them(make_world):
+    world = make_world()
+    part, whole = world.connect(caller("read")), world.connect(caller("read", workflows=("*",)))
+    for client in (part, whole):
+        client.connection.handle(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        client.result("tools/list")
+    write(world.library, document(identifier="secret-new"))
+
+    def told(client):
+        client.connection.look()
+        methods = [json.loads(one)["method"] for one in client.connection.outbox]
+        client.connection.outbox.clear()
+        return methods
+
+    assert told(whole) == ["notifications/tools/list_changed"]
+    assert told(part) == []
+    write(world.library, document(identifier="docs-new"))
+    assert told(part) == ["notifications/tools/list_changed"]

@@ -1,0 +1,255 @@
+"""What changed between two versions, told in steps, conditions and criteria."""
+
+import copy
+import itertools
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.make import document, loop, step
+from workflowlookup.authoring.compare import Change, Kind, Section, compare
+from workflowlookup.language.building import build
+
+LARGE = {"var": "size", "equals": "large"}
+HUGE = {"var": "size", "in": ["large", "huge"]}
+
+
+def compared(before, after):
+    return compare(build(before), build(after))
+
+
+def changes(before, after):
+    """What is told about one step with these fields, and then with those."""
+    sections = compared(document(step("one", **before)), document(step("one", **after)))
+    return [change for section in sections for change in section.changes]
+
+
+def test_the_same_is_no_change_whatever_the_order_of_its_fields():
+    one = document(step("one", runCondition=LARGE), loop("again", "two", type="for", count=2), step("two"))
+
+    assert compared(one, dict(reversed(copy.deepcopy(one).items()))) == ()
+
+
+def test_metadata_and_lists_of_the_workflow():
+    before = document(metaGuidance=["Be brief and kind", "Gone"])
+    after = document(metaGuidance=["Be brief and very kind", "New"], version="2.0.0", description="Another")
+
+    (section,) = compared(before, after)
+
+    assert (section.kind, section.step) == (Kind.CHANGED, "")
+    assert section.changes == (
+        Change(kind=Kind.CHANGED, what="description", diff=("@@ -1 +1 @@", "-A workflow for tests", "+Another")),
+        Change(kind=Kind.CHANGED, what="version", before="1.0.0", after="2.0.0"),
+        Change(kind=Kind.CHANGED, what="metaGuidance", before="Be brief and kind", after="Be brief and very kind"),
+        Change(kind=Kind.REMOVED, what="metaGuidance", before="Gone"),
+        Change(kind=Kind.ADDED, what="metaGuidance", after="New"),
+    )
+
+
+def test_steps_are_added_removed_and_moved():
+    before = document(step("one"), step("two"), step("three"), step("four"))
+    after = document(step("three"), step("one"), step("two"), loop("round", [step("new")], type="for", count=2))
+
+    assert compared(before, after) == (
+        Section(
+            kind=Kind.MOVED,
+            step="three",
+            title="Title three",
+            changes=(Change(kind=Kind.MOVED, what="place", before="after two", after="at the start"),),
+        ),
+        Section(kind=Kind.ADDED, step="round", title="Loop round", place="after two"),
+        Section(kind=Kind.ADDED, step="new", title="Title new", place="at the start of loop round"),
+        Section(kind=Kind.REMOVED, step="four", title="Title four", place="after three"),
+    )
+
+
+def test_steps_that_move_together_are_told_once():
+    names = [f"step-{number}" for number in range(9)]
+
+    def moved(*order):
+        sections = compared(document(*map(step, names)), document(*(step(names[number]) for number in order)))
+        return [(section.step, section.changes[0].before, section.changes[0].after) for section in sections]
+
+    assert moved(6, 7, 8, 0, 1, 2, 3, 4, 5) == [("step-6", "after step-5", "at the start, with the 2 steps below it")]
+    assert moved(0, 3, 4, 5, 6, 1, 2, 7, 8) == [("step-1", "after step-0", "after step-6, with the step below it")]
+
+
+@given(st.permutations(range(8)))
+def test_no_fewer_moves_would_do(order):
+    before, after = document(*(step(f"s-{n}") for n in range(8))), document(*(step(f"s-{n}") for n in order))
+
+    told = sum(1 + _others(section.changes[0].after) for section in compared(before, after))
+
+    longest = max(len(rise) for size in range(9) for rise in itertools.combinations(order, size) if is_rising(rise))
+    assert told == 8 - longest
+
+
+def _others(place):
+    found = re.search(r"with the (\d+ )?step", place)
+    return 0 if found is None else int(found[1] or 1)
+
+
+def is_rising(numbers):
+    return all(left < right for left, right in itertools.pairwise(numbers))
+
+
+def test_a_step_that_goes_into_a_loop_has_moved():
+    def with_body(*body, after):
+        return document(loop("round", list(body), type="for", count=2), *after)
+
+    (section,) = compared(
+        with_body(step("work"), after=[step("check")]), with_body(step("work"), step("check"), after=[])
+    )
+
+    assert section.changes == (
+        Change(kind=Kind.MOVED, what="place", before="after round", after="after work, in loop round"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({}, {"title": "New"}, ("changed", "title", "Title one", "New")),
+        (
+            {"runCondition": LARGE},
+            {"runCondition": HUGE},
+            ("changed", "condition", 'size equals "large"', 'size is one of "large", "huge"'),
+        ),
+        ({"runCondition": LARGE}, {}, ("removed", "condition", 'size equals "large"', "")),
+        ({}, {"requireConfirmation": True}, ("added", "confirmation", "", "asks for confirmation")),
+        (
+            {"requireConfirmation": True},
+            {"requireConfirmation": {"kind": "any", "condition": LARGE}},
+            ("changed", "confirmation", "asks for confirmation", 'asks for confirmation if size equals "large"'),
+        ),
+        (
+            {"runCondition": {"var": "x", "equals": {"a": 1}}},
+            {"runCondition": {"var": "x", "equals": {"a": 2}}},
+            ("changed", "condition", '{"var": "x", "equals": {"a": 1}}', '{"var": "x", "equals": {"a": 2}}'),
+        ),
+        ({}, {"askForFiles": True}, ("added", "askForFiles", "", "true")),
+        ({"x-mine": [1]}, {"x-mine": [2]}, ("changed", "x-mine", "[1]", "[2]")),
+    ],
+)
+def test_fields_of_a_step_before_and_after(before, after, expected):
+    kind, what, old, new = expected
+
+    assert changes(before, after) == [Change(kind=Kind(kind), what=what, before=old, after=new)]
+
+
+def test_prompts_are_a_diff_of_their_lines():
+    (change,) = changes({"prompt": "a\nb\nc\nd"}, {"prompt": "a\nb\nC\nd"})
+
+    assert change == Change(kind=Kind.CHANGED, what="prompt", diff=("@@ -2,3 +2,3 @@", " b", "-c", "+C", " d"))
+
+
+def rule(least, message="Too short.", **fields):
+    return {"type": "length", "min": least, "message": message, **fields}
+
+
+CONTAINS = {"type": "contains", "value": "$ ", "message": "Show it."}
+
+
+def test_criteria_are_told_as_sentences():
+    before = {"validationCriteria": [rule(3), CONTAINS]}
+    after = {"validationCriteria": [rule(50), {"type": "regex", "pattern": "^ok", "message": "Say ok."}]}
+
+    assert changes(before, after) == [
+        Change(
+            kind=Kind.CHANGED,
+            what="criterion",
+            before="The output is at least 3 characters long: Too short.",
+            after="The output is at least 50 characters long: Too short.",
+        ),
+        Change(
+            kind=Kind.REMOVED,
+            what="criterion",
+            before='The output contains the text "$ " (with this case): Show it.',
+        ),
+        Change(kind=Kind.ADDED, what="criterion", after="Say ok."),
+    ]
+
+
+def test_the_condition_of_a_rule_counts():
+    (change,) = changes({"validationCriteria": [rule(3)]}, {"validationCriteria": [rule(3, condition=LARGE)]})
+
+    assert change.after == 'The output is at least 3 characters long: Too short. (if size equals "large")'
+
+
+def test_criteria_in_another_order_are_still_a_change():
+    (change,) = changes({"validationCriteria": [rule(3), CONTAINS]}, {"validationCriteria": [CONTAINS, rule(3)]})
+
+    assert (change.kind, change.what) == (Kind.CHANGED, "criteria")
+
+
+def test_loops_in_words():
+    def rounds(**fields):
+        return document(loop("round", [step("work")], **fields))
+
+    (section,) = compared(rounds(type="for", count=2), rounds(type="while", condition={"var": "more"}))
+
+    assert section.changes == (
+        Change(kind=Kind.CHANGED, what="loop", before="2 times", after="while more is true, at most 10 times"),
+    )
+
+
+def test_a_step_that_becomes_a_loop_is_told_field_by_field():
+    (section, added) = compared(document(step("one")), document(loop("one", [step("two")], type="for", count=2)))
+
+    assert {change.what for change in section.changes} == {"title", "prompt", "type", "loop"}
+    assert (added.kind, added.step) == (Kind.ADDED, "two")
+
+
+def test_a_prompt_that_is_gone_is_gone_line_by_line():
+    (section, _) = compared(
+        document(step("one", prompt="A\n\nB")), document(loop("one", [step("two")], type="for", count=2))
+    )
+
+    assert Change(kind=Kind.REMOVED, what="prompt", diff=("@@ -1,3 +0,0 @@", "-A", "-", "-B")) in section.changes
+
+
+def test_long_json_is_told_as_a_diff_of_what_changed():
+    before = {"properties": {name: {"type": "string"} for name in ("first", "second", "third", "fourth", "fifth")}}
+    after = {"properties": before["properties"] | {"third": {"type": "number"}}}
+
+    (section,) = compared(document(contextSchema=before), document(contextSchema=after))
+
+    (change,) = section.changes
+    assert (change.what, change.before, change.after) == ("contextSchema", "", "")
+    assert [line for line in change.diff if line[0] in "+-"] == ['-      "type": "string"', '+      "type": "number"']
+
+
+def test_a_step_with_another_id_is_still_that_step():
+    before = document(step("one", title="Look"), step("two", prompt="Merge it."))
+    after = document(step("look", title="Look", runCondition=LARGE), step("merge", prompt="Merge it.", title="Merge"))
+
+    first, second = compared(before, after)
+
+    assert [(change.what, change.before, change.after) for change in first.changes] == [
+        ("id", "one", "look"),
+        ("prompt", "", ""),
+        ("condition", "", 'size equals "large"'),
+    ]
+    assert [(change.what, change.before, change.after) for change in second.changes] == [
+        ("id", "two", "merge"),
+        ("title", "Title two", "Merge"),
+    ]
+
+
+def test_the_body_of_a_loop_with_another_id_did_not_move():
+    before, after = (
+        document({**loop(name, [step("work")], type="for", count=2), "title": "Rounds"}) for name in ("again", "round")
+    )
+
+    (section,) = compared(before, after)
+
+    assert section.changes == (Change(kind=Kind.CHANGED, what="id", before="again", after="round"),)
+
+
+def test_a_step_with_other_words_is_another_step():
+    assert [section.kind for section in compared(document(step("one")), document(step("two")))] == [
+        Kind.ADDED,
+        Kind.REMOVED,
+    ]

@@ -1,0 +1,206 @@
+"""Variables out of outputs: where a value is found, what it is read as, and what is said of one that is missing."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.make import document, step
+from workflowlookup.language import patterns
+from workflowlookup.language.building import build
+from workflowlookup.language.captures import capture, value_in_line
+from workflowlookup.language.document import check
+from workflowlookup.language.patterns import Budget
+
+KIND = {"kind": {"enum": ["plain", "hidden"]}}
+
+
+def captured(produces, output):
+    found = capture(build(document(step(produces=produces))).steps["first-step"].captures, output, Budget())
+    return dict(found.values), [issue.message for issue in found.issues]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "kind: plain",
+        "Some words.\nkind: plain\nMore words.",
+        "- kind: plain",
+        "* **kind**: plain",
+        "**kind:** plain",
+        "**kind: plain**",
+        "`kind`: `plain`",
+        "`kind: plain`",
+        '"kind": "plain"',
+        "> kind: *plain*",
+        "## kind: plain  ",
+        "1. kind: 'plain'",
+        "kind: - plain",
+        "\u201ckind\u201d: \u201cplain\u201d",
+        "kind: hidden\nkind: plain",
+        '{"kind": "plain"}',
+        '```json\n{"kind": "plain", "more": 1}\n```',
+        "kind: PLAIN",
+        "kind : plain",
+    ],
+)
+def test_a_value_is_found_by_its_name(output):
+    assert captured(KIND, output) == ({"kind": "plain"}, [])
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["It is plain.", "mankind: plain", "kind plain", "kind:", "kinds: plain", '{"other": "plain"}', "[1]", '"kind"'],
+)
+def test_what_is_no_such_line_or_property_is_missing(output):
+    values, (message,) = captured(KIND, output)
+
+    assert values == {}
+    assert message.startswith("kind is not in the output: expected one of 'plain', 'hidden'. Add the ")
+
+
+def test_the_issue_says_exactly_what_to_add():
+    assert captured(KIND, "words")[1] == [
+        "kind is not in the output: expected one of 'plain', 'hidden'. Add the line `kind: plain`."
+    ]
+    assert captured(KIND, "kind: odd")[1] == [
+        "kind is 'odd' in the output: expected one of 'plain', 'hidden'. Add the line `kind: plain`."
+    ]
+    assert captured(KIND, "{}")[1] == [
+        "kind is not in the output: expected one of 'plain', 'hidden'. Add the property \"kind\": \"plain\"."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "output", "value"),
+    [
+        ({"type": "integer"}, "n: 42", 42),
+        ({"type": "integer"}, "n: 42.0", 42),
+        ({"type": "number"}, "n: 1.5", 1.5),
+        ({"type": "boolean"}, "n: yes", True),
+        ({"type": "boolean"}, "n: false", False),
+        ({"type": "array"}, 'n: ["a", 1]', ["a", 1]),
+        ({"type": "object"}, 'n: {"a": 1}', {"a": 1}),
+        ({"type": "string"}, "n: 42", "42"),
+        ({"type": ["integer", "string"]}, "n: many", "many"),
+        ({"enum": [1, 2]}, "n: 2", 2),
+        ({}, "n: *.py", "*.py"),
+        ({}, "n: -5", "-5"),
+        ({"type": "integer"}, '{"n": "42"}', 42),
+        ({"type": ["null", "string"]}, '{"n": null}', None),
+        ({"schema": {"type": "integer", "minimum": 3}}, "n: 3", 3),
+        ({"type": "integer", "minimum": 3}, "n: 3", 3),
+        ({"pattern": r"^v(\d+\.\d+)$", "flags": "m"}, "Now at\nv1.2\nv3.4", "1.2"),
+        ({"pattern": r"\d+", "type": "integer"}, "about 12 or 13", 12),
+        ({"pointer": "/a/0/b~1c"}, '{"a": [{"b/c": 7}]}', 7),
+        ({"pointer": ""}, "[1, 2]", [1, 2]),
+        ({"pointer": "/findings", "type": "array"}, '```\n{"findings": []}\n```', []),
+    ],
+)
+def test_values_are_converted_and_checked(entry, output, value):
+    assert captured({"n": entry}, output) == ({"n": value}, [])
+
+
+@pytest.mark.parametrize(
+    ("entry", "output"),
+    [
+        ({"type": "integer"}, "n: 1.5"),
+        ({"type": "integer", "minimum": 3}, "n: 2"),
+        ({"schema": {"minLength": 9}}, "n: short"),
+        ({"type": "array"}, "n: a, b"),
+        ({"type": "number"}, "n: 1e999"),
+        ({"type": "integer"}, f"n: {10**30}"),
+        ({"pointer": "/x"}, "x: 1"),
+        ({"pointer": "/x/y"}, '{"x": 1}'),
+        ({"pattern": "v(\\d)"}, "none"),
+        ({"pattern": "(a)?b"}, "b"),
+        ({}, '{"n": null}'),
+    ],
+)
+def test_what_is_missing_or_does_not_fit_is_an_issue(entry, output):
+    values, issues = captured({"n": entry}, output)
+
+    assert (values, len(issues)) == ({}, 1)
+
+
+def test_an_optional_value_may_be_missing_and_must_fit_when_it_is_there():
+    entry = {"n": {"type": "integer", "optional": True}}
+
+    assert captured(entry, "words") == ({}, [])
+    assert len(captured(entry, "n: many")[1]) == 1
+
+
+def test_a_pattern_that_backtracks_without_end_is_given_up():
+    values, (message,) = captured({"n": {"pattern": "(a|a)*(b|b)*$x"}}, "a" * 5_000 + "c")
+
+    assert values == {}
+    assert "n " in message
+
+
+NAMES = st.from_regex(r"[a-zA-Z_$][\w$]{0,12}", fullmatch=True)
+WORDS = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9 ./-]{0,20}[a-zA-Z0-9]", fullmatch=True)
+AROUND = st.sampled_from(["", "*", "**", "`", '"', "'", "__", "~~"])
+
+
+@given(NAMES, WORDS, st.sampled_from(["", "- ", "* ", "  ", "> ", "### ", "2. "]), AROUND, AROUND, st.booleans())
+def test_marks_around_name_and_value_do_not_count(name, value, start, around_name, around_value, is_closed_late):
+    told = f"{around_name}{name}:{around_name}" if is_closed_late else f"{around_name}{name}{around_name}:"
+
+    assert value_in_line(f"{start}{told} {around_value}{value}{around_value}", name) == value
+
+
+@given(st.text(max_size=200), NAMES)
+def test_any_text_is_read_without_an_error(text, name):
+    captured({name: {}}, text)
+    assert "\n" not in value_in_line(text, name) or "\n" in text
+
+
+@given(
+    st.recursive(
+        st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5), lambda one: st.lists(one, max_size=3)
+    )
+)
+def test_a_property_of_json_is_taken_as_it_is(value):
+    assert captured({"n": {}}, json.dumps({"n": value})) == ({"n": value}, [])
+
+
+@pytest.mark.parametrize(
+    ("entry", "place", "said"),
+    [
+        ({"pattern": "("}, ("pattern",), "does not compile"),
+        ({"pattern": "a", "flags": "x"}, ("pattern",), "unknown flag 'x'"),
+        ({"flags": "m"}, ("flags",), "flags without a pattern"),
+        ({"pattern": "a", "pointer": "/a"}, (), "both a pattern and a pointer"),
+        ({"pointer": "a/b"}, ("pointer",), "a JSON pointer"),
+        ({"typ": "string"}, ("typ",), "Unknown field 'typ'"),
+        ({"type": "text"}, ("type",), "string, number, integer"),
+        ({"schema": {"type": "text"}}, ("schema",), "malformed"),
+        ({"enum": "plain"}, ("enum",), "list"),
+    ],
+)
+def test_what_could_find_nothing_is_an_error_of_the_document_with_its_place(entry, place, said):
+    (finding, *_) = check(document(step(produces={"kind": entry})))
+
+    assert finding.severity == "error"
+    assert finding.path == ("steps", 0, "produces", "kind", *place)
+    assert said in finding.message
+
+
+def test_a_loop_has_no_output_to_find_anything_in():
+    content = document(
+        {"id": "each", "type": "loop", "title": "T", "body": [step()], "produces": KIND}
+        | {"loop": {"type": "for", "count": 1, "maxIterations": 1}}
+    )
+
+    assert [finding.path for finding in check(content)] == [("steps", 0, "produces")]
+
+
+def test_very_many_lines_are_given_up_on_the_way(monkeypatch):
+    monkeypatch.setattr(patterns, "thread_time", itertools.count(1, patterns.SECONDS_PER_REQUEST / 4).__next__)
+
+    assert captured({"risk": {"enum": ["low", "high"]}}, "note: x\n" * 20_000) == (
+        {},
+        ["risk could not be looked for: it took too long on this output and was given up"],
+    )

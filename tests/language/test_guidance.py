@@ -1,0 +1,80 @@
+"""The words handed to the agent: what the rows of `tests/language` do not have."""
+
+from support.make import document, loop, step
+from workflowlookup.language.building import build
+from workflowlookup.language.guidance import guide
+from workflowlookup.language.navigation import next_step
+from workflowlookup.language.patterns import Budget
+
+
+def told(first, context=None, **fields):
+    workflow = build(document(first, **fields))
+    return guide(workflow, next_step(workflow, (), context or {}, Budget()), Budget())
+
+
+def test_templates_are_filled_in_title_prompt_role_and_guidance():
+    first = step(
+        "one",
+        title="Fix {{ id }}",
+        prompt="In {{repo.name}}: {{n}}",
+        agentRole="You know {{id}} well",
+        guidance=["{{id}}!"],
+    )
+
+    guidance = told(first, {"id": "T-1", "repo": {"name": "core"}, "n": [1, True]})
+
+    assert guidance.step == {
+        "id": "one",
+        "title": "Fix T-1",
+        "prompt": "In core: [1,true]",
+        "agentRole": "You know T-1 well",
+        "guidance": ["T-1!"],
+    }
+    assert guidance.warnings == ()
+
+
+def test_an_unset_variable_stays_as_written_and_is_named():
+    guidance = told(step("one", prompt="Use {{tool}} and {{tool}} on {{a.b}}, not {{{{literal}} or {{ }}"), {"a": {}})
+
+    assert guidance.prompt == "Use {{tool}} and {{tool}} on {{a.b}}, not {{literal}} or {{ }}"
+    assert guidance.warnings == ("These variables are not set in the context: tool, a.b",)
+
+
+def test_criteria_are_sentences_and_those_whose_condition_fails_are_left_out():
+    rules = [
+        {"type": "contains", "value": "root cause", "message": "Name the cause."},
+        {"type": "length", "min": 10, "max": 20, "message": ""},
+        {"type": "regex", "pattern": "^#", "flags": "m", "message": "Use headings.", "condition": {"var": "big"}},
+        {"or": [{"type": "schema", "schema": {"type": "object"}, "message": "JSON."}, "^no$"]},
+        {"not": {"type": "contains", "value": "TODO", "message": "unfinished"}},
+    ]
+
+    assert told(step("one", validationCriteria=rules)).criteria == (
+        'The output contains the text "root cause" (with this case): Name the cause.',
+        "The output is 10 to 20 characters long",
+        'At least one of these holds: (1) The output is JSON that fits this JSON Schema: {"type":"object"}: JSON.; '
+        "(2) Output must match the pattern ^no$",
+        'This must not hold: The output contains the text "TODO" (with this case): unfinished',
+    )
+
+
+def test_a_loop_tells_where_it_stands():
+    each = loop("eloop", [step("one", prompt="Read {{file}}.")], type="forEach", items="files", itemVar="file")
+
+    assert told(each, {"files": ["a.py", "b.py"]}).prompt == (
+        "Read a.py.\n\n## Loop Context\n- Iteration: 1\n- Total Items: 2\n- Current Index: 0\n- Current Item: a.py"
+    )
+
+
+def test_a_fragment_whose_condition_takes_too_long_is_told_with_its_condition():
+    slow = {"var": "s", "matches": "(a+)+$"}
+    rule = {"type": "contains", "value": "x", "message": "Name x.", "condition": slow}
+    first = step("one", promptFragments=[{"id": "f", "when": slow, "text": "Take care."}], validationCriteria=[rule])
+
+    guidance = told(first, {"s": "a" * 50_000 + "b"})
+
+    assert guidance.prompt == (
+        'Do one.\n\n(The server could not judge in time whether this counts. It does if s matches "(a+)+$".)\n'
+        "Take care."
+    )
+    assert guidance.criteria == ('The output contains the text "x" (with this case): Name x.',)

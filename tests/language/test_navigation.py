@@ -1,0 +1,110 @@
+"""Which step comes next: what the rows of `tests/language/steps.yaml` and `loops.yaml` cannot say."""
+
+import itertools
+
+import pytest
+
+from support.make import document, loop, step
+from workflowlookup.errors import InvalidWorkflow
+from workflowlookup.language import patterns
+from workflowlookup.language.building import build
+from workflowlookup.language.navigation import next_step, scope_of
+from workflowlookup.language.patterns import Budget
+
+BODY, FINISH = step("body-step"), step("finish")
+
+
+def lead(steps, completed=(), context=None):
+    return next_step(build(document(*steps)), completed, context or {}, Budget())
+
+
+def test_a_skip_on_the_way_is_told_with_its_condition():
+    large = {"var": "size", "equals": "large"}
+
+    found = lead([step("big", runCondition=large), step("any")], [], {"size": "small"})
+
+    assert [(skip.step_id, skip.condition) for skip in found.skipped] == [("big", large)]
+
+
+def test_the_loop_variables_are_in_scope():
+    each = loop("eloop", "body-step", type="forEach", items="files", itemVar="file", indexVar="pos")
+
+    found = lead([each, BODY, FINISH], ["body-step@1"], {"files": ["a.py", "b.py"]})
+
+    assert found.context == {"files": ["a.py", "b.py"], "currentIteration": 2, "file": "b.py", "pos": 1}
+
+
+def test_the_scope_of_an_instance_is_that_of_its_iterations():
+    inner = loop("inner", [step("leaf")], type="for", count=2, iterationVar="round")
+    workflow = build(document(loop("outer", [inner], type="forEach", items="files", itemVar="file")))
+    context = {"files": ["a", "b"]}
+
+    assert scope_of(workflow, "leaf@2.1", context) == {
+        "files": ["a", "b"],
+        "currentIteration": 2,
+        "file": "b",
+        "currentIndex": 0,
+        "round": 1,
+    }
+    assert scope_of(workflow, "leaf", context) == context
+
+
+def test_nested_loops_with_nothing_to_do_are_given_up_and_not_left():
+    skipped = step("never", runCondition={"var": "no"})
+    innermost = loop("c-loop", [skipped], type="for", count=1000, maxIterations=1000)
+    inner = loop("b-loop", [innermost], type="for", count=1000, maxIterations=1000)
+    steps = [loop("a-loop", [inner], type="for", count=1000, maxIterations=1000), FINISH]
+
+    with pytest.raises(InvalidWorkflow, match=r"given up at loop 'c-loop@1\.50', after 100,000 steps and iterations"):
+        lead(steps)
+
+
+def test_a_step_behind_very_many_skipped_ones_is_not_passed_over():
+    check = step("check", runCondition={"var": "host", "equals": "prod"})
+    inner = loop("each-file", [check], type="forEach", items="files", itemVar="file", maxIterations=1000)
+    steps = [loop("each-host", [inner], type="forEach", items="hosts", itemVar="host", maxIterations=1000), FINISH]
+    files = list(range(900))
+
+    assert lead(steps, context={"hosts": [*range(50), "prod"], "files": files}).instance_id == "check@51.1"
+    with pytest.raises(InvalidWorkflow):
+        lead(steps, context={"hosts": [*range(200), "prod"], "files": files})
+
+
+SLOW = {"var": "s", "matches": "(a+)+$"}
+SLOW_TEXT = {"s": "a" * 50_000 + "b"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "place"),
+    [
+        ([step("review", runCondition=SLOW), FINISH], "step 'review'"),
+        ([loop("again", [step("review")], type="while", condition=SLOW), FINISH], "loop 'again'"),
+        ([{**loop("each", [step("review")], type="for", count=1), "runCondition": SLOW}, FINISH], "step 'each'"),
+    ],
+    ids=["a step", "a while loop", "the condition of a loop"],
+)
+def test_what_takes_too_long_to_decide_is_refused_and_not_passed_over(steps, place):
+    with pytest.raises(InvalidWorkflow, match=f"took too long and was given up at {place}"):
+        lead(steps, context=SLOW_TEXT)
+
+
+def test_completed_ids_are_read_in_one_go_and_not_given_up_on_halfway(monkeypatch):
+    monkeypatch.setattr(patterns, "thread_time", itertools.count(1, patterns.SECONDS_PER_REQUEST / 2).__next__)
+    many = loop("many", [BODY], type="for", count=1000, maxIterations=1000)
+
+    found = lead([many, FINISH], [f"body-step@{number}" for number in range(1, 100_000)])
+
+    assert (found.instance_id, found.completed) == ("finish", 99_999)
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    ["leaf@0.1", "leaf@1.0", "leaf@01.1", "leaf@1.01", "leaf@1", "leaf@1@1", "leaf@1.1.1", "leaf@1.", "leaf-1"],
+)
+def test_an_iteration_that_no_loop_has_is_ignored_and_told(unknown):
+    nested = loop("outer", [loop("inner", [step("leaf")], type="for", count=2)], type="for", count=2)
+
+    found = lead([nested], [unknown, "leaf@1.1"])
+
+    assert (found.instance_id, found.completed) == ("leaf@1.2", 1)
+    assert found.warnings == (f"Ignored ids in completedSteps that this workflow does not have: {unknown}",)

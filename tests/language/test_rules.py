@@ -1,0 +1,56 @@
+"""The seam of rules: what a struct says of itself is all that others need."""
+
+import json
+
+import pytest
+
+from support.make import document, step
+from workflowlookup.authoring.lint import lint
+from workflowlookup.errors import InvalidCriteria
+from workflowlookup.language import criteria
+from workflowlookup.language.building import build
+from workflowlookup.language.criteria import parse_criteria
+from workflowlookup.language.document import check
+from workflowlookup.language.model import Malformed
+from workflowlookup.language.navigation import next_step
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.rules import RULES
+from workflowlookup.language.schemas import workflow_schema
+from workflowlookup.language.validation import judge
+
+
+def test_the_schema_and_the_table_name_the_same_rules():
+    assert list(RULES) == workflow_schema()["$defs"]["rule"]["properties"]["type"]["enum"]
+
+
+@pytest.fixture
+def schema_with_another_rule(monkeypatch):
+    """The schema of criteria admits a rule that the table does not have."""
+    admits = json.loads(json.dumps(workflow_schema()))
+    admits["$defs"]["rule"]["properties"]["type"]["enum"].append("lines")
+    monkeypatch.setattr(criteria, "workflow_schema", lambda: admits)
+    criteria._criteria_validator.cache_clear()
+    yield
+    criteria._criteria_validator.cache_clear()
+
+
+@pytest.mark.usefixtures("schema_with_another_rule")
+def test_a_rule_without_a_line_in_the_table_is_refused_in_words():
+    rules = [{"type": "lines", "min": 3, "message": "Write three lines."}]
+
+    assert parse_criteria(rules) == Malformed(reason="there is no rule of type 'lines'")
+    content = document(step(validationCriteria=rules))
+    workflow = build(content)
+    assert next_step(workflow, (), {}, Budget()).step is not None
+    assert check(content) is not None
+    assert lint(content) is not None
+    with pytest.raises(InvalidCriteria, match="no rule of type") as refusal:
+        judge(workflow.steps["first-step"].check, "an output", {}, Budget())
+    assert refusal.value.data == {"details": "there is no rule of type 'lines'"}
+
+
+@pytest.mark.parametrize(
+    "rules", [[{"type": "length", "min": 1e400, "message": "m"}], [{"type": "length", "min": 3.0}]]
+)
+def test_what_no_struct_can_hold_is_never_a_bare_error_of_a_library(rules):
+    assert isinstance(parse_criteria(rules), Malformed)

@@ -1,0 +1,192 @@
+"""Judging outputs: suggestions, limits and refusals. What passes and what fails: `tests/language/rules.yaml`."""
+
+import time
+
+import pytest
+
+from support.make import check_of
+from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
+from workflowlookup.language import rules
+from workflowlookup.language.patterns import SECONDS_PER_REQUEST, Budget
+from workflowlookup.language.validation import judge
+
+
+def issues(criteria, output, context=None):
+    return [issue.message for issue in judge(check_of(criteria), output, context or {}, Budget()).issues]
+
+
+def suggestions(criteria, output, context=None):
+    return [issue.suggestion for issue in judge(check_of(criteria), output, context or {}, Budget()).issues]
+
+
+def contains(value, message="m", **more):
+    return {"type": "contains", "value": value, "message": message, **more}
+
+
+def regex(pattern, flags="", message="m"):
+    return {"type": "regex", "pattern": pattern, "flags": flags, "message": message}
+
+
+def schema(schema, message="m"):
+    return {"type": "schema", "schema": schema, "message": message}
+
+
+@pytest.mark.parametrize(
+    ("criteria", "output", "suggestion"),
+    [
+        ([contains("Bye")], "bye", 'Include the text "Bye" in the output. The case counts.'),
+        ([regex("a", "i")], "x", "Change the output so that it matches the pattern a (flags i)."),
+        (
+            [{"type": "length", "min": 9, "message": "m"}],
+            "hello",
+            "Add at least 4 more characters (now 5, at least 9 are needed).",
+        ),
+        ([{"type": "length", "max": 3, "message": "m"}], "hello", "Remove at least 2 characters (now 5, at most 3)."),
+        (
+            [
+                schema(
+                    {
+                        "properties": {"age": {"type": "number"}, "to": {"required": ["x"]}},
+                        "additionalProperties": False,
+                    }
+                )
+            ],
+            '{"age": "old", "to": {}, "agee": 1}',
+            "Fix the JSON: age must be a number; found 'old'; to.x is required; unknown field 'agee' (did you mean 'age'?).",
+        ),
+    ],
+    ids=["contains", "regex", "short", "long", "schema"],
+)
+def test_the_suggestion_is_about_what_failed(criteria, output, suggestion):
+    assert suggestions(criteria, output) == [suggestion]
+
+
+def test_a_catastrophic_pattern_is_given_up_with_an_issue_that_says_so():
+    slow = [regex("(a+)+$", message="m"), *[regex(f"(b+)+{n}$") for n in range(50)], contains("zzz", "still told")]
+
+    found = issues(slow, "a" * 50_000 + "b" * 50_000 + "!")
+
+    assert found[0] == "The pattern (a+)+$ took too long on this output and was given up"
+    assert found[-1] == "still told"
+
+
+def test_a_rule_whose_condition_takes_too_long_is_undecided_and_so_is_its_opposite():
+    condition = {"var": "s", "matches": "(a+)+$"}
+    rule, context = {**contains("REVIEWED", "Needs a review."), "condition": condition}, {"s": "a" * 50_000 + "b"}
+    why = 'it counts only if s matches "(a+)+$", and finding that out took too long'
+
+    for criteria, output in (([rule], "x"), ({"not": rule}, "x"), ({"not": rule}, "REVIEWED")):
+        assert issues(criteria, output, context) == [f"Needs a review: a rule cannot be judged, because {why}."]
+
+
+def test_without_criteria_an_output_that_nobody_can_see_is_refused():
+    assert issues(None, "\u200b\u2800\x00") == ["Output is empty or invalid."]
+    assert issues(None, "\u200bdone") == []
+
+
+SLOW = [
+    ("." * 4000 + "[bc]", "a" * 400_000),
+    (r"(a+)\g<1>[bc]", "a" * 1_414),
+    ("(a|aa)" * 12 + "[bc]", "a" * 480),
+    ("a*a*a*a*[bc]", "a" * 2_000),
+    (r"(a*)\1\1[bc]", "a" * 3_000),
+    ("(?=a*a*a*[bc])x", "a" * 3_000),
+    ("a?" * 30 + "a" * 30, "a" * 29),
+    ("(?:a?)?" * 20 + "[bc]", "a" * 200),
+]
+
+
+@pytest.mark.parametrize(("pattern", "output"), SLOW, ids=[row[0][:20] for row in SLOW])
+def test_many_slow_patterns_cost_no_more_than_a_few(pattern, output):
+    started = time.process_time()
+
+    issues([regex(pattern)] * 40, output)
+
+    assert time.process_time() - started < 20 * SECONDS_PER_REQUEST  # without the budget it would be minutes
+
+
+@pytest.mark.parametrize("blanks", [60_000, 400_000])
+def test_looking_for_a_code_fence_takes_no_longer_than_reading(blanks):
+    started = time.process_time()
+
+    assert issues([schema({})], "```\n" + " " * blanks) == ["m"]
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("pattern", "output"),
+    [("a{e<=2}", "a{e<=2}"), (r"\g", "g"), ("x{1}", "x")],
+    ids=["braces", "letter", "quantifier"],
+)
+def test_what_is_plain_in_ecmascript_is_plain_here(pattern, output):
+    assert issues([regex(pattern)], output) == []
+
+
+@pytest.mark.parametrize(
+    "criteria",
+    [
+        [regex("a++")],
+        5,
+        {"type": "nonsense", "message": "m"},
+        {"type": "contains", "message": "no value"},
+        {"type": "regex", "message": "no pattern"},
+        {"and": []},
+        {"and": [contains("a")], "or": [contains("b")]},
+        [regex("[bad")],
+        [regex("a", "q")],
+        [regex("a" * 5000)],
+        [[[[7]]]],
+    ],
+    ids=[
+        "possessive",
+        "number",
+        "type",
+        "value",
+        "pattern",
+        "empty-and",
+        "and-or",
+        "bad-pattern",
+        "bad-flag",
+        "long-pattern",
+        "nested",
+    ],
+)
+def test_criteria_that_are_not_well_formed_are_refused_with_the_reason(criteria):
+    with pytest.raises(InvalidCriteria) as refusal:
+        issues(criteria, "x")
+    assert refusal.value.data["details"]
+
+
+def test_a_malformed_json_schema_is_refused_with_the_reason():
+    with pytest.raises(InvalidWorkflow) as refusal:
+        issues([schema({"type": "nonsense"})], "{}")
+    assert refusal.value.data["details"].startswith("Invalid JSON schema: ")
+
+
+def test_a_refusal_does_not_remember_the_output_of_an_earlier_one():
+    flawed = check_of([{"type": "regex", "pattern": "(", "message": "m"}])
+    problems = []
+    for output in ("first", "second"):
+        with pytest.raises(InvalidCriteria) as refused:
+            judge(flawed, output, {}, Budget())
+        problems.append(refused.value.__cause__)
+
+    assert problems[0] is not problems[1]
+
+
+def test_a_rule_that_cannot_be_applied_is_refused_when_it_counts():
+    criteria = check_of([{"type": "regex", "pattern": "(", "message": "m", "condition": {"var": "strict"}}])
+
+    assert judge(criteria, "abc", {}, Budget()).valid
+    with pytest.raises(InvalidCriteria):
+        judge(criteria, "abc", {"strict": True}, Budget())
+
+
+def test_a_rule_that_does_not_count_is_not_even_compiled(monkeypatch):
+    compiled = []
+    monkeypatch.setattr(rules, "compile_pattern", lambda pattern, *_: compiled.append(pattern) or (lambda *_: True))
+    never = {"type": "regex", "pattern": "never", "message": "m", "condition": {"var": "no"}}
+    criteria = check_of([never, {"type": "regex", "pattern": "always", "message": "m"}])
+
+    assert judge(criteria, "abc", {}, Budget()).valid
+    assert compiled == ["always"]

@@ -1,0 +1,532 @@
+"""What follows from a call: the events that a run gets, and the refusals that leave it as it was."""
+
+import json
+
+import pytest
+
+from support.make import document, loop, step
+from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
+from workflowlookup.language.building import build
+from workflowlookup.runs import advance
+from workflowlookup.runs.advance import Moment
+from workflowlookup.runs.events import kind_of
+from workflowlookup.runs.run import State, Waiting, fold
+
+LONG = [{"type": "length", "min": 5, "message": "Too short."}]
+
+
+class Story:
+    """A run that goes from call to call, with a clock that the test moves."""
+
+    def __init__(self, content, given=None, context=None):
+        self.now = 1_000
+        self._take(advance.begin("r1", build(content), given or {}, context or {}, self.at), [])
+
+    @property
+    def at(self):
+        return Moment(time=self.now, by="tests")
+
+    def _take(self, draft, earlier):
+        self.run = draft.run
+        self.records = [*earlier, *draft.records]
+        self.last = [kind_of(record.event) for record in draft.records]
+        assert fold("r1", self.records) == self.run
+        assert self.run.rests
+        return self
+
+    def submit(self, step_id, output="done", **changes):
+        return self._take(advance.submit(self.run, step_id, output, changes, self.at), self.records)
+
+    def confirm(self, **said):
+        return self._take(advance.confirm(self.run, self.run.current, self.at, how="console", **said), self.records)
+
+    def deny(self, **said):
+        return self._take(advance.deny(self.run, self.run.current, self.at, how="relayed", **said), self.records)
+
+    def cancel(self, reason=""):
+        return self._take(advance.cancel(self.run, self.at, reason), self.records)
+
+    def expire(self):
+        draft = advance.expire(self.run, self.at)
+        return self._take(draft, self.records) if draft else None
+
+    def events(self, kind):
+        return [record.event for record in self.records if kind_of(record.event) == kind]
+
+
+def test_a_run_offers_its_first_step():
+    story = Story(document(step("one"), step("two")))
+
+    assert story.last == ["started", "step-offered"]
+    assert (story.run.state, story.run.waiting_for, story.run.current) == (State.WAITING, Waiting.OUTPUT, "one")
+    assert (len(story.run.results), story.run.total) == (0, 2)
+
+
+def test_an_accepted_output_leads_to_the_next_step_and_the_last_one_completes_the_run():
+    story = Story(document(step("one"), step("two")))
+
+    assert story.submit("one").last == ["output-accepted", "step-offered"]
+    assert story.submit("two", "really done").last == ["output-accepted", "completed"]
+    assert story.run.state is State.COMPLETED
+    assert story.run.results == {"one": "done", "two": "really done"}
+
+
+def test_a_refused_output_stays_at_its_step_and_is_counted():
+    story = Story(document(step("one", validationCriteria=LONG), step("two")))
+
+    story.submit("one", "no")
+
+    assert story.last == ["output-refused", "step-offered"]
+    assert (story.run.current, story.run.attempts, story.run.results) == ("one", 1, {})
+    assert story.run.judged.issues == ("Too short.",)
+    assert story.submit("one", "nope").run.attempts == 2
+    assert story.submit("one", "long enough").run.attempts == 0
+
+
+def test_without_criteria_a_blank_output_is_refused():
+    assert Story(document(step("one"))).submit("one", " \n").last == ["output-refused", "step-offered"]
+
+
+def test_rules_see_the_changes_that_come_with_the_output():
+    rule = {"type": "contains", "value": "risk", "message": "Name the risk.", "condition": {"var": "size", "equals": 2}}
+    story = Story(document(step("one", validationCriteria=[rule])))
+
+    assert story.submit("one", "done", size=2).last == ["output-refused", "step-offered"]
+    assert story.run.context == {}, "what is refused changes nothing"
+    assert story.submit("one", "done", size=1).last == ["output-accepted", "context-changed", "completed"]
+
+
+def test_what_is_sent_with_an_output_switches_no_rule_off():
+    large = {"var": "size", "equals": "large"}
+    rule = {"type": "contains", "value": "rollback", "message": "Name the rollback.", "condition": large}
+    content = document(step("one", produces=["size"]), step("two", validationCriteria=[rule, {"not": rule}]))
+    story = Story(content).submit("one", size="large")
+
+    story.submit("two", "delete", size="small")
+
+    assert story.run.judged.issues == ("Name the rollback.",)
+    assert len(story.submit("two", "rollback", size="small").run.judged.issues) == 1
+
+
+def test_what_is_sent_with_an_output_changes_no_rule():
+    rules = [
+        {"type": "contains", "value": "Ticket {{ticket}}", "message": "Name {{ticket}}."},
+        {"type": "regex", "pattern": "^{{ticket}}", "message": "Begin with it."},
+    ]
+    story = Story(document(step("one", validationCriteria=rules), step("two")), context={"ticket": "T-17"})
+
+    for ticket in ("", "X", None):
+        story.submit("one", "X Ticket X", ticket=ticket)
+        assert story.run.judged.issues == ("Name T-17.", "Begin with it.")
+    assert story.submit("one", "T-17: Ticket T-17").run.current == "two"
+
+
+@pytest.mark.parametrize("before", [{}, {"ticket": None}, {"ticket": " \u200b"}])
+def test_a_rule_takes_a_variable_that_was_not_set_from_what_is_sent_with_the_output(before):
+    rule = {"type": "contains", "value": "Ticket {{ticket}}", "message": "Name the ticket."}
+    story = Story(document(step("one", validationCriteria=[rule]), step("two")), context=before)
+    unset = "Name the ticket: a rule cannot be judged, because ticket is not set in the context, or blank."
+
+    assert story.submit("one", "Ticket  ").run.judged.issues == (unset,)
+    assert story.submit("one", "Ticket  ", ticket=" ").run.judged.issues == (unset,)
+    assert story.submit("one", "Ticket 7", ticket=17).run.judged.issues == ("Name the ticket.",)
+    assert story.submit("one", "Ticket 17", ticket=17).run.current == "two"
+
+
+def test_rules_go_by_what_the_output_says_and_not_by_what_the_one_before_said():
+    rule = {"type": "contains", "value": "why", "message": "Say why.", "condition": {"var": "tests", "equals": "red"}}
+    body = step("try", produces={"tests": {"enum": ["red", "green"]}}, validationCriteria=[rule])
+    story = Story(document(loop("until-green", [body], type="until", condition={"var": "tests", "equals": "green"})))
+
+    story.submit("try@1", "That is why.\ntests: red")
+
+    assert story.submit("try@2", "tests: green", other=1).run.state is State.COMPLETED
+
+
+def test_skipped_steps_are_told_once_with_their_condition():
+    large = {"var": "size", "equals": "large"}
+    story = Story(document(step("one"), step("two", runCondition=large), step("three"), step("four")))
+
+    assert story.submit("one").last == ["output-accepted", "step-skipped", "step-offered"]
+    assert story.run.skipped == {"two": large}
+    assert story.run.total == 3
+    assert story.submit("three").last == ["output-accepted", "step-offered"]
+
+
+def test_a_skipped_step_whose_condition_comes_true_is_offered_after_all():
+    story = Story(document(step("one"), step("two", runCondition={"var": "late"}), step("three")))
+
+    story.submit("one").submit("three", late=True)
+
+    assert story.run.current == "two"
+    assert story.run.skipped == {}
+
+
+def test_of_very_many_skipped_steps_the_first_are_recorded():
+    inner = loop("inner", [step("never", runCondition={"var": "no"})], type="for", count=200, maxIterations=200)
+    story = Story(document(loop("outer", [inner], type="for", count=100, maxIterations=100), step("last")))
+
+    assert len(story.events("step-skipped")) == 10_000
+    assert (story.run.current, story.run.warnings) == (
+        "last",
+        ("Only the first 10,000 of 20,000 skipped steps were recorded",),
+    )
+
+
+SLOW = {"var": "s", "matches": "(a+)+$"}
+SLOW_TEXT = "a" * 50_000 + "b"
+
+
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_a_person_is_asked_when_it_takes_too_long_to_find_out_whether_they_must_be(when):
+    asking = step("two", requireConfirmation={"condition": SLOW, "when": when})
+    story = Story(document(step("one", produces={"s": {}}), asking)).submit("one", f"s: {SLOW_TEXT}")
+
+    if when == "after":
+        story.submit("two")
+
+    assert (story.run.waiting_for, story.run.current) == (Waiting.CONFIRMATION, "two")
+
+
+def test_an_output_is_not_accepted_when_it_takes_too_long_to_find_the_step_after_it():
+    story = Story(document(step("one", produces={"s": {}}), step("two", runCondition=SLOW), step("three")))
+
+    with pytest.raises(InvalidWorkflow):
+        story.submit("one", f"s: {SLOW_TEXT}")
+    assert story.submit("one", "s: a").run.current == "two"
+
+
+# ── input and context ───────────────────────────────────────────────────────────────────────────────────────────
+
+INPUT = {"type": "object", "properties": {"ticket": {"type": "string"}}, "required": ["ticket"]}
+
+
+def test_the_fields_of_the_input_are_variables_and_the_context_beside_it_adds_to_them():
+    story = Story(document(inputSchema=INPUT), {"ticket": "T-1", "size": 1}, {"size": 1, "more": 2})
+
+    assert story.run.context == {"ticket": "T-1", "size": 1, "more": 2}
+    assert story.run.input == {"ticket": "T-1", "size": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "details"),
+    [({}, "input.ticket is required"), ({"ticket": 1}, "input.ticket must be text ('string'); found 1")],
+)
+def test_an_input_that_does_not_fit_starts_nothing(given, details):
+    with pytest.raises(InvalidParams) as refusal:
+        Story(document(inputSchema=INPUT), given)
+
+    assert refusal.value.data["details"] == details
+
+
+CONTRACT = {"properties": {"size": {"enum": ["small", "large"]}}}
+
+
+def test_a_variable_of_the_wrong_kind_is_refused_before_anything_is_recorded():
+    story = Story(document(contextSchema=CONTRACT))
+
+    with pytest.raises(InvalidParams) as refusal:
+        story.submit("first-step", size="huge")
+
+    assert refusal.value.data["details"] == "context.size must be one of 'small', 'large'; found 'huge'"
+    with pytest.raises(InvalidParams):
+        Story(document(contextSchema=CONTRACT), context={"size": 3})
+
+
+def test_a_variable_that_the_contract_does_not_know_is_refused_when_it_says_so():
+    with pytest.raises(InvalidParams) as refusal:
+        Story(document(contextSchema={**CONTRACT, "additionalProperties": False})).submit("first-step", sise="small")
+
+    assert refusal.value.data["details"] == "context: unknown field 'sise' (did you mean 'size'?)"
+
+
+def test_what_a_step_should_have_produced_is_asked_for_with_an_example():
+    story = Story(document(step("triage", produces=["size"]), step("plan"), contextSchema=CONTRACT))
+
+    story.submit("triage")
+
+    assert story.last == ["output-refused", "step-offered"]
+    judged = story.run.judged
+    assert judged.issues == ("size is not set: expected one of 'small', 'large' (step 'triage' produces it)",)
+    assert judged.suggestions == ('Send {"context":{"size":"small"}} with the output.',)
+    assert [need.variable for need in judged.missing] == ["size"]
+    assert story.submit("triage", size="large").run.current == "plan"
+
+
+def test_what_a_step_requires_must_be_there_when_it_is_done():
+    story = Story(document(step("plan", requires=["owner"])))
+
+    assert [need.variable for need in story.submit("plan").run.judged.missing] == ["owner"]
+    assert story.submit("plan", owner="Ada").run.state is State.COMPLETED
+
+
+def test_the_context_of_a_run_has_a_bound():
+    story = Story(document(step("one"), step("two")))
+    story.submit("one", a="x" * 200_000)
+
+    with pytest.raises(InvalidParams, match="at most 256KB"):
+        story.submit("two", b="x" * 200_000)
+
+
+# ── attempts, confirmation, deadline, cancel ────────────────────────────────────────────────────────────────────
+
+
+def test_after_as_many_attempts_as_it_has_the_run_fails():
+    story = Story(document(step("one", validationCriteria=LONG, maxAttempts=2)))
+
+    story.submit("one", "a")
+
+    assert story.submit("one", "b").last == ["output-refused", "failed"]
+    assert story.run.end.reason == "The output of step 'one' was refused 2 times, as often as it may be."
+
+
+def asked_after_attempts():
+    limited = step("one", validationCriteria=LONG, maxAttempts=1, whenExhausted="ask", requireConfirmation=True)
+    return Story(document(limited, step("two"))).submit("one", "a", size=3)
+
+
+def test_a_person_may_accept_the_last_output_as_it_is_and_is_not_asked_twice():
+    story = asked_after_attempts()
+    assert story.last == ["output-refused", "confirmation-asked"]
+    assert story.run.asked.reason == "attempts"
+
+    story.confirm()
+
+    assert story.last == ["confirmation-given", "output-accepted", "context-changed", "step-offered"]
+    assert (story.run.results, story.run.context, story.run.current) == ({"one": "a"}, {"size": 3}, "two")
+
+
+def test_a_person_may_end_the_run_after_the_last_attempt():
+    story = asked_after_attempts().deny(note="Not like this.")
+
+    assert story.last == ["confirmation-denied", "failed"]
+    assert story.run.end.reason == "Step 'one' was refused once, and a person did not accept it: Not like this."
+
+
+def confirmed(**fields):
+    return document(step("one", requireConfirmation=True, **fields), step("two"))
+
+
+def test_a_step_that_needs_a_person_holds_the_next_one():
+    story = Story(confirmed()).submit("one")
+
+    assert story.last == ["output-accepted", "confirmation-asked"]
+    assert (story.run.waiting_for, story.run.current) == (Waiting.CONFIRMATION, "one")
+    with pytest.raises(RunStateError, match="waits for a person to confirm step 'one'"):
+        story.submit("two")
+
+
+def test_a_person_agrees_and_the_run_goes_on():
+    story = Story(confirmed()).submit("one").confirm(note="Fine.")
+
+    assert story.last == ["confirmation-given", "step-offered"]
+    assert story.run.current == "two"
+
+
+def test_a_person_does_not_agree_and_the_step_is_offered_again_with_the_note():
+    story = Story(confirmed()).submit("one").deny(note="Think again.")
+
+    assert story.last == ["confirmation-denied", "step-offered"]
+    assert (story.run.current, story.run.results, story.run.note) == ("one", {}, "Think again.")
+    assert story.submit("one").last == ["output-accepted", "confirmation-asked"], "the same words, once more"
+    assert story.confirm().run.current == "two"
+
+
+def test_confirmation_by_condition_sees_the_changes():
+    story = Story(document(step("one", requireConfirmation={"var": "risk", "equals": "high"}), step("two")))
+
+    assert story.submit("one", risk="high").run.waiting_for is Waiting.CONFIRMATION
+
+
+def test_a_deadline_fails_the_run_and_waiting_for_a_person_does_not_count():
+    story = Story(document(step("one", requireConfirmation=True), step("two"), deadlineSeconds=1.5))
+    story.now = 1_500
+    story.submit("one")
+    story.now = 900_000
+    assert story.expire() is None
+    story.confirm()
+    story.now = 901_000
+    assert story.expire() is None
+    story.now = 901_001
+
+    assert story.expire().last == ["failed"]
+    assert story.run.end.reason == "The run was not done within 1.5 seconds; it waited for the output of step 'two'."
+
+
+def test_a_run_can_be_cancelled_wherever_it_waits():
+    assert Story(document()).cancel("no need").run.end.reason == "no need"
+    assert Story(confirmed()).submit("one").cancel().run.state is State.CANCELLED
+
+
+# ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def refused(story, step_id, kind=RunStateError):
+    with pytest.raises(kind) as refusal:
+        story.submit(step_id)
+    return refusal.value.data
+
+
+def test_a_wrong_step_is_refused_with_the_one_that_is_expected():
+    data = refused(Story(document(step("one"), step("two"))), "two")
+
+    assert data == {
+        "details": "The run waits for the output of step 'one', not of 'two'.",
+        "runId": "r1",
+        "state": "waiting",
+        "waitingFor": "output",
+        "expected": "one",
+        "stepId": "two",
+    }
+
+
+def test_a_step_that_the_workflow_does_not_have_is_not_found():
+    data = refused(Story(document(step("one"))), "oen", StepNotFound)
+
+    assert data == {"runId": "r1", "state": "waiting", "waitingFor": "output", "expected": "one", "stepId": "oen"}
+
+
+def test_a_run_that_is_over_takes_nothing_more():
+    story = Story(document(step("one"))).submit("one")
+
+    assert refused(story, "one")["state"] == "completed"
+    for call in (story.confirm, story.deny, story.cancel):
+        with pytest.raises(RunStateError, match="The run is completed"):
+            call()
+
+
+def test_a_confirmation_that_nobody_asked_for_is_refused():
+    with pytest.raises(RunStateError, match="not for a confirmation"):
+        Story(document()).confirm()
+
+
+def test_criteria_that_cannot_be_judged_by_are_named_with_run_and_step():
+    story = Story(document(step("one", validationCriteria=[{"type": "regex", "pattern": "(", "message": "m"}])))
+
+    with pytest.raises(InvalidCriteria) as refusal:
+        story.submit("one")
+
+    assert refusal.value.data["runId"], refusal.value.data["stepId"] == ("r1", "one")
+
+
+# ── loops ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_for_each_goes_through_the_list_that_was_there_when_it_was_entered():
+    story = Story(
+        document(loop("all", [step("look")], type="forEach", items="files"), step("end")), {}, {"files": ["a", "b"]}
+    )
+    assert story.last == ["started", "loop-entered", "step-offered"]
+    (entered,) = story.events("loop-entered")
+    assert (entered.loop_id, entered.iteration, entered.total, entered.items) == ("all", 1, 2, ["a", "b"])
+
+    story.submit("look@1", files=["x", "y", "z"])
+
+    assert story.last == ["output-accepted", "context-changed", "loop-iterated", "step-offered"]
+    assert story.run.scope["currentItem"] == "b"
+    assert story.submit("look@2").last == ["output-accepted", "loop-left", "step-offered"]
+    assert story.events("loop-left")[0].why == "every item is done"
+    assert story.submit("end").run.state is State.COMPLETED
+
+
+def test_nested_loops_are_entered_outermost_first_and_left_innermost_first():
+    inner = loop("inner", [step("look")], type="for", count=2)
+    story = Story(document(loop("outer", [inner], type="forEach", items="files")), {"files": ["a", "b"]})
+    for step_id in ("look@1.1", "look@1.2", "look@2.1", "look@2.2"):
+        assert story.run.current == step_id
+        story.submit(step_id)
+
+    told = [
+        (kind_of(event), event.loop_id, getattr(event, "iteration", None))
+        for event in (record.event for record in story.records)
+        if kind_of(event).startswith("loop")
+    ]
+    assert told == [
+        ("loop-entered", "outer", 1),
+        ("loop-entered", "inner@1", 1),
+        ("loop-iterated", "inner@1", 2),
+        ("loop-left", "inner@1", None),
+        ("loop-iterated", "outer", 2),
+        ("loop-entered", "inner@2", 1),
+        ("loop-iterated", "inner@2", 2),
+        ("loop-left", "inner@2", None),
+        ("loop-left", "outer", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "changes", "why"),
+    [
+        ({"type": "while", "condition": {"not": {"var": "done"}}}, {"done": True}, "not true: not (done is true)"),
+        ({"type": "until", "condition": {"var": "done"}}, {"done": True}, "true: done is true"),
+        ({"type": "for", "count": "times"}, {}, "it ran once"),
+        ({"type": "for", "count": 5, "maxIterations": 1}, {}, "it ran once, as often as it may"),
+    ],
+    ids=["while", "until", "for", "limit"],
+)
+def test_a_loop_that_is_left_says_why(fields, changes, why):
+    story = Story(document(loop("again", [step("look")], **fields)), {"times": 1}).submit("look@1", **changes)
+
+    (left,) = story.events("loop-left")
+    assert story.run.state is State.COMPLETED
+    assert left.why == why
+
+
+def test_a_loop_whose_own_condition_fails_is_left_with_all_inside_it():
+    inner = loop("inner", [step("look")], type="for", count=5)
+    outer = {**loop("outer", [inner], type="for", count=5), "runCondition": {"not": {"var": "enough"}}}
+    story = Story(document(outer, step("end"))).submit("look@1.1", enough=True)
+
+    left = [(event.loop_id, event.why) for event in story.events("loop-left")]
+    assert left == [("inner@1", "not true: not (enough is true)"), ("outer", "not true: not (enough is true)")]
+    assert (story.run.current, story.run.iterating) == ("end", {})
+
+
+def test_a_run_that_goes_back_to_an_earlier_step_returns_to_where_its_loop_was():
+    body = [step("look")]
+    before = step("rework", runCondition={"var": "broken"})
+    story = Story(document(before, loop("all", body, type="for", count=3)))
+
+    story.submit("look@1").submit("look@2", broken=True)
+    assert (story.run.current, story.run.iterating) == ("rework", {"all": 2})
+    story.submit("rework", broken=False)
+
+    assert story.run.current == "look@3"
+    assert len(story.events("loop-entered")) == 1
+
+
+def test_a_loop_without_a_condition_is_ended_by_its_id_and_only_such_a_loop():
+    source = loop("again", [step("look")], type="while", conditionSource={"kind": "elsewhere"})
+    story = Story(document(source, step("end"))).submit("look@1")
+
+    story.submit("again", "nothing left to look at")
+
+    assert story.last == ["output-accepted", "loop-left", "step-offered"]
+    assert story.events("loop-left")[0].why == "the agent ended it"
+    other = Story(document(loop("again", [step("look")], type="while", condition={"not": {"var": "done"}})))
+    assert refused(other, "again")["expected"] == "look@1"
+
+
+def test_what_was_skipped_in_an_iteration_stays_skipped_in_those_that_follow():
+    body = [step("look"), step("fix", runCondition={"var": "broken"})]
+    story = Story(document(loop("all", body, type="forEach", items="files")), {"files": ["a", "b"]})
+
+    story.submit("look@1", broken=False)
+    assert story.run.current == "look@2"
+    story.submit("look@2", broken=True)
+
+    assert story.run.current == "fix@2"
+    assert list(story.run.skipped) == ["fix@1"]
+    assert story.submit("fix@2").run.state is State.COMPLETED
+
+
+def test_every_event_is_the_same_after_it_was_written_and_read():
+    import msgspec
+
+    from workflowlookup.runs.events import Record
+
+    story = asked_after_attempts().confirm().cancel("enough")
+    text = [msgspec.json.encode(record) for record in story.records]
+
+    assert msgspec.json.decode(b"[" + b",".join(text) + b"]", type=list[Record]) == story.records
+    assert json.loads(text[1])["event"] == {"event": "step-offered", "stepId": "one"}

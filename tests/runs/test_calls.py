@@ -1,0 +1,405 @@
+"""Steps that the server does by itself: what a call leads to, how often it is tried, and what is left when it ends."""
+
+import pytest
+from test_advance import Story
+
+from support.make import document, loop, step
+from workflowlookup.errors import RunStateError
+from workflowlookup.language.building import build
+from workflowlookup.language.model import ToolCall, WorkflowCall
+from workflowlookup.language.patterns import Budget
+from workflowlookup.runs import advance
+from workflowlookup.runs.advance import CallFailure
+from workflowlookup.runs.call_arguments import call_arguments
+from workflowlookup.runs.events import RemoteError
+from workflowlookup.runs.results import part_of, result_of
+from workflowlookup.runs.run import State, Waiting
+from workflowlookup.runs.why import explain_run
+
+LONG = [{"type": "length", "min": 5, "message": "Too short."}]
+
+
+def call(identifier="call-it", *, fields=None, **more):
+    return {
+        "id": identifier,
+        "title": "Call it",
+        "call": {"server": "tracker", "tool": "create", **more},
+        **(fields or {}),
+    }
+
+
+class Calling(Story):
+    """A run whose calls the test makes."""
+
+    def begin(self):
+        return self._take(advance.begin_call(self.run, self.at), self.records)
+
+    def acknowledge(self, remote_id):
+        return self._take(advance.acknowledge_call(self.run, remote_id, self.at), self.records)
+
+    def report(self, done, total=None, message=""):
+        return self._take(advance.report_call(self.run, done, total, message, self.at), self.records)
+
+    def finish(self, output="done", value=None):
+        return self._take(advance.finish_call(self.run, output, value, self.at), self.records)
+
+    def fail(self, reason="it broke", **how):
+        return self._take(advance.fail_call(self.run, CallFailure(reason=reason, **how), self.at), self.records)
+
+    def stop(self, stopped, told):
+        return self._take(advance.stop_call(self.run, stopped, told, self.at), self.records)
+
+    @property
+    def place(self):
+        return self.run.state, self.run.waiting_for
+
+
+DUE = (State.QUEUED, Waiting.CALL)
+CALLING = (State.RUNNING, Waiting.CALL)
+
+
+def test_the_model_has_the_call_of_a_tool_and_of_a_workflow_elsewhere():
+    workflow = build(
+        document(
+            call(arguments={"n": "{{count}}"}, saveAs="issue", retries=2, timeoutSeconds=30),
+            {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build 1", "saveAs": "result"}},
+            executionType="sync",
+        )
+    )
+
+    assert workflow.steps["call-it"].call == ToolCall(
+        server="tracker", tool="create", arguments={"n": "{{count}}"}, save_as="issue", retries=2, timeout_seconds=30
+    )
+    assert workflow.steps["remote"].call == WorkflowCall(provider="ci", workflow="Build 1", save_as="result")
+    assert workflow.goes_by_itself
+    assert workflow.execution_type == "sync"
+    assert not build(document(call(), step("one"))).goes_by_itself
+
+
+def test_a_call_is_due_then_made_and_its_result_leads_on():
+    story = Calling(document(call(saveAs="issue"), step("next", prompt="See {{issue.id}}.")))
+
+    assert (story.last, story.place) == (["started", "call-due"], DUE)
+    assert (story.run.calling.due, story.run.calling.begun) == (2, False)
+    assert (story.begin().last, story.place) == (["call-begun"], CALLING)
+    assert (story.run.calling.attempt, story.run.calling.key) == (1, "r1:call-it")
+    story.finish("Issue 7", {"id": 7})
+    assert story.last == ["output-accepted", "context-changed", "step-offered"]
+    assert story.run.context == {"issue": {"id": 7}}
+    assert story.run.results == {"call-it": "Issue 7"}
+    assert story.run.calling is None
+
+
+def test_a_result_may_say_nothing_where_nothing_is_asked_of_it():
+    story = Calling(document(call(saveAs="issue")))
+
+    assert story.begin().finish("", None).run.state is State.COMPLETED
+    assert story.run.context == {"issue": None}
+
+
+def test_a_text_that_is_nothing_but_a_template_becomes_the_value_itself():
+    arguments = {
+        "count": "{{ count }}",
+        "labels": ["{{labels}}", "{{labels.0}}"],
+        "nothing": "{{nothing}}",
+        "title": "{{count}} of {{{{x}}",
+        "deep": {"flag": "{{a.flag}}"},
+        "number": 5,
+    }
+    given = {"count": 3, "labels": ["x", "y"], "nothing": None, "a": {"flag": False}}
+    story = Calling(document(call(arguments=arguments)), given)
+
+    assert call_arguments(story.run) == {
+        "count": 3,
+        "labels": [["x", "y"], "x"],
+        "nothing": None,
+        "title": "3 of {{x}}",
+        "deep": {"flag": False},
+        "number": 5,
+    }
+
+
+def test_a_variable_that_nobody_set_fails_the_run_before_anything_is_called():
+    story = Calling(document(step("one"), call(arguments={"title": "About {{title}}"})))
+
+    story.submit("one")
+
+    assert story.last == ["output-accepted", "failed"]
+    assert story.run.end.reason == "Step 'call-it' cannot be called: title is not set."
+
+
+def test_the_arguments_of_a_workflow_elsewhere_are_the_input():
+    far = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build", "saveAs": "result"}}
+    story = Calling(document(far), {"branch": "main"}, {"other": 1})
+
+    assert call_arguments(story.run) == {"branch": "main"}
+    story.begin().acknowledge("77")
+    assert (story.run.calling.remote_id, story.run.remotes, story.place) == ("77", {"remote": "77"}, CALLING)
+    assert story.finish("ok", {"a": 1}).run.remotes == {"remote": "77"}
+
+
+def test_a_workflow_elsewhere_gets_its_arguments_filled_where_it_has_some():
+    arguments = {"count": "{{found.total}}", "title": "{{found.total}} left", "fixed": [True]}
+    far = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build", "arguments": arguments}}
+    story = Calling(document(call(saveAs="found"), far), {"branch": "main"}).begin().finish("", {"total": 3})
+
+    assert call_arguments(story.run) == {"count": 3, "title": "3 left", "fixed": [True]}
+
+
+def test_a_workflow_elsewhere_is_not_started_with_a_variable_that_nobody_set():
+    far = {"provider": "ci", "workflow": "Build", "arguments": {"branch": "{{branch}}"}}
+
+    story = Calling(document(step("one"), {"id": "remote", "title": "Far", "call": far})).submit("one")
+
+    assert story.run.end.reason == "Step 'remote' cannot be called: branch is not set."
+
+
+def test_progress_is_kept_and_what_is_no_number_is_left_out():
+    story = Calling(document(call())).begin()
+
+    story.report(1, 4, "one of four")
+    progress = story.run.calling.progress
+    assert (progress.done, progress.total, progress.message, story.place) == (1.0, 4.0, "one of four", CALLING)
+    story.report(float("nan"), float("inf"), "half a \ud800")
+    progress = story.run.calling.progress
+    assert (progress.done, progress.total, progress.message) == (0.0, None, "half a ?")
+
+
+def test_a_failed_call_is_due_again_as_often_as_it_may_and_keeps_its_key():
+    story = Calling(document(call(retries=1))).begin()
+
+    assert (story.fail("no route").last, story.place) == (["call-failed", "call-due"], DUE)
+    assert (story.run.calling.failure, story.run.calling.due) == ("no route", 2)
+    story.begin()
+    assert (story.run.calling.attempt, story.run.calling.key) == (2, "r1:call-it")
+    story.fail("no route at all.")
+    assert story.last == ["call-failed", "failed"]
+    assert story.run.end.reason == (
+        "Step 'call-it', the call of tool 'create' of MCP server 'tracker', failed 2 times: no route at all."
+    )
+    assert not story.run.needs_stop, "what failed by itself is not running"
+
+
+def test_a_failure_for_good_is_not_tried_again_also_before_the_call_was_begun():
+    assert Calling(document(call(retries=5))).begin().fail(is_final=True).run.state is State.FAILED
+    story = Calling(document(call(retries=5)))
+    assert story.fail("no server 'tracker' is configured", timed_out=True).last == ["failed"]
+    assert story.run.end.timed_out
+
+
+def test_a_refused_result_counts_as_an_attempt():
+    story = Calling(document(call(retries=1, saveAs="issue", fields={"validationCriteria": LONG})))
+
+    assert story.begin().finish("no", 1).last == ["output-refused", "call-due"]
+    assert story.run.context == {}
+    assert story.begin().finish("no", 1).last == ["output-refused", "failed"]
+    assert story.run.end.reason.endswith("was refused 2 times: Too short.")
+    assert not story.run.needs_stop
+
+
+def test_a_person_may_take_the_last_result_as_it_is():
+    fields = {"validationCriteria": LONG, "whenExhausted": "ask"}
+    story = Calling(document(call(saveAs="issue", fields=fields), step("next"))).begin().finish("no", 1)
+
+    assert story.last == ["output-refused", "confirmation-asked"]
+    assert story.confirm().last == ["confirmation-given", "output-accepted", "context-changed", "step-offered"]
+    assert story.run.context == {"issue": 1}
+
+
+def test_a_result_that_does_not_fit_the_contract_is_refused_and_kept():
+    schema = {"type": "object", "properties": {"issue": {"type": "integer"}}}
+    story = Calling(document(call(saveAs="issue", retries=3), contextSchema=schema)).begin().finish("x", "x")
+    assert story.run.state is State.FAILED
+    assert "its result does not fit: " in story.run.end.reason
+    assert story.last == ["output-refused", "failed"]
+
+
+def test_a_result_that_is_too_long_for_the_context_is_kept_and_its_variable_refers_to_it():
+    story = Calling(document(call(saveAs="issue"))).begin().finish("short", {"items": "x" * 300_000})
+
+    assert story.run.state is State.COMPLETED
+    reference = story.run.context["issue"]
+    assert reference["resource"] == f"run://{story.run.id}/result?step={next(iter(story.run.results))}"
+    assert reference["characters"] == 300_012
+    result = result_of(story.run)
+    assert (result.is_json, result.value) == (True, {"items": "x" * 300_000})
+
+
+def test_a_result_that_is_too_long_to_be_kept_is_kept_cut_and_completes(monkeypatch):
+    monkeypatch.setattr(advance, "MAX_KEPT", 1_000)
+    story = Calling(document(call())).begin().finish("x" * 5_000)
+
+    assert story.run.state is State.COMPLETED
+    result = result_of(story.run)
+    assert (len(result.text), result.characters) == (1_000, 5_000)
+    assert part_of(result)["kept"] == 1_000
+
+
+def test_a_value_that_is_no_json_is_kept_as_the_text_of_the_result():
+    story = Calling(document(call(saveAs="issue"))).begin().finish("x", {1, 2, object()})
+
+    assert (story.run.state, story.run.context["issue"]) == (State.COMPLETED, "x")
+
+
+def test_criteria_that_cannot_be_judged_by_fail_the_run():
+    story = Calling(document(call(retries=3, fields={"validationCriteria": [{"type": "nonsense"}]}))).begin()
+
+    assert story.finish().run.state is State.FAILED
+    assert "cannot be judged" in story.run.end.reason
+
+
+def test_a_step_must_produce_what_it_promises():
+    story = Calling(document(call(fields={"produces": ["issue"]}))).begin().finish()
+    assert story.last == ["output-refused", "failed"]
+    story = Calling(document(call(saveAs="issue", fields={"produces": ["issue"]}))).begin().finish("x", 1)
+    assert story.run.state is State.COMPLETED
+
+
+def test_a_person_is_asked_before_the_call_is_made():
+    story = Calling(document(step("one"), call(fields={"requireConfirmation": True}), step("two")))
+    story.submit("one")
+
+    assert story.last == ["output-accepted", "confirmation-asked"]
+    assert (story.run.current, story.run.asked.reason) == ("call-it", "call")
+    assert (story.confirm().last, story.place) == (["confirmation-given", "call-due"], DUE)
+    assert story.begin().finish().run.current == "two"
+
+
+def test_a_person_who_does_not_agree_to_a_call_ends_the_run_and_what_was_submitted_before_stays():
+    story = Calling(document(step("one"), call(fields={"requireConfirmation": True})))
+    story.submit("one").deny(note="too dear")
+
+    assert story.last == ["confirmation-denied", "failed"]
+    assert story.run.end.reason.endswith("the call of tool 'create' of MCP server 'tracker': too dear")
+    assert story.run.results == {"one": "done"}
+    assert len(story.run.submissions) == 1
+
+
+def test_calls_in_a_loop_have_keys_of_their_own():
+    each = loop(
+        "each", [call("call-it", arguments={"x": "{{currentItem}}"}, saveAs="last")], type="forEach", items="xs"
+    )
+    story = Calling(document(each), {"xs": ["a", "b"]})
+
+    seen = []
+    while not story.run.is_over:
+        seen.append((story.run.current, story.run.loop.item, dict(call_arguments(story.run))))
+        story.begin()
+        seen.append(story.run.calling.key)
+        story.finish("ok", 1)
+    assert seen == [("call-it@1", "a", {"x": "a"}), "r1:call-it@1", ("call-it@2", "b", {"x": "b"}), "r1:call-it@2"]
+
+
+def test_what_was_running_when_the_run_ended_is_to_be_stopped_and_told():
+    story = Calling(document(call())).begin().cancel("enough")
+
+    assert story.run.needs_stop
+    story.stop(True, "The MCP server 'tracker' was told to stop.")
+    assert (story.last, story.run.state, story.run.needs_stop) == (["call-stopped"], State.CANCELLED, False)
+    assert story.run.calling.stopped.told == "The MCP server 'tracker' was told to stop."
+    with pytest.raises(RunStateError):
+        story.stop(True, "again")
+    assert not Calling(document(call())).cancel().run.needs_stop, "nothing had begun"
+
+
+def test_the_time_of_a_run_counts_while_a_call_is_due_and_while_it_is_made():
+    story = Calling(document(call(), deadlineSeconds=2))
+    story.now = 4_000
+    assert story.expire().run.end.reason.endswith("had still to wait for its turn.")
+    assert story.run.end.timed_out
+    assert not story.run.needs_stop
+    story = Calling(document(call(), deadlineSeconds=2)).begin()
+    story.now = 2_900
+    assert story.expire() is None
+    story.now = 4_000
+    assert story.expire().run.end.reason == (
+        "The run was not done within 2 seconds; step 'call-it', the call of tool 'create' of MCP server 'tracker', "
+        "was still being made."
+    )
+    assert story.run.needs_stop
+
+
+def test_the_time_that_the_caller_gives_wins_over_the_authors():
+    draft = advance.begin("r1", build(document(call(), deadlineSeconds=60)), {}, {}, Story(document()).at, timeout=0.5)
+
+    assert draft.run.deadline == 1_500
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda story: story.submit("call-it"),
+        lambda story: story.confirm(),
+        lambda story: story.finish(),
+        lambda story: story.report(1),
+        lambda story: story.acknowledge("7"),
+        lambda story: story.stop(True, "x"),
+        lambda story: story.begin().begin(),
+        lambda story: story.cancel().begin(),
+        lambda story: story.begin().cancel().finish(),
+    ],
+)
+def test_what_a_call_does_not_allow_is_refused(wrong):
+    with pytest.raises(RunStateError):
+        wrong(Calling(document(call())))
+
+
+# ── what another system said, and what is not known ─────────────────────────────────────────────────────────────
+
+SAID = RemoteError(code="QUOTA", message="no quota left", detail={"limit": 3}, output={"log": "step 2"})
+
+
+def test_what_another_system_said_of_a_failure_is_kept_and_in_why():
+    story = Calling(document(call())).begin().fail("no quota left", error=SAID)
+
+    assert story.run.calling.error == SAID
+    (reason,) = explain_run(story.run, story.records, Budget()).steps
+    assert (reason.failure, reason.error) == ("no quota left", SAID)
+
+
+def test_of_a_long_detail_the_beginning_is_kept_as_text():
+    long = RemoteError(message="m", detail=["x" * 100_000])
+    error = Calling(document(call())).begin().fail("no", error=long).run.calling.error
+
+    assert error.detail.startswith('["xxx')
+    assert len(error.detail) < 20_000
+
+
+def test_a_call_whose_end_cannot_be_known_ends_the_run_as_unknown_and_needs_no_stop():
+    story = Calling(document(call())).begin().acknowledge("far-1")
+    story._take(advance.lose_call(story.run, "nobody can be asked", story.at), story.records)
+
+    assert story.place == (State.UNKNOWN, None)
+    assert not story.run.needs_stop
+    assert "there as run far-1, and its end cannot be known: nobody can be asked." in story.run.end.reason
+    assert advance.remedy_of(story.run) == advance.LOOK_THERE
+
+
+def test_a_stop_that_is_not_known_yet_can_be_told_again_until_it_is():
+    story = Calling(document(call())).begin()
+    story._take(advance.cancel(story.run, story.at), story.records)
+    story._take(advance.stop_call(story.run, False, "HTTP status 503", story.at, is_pending=True), story.records)
+
+    assert story.run.needs_stop
+    assert advance.remedy_of(story.run) == advance.LOOK_THERE
+    story.stop(True, "cancelled there")
+    assert not story.run.needs_stop
+    assert advance.remedy_of(story.run) == advance.START_AGAIN
+
+
+def test_a_long_result_that_a_person_takes_as_it_is_can_be_read():
+    fields = {"validationCriteria": LONG, "whenExhausted": "ask"}
+    story = Calling(document(call(saveAs="issue", fields=fields))).begin().finish("no", ["x" * 300_000]).confirm()
+
+    assert story.run.state is State.COMPLETED
+    assert result_of(story.run).text == "no"
+
+
+def test_a_run_fails_when_it_takes_too_long_to_find_the_step_after_a_call():
+    slow = step("two", runCondition={"var": "found", "matches": "(a+)+$"})
+    story = Calling(document(call(saveAs="found"), slow, step("three"))).begin()
+
+    story.finish("done", "a" * 50_000 + "b")
+
+    assert (story.run.state, story.last) == (State.FAILED, ["output-accepted", "context-changed", "failed"])
+    assert "given up at step 'two'" in story.run.end.reason

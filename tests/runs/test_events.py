@@ -1,0 +1,136 @@
+"""Everything that reads the events of runs says something about each of them.
+
+A new event fails here at every place that does not know it yet, and the message names the place.
+"""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import workflowlookup
+from workflowlookup.console import timeline
+from workflowlookup.runs import events, replay, report, run
+from workflowlookup.runs.events import Event, StepSkipped, kind_of
+from workflowlookup.runs.run import TRANSITIONS
+from workflowlookup.store import service
+
+SOURCE = Path(workflowlookup.__file__).parent
+EVENTS: tuple[type[Any], ...] = Event.__args__
+NAMES = {event.__name__ for event in EVENTS}
+
+
+def names(*kinds: type) -> set[str]:
+    return {kind.__name__ for kind in kinds}
+
+
+def mentioned(module: str) -> set[str]:
+    """The events that the code of a module has a case for."""
+    tree = ast.parse((SOURCE / module).read_text())
+    return {name_of(node) for node in ast.walk(tree)} & NAMES
+
+
+def name_of(node: ast.AST | None) -> str:
+    """`StepOffered` of `StepOffered` and of `events.StepOffered`."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+FIRST = {"Started"}
+FOLLOWING = {
+    *("StepOffered", "StepSkipped", "LoopEntered", "LoopIterated", "LoopLeft", "Completed"),
+    *("ContextAsked", "ContextRestored", "ConfirmationAsked", "CallDue"),
+}
+"""What no call begins with: it follows from another event."""
+ONLY_TOLD = {
+    *("CallBegun", "CallAcknowledged", "CallProgressed", "CallStopped", "ConfirmationDismissed"),
+    *("Completed", "Failed", "EndUnknown", "Cancelled"),
+}
+"""What decides nothing about a step: `why`, the statistics and the durations leave it out."""
+BY_THE_SERVER = {
+    *("CallBegun", "CallAcknowledged", "CallProgressed", "CallFailed", "CallStopped"),
+    *("Failed", "EndUnknown"),
+}
+"""What no caller does, so that the audit log leaves it out."""
+CONTEXT = {"ContextChanged", "ContextRestored", "ContextAsked"}
+LOOPS = {"LoopEntered", "LoopIterated", "LoopLeft"}
+ASKING = {"ConfirmationAsked", "ConfirmationGiven", "ConfirmationDenied"}
+
+CONSUMERS: dict[str, set[str]] = {
+    "TRANSITIONS in runs/run.py": names(*{kind for allowed in TRANSITIONS.values() for kind in allowed}),
+    "_EFFECTS in runs/run.py": names(*run._EFFECTS) | FIRST,
+    "_DECISIONS in runs/replay.py (or FOLLOWING here)": names(*replay._DECISIONS) | FIRST | FOLLOWING,
+    "_WORDS in runs/report.py": names(*report._Story._WORDS),
+    "_WORDS in console/timeline.py": names(*timeline._WORDS, StepSkipped),
+    "runs/advance.py, which brings it about": mentioned("runs/advance.py"),
+    # These take an interest in some events; the others are named here, so that nobody forgets to think of them.
+    "_from_journal in runs/why.py (or ONLY_TOLD here)": mentioned("runs/why.py") | ONLY_TOLD | {"LoopIterated"},
+    "_go_through in runs/statistics.py (or ONLY_TOLD here)": mentioned("runs/statistics.py")
+    | ONLY_TOLD
+    | FIRST
+    | CONTEXT
+    | LOOPS,
+    "ACTIONS in store/service.py (or FOLLOWING or BY_THE_SERVER here)": names(*service.ACTIONS)
+    | FOLLOWING
+    | BY_THE_SERVER,
+    "durations in console/run_pages.py (or ONLY_TOLD here)": mentioned("console/run_pages.py")
+    | {"StepSkipped", "CallFailed"}
+    | ONLY_TOLD
+    | FIRST
+    | CONTEXT
+    | LOOPS
+    | ASKING,
+}
+
+
+@pytest.mark.parametrize("place", CONSUMERS)
+def test_every_reader_of_events_knows_every_event(place: str) -> None:
+    unknown = sorted(NAMES - CONSUMERS[place])
+
+    assert not unknown, f"{place} says nothing about {', '.join(unknown)}"
+
+
+def test_every_event_is_one_that_a_journal_can_hold() -> None:
+    defined = {
+        name
+        for name, value in vars(events).items()
+        if isinstance(value, type) and issubclass(value, events._Event) and not name.startswith("_")
+    }
+
+    assert defined == NAMES, "Event in runs/events.py lacks one"
+    assert len({kind_of(msgspec.convert(sample(kind), kind)) for kind in EVENTS}) == len(EVENTS)
+
+
+def sample(kind: type[Any]) -> dict[str, Any]:
+    fields = msgspec.structs.fields(kind)
+    needed = {field.encode_name: field.type for field in fields if field.required}
+    plain: dict[Any, Any] = {str: "", int: 1, float: 1.0, bool: True}
+    return {"event": kind.__struct_config__.tag} | {
+        name: plain.get(type_, [] if "tuple" in str(type_) else {}) for name, type_ in needed.items()
+    }
+
+
+def test_every_module_that_goes_through_journals_is_known_here() -> None:
+    """So that a new reader is asked about every new event as well."""
+    known = {word for place in CONSUMERS for word in place.replace(",", " ").split() if word.endswith(".py")}
+    readers = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if goes_through_journals(path)}
+
+    assert len(readers) > 5
+    assert readers <= known, "add it to CONSUMERS"
+
+
+def goes_through_journals(path: Path) -> bool:
+    """Whether a module matches the events of records, or has a table by kind of event."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    matched = [node.subject for node in nodes if isinstance(node, ast.Match)]
+    tables = [node.keys for node in nodes if isinstance(node, ast.Dict)]
+    return any(isinstance(subject, ast.Attribute) and subject.attr == "event" for subject in matched) or any(
+        len([key for key in keys if name_of(key) in NAMES]) > 1 for keys in tables
+    )
+
+
+def test_no_word_that_may_differ_is_one_that_no_event_has() -> None:
+    fields = {field for kind in EVENTS for field in kind.__struct_fields__}
+
+    assert fields >= replay._MAY_DIFFER

@@ -1,0 +1,63 @@
+"""The figures of runs: what counts as done, how many outputs that took, and how long."""
+
+from support.make import document, step
+from workflowlookup.language.building import build
+from workflowlookup.runs import advance
+from workflowlookup.runs.advance import Moment
+from workflowlookup.runs.statistics import StepFigures, Tally
+
+RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
+
+
+def figures(content, *calls):
+    """Of the only step, after these calls, each a second after the one before."""
+    draft = advance.begin("a-run", build(content), {}, {}, Moment(time=0))
+    records = list(draft.records)
+    for number, (what, *words) in enumerate(calls, 1):
+        at = Moment(time=number * 1_000)
+        if what == "submit":
+            draft = advance.submit(draft.run, "only-step", *words, {}, at)
+        else:
+            draft = getattr(advance, what)(draft.run, "only-step", at, how="console")
+        records += draft.records
+    tally = Tally()
+    tally.add("a-run", records)
+    return tally.figures().steps[0]
+
+
+def told(**counted):
+    return StepFigures(id="only-step", title="Title only-step", reached=1, **counted)
+
+
+def test_an_output_that_a_person_did_not_agree_to_is_a_try_and_not_done():
+    held = document(step("only-step", requireConfirmation=True))
+
+    once = figures(held, ("submit", "bad"), ("deny",))
+    twice = figures(held, ("submit", "bad"), ("deny",), ("submit", "good"), ("confirm",))
+
+    assert once == told(denied=1, waiting=1)
+    assert twice == told(denied=1, done=1, tries=2.0, median_time=2_000, slow_time=2_000)
+
+
+def test_an_output_that_is_taken_as_it_is_counts_once():
+    limited = document(step("only-step", validationCriteria=RULES, maxAttempts=2, whenExhausted="ask"))
+
+    taken = figures(limited, ("submit", "no"), ("submit", "nor this"), ("confirm",))
+    denied = figures(limited, ("submit", "no"), ("submit", "nor this"), ("deny",))
+
+    issues = {"Say that it is done.": 2}
+    assert taken == told(refused=2, done=1, tries=2.0, median_time=2_000, slow_time=2_000, issues=issues)
+    assert denied == told(refused=2, denied=1, stopped=1, issues=issues)
+
+
+def test_the_slow_time_of_two_is_the_longer_one():
+    tally = Tally()
+    for number, seconds in enumerate([8, 4]):
+        draft = advance.begin(f"run-{number}", build(document(step("only-step"))), {}, {}, Moment(time=0))
+        records = [*draft.records]
+        records += advance.submit(draft.run, "only-step", "done", {}, Moment(time=seconds * 1_000)).records
+        tally.add(f"run-{number}", records)
+
+    (only,) = tally.figures().steps
+
+    assert (only.median_time, only.slow_time) == (6_000, 8_000)

@@ -1,0 +1,226 @@
+"""Variables come out of outputs, and values of the input stay: over stdio, as an agent meets it."""
+
+import pytest
+
+from support.make import document, loop, step, write
+
+TRIAGE = document(
+    step("triage", produces={"bugKind": {"enum": ["plain", "hidden"]}, "notes": {"optional": True}}),
+    step("dig", runCondition={"var": "bugKind", "equals": "hidden"}),
+    step("end"),
+    identifier="triage-it",
+)
+RISK = {"type": "object", "properties": {"risk": {"enum": ["low", "high"]}, "size": {"type": "integer"}}}
+GUARDED = document(
+    step("look"),
+    step("rate", produces={"risk": {}}),
+    step("careful", runCondition={"var": "risk", "equals": "high"}),
+    step("end"),
+    identifier="guarded",
+    inputSchema=RISK,
+)
+
+
+@pytest.fixture
+def server(start, library):
+    write(library, TRIAGE)
+    write(library, GUARDED)
+    return start(directory=library)
+
+
+def begin(server, workflow_id, **arguments):
+    return server.result("workflow_start", {"workflowId": workflow_id, **arguments})
+
+
+def send(server, run, step_id, output="done", **arguments):
+    asked = {"runId": run["runId"], "stepId": step_id, "output": output, **arguments}
+    return server.result("workflow_submit", asked)
+
+
+def refused(server, method, **arguments):
+    error = server.error(method, arguments)
+    assert error["code"] == -32602
+    return error["data"]["details"]
+
+
+def test_the_agent_is_told_which_line_the_output_must_have(server):
+    guidance = begin(server, "triage-it")["guidance"]
+
+    assert guidance["validationCriteria"] == [
+        "The output says bugKind (one of 'plain', 'hidden'): the line `bugKind: plain`",
+        "If it is known, the output says notes (any value): the line `notes: …`",
+    ]
+
+
+def test_a_value_enters_the_context_of_a_run_when_its_output_is_accepted(server):
+    run = begin(server, "triage-it")
+
+    refusal = send(server, run, "triage", "I think it is hidden.")
+    assert refusal["verdict"]["issues"] == [
+        "bugKind is not in the output: expected one of 'plain', 'hidden'. Add the line `bugKind: plain`."
+    ]
+    assert send(server, run, "triage", "Far away.\n\n**bugKind:** hidden")["step"]["id"] == "dig"
+
+
+def test_the_value_in_the_output_wins_over_the_context_and_the_answer_says_so(server):
+    run = begin(server, "triage-it")
+
+    moved = send(server, run, "triage", "bugKind: hidden", context={"bugKind": "plain"})
+
+    assert moved["step"]["id"] == "dig"
+    assert moved["warnings"] == [
+        '\'bugKind\' is "hidden", as the output says; "plain", which came in the context, was not taken'
+    ]
+
+
+def test_what_an_output_said_is_not_changed_by_the_context_of_a_later_step(server, library):
+    write(library, document(*TRIAGE["steps"][:1], step("wait"), *TRIAGE["steps"][1:], identifier="later-word"))
+    run = begin(server, "later-word")
+    send(server, run, "triage", "bugKind: hidden")
+    asked = {"runId": run["runId"], "stepId": "wait", "output": "done"}
+
+    told = refused(server, "workflow_submit", **asked, context={"bugKind": "plain"})
+
+    assert told.startswith("context.bugKind cannot be changed: step 'triage' gave bugKind = \"hidden\"")
+    assert send(server, run, "wait", context={"bugKind": "hidden"})["step"]["id"] == "dig"
+
+
+def test_workflow_validate_returns_what_was_captured_and_workflow_next_goes_by_it(server):
+    asked = {"workflowId": "triage-it", "stepId": "triage"}
+
+    assert server.result("workflow_validate", {**asked, "output": "words"})["captured"] == {}
+    told = server.result("workflow_validate", {**asked, "output": "bugKind: plain\nnotes: none"})
+    assert told["valid"] is True
+    assert told["captured"] == {"bugKind": "plain", "notes": "none"}
+    step_after = {"workflowId": "triage-it", "completedSteps": ["triage"]}
+    assert server.result("workflow_next", {**step_after, "context": told["captured"]})["step"]["id"] == "end"
+    forgotten = server.result("workflow_next", step_after)["warnings"]
+    assert "'bugKind', which it produces, is not set" in forgotten[0]
+
+
+def test_the_context_does_not_override_the_input_at_the_start(server):
+    told = refused(server, "workflow_start", workflowId="guarded", input={"risk": "high"}, context={"risk": "low"})
+
+    assert 'the run was started with risk = "high" as input' in told
+    assert begin(server, "guarded", input={"risk": "high"}, context={"risk": "high"})["state"] == "waiting"
+
+
+def test_the_context_of_a_submission_does_not_override_the_input(server):
+    run = begin(server, "guarded", input={"risk": "high"})
+    asked = {"runId": run["runId"], "stepId": "look", "output": "done", "context": {"risk": "low"}}
+
+    assert "context.risk cannot be changed" in refused(server, "workflow_submit", **asked)
+    assert server.result("workflow_status", {"runId": run["runId"]})["step"]["id"] == "look"
+
+
+def test_a_key_that_looks_like_a_part_of_the_input_does_not_override_it(server):
+    nested = {"size": 3, "risks": {"data": "high"}}
+    same = {"size": 3, "risks.data": "high"}
+    wrong = {"context": {"risks.data": "low"}}
+
+    told = refused(server, "workflow_start", workflowId="guarded", input=nested, **wrong)
+    assert 'the run was started with risks.data = "high" as input' in told
+    run = begin(server, "guarded", input=nested)
+    asked = {"runId": run["runId"], "stepId": "look", "output": "done"}
+    assert "context.risks.data cannot be changed" in refused(server, "workflow_submit", **asked, **wrong)
+    assert send(server, run, "look", context={**same, "risks.other": 1})["step"]["id"] == "rate"
+
+
+PARTS = document(
+    step("look"),
+    step("judge", produces={"report": {"type": "object"}}),
+    step("careful", runCondition={"var": "report.risk", "equals": "high"}),
+    step("end"),
+    identifier="parts",
+)
+
+
+@pytest.mark.parametrize("when", ["look", "judge"])
+def test_a_key_that_looks_like_a_part_of_what_an_output_says_does_not_win_over_it(server, library, when):
+    write(library, PARTS)
+    run = begin(server, "parts")
+    sent = {"report.risk": "low", "report.more": 1}
+
+    send(server, run, "look", context=sent if when == "look" else {})
+    moved = send(server, run, "judge", '{"report": {"risk": "high"}}', context=sent if when == "judge" else {})
+
+    assert moved["step"]["id"] == "careful"
+
+
+def test_who_ends_a_loop_changes_no_value_of_the_input(server, library):
+    endless = loop(
+        "endless", [step("rate", produces={"risk": {}})], type="while", conditionSource={"kind": "elsewhere"}
+    )
+    write(library, document(endless, step("end"), identifier="endless-one", inputSchema=RISK))
+    run = begin(server, "endless-one", input={"risk": "high"})
+    asked = {"runId": run["runId"], "stepId": "endless", "output": "Enough."}
+
+    assert "context.risk cannot be changed" in refused(server, "workflow_submit", **asked, context={"risk": "low"})
+    assert send(server, run, "endless", "Enough.")["step"]["id"] == "end"
+
+
+def test_a_step_that_produces_it_may_change_a_value_of_the_input_within_the_schema(server):
+    run = begin(server, "guarded", input={"risk": "low"})
+    send(server, run, "look")
+
+    forbidden = send(server, run, "rate", "risk: enormous")
+    assert "context.risk must be one of" in forbidden["verdict"]["issues"][0]
+    assert send(server, run, "rate", "risk: high")["step"]["id"] == "careful"
+
+
+def test_a_schema_that_forbids_values_together_forbids_them_also_for_the_step_that_produces_one(server, library):
+    schema = {**RISK, "not": {"properties": {"risk": {"const": "low"}, "size": {"const": 9}}, "required": ["risk"]}}
+    write(
+        library, document(step("rate", produces={"risk": {}}), step("end"), identifier="never-both", inputSchema=schema)
+    )
+    run = begin(server, "never-both", input={"risk": "high", "size": 9})
+
+    assert "is not allowed for" in send(server, run, "rate", "risk: low")["verdict"]["issues"][0]
+    assert send(server, run, "rate", "risk: high")["step"]["id"] == "end"
+
+
+def test_a_variable_of_the_input_never_takes_a_value_that_its_schema_forbids(server):
+    told = refused(server, "workflow_start", workflowId="guarded", input={}, context={"size": "large"})
+
+    assert told == "context.size must be a whole number; found 'large'"
+
+
+# ── templates in criteria ───────────────────────────────────────────────────────────────────────────────────────
+
+NAMED = document(
+    step("choose", produces={"ticket": {}}),
+    step(
+        "close",
+        validationCriteria=[
+            {"type": "contains", "value": "closed {{ticket}}", "message": "Say that {{ticket}} is closed."}
+        ],
+    ),
+    identifier="named",
+)
+
+
+def test_criteria_are_judged_and_told_with_the_values_of_the_run(start, library):
+    write(library, NAMED)
+    server = start(directory=library)
+    run = begin(server, "named")
+
+    offered = send(server, run, "choose", "ticket: T-7")
+    assert offered["guidance"]["validationCriteria"] == [
+        'The output contains the text "closed T-7" (with this case): Say that T-7 is closed.'
+    ]
+    assert send(server, run, "close", "closed T-8")["verdict"]["issues"] == ["Say that T-7 is closed."]
+    assert send(server, run, "close", "closed T-7")["state"] == "completed"
+
+
+def test_the_values_of_one_caller_do_not_reach_another(start, library):
+    write(library, NAMED)
+    server = start(directory=library)
+    asked = {"workflowId": "named", "stepId": "close", "output": "closed T-7"}
+
+    assert server.result("workflow_validate", {**asked, "context": {"ticket": "T-7"}})["valid"] is True
+    other = server.result("workflow_validate", {**asked, "context": {"ticket": "T-9"}})
+    assert other["issues"] == ["Say that T-9 is closed."]
+    unset = server.result("workflow_validate", asked)
+    assert unset["issues"] == [
+        "Say that {{ticket}} is closed: a rule cannot be judged, because ticket is not set in the context, or blank."
+    ]

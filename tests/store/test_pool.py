@@ -1,0 +1,292 @@
+"""The journal of a server on an event loop: what hangs holds up nobody, and is over when it is over."""
+
+import asyncio
+import contextlib
+import threading
+import time
+
+import pytest
+
+from contract.journaling import begin
+from workflowlookup import greenlets
+from workflowlookup.errors import JournalAway, JournalBusy
+from workflowlookup.store.journal import Journal
+from workflowlookup.store.pool import CALLER, MAX_THREADS, JournalPool
+from workflowlookup.store.sqlite import SqliteJournal
+
+SECONDS = 0.3
+SLOW_SECONDS = 2.0
+
+
+class HangingJournal(SqliteJournal):
+    """A journal on a disk that hangs while `flows` is cleared."""
+
+    flows: threading.Event
+
+    def query(self, statement, values=()):
+        self.flows.wait(30)
+        return super().query(statement, values)
+
+
+@pytest.fixture
+def flows():
+    flows = threading.Event()
+    flows.set()
+    yield flows
+    flows.set()
+
+
+@pytest.fixture
+def make_pool(tmp_path, flows):
+    """Make pools whose callers wait for so many seconds."""
+    pools, path = [], str(tmp_path / "runs.sqlite")
+    with contextlib.closing(SqliteJournal(path)) as journal:
+        journal.head("r1")  # makes the tables, which takes long on a busy disk
+
+    def open_journal():
+        journal = HangingJournal(path)
+        journal.flows = flows
+        return journal
+
+    def make(seconds):
+        pools.append(JournalPool(open_journal, seconds))
+        return pools[-1]
+
+    yield make
+    flows.set()
+    for pool in pools:
+        pool.close()
+
+
+@pytest.fixture
+def pool(make_pool):
+    return make_pool(SECONDS)
+
+
+def on_loop(work):
+    """Run synchronous work as a request does."""
+
+    async def do():
+        return work()
+
+    return asyncio.run(greenlets.run(do))
+
+
+def test_every_method_of_the_contract_reaches_a_journal(pool):
+    assert [
+        name for name in vars(Journal) if not name.startswith("_") and not callable(getattr(pool.journal, name))
+    ] == ["names"]
+    begin(pool.journal)
+    assert on_loop(lambda: pool.journal.head("r1")) == 2
+
+
+def test_the_loop_goes_on_while_a_call_waits(make_pool, flows):
+    pool = make_pool(30)
+
+    async def serve():
+        flows.clear()
+        waiting = asyncio.create_task(greenlets.run(ask))
+        await asyncio.sleep(0.1)
+        is_waiting = not waiting.done()
+        flows.set()
+        return is_waiting, await waiting
+
+    async def ask():
+        return pool.journal.head("r1")
+
+    assert asyncio.run(serve()) == (True, None)
+
+
+def test_a_call_without_an_answer_fails_in_time_and_the_request_waits_for_no_other(pool, flows):
+    flows.clear()
+
+    def ask_twice():
+        begun = time.monotonic()
+        for _ in range(2):
+            with pytest.raises(JournalAway, match="has not answered"):
+                pool.journal.head("r1")
+        return time.monotonic() - begun
+
+    assert SECONDS <= on_loop(ask_twice) < 4 * SECONDS
+
+
+def test_a_request_has_the_time_once_for_calls_that_are_answered_late(make_pool, monkeypatch):
+    pool = make_pool(SLOW_SECONDS)
+    query = SqliteJournal.query
+
+    def slow_query(*arguments):
+        time.sleep(0.6 * SLOW_SECONDS)
+        return query(*arguments)
+
+    monkeypatch.setattr(HangingJournal, "query", slow_query)
+
+    async def ask():
+        try:
+            return pool.journal.head("r1")
+        except JournalAway as refused:
+            return refused.data["retryAfterSeconds"]
+
+    async def ask_often():
+        answers = [await ask() for _ in range(4)]
+        await asyncio.sleep(SLOW_SECONDS)  # as one that waits for its run
+        return answers, await ask()
+
+    assert asyncio.run(greenlets.run(ask_often)) == ([None, 5, 5, 5], None)
+
+
+def test_no_more_threads_hang_than_the_pool_has(pool, flows):
+    flows.clear()
+
+    async def ask():
+        with pytest.raises(JournalAway):
+            pool.journal.head("r1")
+
+    async def serve():
+        await asyncio.gather(*(greenlets.run(ask) for _ in range(5 * MAX_THREADS)))
+
+    before = threading.active_count()
+    asyncio.run(serve())
+    assert threading.active_count() - before <= MAX_THREADS
+    flows.set()
+    assert on_loop(lambda: pool.journal.head("r1")) is None
+
+
+def test_after_a_call_without_an_answer_all_fail_at_once_until_a_poll_is_answered(pool, flows):
+    pool.start()
+    assert pool.fault == ""
+    flows.clear()
+    with pytest.raises(JournalAway):
+        on_loop(lambda: pool.journal.head("r1"))
+    begun = time.monotonic()
+    for _ in range(20):
+        with pytest.raises(JournalAway):
+            on_loop(lambda: pool.journal.head("r1"))
+    assert time.monotonic() - begun < 20 * SECONDS
+    assert "has not answered" in pool.fault
+
+    flows.set()
+    end = time.monotonic() + 20
+    while pool.fault and time.monotonic() < end:
+        time.sleep(0.01)
+    assert on_loop(lambda: pool.journal.head("r1")) is None
+
+
+def test_a_request_that_is_cancelled_while_it_waits_finishes_what_it_does(make_pool, flows):
+    pool, done = make_pool(30), []
+
+    async def ask():
+        done.append(pool.journal.head("r1"))
+        await asyncio.sleep(60)
+
+    async def serve():
+        flows.clear()
+        task = asyncio.create_task(greenlets.run(ask))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.sleep(0)
+        flows.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(serve())
+    assert done == [None]
+
+
+def test_a_lock_is_given_in_the_order_in_which_it_was_asked_for():
+    lock, seen = greenlets.Lock(), []
+
+    async def work(number):
+        with lock.held(10):
+            seen.append(number)
+            turn = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(turn.set_result, None)
+            greenlets.wait_for(turn)
+            seen.append(number)
+
+    async def serve():
+        await asyncio.gather(*(greenlets.run(work, number) for number in range(3)))
+
+    asyncio.run(serve())
+    assert seen == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_request_that_gives_up_on_a_lock_is_answered():
+    lock = greenlets.Lock()
+
+    async def hold():
+        with lock.held(10):
+            end = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(SECONDS, end.set_result, None)
+            greenlets.wait_for(end)
+
+    async def ask():
+        with pytest.raises(greenlets.Busy), lock.held(SECONDS / 3):
+            pytest.fail("somebody else holds the lock")
+        await asyncio.sleep(0)
+        return "refused"
+
+    async def serve():
+        _, answer = await asyncio.gather(greenlets.run(hold), greenlets.run(ask))
+        return answer
+
+    assert asyncio.run(serve()) == "refused"
+    assert lock.is_free
+
+
+def test_who_waited_for_a_holder_that_lost_its_time_does_not_wait_again(pool, flows, monkeypatch):
+    flows.clear()
+    lock, calls, submit = greenlets.Lock(), [], pool._submit
+    monkeypatch.setattr(pool, "_submit", lambda call: (calls.append(call.name), submit(call)))
+
+    async def ask():
+        with lock.held(10), pytest.raises(JournalAway, match="Nothing was changed"):
+            pool.journal.head("r1")
+
+    async def serve():
+        await asyncio.gather(*(greenlets.run(ask) for _ in range(3)))
+
+    asyncio.run(serve())
+    assert calls == ["head"]
+
+
+def test_a_call_that_never_began_is_no_sign_that_the_journal_is_away(make_pool, flows):
+    pool = make_pool(30)
+    pool.start()
+    flows.clear()
+    long = [threading.Thread(target=pool.journal.head, args=("r1",)) for _ in range(MAX_THREADS)]
+    for thread in long:
+        thread.start()
+    time.sleep(0.2)  # they wait for 30 seconds; those who come now
+    pool._seconds = SECONDS
+
+    with pytest.raises(JournalBusy, match="kept the journal of runs busy"):
+        on_loop(lambda: pool.journal.head("r2"))
+
+    assert pool.fault == ""
+    flows.set()
+    for thread in long:
+        thread.join()
+    assert pool.journal.head("r1") is None
+
+
+def test_callers_take_turns(make_pool, flows):
+    pool = make_pool(30)
+    flows.clear()
+    answered = []
+
+    async def ask(caller, number):
+        CALLER.set(caller)
+        pool.journal.head(f"{caller}-{number}")
+        answered.append(caller)
+
+    async def serve():
+        tasks = [asyncio.create_task(greenlets.run(ask, "greedy", number)) for number in range(50)]
+        await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(greenlets.run(ask, "other", 0)))
+        await asyncio.sleep(0.1)
+        flows.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(serve())
+
+    assert answered.index("other") <= 3 * MAX_THREADS

@@ -1,0 +1,287 @@
+"""Any sequence of tool calls, by two processes in turn: the run is always one that the table allows, and its journal
+always folds to the same.
+"""
+
+import contextlib
+import itertools
+import tempfile
+from pathlib import Path
+
+import msgspec
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from support.make import document, loop, step, write
+from workflowlookup.errors import RunStateError, StepNotFound, WorkflowLookupError
+from workflowlookup.language.building import build
+from workflowlookup.library.catalog import Catalog
+from workflowlookup.library.directory import DirectorySource
+from workflowlookup.runs.advance import CallFailure
+from workflowlookup.runs.events import Completed
+from workflowlookup.runs.replay import replay
+from workflowlookup.runs.run import TRANSITIONS, State, Waiting, apply, fold
+from workflowlookup.store.journal import Query, summarise
+from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
+from workflowlookup.tools.builtin import BUILTIN_TOOLS
+from workflowlookup.tools.contract import Caller, Elicitation, Services
+from workflowlookup.tools.registry import Registry
+
+RULE = {"type": "contains", "value": "ok", "message": "Say ok."}
+INNER = loop("inner", [step("deep", runCondition={"var": "flag"})], type="for", count="times", maxIterations=3)
+DOCUMENTS = [
+    document(
+        step("one", validationCriteria=[RULE], maxAttempts=3, whenExhausted="ask"),
+        step("two", requireConfirmation={"var": "flag"}, runCondition={"var": "times", "gt": 0}),
+        loop("all", [step("look", produces=["flag"]), INNER], type="forEach", items="files"),
+        step("end", validationCriteria=[RULE], maxAttempts=2),
+        identifier="everything",
+        deadlineSeconds=10,
+    ),
+    document(
+        loop("again", [step("try-it", requireConfirmation=True)], type="until", condition={"var": "flag"}),
+        loop("source", [step("feed")], type="while", conditionSource={"kind": "elsewhere"}),
+        step("end"),
+        identifier="loops",
+        contextSchema={"properties": {"times": {"type": "integer"}}},
+    ),
+]
+STEPS = ["one", "two", "look@1", "deep@1.1", "end", "again", "source", "feed@1", "no-such-step"]
+CONTEXTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "flag": st.booleans(),
+        "times": st.sampled_from([0, 1, 2, "two", None]),
+        "files": st.sampled_from([[], ["a"], ["a", "b"], "none"]),
+    },
+)
+CALLS = st.one_of(
+    st.tuples(st.just("submit"), st.sampled_from(["ok", "no", " "]), CONTEXTS),
+    st.tuples(st.just("submit"), st.sampled_from(["ok"]), CONTEXTS),
+    st.tuples(st.just("supply"), st.none(), CONTEXTS),
+    st.tuples(st.just("astray"), st.sampled_from(STEPS), CONTEXTS),
+    st.tuples(st.just("relay"), st.booleans(), st.sampled_from(["", "a note"])),
+    st.tuples(st.just("again"), st.integers(0, 30), st.none()),
+    st.tuples(st.just("wait"), st.integers(0, 15_000), st.none()),
+    st.tuples(st.just("status"), st.none(), st.none()),
+    st.tuples(st.just("runs"), st.none(), st.none()),
+    st.tuples(st.just("start"), st.none(), st.none()),
+)
+FORMS = {"elicitation": {}}
+PERSONS = st.sampled_from([{"action": "accept", "content": {}}, {"action": "decline"}, {"action": "cancel"}])
+
+
+class World:
+    """Two processes on one journal, a clock, and the calls that were made."""
+
+    def __init__(self, directory):
+        for one in DOCUMENTS:
+            write(directory / "library", one)
+        self.now = 1_000_000
+        journals = [SqliteJournal(str(directory / "runs.sqlite")) for _ in range(2)]
+        ids = map("run-{}".format, itertools.count())
+        self.runs = [Runs(journal, clock=lambda: self.now, new_id=lambda: next(ids)) for journal in journals]
+        catalog = Catalog([DirectorySource("library", str(directory / "library"))])
+        self.registries = [
+            Registry(BUILTIN_TOOLS, Services(catalog=catalog, open_runs=lambda runs=runs: runs)) for runs in self.runs
+        ]
+        self.made = []
+
+    def call(self, tool, arguments, caller=None, answer=None):
+        """The answer of one of the processes in turn, or the refusal; a question is answered."""
+        registry = self.registries[len(self.made) % 2]
+        caller = caller or Caller()
+        self.made.append((tool, arguments))
+        try:
+            told = registry.call(registry.tools[tool], arguments, caller, 0)
+            if isinstance(told, Elicitation):
+                told = registry.call(
+                    registry.tools[tool], arguments, Caller(capabilities=FORMS, answers={told.key: answer}), 0
+                )
+        except WorkflowLookupError as refusal:
+            assert refusal.code in (-32005, -32003, -32602), refusal.explain()
+            return None
+        return msgspec.json.decode(msgspec.json.encode(told))
+
+    def close(self):
+        for runs in self.runs:
+            runs.close()
+
+
+def check(world, run_id):
+    one, other = (runs.get(run_id) for runs in world.runs)
+    records = world.runs[0].history(run_id)
+    assert one == other == fold(run_id, records) == replay(run_id, records)
+    assert [record.sequence for record in records] == list(range(1, len(records) + 1))
+    assert one.rests
+    place = (State.QUEUED, None)
+    run = None
+    for record in records:
+        run = fold(run_id, [record]) if run is None else apply(run, record)
+        place = TRANSITIONS[place][type(record.event)]
+        assert (run.state, run.waiting_for) == place
+    assert (one.state is State.COMPLETED) == isinstance(records[-1].event, Completed)
+    (line,) = [line for line in world.runs[1].summaries(Query()) if line.id == run_id]
+    assert line == summarise(one)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    workflow=st.sampled_from(["everything", "loops"]),
+    context=CONTEXTS,
+    calls=st.lists(CALLS, max_size=25),
+    forms=st.booleans(),
+    person=PERSONS,
+)
+def test_any_sequence_of_calls_leaves_the_run_where_the_table_allows(workflow, context, calls, forms, person):
+    with tempfile.TemporaryDirectory() as directory:
+        world = World(Path(directory))
+        caller = Caller(capabilities=FORMS if forms else {}, name="tests")
+        first = world.call("workflow_start", {"workflowId": workflow, "context": context, "runId": "mine"})
+        if first is None:  # the context did not fit
+            world.close()
+            return
+        for kind, what, more in calls:
+            now = world.call("workflow_status", {"runId": "mine"})
+            at = world.runs[0].get("mine").current or "end"
+            run = {"runId": "mine", "stepId": at}
+            if kind == "submit":
+                world.call("workflow_submit", {**run, "output": what, "context": more}, caller, person)
+            elif kind == "supply":
+                world.call("workflow_submit", {**run, "context": more}, caller, person)
+            elif kind == "astray":
+                world.call("workflow_submit", {**run, "stepId": what, "output": "ok", "context": more}, caller, person)
+            elif kind == "relay":
+                world.call("workflow_submit", {**run, "confirmed": what, "note": more}, caller, person)
+            elif kind == "again":
+                world.call(*world.made[what % len(world.made)], caller, person)
+            elif kind == "wait":
+                world.now += what
+            elif kind == "status":
+                assert world.call("workflow_status", {"runId": "mine"}) == now
+            elif kind == "runs":
+                world.call("workflow_runs", {})
+            else:
+                world.call("workflow_start", {"workflowId": workflow, "context": context, "runId": "mine"})
+            check(world, "mine")
+        world.call("workflow_cancel", {"runId": "mine"})
+        check(world, "mine")
+        world.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(outputs=st.lists(st.tuples(st.sampled_from(["ok", "no"]), CONTEXTS), max_size=20))
+def test_any_accepted_submission_gets_its_verdict_and_the_state_of_now_when_it_is_sent_again(outputs):
+    with tempfile.TemporaryDirectory() as directory:
+        world = World(Path(directory))
+        now = world.call(
+            "workflow_start", {"workflowId": "everything", "context": {"files": ["a"], "times": 0}, "runId": "mine"}
+        )
+        answers = {}
+        for output, changes in outputs:
+            if now is None or "step" not in now:
+                break
+            arguments = {"runId": "mine", "stepId": now["step"]["id"], "output": output, "context": changes}
+            told = world.call("workflow_submit", arguments)
+            if told is not None:
+                if told["verdict"]["valid"]:
+                    answers.setdefault(msgspec.json.encode(arguments, order="deterministic"), told)
+                now = world.call("workflow_status", {"runId": "mine"})
+        before = world.runs[0].get("mine").sequence
+        for arguments, told in answers.items():
+            again = world.call("workflow_submit", msgspec.json.decode(arguments))
+            assert again["verdict"] == told["verdict"]
+            assert [again.get(name) for name in ("state", "step", "progress")] == [
+                now.get(name) for name in ("state", "step", "progress")
+            ]
+        assert world.runs[0].get("mine").sequence == before
+        world.close()
+
+
+# ── calls of the server's own ───────────────────────────────────────────────────────────────────────────────────
+
+TOOL = {"server": "tracker", "tool": "make", "saveAs": "flag", "retries": 1}
+CALLING = build(
+    document(
+        {"id": "ask-first", "title": "A", "call": TOOL, "requireConfirmation": {"var": "times"}},
+        loop(
+            "each",
+            [{"id": "make-it", "title": "B", "call": {**TOOL, "arguments": {"x": "{{currentItem}}"}}}, step("look")],
+        )
+        | {"loop": {"type": "forEach", "items": "files", "maxIterations": 3}},
+        {"id": "judged", "title": "C", "call": TOOL, "validationCriteria": [RULE], "whenExhausted": "ask"},
+        {"id": "needs-flag", "title": "D", "call": {**TOOL, "arguments": {"flag": "{{flag}}"}}},
+        identifier="calls",
+    )
+)
+WORK = st.one_of(
+    st.just(("begin",)),
+    st.just(("begin",)),
+    st.tuples(st.just("finish"), st.sampled_from(["ok", "no", ""]), st.sampled_from([True, None, {"a": [1.5]}])),
+    st.tuples(st.just("finish"), st.just("ok"), st.just(1)),
+    st.tuples(st.just("fail"), st.booleans()),
+    st.tuples(st.just("report"), st.floats(), st.none() | st.floats()),
+    st.tuples(st.just("acknowledge"), st.text(max_size=5)),
+    st.tuples(st.just("stop"), st.booleans()),
+    st.tuples(st.just("person"), st.booleans()),
+    st.tuples(st.just("submit"), st.sampled_from(["ok", " "])),
+    st.tuples(st.just("wait"), st.integers(0, 3_000)),
+    st.just(("cancel",)),
+)
+
+
+def work(runs, run, what):
+    """One thing that a driver, an agent or a person may try, whether or not it is its turn."""
+    step_id = run.current or "ask-first"
+    match what:
+        case ("begin",):
+            runs.begin_call(run.id, step_id)
+        case ("finish", output, value):
+            runs.finish_call(run.id, step_id, output, value)
+        case ("fail", is_final):
+            runs.fail_call(run.id, step_id, CallFailure(reason="it broke", is_final=is_final))
+        case ("report", done, total):
+            runs.report_call(run.id, step_id, done, total, "so far")
+        case ("acknowledge", remote_id):
+            runs.acknowledge_call(run.id, step_id, remote_id)
+        case ("stop", stopped):
+            runs.stop_call(run.id, step_id, stopped, "told")
+        case ("person", agrees):
+            (runs.confirm if agrees else runs.deny)(run.id, step_id, how="form")
+        case ("submit", output):
+            runs.submit(run.id, step_id, output, {})
+        case ("cancel",):
+            runs.cancel(run.id)
+
+
+@settings(max_examples=150, deadline=None)
+@example(context={"files": []}, timeout=None, done=[("begin",), ("acknowledge", "0"), ("fail", False), ("begin",)])
+@given(
+    context=st.fixed_dictionaries({"files": st.sampled_from([[], ["a"], ["a", "b"]])}, optional={"times": st.just(1)}),
+    timeout=st.none() | st.sampled_from([5.0]),
+    done=st.lists(WORK, max_size=40),
+)
+def test_whatever_drivers_agents_and_persons_do_the_run_is_where_the_table_allows(context, timeout, done):
+    with tempfile.TemporaryDirectory() as directory:
+        world = World(Path(directory))
+        world.runs[0].start(CALLING, {}, context, run_id="mine", timeout=timeout)
+        keys = {}
+        for index, what in enumerate(done):
+            if what[0] == "wait":
+                world.now += what[1]
+            runs = world.runs[index % 2]
+            before = runs.get("mine").calling
+            with contextlib.suppress(RunStateError, StepNotFound):
+                work(runs, runs.get("mine"), what)
+            check(world, "mine")
+            run = runs.get("mine")
+            if run.calling is not None:
+                if before is not None and before.remote_id and not before.may_run:  # the next attempt is another job
+                    keys.pop(before.step_id, None)
+                assert keys.setdefault(run.calling.step_id, run.calling.key) == run.calling.key
+                assert run.calling.attempt <= TOOL["retries"] + 1
+            at_work = [one.id for one in runs.at_work()]
+            assert at_work == (["mine"] if run.waiting_for is Waiting.CALL else [])
+            assert runs.left_running() == (["mine"] if run.needs_stop else [])
+            assert runs.queue_position("mine") == ((1, 1) if run.state is State.QUEUED else (0, 0))
+        world.close()

@@ -1,0 +1,385 @@
+"""The service: what is stored before it is told, what is told again, and what happens when two come at once."""
+
+import contextlib
+import sqlite3
+
+import pytest
+
+from support.make import document, long_run, step
+from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError, StorageError
+from workflowlookup.language.building import build
+from workflowlookup.runs.events import kind_of
+from workflowlookup.runs.run import State, Waiting, fold
+from workflowlookup.store.journal import Query, summarise
+from workflowlookup.store.service import MAX_FOLDED, SLICE, Runs
+from workflowlookup.store.sqlite import SqliteJournal
+
+LONG = [{"type": "length", "min": 5, "message": "Too short."}]
+TWO = build(document(step("one", validationCriteria=LONG), step("two")))
+HELD = build(document(step("one", requireConfirmation=True), step("two")))
+
+
+def kinds(runs, run_id):
+    return [kind_of(record.event) for record in runs.history(run_id)]
+
+
+def test_what_was_answered_is_what_another_process_reads(runs, open_runs):
+    run = runs.start(TWO, {"ticket": "T-1"}, {"size": 2}, by="editor")
+    run = runs.submit(run.id, "one", "long enough", {"risk": "low"}, by="editor")
+
+    assert open_runs().get(run.id) == run
+    assert [record.by for record in runs.history(run.id)] == ["editor"] * 5
+    assert run.context == {"ticket": "T-1", "size": 2, "risk": "low"}
+
+
+def test_a_run_equals_the_fold_of_its_journal_after_every_call(runs):
+    run = runs.start(HELD, {}, {})
+    for call in (
+        lambda: runs.submit(run.id, "one", " ", {}),
+        lambda: runs.submit(run.id, "one", "done", {}),
+        lambda: runs.deny(run.id, note="no", how="console"),
+        lambda: runs.submit(run.id, "one", "done", {}),
+        lambda: runs.confirm(run.id, how="console"),
+        lambda: runs.cancel(run.id, "enough"),
+    ):
+        assert call() == fold(run.id, runs.history(run.id)) == runs.get(run.id)
+
+
+# ── the same call again ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_submission_sent_again_gives_the_run_of_now_and_records_nothing(runs, open_runs):
+    run_id = runs.start(TWO, {}, {}).id
+    runs.submit(run_id, "one", "no", {"a": 1})
+    runs.submit(run_id, "one", "long enough", {})
+    completed = runs.submit(run_id, "two", "done", {})
+    before = kinds(runs, run_id)
+
+    for service in (runs, open_runs()):
+        assert service.submit(run_id, "one", "no", {"a": 1}) == completed
+        assert service.submit(run_id, "one", "long enough", {}) == completed
+        assert service.submit(run_id, "two", "done", {}) == completed
+    assert kinds(runs, run_id) == before
+
+
+def test_after_a_denial_the_same_words_count_as_new(runs):
+    run_id = runs.start(HELD, {}, {}).id
+    runs.submit(run_id, "one", "done", {})
+    runs.deny(run_id, "one", note="no", how="console")
+
+    assert runs.submit(run_id, "one", "done", {}).waiting_for is Waiting.CONFIRMATION
+    assert kinds(runs, run_id).count("output-accepted") == 2
+
+
+def test_an_answer_given_again_gives_the_same_run_until_the_question_is_asked_again(runs):
+    run_id = runs.start(HELD, {}, {}).id
+    runs.submit(run_id, "one", "done", {})
+    denied = runs.deny(run_id, "one", note="no", how="console")
+    assert runs.deny(run_id, "one", note="no", how="console") == denied
+    runs.submit(run_id, "one", "done", {})
+    assert runs.deny(run_id, "one", note="no", how="console").sequence > denied.sequence
+    runs.submit(run_id, "one", "better", {})
+
+    given = runs.confirm(run_id, "one", how="console")
+
+    assert runs.confirm(run_id, "one", how="console") == given
+    with pytest.raises(RunStateError):
+        runs.deny(run_id, "one", how="console")
+
+
+def test_a_cancelled_run_is_cancelled_once(runs):
+    run_id = runs.start(TWO, {}, {}).id
+    cancelled = runs.cancel(run_id, "not needed")
+
+    assert runs.cancel(run_id, "another reason") == cancelled
+    assert kinds(runs, run_id).count("cancelled") == 1
+
+
+def test_a_start_with_an_id_is_repeated_without_harm(runs, open_runs):
+    first = runs.start(TWO, {"a": 1}, {"b": 2}, run_id="mine")
+    assert open_runs().start(TWO, {"a": 1}, {"b": 2}, run_id="mine") == first
+    moved = runs.submit("mine", "one", "long enough", {"b": 3})
+
+    assert runs.start(TWO, {"a": 1}, {"b": 2}, run_id="mine") == moved
+    with pytest.raises(RunStateError, match="started otherwise"):
+        runs.start(TWO, {"a": 2}, {"b": 2}, run_id="mine")
+    with pytest.raises(RunStateError, match="started otherwise"):
+        runs.start(build(document(identifier="another-one")), {"a": 1}, {"b": 2}, run_id="mine")
+
+
+def test_an_id_that_is_taken_by_chance_is_drawn_again(open_runs):
+    ids = iter(["same", "same", "other"])
+    runs = open_runs(new_id=lambda: next(ids))
+
+    assert [runs.start(TWO, {}, {}).id, runs.start(TWO, {}, {}).id] == ["same", "other"]
+
+
+# ── two at once ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def overtaken(runs, other, call):
+    """Another process makes a call after `runs` has looked and before it stores."""
+    append = runs.journal.append
+
+    def late(*arguments):
+        runs.journal.append = append
+        call(other)
+        append(*arguments)
+
+    runs.journal.append = late
+
+
+def test_of_two_outputs_for_the_same_step_one_wins_and_the_other_is_told_what_is_expected(runs, open_runs):
+    run_id = runs.start(TWO, {}, {}).id
+    overtaken(runs, open_runs(), lambda other: other.submit(run_id, "one", "the other output", {}))
+
+    with pytest.raises(RunStateError) as refusal:
+        runs.submit(run_id, "one", "this output", {})
+
+    assert refusal.value.data["expected"] == "two"
+    assert runs.get(run_id).results == {"one": "the other output"}
+
+
+def test_of_two_same_submissions_one_is_recorded_and_both_get_its_answer(runs, open_runs):
+    run_id = runs.start(TWO, {}, {}).id
+    other = open_runs()
+    overtaken(runs, other, lambda other: other.submit(run_id, "one", "the same", {}))
+
+    assert runs.submit(run_id, "one", "the same", {}) == other.get(run_id)
+    assert kinds(runs, run_id).count("output-accepted") == 1
+
+
+def test_a_call_that_is_overtaken_by_something_else_is_decided_anew(runs, open_runs):
+    run_id = runs.start(TWO, {}, {}).id
+    overtaken(runs, open_runs(), lambda other: other.submit(run_id, "one", "no", {}))
+
+    assert runs.submit(run_id, "one", "no!", {}).attempts == 2
+
+
+# ── what only looks ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_that_is_not_there_is_not_found(runs):
+    for call in (runs.get, runs.cancel, runs.history, runs.delete):
+        with pytest.raises(RunNotFound) as refusal:
+            call("nothing")
+        assert (refusal.value.code, refusal.value.message) == (-32005, "Run not found")
+        assert refusal.value.data["runId"] == "nothing"
+
+
+def test_a_deadline_is_noticed_by_whoever_looks(runs, open_runs, clock):
+    limited = build(document(step("one"), step("two"), deadlineSeconds=10))
+    looked, listed, submitted = (runs.start(limited, {}, {}).id for _ in range(3))
+    clock.now += 10_000
+
+    assert open_runs().get(looked).state is State.FAILED
+    with pytest.raises(RunStateError, match="The run is failed"):
+        runs.submit(submitted, "one", "done", {})
+    assert {line.state for line in runs.summaries(Query())} == {"failed"}
+    assert kinds(runs, listed)[-1] == "failed"
+
+
+def test_runs_are_listed_with_what_they_wait_for(runs):
+    run = runs.start(TWO, {}, {})
+    runs.submit(run.id, "one", "long enough", {})
+
+    (line,) = runs.recent(10)
+
+    assert (line.id, line.workflow_id, line.version, line.state, line.waiting_for, line.step) == (
+        run.id,
+        "sample-workflow",
+        "1.0.0",
+        "waiting",
+        "output",
+        "two",
+    )
+    assert (line.done, line.total, line.sequence, line.started) == (1, 2, 4, run.started)
+
+
+def test_more_runs_than_are_kept_folded_go_on_all_the_same(runs):
+    ids = [runs.start(TWO, {}, {}).id for _ in range(MAX_FOLDED + 5)]
+
+    assert {runs.submit(run_id, "one", "long enough", {}).current for run_id in ids} == {"two"}
+
+
+def test_the_clock_of_a_run_never_goes_back(runs, clock):
+    run = runs.start(TWO, {}, {})
+    clock.now = 5
+
+    assert runs.submit(run.id, "one", "long enough", {}).updated == run.updated
+
+
+def test_after_gives_the_next_rest_and_not_a_later_one(runs):
+    run_id = runs.start(HELD, {}, {}).id
+    asked = runs.submit(run_id, "one", "done", {})
+    assert runs.after(asked) == asked
+    given = runs.confirm(run_id, how="console")
+    runs.submit(run_id, "two", "done", {})
+
+    assert runs.after(asked) == given
+
+
+# ── watching ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_watch_hears_of_its_own_process_at_once_and_of_others_when_it_looks(runs, open_runs):
+    told = []
+    first, second = runs.start(TWO, {}, {}).id, runs.start(TWO, {}, {}).id
+    watch = runs.watch(told.append)
+    runs.submit(first, "one", "long enough", {})
+    assert (told, list(watch.changed())) == ([first], [])
+
+    other = open_runs()
+    other.submit(second, "one", "long enough", {})
+    third = other.start(TWO, {}, {}).id
+
+    assert set(watch.changed()) == {second, third}
+    assert list(watch.changed()) == []
+    watch.close()
+    runs.submit(first, "two", "done", {})
+    assert told == [first]
+
+
+# ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_can_be_taken_in_from_elsewhere(runs, tmp_path):
+    run = runs.submit(runs.start(TWO, {}, {}).id, "one", "long enough", {})
+    elsewhere = Runs(SqliteJournal(str(tmp_path / "elsewhere.sqlite")))
+
+    assert elsewhere.adopt(run.id, runs.history(run.id)) == run
+    assert elsewhere.get(run.id) == run
+    assert elsewhere.submit(run.id, "two", "done", {}).state is State.COMPLETED
+    with pytest.raises(RunStateError, match="already"):
+        elsewhere.adopt(run.id, runs.history(run.id))
+    elsewhere.close()
+
+
+def test_what_is_no_whole_run_is_not_taken_in(runs):
+    import msgspec
+
+    records = runs.history(runs.start(TWO, {}, {}).id)
+    forged = msgspec.structs.replace(records[0].event, document=msgspec.Raw(b'{"id":"x","steps":[]}'))
+    with pytest.raises(InvalidParams, match="in the middle of a call"):
+        runs.adopt("new", records[:1])
+    with pytest.raises(InvalidParams, match="is not what it was"):
+        runs.adopt("new", [msgspec.structs.replace(records[0], event=forged), *records[1:]])
+    with pytest.raises(InvalidParams, match="does not begin with its start"):
+        runs.adopt("new", records[1:])
+
+
+def test_a_run_that_was_forgotten_is_not_taken_for_another_of_its_id(runs, open_runs, clock):
+    runs.start(TWO, {}, {}, run_id="mine")
+    other = open_runs()
+    other.cancel("mine")
+    other.purge(clock.now + 1)
+    anew = other.start(HELD, {}, {}, run_id="mine")
+
+    assert runs.get("mine") == anew
+    runs.start(TWO, {}, {}, run_id="yours")
+    other.cancel("yours")
+    other.purge(clock.now + 1)
+    other.start(HELD, {}, {}, run_id="yours")
+    assert runs.submit("yours", "one", "long enough", {}).waiting_for is Waiting.CONFIRMATION
+    assert runs.get("yours") == open_runs().get("yours")
+
+
+def test_a_run_that_is_damaged_hides_no_other(runs, clock):
+    late = build(document(step("one"), deadlineSeconds=1))
+    broken, whole = (runs.start(late, {}, {}).id for _ in range(2))
+    runs.journal.query("UPDATE events SET body = 'garbage' WHERE run = ? AND sequence = 2", (broken,))
+    clock.now += 2_000
+
+    states = {line.id: line.state for line in Runs(runs.journal, clock=clock).recent(10)}
+
+    assert states == {broken: "waiting", whole: "failed"}
+
+
+def test_runs_are_forgotten_one_by_one_or_all_that_are_over_and_old(runs, clock):
+    old, waiting, gone = (runs.start(TWO, {}, {}).id for _ in range(3))
+    runs.cancel(old)
+    before = clock.now + 1
+    young = runs.start(TWO, {}, {}).id
+    runs.cancel(young)
+
+    runs.delete(gone)
+    assert runs.purge(before) == 1
+
+    assert {line.id for line in runs.recent(10)} == {waiting, young}
+    with pytest.raises(RunNotFound):
+        runs.get(old)
+
+
+# ── long runs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_long_run_is_folded_in_slices_and_comes_to_the_same(runs, open_runs):
+    records, run = long_run(3 * SLICE + 10)
+    runs.journal.append(run.id, 0, records, summarise(run))
+    other = open_runs()
+
+    assert [other.load(run.id) for _ in range(5)] == [False, False, False, True, True]
+    assert other.get(run.id) == runs.get(run.id) == run
+
+
+def test_between_two_slices_others_may_move_the_run_or_take_its_place(runs, open_runs):
+    records, run = long_run(2 * SLICE)
+    runs.journal.append(run.id, 0, records, summarise(run))
+    other = open_runs()
+
+    assert not other.load(run.id)
+    moved = runs.submit(run.id, run.current, "more", {})
+    assert other.get(run.id) == moved
+    assert not open_runs().load(run.id)
+    runs.delete(run.id)
+    assert other.load(run.id)
+    with pytest.raises(RunNotFound):
+        other.get(run.id)
+    assert other.load("no-such-run")
+
+
+# ── several pieces of work in one commit ────────────────────────────────────────────────────────────────────────
+
+
+def test_listeners_hear_of_pieces_of_work_when_all_of_them_are_stored(runs, open_runs):
+    others, heard = open_runs(), []
+    ids = [runs.start(TWO, {}, {}).id for _ in range(3)]
+    runs.listeners.append(lambda run_id, _: heard.append((run_id, {other: others.get(other).current for other in ids})))
+
+    runs.do_all([lambda runs, run_id=run_id: runs.submit(run_id, "one", "long enough", {}) for run_id in ids])
+
+    assert heard == [(run_id, dict.fromkeys(ids, "two")) for run_id in ids]
+
+
+def test_a_piece_of_work_that_cannot_be_stored_takes_no_other_with_it(runs, open_runs, tmp_path):
+    heard = []
+    ids = [runs.start(TWO, {}, {}).id for _ in range(3)]
+    with contextlib.closing(sqlite3.connect(tmp_path / "runs.sqlite")) as database:
+        database.execute(
+            f"CREATE TRIGGER refuse BEFORE INSERT ON events WHEN NEW.run = '{ids[1]}'"
+            " BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+        )
+    runs.listeners.append(lambda run_id, _: heard.append(run_id))
+
+    outcomes = runs.do_all(
+        [lambda runs, run_id=run_id: runs.submit(run_id, "one", "long enough", {}) for run_id in ids]
+    )
+
+    assert isinstance(outcomes[1], StorageError)
+    assert [outcomes[0], outcomes[2]] == [open_runs().get(ids[0]), open_runs().get(ids[2])]
+    assert heard == [ids[0], ids[2]]
+    assert [service.get(ids[1]).current for service in (runs, open_runs())] == ["one", "one"]
+
+
+def test_nothing_is_cached_of_a_commit_that_fails(runs, open_runs):
+    run_id = runs.start(TWO, {}, {}).id
+
+    def close(runs):
+        runs.close()  # and with it the transaction of the commit
+        return runs.get(run_id).current
+
+    moved, current = runs.do_all([lambda runs: runs.submit(run_id, "one", "long enough", {}), close])
+
+    assert (moved.current, current) == ("two", "two")
+    assert open_runs().get(run_id) == moved
+    assert kinds(runs, run_id).count("output-accepted") == 1

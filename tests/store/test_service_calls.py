@@ -1,0 +1,153 @@
+"""Calls in the service: what a driver may repeat, who is at work, and what was left running."""
+
+import pytest
+from test_service import kinds
+
+from support.make import document, step
+from workflowlookup.errors import InvalidParams, RunStateError
+from workflowlookup.language.building import build
+from workflowlookup.runs.advance import CallFailure
+from workflowlookup.runs.run import State, Waiting
+
+CALL = {"id": "call-it", "title": "Call it", "call": {"server": "tracker", "tool": "create", "saveAs": "issue"}}
+ONE = build(document(CALL, step("last")))
+TWICE = build(document({**CALL, "call": {**CALL["call"], "retries": 1}}))
+
+
+def test_a_call_goes_from_due_to_done(runs):
+    run = runs.start(ONE, {}, {}, timeout=60)
+    runs.begin_call(run.id, "call-it")
+    runs.acknowledge_call(run.id, "call-it", "77")
+    runs.report_call(run.id, "call-it", 1, 2, "half")
+    after = runs.finish_call(run.id, "call-it", "Issue 7", {"id": 7})
+
+    assert run.timeout == 60
+    assert (after.current, after.context, after.remotes) == ("last", {"issue": {"id": 7}}, {"call-it": "77"})
+    assert kinds(runs, run.id) == [
+        *("started", "call-due", "call-begun", "call-acknowledged", "call-progressed"),
+        *("output-accepted", "context-changed", "step-offered"),
+    ]
+
+
+@pytest.mark.parametrize("changes", [{"issue": {"id": 8}}, {"issue.id": 8}])
+def test_an_agent_does_not_change_what_a_call_gave(runs, changes):
+    run = runs.start(ONE, {}, {"issue.id": 9})
+    runs.begin_call(run.id, "call-it")
+    after = runs.finish_call(run.id, "call-it", "Issue 7", {"id": 7})
+
+    assert after.context == {"issue": {"id": 7}, "issue.id": 7}
+    with pytest.raises(InvalidParams, match="cannot be changed: step 'call-it' gave"):
+        runs.submit(run.id, "last", "done", changes)
+    assert runs.submit(run.id, "last", "done", {"issue": {"id": 7}}).state is State.COMPLETED
+
+
+def test_a_call_that_was_begun_and_not_ended_can_be_taken_up_by_another(runs, open_runs):
+    run = runs.start(ONE, {}, {})
+    begun = runs.begin_call(run.id, "call-it")
+
+    assert open_runs().begin_call(run.id, "call-it") == begun
+    assert kinds(runs, run.id).count("call-begun") == 1
+
+
+def test_reports_are_stored_at_most_once_a_second_and_never_go_back(runs, clock):
+    run = runs.start(ONE, {}, {})
+    runs.begin_call(run.id, "call-it")
+    for done in (1, 2, 3):
+        runs.report_call(run.id, "call-it", done)
+    assert runs.get(run.id).calling.progress.done == 1
+    clock.now += 1_000
+    assert runs.report_call(run.id, "call-it", 0.5).calling.progress.done == 1
+    assert runs.report_call(run.id, "call-it", 4).calling.progress.done == 4
+    assert kinds(runs, run.id).count("call-progressed") == 2
+
+
+def test_what_comes_too_late_or_for_another_step_is_refused(runs):
+    run = runs.start(ONE, {}, {})
+    runs.begin_call(run.id, "call-it")
+    with pytest.raises(RunStateError):
+        runs.finish_call(run.id, "last", "x", None)
+    runs.finish_call(run.id, "call-it", "x", None)
+    for late in (
+        lambda: runs.begin_call(run.id, "call-it"),
+        lambda: runs.finish_call(run.id, "call-it", "x", None),
+        lambda: runs.fail_call(run.id, "call-it", CallFailure(reason="x")),
+        lambda: runs.stop_call(run.id, "call-it", True, "x"),
+    ):
+        with pytest.raises(RunStateError):
+            late()
+
+
+def test_a_failed_call_is_due_again(runs):
+    run = runs.start(TWICE, {}, {})
+    runs.begin_call(run.id, "call-it")
+    again = runs.fail_call(run.id, "call-it", CallFailure(reason="no route"))
+    assert (again.state, again.waiting_for) == (State.QUEUED, Waiting.CALL)
+    runs.begin_call(run.id, "call-it")
+    assert runs.fail_call(run.id, "call-it", CallFailure(reason="no route", timed_out=True)).end.timed_out
+
+
+def test_who_is_at_work_and_who_is_queued(runs):
+    first, second, third = (runs.start(TWICE, {}, {}) for _ in range(3))
+    runs.start(build(document(step("one"))), {}, {})
+
+    assert [runs.queue_position(run.id) for run in (first, second, third)] == [(1, 3), (2, 3), (3, 3)]
+    runs.begin_call(first.id, "call-it")
+    assert [runs.queue_position(run.id) for run in (first, second, third)] == [(0, 2), (1, 2), (2, 2)]
+    assert [(one.id, one.state, one.waiting_for) for one in runs.at_work()] == [
+        (second.id, "queued", "call"),
+        (third.id, "queued", "call"),
+        (first.id, "running", "call"),
+    ]
+    assert len(runs.at_work(limit=2)) == 2
+    runs.fail_call(first.id, "call-it", CallFailure(reason="x"))
+    assert runs.queue_position(first.id) == (3, 3), "who was tried goes to the end"
+
+
+def test_what_was_left_running_is_known_until_it_is_told_what_became_of_it(runs, open_runs):
+    run, other = runs.start(ONE, {}, {}), runs.start(ONE, {}, {})
+    runs.begin_call(run.id, "call-it")
+    assert runs.left_running() == []
+    runs.cancel(run.id)
+    runs.cancel(other.id)
+
+    assert open_runs().left_running() == [run.id]
+    stopped = runs.stop_call(run.id, "call-it", False, "It may still be running.")
+    assert runs.left_running() == []
+    assert runs.stop_call(run.id, "call-it", True, "again") == stopped
+
+
+def test_a_run_whose_time_is_over_is_known_to_need_a_stop(runs, clock):
+    run = runs.start(ONE, {}, {}, timeout=1)
+    runs.begin_call(run.id, "call-it")
+    clock.now += 2_000
+
+    assert runs.get(run.id).needs_stop
+    assert runs.left_running() == [run.id]
+
+
+def test_listeners_hear_of_the_run_as_it_is_then(runs):
+    heard = []
+    runs.listeners.append(lambda run_id, run: heard.append((run_id, run and (run.state, run.waiting_for))))
+    run = runs.start(ONE, {}, {})
+    runs.begin_call(run.id, "call-it")
+    runs.cancel(run.id)
+    runs.delete(run.id)
+
+    assert heard == [
+        (run.id, (State.QUEUED, Waiting.CALL)),
+        (run.id, (State.RUNNING, Waiting.CALL)),
+        (run.id, (State.CANCELLED, None)),
+        (run.id, None),
+    ]
+
+
+def test_a_run_with_calls_can_be_taken_in(runs):
+    run = runs.start(ONE, {}, {})
+    runs.begin_call(run.id, "call-it")
+    runs.report_call(run.id, "call-it", 1)
+    runs.cancel(run.id)
+    last = runs.stop_call(run.id, "call-it", True, "told")
+    records = runs.history(run.id)
+    runs.delete(run.id)
+
+    assert runs.adopt(run.id, records) == last

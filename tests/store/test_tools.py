@@ -1,0 +1,592 @@
+"""The run tools as clients meet them: a real server over pipes, and what every answer promises."""
+
+import json
+import re
+
+import jsonschema_rs
+import pytest
+
+from support.make import document, loop, step, write
+from workflowlookup.runs.run import State
+from workflowlookup.tools.builtin import BUILTIN_TOOLS
+from workflowlookup.tools.result_schemas import STATES
+
+LONG = [{"type": "length", "min": 5, "message": "Too short."}]
+OUTPUT_SCHEMAS = {
+    tool.name: jsonschema_rs.validator_for(tool.describe()["outputSchema"]) for tool in BUILTIN_TOOLS.values()
+}
+
+
+@pytest.fixture
+def serve(start, library):
+    """A server for these documents; every result is held against the schema of its tool."""
+
+    def serve_documents(*documents, **environment):
+        for one in documents:
+            write(library, one)
+        server = start(directory=library, **environment)
+        server.result = checked(server)
+        return server
+
+    return serve_documents
+
+
+def checked(server):
+    def result(method, params=None):
+        reply = server.request(method, params)
+        assert "error" not in reply, reply
+        if method in OUTPUT_SCHEMAS:
+            OUTPUT_SCHEMAS[method].validate(reply["result"])
+            assert "next" in reply["result"] or method == "workflow_list"
+        return reply["result"]
+
+    return result
+
+
+def started(server, workflow_id="sample-workflow", **arguments):
+    return server.result("workflow_start", {"workflowId": workflow_id, **arguments})
+
+
+def submitted(server, run, step_id, output="good enough", **arguments):
+    return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "output": output, **arguments})
+
+
+TWO = document(step("one", validationCriteria=LONG), step("two"))
+HELD = document(step("one", title="Title {{name}}", requireConfirmation=True), step("two"))
+
+
+def test_a_run_from_its_start_to_its_end(serve):
+    server = serve(TWO)
+    run = started(server)
+    run_id = run["runId"]
+
+    assert run == {
+        "runId": run_id,
+        "state": "waiting",
+        "waitingFor": "output",
+        "progress": {"done": 0, "total": 2},
+        "step": {"id": "one", "title": "Title one", "prompt": "Do one."},
+        "guidance": {
+            "prompt": "Do one.",
+            "requiresConfirmation": False,
+            "validationCriteria": ["The output is at least 5 characters long: Too short."],
+        },
+        "next": f"Do what guidance.prompt says, then call workflow_submit with runId '{run_id}', stepId 'one' and the "
+        "full output.",
+        "workflow": {"id": "sample-workflow", "name": "Sample workflow", "version": "1.0.0"},
+    }
+    refused = submitted(server, run, "one", "no")
+    assert (refused["state"], refused["attempts"], refused["step"]["id"]) == ("waiting", 1, "one")
+    assert refused["verdict"] == {
+        "valid": False,
+        "issues": ["Too short."],
+        "suggestions": [
+            "Review validation criteria and adjust output accordingly.",
+            "Add at least 3 more characters (now 2, at least 5 are needed).",
+        ],
+    }
+    assert submitted(server, run, "one")["step"]["id"] == "two"
+    assert submitted(server, run, "two") == {
+        "runId": run_id,
+        "state": "completed",
+        "progress": {"done": 2, "total": 2},
+        "verdict": {"valid": True, "issues": [], "suggestions": []},
+        "next": "The run is complete: tell the user the outcome. workflow_status has the results.",
+    }
+
+
+def test_step_and_guidance_are_those_of_workflow_next(serve):
+    body = [step("look", prompt="Look at {{file}} as {{role}}.", guidance=["Slowly."])]
+    one = document(loop("all", body, type="forEach", items="files", itemVar="file"), step("end"), modelTier="heavy")
+    server = serve(one)
+    variables = {"files": ["a.py", "b.py"]}
+
+    run = submitted(server, started(server, context=variables), "look@1")
+    told = server.result(
+        "tools/call",
+        {
+            "name": "workflow_next",
+            "arguments": {"workflowId": "sample-workflow", "completedSteps": ["look@1"], "context": variables},
+        },
+    )["structuredContent"]
+
+    assert {name: run[name] for name in ("step", "guidance", "warnings")} == {
+        name: told[name] for name in ("step", "guidance", "warnings")
+    }
+    assert run["step"]["loop"] == {"id": "all", "iteration": 2, "item": "b.py", "index": 1, "total": 2}
+
+
+def test_the_schemas_of_run_tools_speak_of_runs_only():
+    run_tools = [tool.describe() for tool in BUILTIN_TOOLS.values() if "runId" in tool.arguments.schema["properties"]]
+
+    assert [tool["name"] for tool in run_tools] == [
+        "workflow_start",
+        "workflow_submit",
+        "workflow_status",
+        "workflow_cancel",
+    ]
+    assert "completedSteps" not in json.dumps(run_tools, default=dict)
+    assert list(State) == STATES
+
+
+def test_a_run_outlives_its_server_and_is_taken_up_by_another(serve, start, library):
+    server = serve(TWO)
+    run = submitted(server, started(server), "one")
+    server.process.kill()
+
+    again = start(directory=library)
+
+    assert again.result("workflow_status", {"runId": run["runId"]})["step"] == run["step"]
+    assert submitted(again, run, "two")["state"] == "completed"
+
+
+def test_a_repeated_submission_gets_its_old_verdict_with_the_state_and_next_of_now(serve):
+    server = serve(TWO)
+    run = started(server)
+    arguments = {"output": "good enough", "context": {"a": 1, "b": 2}}
+    first = submitted(server, run, "one", **arguments)
+    assert submitted(server, run, "one", **arguments) == first
+    submitted(server, run, "two")
+    status = server.result("workflow_status", {"runId": run["runId"]})
+
+    again = submitted(server, run, "one", **arguments)
+    assert again["verdict"] == first["verdict"]
+    assert (again["state"], again["progress"]) == ("completed", {"done": 2, "total": 2})
+    assert again["next"].startswith(
+        "This output was judged before, as verdict says, and the run has gone on. The run is"
+    )
+    assert "step" not in again
+    assert submitted(server, run, "one", output="good enough", context={"b": 2, "a": 1}) == again
+    assert server.result("workflow_status", {"runId": run["runId"]}) == status
+
+
+def test_the_old_verdict_comes_with_the_step_of_now(serve):
+    server = serve(document(step("one"), step("two", validationCriteria=LONG), step("three")))
+    run = started(server)
+    submitted(server, run, "one")
+    submitted(server, run, "two", output="no")
+
+    again = submitted(server, run, "one")
+
+    assert again["verdict"] == {"valid": True, "issues": [], "suggestions": []}
+    assert again["step"]["id"] == "two"
+    assert "attempts" not in again
+    assert f"call workflow_submit with runId '{run['runId']}', stepId 'two'" in again["next"]
+
+
+def test_an_identical_output_that_is_sent_again_after_its_refusal_is_another_attempt(serve):
+    server = serve(document(step("one", validationCriteria=LONG, maxAttempts=3), step("two")))
+    run = started(server)
+
+    told = [submitted(server, run, "one", output="no") for _ in range(3)]
+
+    assert [answer["attempts"] for answer in told] == [1, 2, 3]
+    assert told[-1]["state"] == "failed"
+    assert "was refused 3 times" in told[-1]["error"]["reason"]
+
+
+def test_after_a_restart_the_first_repetition_is_taken_as_a_retry(start, library, tmp_path):
+    write(library, document(step("one", validationCriteria=LONG, maxAttempts=3), step("two")))
+    journal = {"WORKFLOWLOOKUP_JOURNAL": str(tmp_path / "runs.sqlite")}
+    first = start(directory=library, **journal)
+    run = started(first)
+    submitted(first, run, "one", output="no")
+    second = start(directory=library, **journal)
+
+    assert [submitted(second, run, "one", output="no")["attempts"] for _ in range(2)] == [1, 2]
+
+
+def test_an_older_refusal_sent_again_is_another_attempt_wherever_it_is_sent(start, library, tmp_path):
+    write(library, document(step("one", validationCriteria=LONG, maxAttempts=4), step("two")))
+    journal = {"WORKFLOWLOOKUP_JOURNAL": str(tmp_path / "runs.sqlite")}
+    first = start(directory=library, **journal)
+    run = started(first)
+    submitted(first, run, "one", output="no")
+    submitted(first, run, "one", output="nope")
+    second = start(directory=library, **journal)
+
+    assert submitted(second, run, "one", output="no")["attempts"] == 3
+
+
+def test_a_run_keeps_its_document_whatever_becomes_of_the_file(serve, library):
+    server = serve(TWO)
+    run = started(server)
+    write(library, document(step("other"), version="2.0.0"))
+
+    status = server.result("workflow_status", {"runId": run["runId"]})
+    assert (status["step"]["id"], status["workflow"]["version"], status["newerVersion"]) == ("one", "1.0.0", "2.0.0")
+    (library / "sample-workflow.json").write_text("{")
+    assert submitted(server, run, "one")["step"]["id"] == "two"
+    (library / "sample-workflow.json").unlink()
+    assert "newerVersion" not in server.result("workflow_status", {"runId": run["runId"]})
+    assert submitted(server, run, "two")["state"] == "completed"
+
+
+def test_status_tells_what_happened_and_what_came_of_it(serve):
+    server = serve(TWO)
+    run = started(server)
+    submitted(server, run, "one", "x" * 3_000)
+
+    status = server.result("workflow_status", {"runId": run["runId"]})
+
+    assert [(event["event"], event.get("id")) for event in status["history"]] == [
+        ("started", None),
+        ("step-offered", "one"),
+        ("output-accepted", "one"),
+        ("step-offered", "two"),
+    ]
+    assert {event["by"] for event in status["history"]} == {"tests"}
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", event["time"]) for event in status["history"])
+    assert status["results"] == {"one": "x" * 2_000 + "…"}
+    assert status["resultsCut"] == f"Read the resource run://{run['runId']} for all of it."
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(7, dict.fromkeys(range(11, 31), 7)), (3_000, dict.fromkeys(range(27, 31), 2_001))],
+    ids=["twenty short ones", "four long ones"],
+)
+def test_status_shows_of_the_latest_results_what_a_model_wants_to_read(serve, size, shown):
+    names = [f"step-{number}" for number in range(1, 31)]
+    server = serve(document(*map(step, names)))
+    run = started(server)
+    for name in names:
+        submitted(server, run, name, "x" * size)
+
+    status = server.result("workflow_status", {"runId": run["runId"]})
+
+    assert "resultsCut" in status
+    assert {name: len(text) for name, text in status["results"].items()} == {
+        f"step-{number}": length for number, length in shown.items()
+    }
+
+
+def test_a_start_with_an_id_of_ones_own_can_be_repeated(serve):
+    server = serve(TWO)
+    first = started(server, runId="mine", input={"a": 1})
+
+    assert started(server, runId="mine", input={"a": 1}) == first
+    error = server.error("workflow_start", {"workflowId": "sample-workflow", "runId": "mine"})
+    assert (error["code"], error["data"]["runId"]) == (-32005, "mine")
+
+
+def test_input_that_does_not_fit_is_refused_by_name(serve):
+    server = serve(document(inputSchema={"properties": {"ticket": {"type": "string"}}, "required": ["ticket"]}))
+
+    error = server.error("workflow_start", {"workflowId": "sample-workflow", "input": {"ticket": 7}})
+
+    assert (error["code"], error["data"]["details"]) == (-32602, "input.ticket must be text ('string'); found 7")
+    assert server.result("workflow_runs")["runs"] == []
+
+
+def test_what_a_step_should_have_set_is_asked_for_with_an_example(serve):
+    contract = {"properties": {"size": {"enum": ["small", "large"]}}}
+    server = serve(document(step("one", produces=["size"]), step("two"), contextSchema=contract))
+    run = started(server)
+
+    refused = submitted(server, run, "one")
+
+    assert refused["missing"] == [
+        {
+            "variable": "size",
+            "expected": "one of 'small', 'large'",
+            "example": {"context": {"size": "small"}},
+            "producedBy": "one",
+        }
+    ]
+    assert submitted(server, run, "one", **refused["missing"][0]["example"])["step"]["id"] == "two"
+    error = server.error(
+        "workflow_submit", {"runId": run["runId"], "stepId": "two", "output": "x", "context": {"size": 1}}
+    )
+    assert (error["code"], error["data"]["details"]) == (
+        -32602,
+        "context.size must be one of 'small', 'large'; found 1",
+    )
+
+
+# ── confirmation ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def relayed(server, run, step_id="one", **said):
+    return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, **said})
+
+
+def test_an_agent_relays_what_the_person_said(serve):
+    server = serve(HELD)
+    run = started(server, context={"name": "one"})
+    held = submitted(server, run, "one")
+
+    assert (held["waitingFor"], "step" in held) == ("confirmation", False)
+    assert held["confirmation"] == {
+        "stepId": "one",
+        "title": "Title one",
+        "question": "Step 'Title one' of 'Sample workflow' is done. Do you agree, so that the run goes on? "
+        "If not, the step is done again.\n\nThe output:\n> good enough",
+    }
+    denied = relayed(server, run, confirmed=False, note="Too risky.")
+    assert denied["step"]["id"] == "one"
+    assert denied["next"].startswith('A person did not agree to this step: "Too risky." Do it again with that in mind')
+    submitted(server, run, "one")
+    assert relayed(server, run, confirmed=True)["step"]["id"] == "two"
+    assert relayed(server, run, confirmed=True)["step"]["id"] == "two", "said twice, counted once"
+
+
+def test_where_only_a_person_may_confirm_the_word_of_an_agent_does_not_count(serve):
+    server = serve(HELD, WORKFLOWLOOKUP_CONFIRMATION="person")
+    run = started(server)
+    held = submitted(server, run, "one")
+
+    assert f"workflowlookup confirm {run['runId']}" in held["next"]
+    error = server.error("workflow_submit", {"runId": run["runId"], "stepId": "one", "confirmed": True})
+    assert error["code"] == -32005
+    assert f"`workflowlookup confirm {run['runId']}`" in error["data"]["details"]
+
+
+def with_forms(start, library, **environment):
+    server = start(directory=library, version=None, **environment)
+    capabilities = {"elicitation": {}}
+    info = {"name": "forms", "version": "1"}
+    server.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": info})
+    server.notify("notifications/initialized")
+    return server
+
+
+def asked(server, run, **arguments):
+    """Send a submission that leads to a question; the question."""
+    params = {"runId": run["runId"], "stepId": "one", **arguments}
+    server.send({"jsonrpc": "2.0", "id": "call", "method": "workflow_submit", "params": params})
+    question = server.receive()
+    assert question["method"] == "elicitation/create"
+    return question
+
+
+def answered(server, question, **answer):
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
+    reply = server.receive()
+    assert reply["id"] == "call"
+    return reply["result"]
+
+
+def test_a_person_is_asked_through_a_client_that_can_show_a_form(start, library):
+    write(library, HELD)
+    server = with_forms(start, library)
+    run = started(server)
+    question = asked(server, run, output="good enough")
+    assert question["params"]["message"] == (
+        "Accept: yes. Decline: no, the step is done again. Close the form to decide later.\n\n"
+        "Step 'Title {{name}}' of 'Sample workflow' is done. Do you agree, so that the run goes on? "
+        "If not, the step is done again.\n\nThe output:\n> good enough"
+    )
+    assert question["params"]["requestedSchema"]["properties"].keys() == {"note"}
+    assert "required" not in question["params"]["requestedSchema"]
+
+    declined = answered(server, question, action="decline")
+
+    assert declined["step"]["id"] == "one"
+    assert declined["next"].startswith("A person did not agree to this step.")
+    dismissed = answered(server, asked(server, run, output="best"), action="cancel")
+    assert dismissed["waitingFor"] == "confirmation"
+    status = server.result("workflow_status", {"runId": run["runId"]})
+    for told in (dismissed, status):
+        assert told["next"].startswith(
+            f"The person has not answered. To show them the form again, call workflow_submit with runId "
+            f"'{run['runId']}', stepId 'one' and confirmed true."
+        )
+        assert "do not run that command yourself" in told["next"]
+    assert answered(server, asked(server, run, confirmed=True), action="accept")["step"]["id"] == "two"
+    params = {"runId": run["runId"], "stepId": "one", "output": "best"}
+    assert server.result("workflow_submit", params)["step"]["id"] == "two", "the same call again, the same answer"
+
+
+@pytest.mark.parametrize("answer", [{"action": "accept", "content": {"note": "Fine."}}, {"action": "cancel"}])
+def test_an_output_that_was_denied_elsewhere_is_not_sent_again_by_the_form(start, library, answer):
+    write(library, HELD)
+    server, other = with_forms(start, library), start(directory=library)
+    run = started(server)
+    question = asked(server, run, output="good enough")
+    relayed(other, run, confirmed=False, note="Why?")
+
+    reply = answered(server, question, **answer)
+
+    assert (reply["waitingFor"], reply["step"]["id"]) == ("output", "one")
+    assert "Why?" in reply["next"]
+    happened = [event["event"] for event in server.result("workflow_status", {"runId": run["runId"]})["history"]]
+    assert happened.count("output-accepted") == 1
+
+
+def test_where_the_agent_relays_the_person_is_not_asked(start, library):
+    write(library, HELD)
+    server = with_forms(start, library, WORKFLOWLOOKUP_CONFIRMATION="agent")
+    run = started(server)
+
+    assert submitted(server, run, "one")["waitingFor"] == "confirmation"
+    assert relayed(server, run, confirmed=True)["step"]["id"] == "two"
+
+
+@pytest.mark.parametrize("setting", ["auto", "person"])
+def test_the_report_tells_a_word_by_form_from_one_that_was_relayed(start, library, setting):
+    write(library, HELD)
+    asking, without_forms = with_forms(start, library, WORKFLOWLOOKUP_CONFIRMATION=setting), start(directory=library)
+    by_form, by_agent = started(asking), started(without_forms)
+    answered(asking, asked(asking, by_form, output="done"), action="accept", content={"note": ""})
+    submitted(without_forms, by_agent, "one")
+    relayed(without_forms, by_agent, confirmed=True)
+
+    form_line, agent_line = (_confirmed_in_report(without_forms, run) for run in (by_form, by_agent))
+
+    assert re.fullmatch(r"Confirmed \+\S+ s by forms in a form of the client", form_line)
+    assert re.fullmatch(r"Confirmed \+\S+ s by tests, by the word of the agent", agent_line)
+
+
+def _confirmed_in_report(server, run):
+    report = server.result("resources/read", {"uri": f"run://{run['runId']}"})["contents"][0]["text"]
+    return next(line for line in report.splitlines() if line.startswith("Confirmed"))
+
+
+def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve):
+    limited = step("one", validationCriteria=LONG, maxAttempts=2, whenExhausted="ask")
+    server = serve(document(limited, step("two")))
+    run = started(server)
+    assert submitted(server, run, "one", "a")["next"].endswith("Attempts left: 1.")
+
+    held = submitted(server, run, "one", "b")
+
+    assert held["confirmation"]["question"] == (
+        "Step 'Title one' of 'Sample workflow' was refused as often as it may be. "
+        "Accept it as it is? If not, the run fails.\n\nThe output:\n> b\n\nWhy it was refused:\n> Too short."
+    )
+    failed = relayed(server, run, confirmed=False, note="No.")
+    assert (failed["state"], failed["error"]["reason"]) == (
+        "failed",
+        "Step 'one' was refused 2 times, and a person did not accept it: No.",
+    )
+
+
+def test_a_run_whose_time_is_over_has_failed_and_says_so(serve):
+    server = serve(document(step("one"), identifier="sample-workflow", deadlineSeconds=0.001))
+    run = {"runId": started(server)["runId"]}
+    while (status := server.result("workflow_status", run))["state"] == "waiting":
+        pass
+
+    refused = server.error("workflow_submit", {**run, "stepId": "one", "output": "Late."})
+
+    assert (refused["code"], refused["data"]["state"]) == (-32005, "failed")
+    told = status["error"]["reason"]
+    assert told == "The run was not done within 0.001 seconds; it waited for the output of step 'one'."
+
+
+# ── listing and ending ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_runs_are_listed_in_pages_the_last_started_first(serve):
+    other = document(step("one"), identifier="other-workflow")
+    server = serve(TWO, other)
+    ids = [
+        started(server, runId=f"run-{number}")["runId"] for number in range(5)
+    ]  # in order, also within a millisecond
+    started(server, "other-workflow", runId="other")
+    server.result("workflow_cancel", {"runId": "run-0"})
+
+    first = server.result("workflow_runs", {"workflowId": "sample-workflow", "state": "waiting", "limit": 3})
+    second = server.result(
+        "workflow_runs",
+        {"workflowId": "sample-workflow", "state": "waiting", "limit": 3, "cursor": first["nextCursor"]},
+    )
+
+    assert [run["runId"] for run in (*first["runs"], *second["runs"])] == ids[:0:-1]
+    assert "nextCursor" not in second
+    since = first["runs"][0]["started"]
+    later = {run["runId"]: run["started"] for run in server.result("workflow_runs", {"since": since})["runs"]}
+    assert {"other", "run-4"} <= later.keys()
+    assert min(later.values()) == since
+    assert server.result("workflow_runs", {"until": "2020-01-01"})["runs"] == []
+
+
+def test_the_list_of_runs_says_what_to_do_next(serve):
+    server = serve(TWO)
+
+    def told(**arguments):
+        return server.result("workflow_runs", arguments)["next"]
+
+    assert told() == "There are none. Call workflow_start."
+    for _ in range(2):
+        started(server)
+    assert told() == "Call workflow_status with a runId to take up a run."
+    assert told(limit=1) == (
+        "Call workflow_status with a runId to take up a run. There are more: pass nextCursor as cursor."
+    )
+    assert told(state="failed") == "None fits. Leave out a filter to see more, or call workflow_start."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "details"),
+    [
+        ({"since": "yesterday"}, "since must be a time as in 2026-11-16T09:30:00Z, or a date; found 'yesterday'"),
+        ({"cursor": "bm90aGluZw"}, "cursor must be a nextCursor of this tool; leave it out to start at the beginning"),
+        ({"cursor": "OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5IHg"}, "cursor must be a nextCursor of this tool"),
+    ],
+    ids=["no time", "no cursor", "a number too long"],
+)
+def test_what_cannot_be_listed_by_is_refused(serve, arguments, details):
+    error = serve(TWO).error("workflow_runs", arguments)
+
+    assert error["code"] == -32602
+    assert error["data"]["details"].startswith(details)
+
+
+def test_a_run_is_cancelled_once_however_often_one_says_so(serve):
+    server = serve(TWO)
+    run = started(server)
+    cancelled = server.result("workflow_cancel", {"runId": run["runId"], "reason": "Fixed upstream."})
+
+    assert (cancelled["state"], cancelled["reason"]) == ("cancelled", "Fixed upstream.")
+    assert server.result("workflow_cancel", {"runId": run["runId"]}) == cancelled
+    error = server.error("workflow_submit", {"runId": run["runId"], "stepId": "one", "output": "x"})
+    assert (error["code"], error["message"], error["data"]["state"]) == (-32005, "Run state error", "cancelled")
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "code", "message"),
+    [
+        ("workflow_start", {"workflowId": "no-such-workflow"}, -32001, "Workflow not found"),
+        ("workflow_start", {"workflowId": "sample-workflow", "runId": "a/b"}, -32602, "Invalid params"),
+        ("workflow_submit", {"runId": "nothing", "stepId": "one", "output": "x"}, -32005, "Run not found"),
+        ("workflow_submit", {"runId": "mine", "stepId": "two", "output": "x"}, -32005, "Run state error"),
+        ("workflow_submit", {"runId": "mine", "stepId": "six", "output": "x"}, -32003, "Step not found"),
+        ("workflow_submit", {"runId": "mine", "stepId": "one", "confirmed": True}, -32005, "Run state error"),
+        ("workflow_submit", {"runId": "mine", "stepId": "one"}, -32602, "Invalid params"),
+        ("workflow_status", {"runId": "nothing"}, -32005, "Run not found"),
+        ("workflow_cancel", {"runId": "nothing"}, -32005, "Run not found"),
+    ],
+)
+def test_refusals_have_their_codes(serve, method, arguments, code, message):
+    server = serve(TWO)
+    started(server, runId="mine")
+
+    error = server.error(method, arguments)
+
+    assert (error["code"], error["message"]) == (code, message)
+    if code in (-32003, -32005) and arguments["runId"] == "mine":
+        assert error["data"]["expected"] == "one"
+
+
+def test_a_journal_that_cannot_be_used_is_a_storage_error_with_what_to_do(serve, tmp_path):
+    (tmp_path / "file").write_text("")
+    server = serve(TWO, WORKFLOWLOOKUP_JOURNAL=str(tmp_path / "file" / "runs.sqlite"))
+
+    result = server.call("workflow_start", {"workflowId": "sample-workflow"})
+
+    assert result["isError"]
+    assert result["structuredContent"]["code"] == -32006
+    assert "Check that its directory is there" in result["content"][0]["text"]
+    assert server.result("workflow_list")["workflows"], "the lookup tools need no journal"
+
+
+def test_runs_can_be_kept_in_postgresql(serve, database):
+    first, second = (serve(TWO, WORKFLOWLOOKUP_JOURNAL=database) for _ in range(2))
+    run = started(first)
+
+    assert submitted(second, run, "one")["step"]["id"] == "two"
+    assert submitted(first, run, "two")["state"] == "completed"
+    (line,) = json.loads(json.dumps(second.result("workflow_runs")["runs"]))
+    assert (line["runId"], line["state"]) == (run["runId"], "completed")

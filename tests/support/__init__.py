@@ -1,0 +1,1 @@
+"""Builders, clients and fakes for the tests."""

@@ -1,0 +1,133 @@
+"""A client for the real server: JSON-RPC over the pipes of a real process, and nothing clever."""
+
+import contextlib
+import itertools
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from support.warm import Popen
+
+TIMEOUT = 20.0
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
+}
+
+
+class Server:
+    """The process `workflowlookup serve`, away from the user's own home and settings."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        directory: Path | None = None,
+        environment: dict[str, str] | None = None,
+        program: Sequence[str] = ("-m", "workflowlookup"),
+    ) -> None:
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
+        clean |= {"HOME": str(home)}
+        (home / "project" / ".git").mkdir(parents=True, exist_ok=True)
+        if directory is not None:
+            clean |= {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
+        self.process = Popen(
+            [sys.executable, *program, "serve"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=home / "project",
+            env=clean | (environment or {}),
+        )
+        self._ids = itertools.count(1)
+        self._unread = b""
+
+    def initialize(self, version: str = "2025-11-25", capabilities: dict[str, Any] | None = None) -> dict[str, Any]:
+        about = {"capabilities": capabilities or {}, "clientInfo": {"name": "tests", "version": "1"}}
+        params = {"protocolVersion": version, **about}
+        reply = self.request("initialize", params)
+        self.notify("notifications/initialized")
+        return reply
+
+    def request(self, method: str, params: Any = None) -> dict[str, Any]:
+        """The whole reply to one request, without `jsonrpc` and `id`, which are checked here."""
+        identifier = next(self._ids)
+        self.send({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params})
+        reply = self.receive()
+        assert reply.pop("jsonrpc") == "2.0"
+        assert reply.pop("id") == identifier
+        return reply
+
+    def result(self, method: str, params: Any = None) -> Any:
+        reply = self.request(method, params)
+        assert "error" not in reply, reply
+        return reply["result"]
+
+    def error(self, method: str, params: Any = None) -> dict[str, Any]:
+        reply = self.request(method, params)
+        assert "error" in reply, reply
+        return reply["error"]
+
+    def call(self, tool: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The result of `tools/call`."""
+        return self.result("tools/call", {"name": tool, "arguments": arguments or {}})
+
+    def modern(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The whole reply to a request of the envelope era."""
+        return self.request(method, {**(params or {}), "_meta": ENVELOPE})
+
+    def notify(self, method: str, params: Any = None) -> None:
+        self.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def send(self, message: Any) -> None:
+        self.write(json.dumps(message).encode() + b"\n")
+
+    def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def receive(self, timeout: float = TIMEOUT) -> Any:
+        """The next message; fails when none comes."""
+        assert self.process.stdout is not None
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([self.process.stdout], [], [], timeout)
+            assert ready, f"no answer within {timeout} seconds"
+            data = os.read(self.process.stdout.fileno(), 1 << 16)
+            assert data, f"the server closed its output; it logged: {self.log()}"
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return json.loads(line)
+
+    def is_silent(self) -> bool:
+        """Whether nothing comes: asked by sending a ping, whose answer must be the next message."""
+        identifier = f"silence-{next(self._ids)}"
+        self.send({"jsonrpc": "2.0", "id": identifier, "method": "ping"})
+        return self.receive() == {"jsonrpc": "2.0", "id": identifier, "result": {}}
+
+    def close_input(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def wait(self, timeout: float = TIMEOUT) -> int:
+        return self.process.wait(timeout)
+
+    def log(self) -> str:
+        """Everything on standard error; only once the process is over."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read().decode()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
