@@ -121,7 +121,7 @@ class Trace:
 
 def measure(home: Path) -> Journeys:
     """All journeys."""
-    talks: Any = import_module("talks")  # the clients of the tests
+    talks: Any = import_module("support.talks")  # the clients of the tests
     found: Journeys = {}
     for way in (STDIO, HANDSHAKE, ENVELOPE):
         with _served(home / way, is_http=way != STDIO) as (wire, trace, base):
@@ -166,7 +166,7 @@ def _page(talk: Any, trace: Trace, base: str) -> tuple[int, int]:
 @contextmanager
 def _served(home: Path, *, is_http: bool) -> Iterator[tuple[Any, Trace, str]]:
     """A wire to a new server, its counts, and its address."""
-    names = ("client", "make", "talks", "upstream.upstreams", "web")
+    names = ("support.client", "support.make", "support.talks", "upstream.upstreams", "support.web")
     client, make, talks, upstreams, web = (import_module(name) for name in names)
     library = home / "library"
     work = {"id": "work", "title": "Work", "call": {"server": "up", "tool": "sleep", "arguments": {"seconds": 60}}}

@@ -4,40 +4,57 @@ import ast
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import workflowlookup
 
 SOURCE = Path(workflowlookup.__file__).parent
-LAYERS = {
-    "errors": 0,
-    "cache": 0,
-    "greenlets": 0,
-    "extras": 1,
-    "core": 1,
-    "access": 1,
-    "recent": 1,
-    "web": 1,
-    "atomic": 1,
-    "repository": 1,
-    "shares": 2,
-    "trust": 2,
-    "logs": 2,
-    "library": 3,
-    "runs": 3,
-    "journals": 4,
-    "providers": 4,
-    "execution": 5,
-    "tools": 6,
-    "protocol": 7,
-    "transport": 8,
-    "console": 8,
-    "settings": 8,
-    "app": 9,
-    "cli": 10,
-    "__main__": 11,
+LAYERS = (
+    ("errors", "cache", "greenlets"),
+    ("extras", "language", "access", "recent", "web", "atomic", "repository"),
+    ("runs", "shares", "trust", "logs"),
+    ("library", "store"),
+    ("authoring", "providers"),
+    ("execution",),
+    ("tools",),
+    ("protocol",),
+    ("auth", "settings"),
+    ("transport", "console"),
+    ("app",),
+    ("cli",),
+    ("__main__",),
+)
+"""The parts of the package. A part imports only parts of the rows above its own."""
+ROWS = {part: row for row, parts in enumerate(LAYERS) for part in parts}
+PURE = {
+    "language": {
+        *(
+            "codecs",
+            "contextlib",
+            "collections",
+            "difflib",
+            "enum",
+            "functools",
+            "itertools",
+            "json",
+            "math",
+            "re",
+            "types",
+            "typing",
+        ),
+        *("unicodedata", "urllib.parse"),
+        *("jsonschema_rs", "msgspec", "regex", "yaml"),
+        "time",  # the processor time that patterns may take, in `patterns`
+    },
+    "runs": {
+        *("collections", "datetime", "enum", "hashlib", "itertools", "math", "re", "statistics", "types", "typing"),
+        *("urllib.parse", "msgspec"),
+    },
 }
-"""errors, cache, greenlets <- extras, core, access, recent, web, atomic, repository <- shares, trust, logs <- library, runs <- journals, providers <- execution <- tools <- protocol <- transport, console <- app <- cli"""
+"""What the pure parts may import: nothing that reads files, the network, the environment, a wall clock or chance."""
 
 
 def imports_of(path: Path):
@@ -61,7 +78,7 @@ def test_imports_point_one_way():
         if part == "__init__":
             continue
         for imported in imports_of(path):
-            if imported not in ("__version__", part) and LAYERS[imported] >= LAYERS[part]:
+            if imported not in ("__version__", part) and ROWS[imported] >= ROWS[part]:
                 wrong.append(f"{path.relative_to(SOURCE)} imports {imported}")
     assert wrong == []
 
@@ -81,19 +98,40 @@ def test_every_part_of_the_package_has_its_place():
         if path.suffix == ".py" or (path / "__init__.py").exists()
     }
 
-    assert parts - {"__init__"} == set(LAYERS)
+    assert parts - {"__init__"} == set(ROWS)
 
 
-def test_the_core_is_pure():
-    forbidden = {"os", "logging", "random", "subprocess", "socket", "asyncio", "threading"}
-    found = {
+def foreign_imports_of(path: Path) -> Iterator[str]:
+    """What a file imports from outside the package: `import x`, `from x import y`, wherever that stands."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+@pytest.mark.parametrize("part", PURE)
+def test_the_language_and_the_runs_are_pure(part: str) -> None:
+    impure = {
         (path.name, name)
-        for path in (SOURCE / "core").glob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [])
-        if name in forbidden
+        for path in (SOURCE / part).glob("*.py")
+        for name in foreign_imports_of(path)
+        if not name.startswith("workflowlookup") and not {name, name.partition(".")[0]} & PURE[part]
     }
-    assert found == set()
+
+    assert impure == set()
+
+
+def test_only_the_schema_of_documents_is_read_from_a_file() -> None:
+    readers = {
+        path.name
+        for part in PURE
+        for path in (SOURCE / part).glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
+    }
+
+    assert readers == {"schemas.py"}
 
 
 def loaded_after(*asked, **settings):
@@ -130,7 +168,7 @@ def test_the_reply_to_initialize_costs_neither_core_nor_library_nor_anything_hea
 def test_the_first_list_waits_for_no_other_tool():
     loaded = loaded_after(INITIALIZE, ask("tools/call", name="workflow_list", arguments={}))
 
-    tools = {name.rpartition(".")[2] for name in loaded if name.startswith("workflowlookup.tools.workflow_")}
+    tools = {name.rpartition(".")[2] for name in loaded if name.startswith("workflowlookup.tools.builtin.workflow_")}
     assert tools == {"workflow_list"}
     assert "workflowlookup.language.building" not in loaded
 
@@ -147,7 +185,8 @@ def test_the_lookup_tools_load_nothing_of_runs():
         workflow_tools="false",
     )
 
-    ours = {name for name in loaded if name.startswith(("workflowlookup.runs", "workflowlookup.runs.run"))}
+    ours = {name for name in loaded if name.startswith(("workflowlookup.runs.", "workflowlookup.store."))}
+    ours -= {"workflowlookup.store.journals"}  # the table of URLs, which the settings read
     assert ours | loaded & {"sqlite3", "psycopg", "secrets", "hashlib"} == set()
     assert not {name for name in loaded if name.startswith("workflowlookup.tools.run_answers")}
 

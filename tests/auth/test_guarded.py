@@ -2,8 +2,9 @@
 
 import asyncio
 
-from workflowlookup.auth import authentication
-from workflowlookup.auth.authentication import Guard, Guarded
+from workflowlookup.auth.authentication import Guard
+from workflowlookup.transport.http import gate
+from workflowlookup.transport.http.gate import Guarded
 
 SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [], "client": ("127.0.0.1", 5)}
 
@@ -29,7 +30,7 @@ class Breaking:
 
 
 def test_one_who_cannot_be_asked_again_is_not_let_on(monkeypatch, caplog):
-    monkeypatch.setattr(guard, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(gate, "LOOK_SECONDS", 0.01)
     ended, sent = [], []
 
     async def app(_scope, _receive, _send):
@@ -56,7 +57,7 @@ def test_one_who_cannot_be_asked_again_is_not_let_on(monkeypatch, caplog):
 
 
 def test_short_requests_share_one_watch_and_it_ends_after_the_last(monkeypatch):
-    monkeypatch.setattr(guard, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(gate, "LOOK_SECONDS", 0.05)
     watches = set()
 
     async def app(_scope, _receive, _send):

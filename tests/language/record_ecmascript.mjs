@@ -1,5 +1,5 @@
 // Writes the answers of Node.js into ecmascript.json: per case the numbers of the texts that match, or null if it is
-// refused. Run it after adding patterns or texts: node tests/core/record_ecmascript.mjs
+// refused. Run it after adding patterns or texts: node tests/language/record_ecmascript.mjs
 import { readFileSync, writeFileSync } from "node:fs";
 
 const file = new URL("ecmascript.json", import.meta.url);

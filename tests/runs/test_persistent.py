@@ -47,7 +47,7 @@ def test_an_entry_is_copied_a_logarithmic_number_of_times(monkeypatch):
         copied += len(older) + len(newer)
         return merged(older, newer, is_oldest=is_oldest)
 
-    monkeypatch.setattr(persistent, "_merged", counted)
+    monkeypatch.setattr(persistent_map, "_merged", counted)
     map_: PersistentMap[int, int] = PersistentMap()
     for number in range(10_000):
         map_ = map_.set(number, number)

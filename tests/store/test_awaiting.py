@@ -111,7 +111,7 @@ def work(client, run_id, step_id="call-it", value="Issue 7"):
 def test_one_who_waits_is_patient_when_the_journal_cannot_be_read_for_a_while(client, monkeypatch, patience):
     client.call("workflow_start", workflowId="one-call")
     work(client, client.last_run())
-    monkeypatch.setattr(awaiting, "AWAY_SECONDS", patience)
+    monkeypatch.setattr(pending_runs, "AWAY_SECONDS", patience)
 
     def away(_):
         raise StorageError("The journal cannot be read.")
@@ -223,7 +223,7 @@ def test_the_call_itself_may_say_how_long_it_waits(client):
 
 
 def test_nobody_waits_for_ever_for_the_word_on_what_was_stopped(client, monkeypatch):
-    monkeypatch.setattr(awaiting, "STOP_SECONDS", 0)
+    monkeypatch.setattr(pending_runs, "STOP_SECONDS", 0)
     client.call("workflow_start", workflowId="one-call", runId="mine")
     client.runs.begin_call("mine", "call-it")
 

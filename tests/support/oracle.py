@@ -15,10 +15,10 @@ from typing import Any
 
 from rich.console import Console
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.client import Server
 
-DECISION = Path(__file__).parents[1] / "docs" / "decisions" / "0007-where-we-differ-from-the-reference.md"
+DECISION = Path(__file__).parents[2] / "docs" / "decisions" / "0007-where-we-differ-from-the-reference.md"
 MISSING = "(absent)"
 Object = dict[str, Any]
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "extending.md"
 HOW = (
     re.compile(r"(?P<how>A new file) `(?P<path>[^`]+)`:"),

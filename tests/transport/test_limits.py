@@ -2,8 +2,9 @@
 
 import pytest
 
-from workflowlookup.transport.http import limits
-from workflowlookup.transport.http.limits import Rate, names_of
+from workflowlookup import shares
+from workflowlookup.shares import Rate
+from workflowlookup.transport.http.limits import names_of
 from workflowlookup.web import is_allowed_host, is_allowed_origin, split_address
 
 LOCAL = names_of("127.0.0.1")
@@ -70,7 +71,7 @@ def test_one_on_loopback_has_the_names_of_this_machine_alone(host):
 
 def test_a_client_that_waits_may_ask_again(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(shares.time, "monotonic", lambda: now[0])
     rate = Rate(60)
 
     assert [rate.take("one") for _ in range(60)] == [(0, 0)] * 60
@@ -82,10 +83,10 @@ def test_a_client_that_waits_may_ask_again(monkeypatch):
 
 
 def test_a_client_that_is_too_fast_is_served_late_and_then_refused(monkeypatch):
-    monkeypatch.setattr(limits.time, "monotonic", lambda: 1000.0)
+    monkeypatch.setattr(shares.time, "monotonic", lambda: 1000.0)
     rate = Rate(6_000, max_delay=1.0)
 
-    assert [rate.take("one") for _ in range(limits.BURST)] == [(0, 0)] * limits.BURST
+    assert [rate.take("one") for _ in range(shares.BURST)] == [(0, 0)] * shares.BURST
     delays = [rate.take("one") for _ in range(101)]
     assert [round(delay, 2) for delay, _ in delays[:3]] == [0.01, 0.02, 0.03]
     assert delays[-1] == (0, 1)
@@ -98,7 +99,7 @@ def test_no_rate_is_no_limit():
 
 
 def test_clients_that_come_once_are_forgotten(monkeypatch):
-    monkeypatch.setattr(limits, "MAX_CLIENTS", 10)
+    monkeypatch.setattr(shares, "MAX_CLIENTS", 10)
     rate = Rate(1)
     for number in range(100):
         rate.take(str(number))

@@ -11,7 +11,7 @@ import time
 from typing import Final
 
 from workflowlookup.cache import BoundedCache
-from workflowlookup.transport.http.limits import Rate
+from workflowlookup.shares import Rate
 
 log = logging.getLogger(__name__)
 

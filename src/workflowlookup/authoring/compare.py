@@ -14,8 +14,9 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.authoring.graph import describe_confirmation, describe_loop, in_words
+from workflowlookup.authoring.graph import describe_confirmation, describe_loop
 from workflowlookup.language.building import call_of, confirmation_of, loop_of
+from workflowlookup.language.conditions import in_words
 from workflowlookup.language.document import walk_steps
 from workflowlookup.language.model import LoopStep, Requirement, Workflow
 from workflowlookup.language.values import Json, json_equal

@@ -12,16 +12,21 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from workflowlookup.language.conditions import Condition, describe, walk
+from workflowlookup.language.conditions import Condition, in_words, walk
 from workflowlookup.language.contract import how_to_send, need_of_loop
 from workflowlookup.language.model import Confirmation, Loop, LoopStep, Step, Workflow
-from workflowlookup.language.navigation import Skipped, explain_skip, loops_around, scope_of, split_instance, walk_on
+from workflowlookup.language.navigation import (
+    MAX_INSTANCES,
+    Skipped,
+    explain_skip,
+    loops_around,
+    scope_of,
+    split_instance,
+    walk_on,
+)
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.text import first_few, how_often, plural
 from workflowlookup.language.values import Context, brief, lookup
-
-MAX_INSTANCES: Final = 1000
-"""How many step instances are walked to mark the path taken."""
 
 MOST_VARIABLES: Final = 4
 MOST_VALUE: Final = 40
@@ -147,12 +152,6 @@ def _drawn(workflow: Workflow, route: "_Route", *, has_path: bool) -> Graph:
 
 
 # ── in words ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def in_words(condition: Condition) -> str:
-    """The condition in words, without brackets around the whole of it."""
-    text = describe(condition)
-    return text[1:-1] if condition.keys() in ({"and"}, {"or"}) else text
 
 
 def describe_loop(loop: Loop) -> str:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.authoring.graph import in_words
+from workflowlookup.language.conditions import in_words
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.navigation import find_step, scope_of
 from workflowlookup.language.patterns import Budget

@@ -271,6 +271,12 @@ def describe(condition: Condition) -> str:
     return " and ".join(parts) or "always"
 
 
+def in_words(condition: Condition) -> str:
+    """The condition in words, without brackets around the whole of it."""
+    text = describe(condition)
+    return text[1:-1] if condition.keys() in ({"and"}, {"or"}) else text
+
+
 def _quoted(value: Json) -> str:
     if isinstance(value, str):
         return f'"{value}"'

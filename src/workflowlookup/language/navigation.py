@@ -25,6 +25,8 @@ from workflowlookup.language.model import Loop, LoopStep, PromptStep, Step, Work
 from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.values import Context, Json, assign, lookup
 
+MAX_INSTANCES: Final = 1000
+"""How many step instances are walked to mark the path taken."""
 MAX_VISITS: Final = 100_000
 """How many step instances one walk looks at before it gives up: nested loops multiply."""
 

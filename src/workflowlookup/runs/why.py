@@ -11,12 +11,12 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from workflowlookup.authoring.graph import MAX_INSTANCES, in_words
 from workflowlookup.errors import InvalidWorkflow
-from workflowlookup.language.conditions import OPERATORS, Condition, describe, evaluate, walk
+from workflowlookup.language.conditions import OPERATORS, Condition, describe, evaluate, in_words, walk
 from workflowlookup.language.contract import how_to_send, need_of_loop
 from workflowlookup.language.model import LoopStep, PromptStep, Step, Workflow
 from workflowlookup.language.navigation import (
+    MAX_INSTANCES,
     NO_EXTENTS,
     NOT_ITERATING,
     Extents,

@@ -19,8 +19,7 @@ from workflowlookup.auth.callers import CALLER, Proxies
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import Overloaded
 from workflowlookup.protocol.memory import MemoryMeter
-from workflowlookup.shares import Holding, Shares
-from workflowlookup.transport.http.limits import MAX_CLIENTS, Rate
+from workflowlookup.shares import MAX_CLIENTS, Holding, Rate, Shares
 from workflowlookup.transport.http.refusals import busy, refuse
 
 log = logging.getLogger(__name__)

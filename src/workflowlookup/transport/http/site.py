@@ -13,11 +13,12 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workflowlookup import greenlets
-from workflowlookup.auth.authentication import METADATA, Guard, Guarded, needs_everything
+from workflowlookup.auth.authentication import METADATA, Guard
 from workflowlookup.errors import Forbidden
 from workflowlookup.transport.http import cors
 from workflowlookup.transport.http.endpoint import Endpoint
 from workflowlookup.transport.http.fair_use import MCP, FairUse
+from workflowlookup.transport.http.gate import Guarded, needs_everything
 from workflowlookup.transport.http.limits import Limits
 from workflowlookup.transport.http.metrics import CONTENT_TYPE, Metrics
 from workflowlookup.transport.http.refusals import busy, refuse
