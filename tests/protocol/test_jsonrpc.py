@@ -107,4 +107,4 @@ def test_an_id_that_is_too_long_to_be_kept_is_refused_and_not_sent_back():
     for identifier in (b'"x' + longest[1:], b"1" * (MAX_ID_BYTES + 1)):
         refused = decode(message % identifier)
         assert (refused.id, refused.problem.code) == (b"null", -32600)
-        assert "longer than 4,096 bytes" in str(refused.problem.data)
+        assert "longer than 8,192 bytes" in str(refused.problem.data)

@@ -17,7 +17,7 @@ MAX_BATCH: Final = 100
 MAX_NESTING: Final = 256
 """Of lists and objects in the parameters: what is stored of them must be readable wherever it is read later, and with
 whatever is left of the stack there."""
-MAX_ID_BYTES: Final = 4_096
+MAX_ID_BYTES: Final = 8_192
 """Of the id of a request, as it is sent: ids are kept as long as a request can be resumed or cancelled."""
 NULL_ID: Final = b"null"
 SCANNED_BYTES: Final = 1 << 16
