@@ -265,32 +265,6 @@ def test_an_engine_whose_connections_go_silent_makes_others_and_drives_on(link, 
     with_engine(link.url, conversation)
 
 
-def test_statements_that_are_given_up_do_not_wait_for_a_lock_at_the_server(database, monkeypatch):
-    """Else there would soon be as many connections as the server allows."""
-    monkeypatch.setattr(dbos_engine, "STATEMENT_SECONDS", 0.5)
-    find = (
-        "SELECT pid FROM pg_stat_activity "
-        "WHERE wait_event_type = 'Lock' AND application_name = 'workflowlookup-engine' AND datname = current_database()"
-    )
-
-    async def conversation(engine, ends):
-        async with await psycopg.AsyncConnection.connect(database) as holder:
-            await holder.execute("LOCK TABLE dbos.workflow_status IN ACCESS EXCLUSIVE MODE")
-            async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
-
-                async def waiting():
-                    return set(await (await connection.execute(find)).fetchall())
-
-                while not (first := await waiting()):  # noqa: ASYNC110 - the database tells nobody
-                    await asyncio.sleep(0.05)
-                while first & await waiting():  # noqa: ASYNC110 - as above
-                    await asyncio.sleep(0.05)
-            await holder.rollback()
-        await drive_one(engine, ends)
-
-    with_engine(database, conversation)
-
-
 def test_an_engine_that_does_not_reach_its_database_says_so_until_it_does(link, monkeypatch):
     monkeypatch.setattr(dbos_engine, "MAX_SILENT_SECONDS", 2.0)
 

@@ -57,10 +57,6 @@ CANCEL_SECONDS: Final = 2.0
 """How long `close` waits for cancelled drivers."""
 _READ_ONLY: Final = "25006"
 """The SQLSTATE of a write that a read-only database refuses."""
-_CHECKS_CLIENTS: Final = 140_000
-"""The version of PostgreSQL that can end a statement whose client is gone, such as one that waits for a lock: else each
-connection that is made anew would leave one behind.
-"""
 _SWEEP_SECONDS: Final = 3600.0
 _SWEEP_BATCH: Final = 500
 _STALE_SECONDS: Final = 0.5
@@ -379,8 +375,6 @@ def _make_pool(url: str, max_seconds: Callable[[], float]) -> "sqlalchemy.Engine
             connection.max_seconds = STATEMENT_SECONDS
             connection.execute(END_SILENT_SESSIONS)
             connection.execute(f"SET idle_in_transaction_session_timeout TO '{IDLE_SECONDS}s'".encode())
-            if connection.info.server_version >= _CHECKS_CLIENTS:
-                connection.execute("SET client_connection_check_interval TO '1s'")
             connection.commit()  # else the pool would roll it back
         except BaseException:
             connection.close()
