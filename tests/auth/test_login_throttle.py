@@ -10,11 +10,11 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
+from workflowlookup import shares
 from workflowlookup.auth import login_throttle
 from workflowlookup.auth.authentication import Guard
 from workflowlookup.auth.callers import Proxies
 from workflowlookup.auth.login_throttle import FAILURES_PER_MINUTE, LoginThrottle
-from workflowlookup.transport.http import limits
 from workflowlookup.transport.http.login import Login
 
 BASE = "http://127.0.0.1:8787"
@@ -25,7 +25,7 @@ PROXY = "10.0.0.9"
 @pytest.fixture
 def now(monkeypatch):
     now = [1_000.0]
-    monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(shares.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -166,7 +166,7 @@ def test_it_is_logged_once_and_without_tokens(ask, caplog):
 
 def test_what_is_remembered_is_bounded(monkeypatch):
     monkeypatch.setattr(login_throttle, "MAX_REMEMBERED", 10)
-    monkeypatch.setattr(limits, "MAX_CLIENTS", 10)
+    monkeypatch.setattr(shares, "MAX_CLIENTS", 10)
     throttle = LoginThrottle()
     for address in range(100):
         for secret in range(FAILURES_PER_MINUTE + 1):

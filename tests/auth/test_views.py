@@ -296,6 +296,7 @@ SERVER_ONLY = {
             "offer",
             "at_work",
             "left_running",
+            "damaged",
             "after",
             "every",
             "heads",

@@ -228,7 +228,7 @@ class Promises:
         (content,) = seen["schema resource"]["contents"]
 
         assert (content["uri"], content["mimeType"]) == ("workflow-schema://current", "application/schema+json")
-        schema = (PACKAGE / "core" / "workflow.schema.json").read_text("utf-8")
+        schema = (PACKAGE / "language" / "workflow.schema.json").read_text("utf-8")
         assert json.loads(content["text"]) == json.loads(schema)
 
     def test_an_unknown_resource_is_refused_by_its_address(self, seen: Object, missing_resource: int) -> None:

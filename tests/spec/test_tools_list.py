@@ -233,10 +233,13 @@ def test_an_id_with_dots_and_underscores_is_an_id(ask: Ask, publish: Publish) ->
 
 
 @pytest.mark.spec("004/tools-list/workflow_list-output")
-def test_the_output_schema_of_workflow_list_is_that_of_the_spec_and_a_cursor(tools: dict[str, Object]) -> None:
+def test_the_output_schema_of_workflow_list_is_that_of_the_spec_with_a_cursor_and_warnings(
+    tools: dict[str, Object],
+) -> None:
     schema = of_results(tools["workflow_list"])
 
     assert schema["properties"].pop("nextCursor") == {"type": "string"}
+    assert schema["properties"].pop("warnings") == {"type": "array", "items": {"type": "string"}}
     assert schema == SHOWN["workflow_list"]["outputSchema"]
 
 

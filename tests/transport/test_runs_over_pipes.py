@@ -203,7 +203,7 @@ def test_a_client_that_is_killed_while_its_person_thinks_ends_the_server_quietly
         "import sys; sys.path[:0] = sys.argv[1:2]\n"
         "import time\n"
         "from pathlib import Path\n"
-        "from client import Server\n"
+        "from support.client import Server\n"
         "server = Server(Path(sys.argv[2]), directory=Path(sys.argv[2], 'library'))\n"
         "server.initialize(capabilities={'elicitation': {}})\n"
         f"run_id = server.call('workflow_start', {{'workflowId': '{FLOW}'}})['structuredContent']['runId']\n"
