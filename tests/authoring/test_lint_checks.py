@@ -22,6 +22,16 @@ NEVER = {"var": "size", "equals": "XL"}
 TEXT = {"type": "contains", "value": "Result", "message": "m"}
 
 
+def many_combinations(conditions):
+    """Conditions of fourteen variables, each of which must be tried both ways: they never hold."""
+    return document(
+        *(
+            step(f"step-{n}", runCondition={"and": [*({"var": f"v{n}.{part}"} for part in range(14)), {"or": []}]})
+            for n in range(conditions)
+        )
+    )
+
+
 def rule(kind, **fields):
     return {"type": kind, "message": "m", **fields}
 
@@ -305,6 +315,7 @@ FOUND = {
             "steps.0.requireConfirmation.when",
         ),
     },
+    "WL012": {"thousands of combinations, two thousand times": (many_combinations(2_000), "")},
 }
 
 NOT_FOUND = {
@@ -446,6 +457,7 @@ NOT_FOUND = {
             )
         ),
     },
+    "WL012": {"thousands of combinations": many_combinations(2)},
 }
 
 ROWS_FOUND = [

@@ -33,7 +33,7 @@ from workflowlookup.language.document import Finding, Severity, answered_in, con
 from workflowlookup.language.guidance import compose, filler, view_step
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import Next
-from workflowlookup.language.patterns import Budget
+from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.rules import RULES
 from workflowlookup.language.schemas import PathTo, nearest, show, suggest
 from workflowlookup.language.values import Json, is_number
@@ -42,6 +42,8 @@ from workflowlookup.runs.questions import fields_in
 
 MAX_PROMPT_TOKENS: Final = 1500
 CHARACTERS_PER_TOKEN: Final = 4
+MAX_SECONDS: Final = 3.0
+"""Processor time for the conditions, patterns and names of one document."""
 SWITCH: Final = "x-lint"
 
 Found = Iterator[tuple[PathTo, str, str]]
@@ -57,15 +59,23 @@ class LintFinding(Finding, frozen=True, kw_only=True):
 
 def lint(document: Object, *, max_prompt_tokens: int = MAX_PROMPT_TOKENS, heed_off: bool = True) -> list[LintFinding]:
     """Everything that the checks find in a sound document, by code."""
-    subject = Subject(document=document, max_prompt_tokens=max_prompt_tokens, budget=Budget())
+    subject = Subject(document=document, max_prompt_tokens=max_prompt_tokens, budget=Budget(MAX_SECONDS))
     return [
         LintFinding(
             code=code, name=check.name, severity=check.severity, path=path, message=message, suggestion=suggestion
         )
         for code, check in CHECKS.items()
-        for path, message, suggestion in check.find(subject)
+        for path, message, suggestion in _found_by(check, subject)
         if not (heed_off and any(_is_off(code, check.name, node) for node in subject.around(path)))
     ]
+
+
+def _found_by(check: "Check", subject: Subject) -> Found:
+    """What a check finds for as long as there is time; `WL012` tells when there was not enough."""
+    try:
+        yield from check.find(subject)
+    except TooSlow:
+        return
 
 
 def _is_off(code: str, name: str, node: Json) -> bool:
@@ -197,6 +207,7 @@ def _unproduced_variables(subject: Subject) -> Found:
                 continue
             told.add(head)
             names = sorted({*known, *scope}) + sorted(subject.prose.quoted_words)
+            subject.budget.charge(len(names))
             meant = nearest(head, names)
             yield (
                 path,
@@ -252,6 +263,7 @@ def _forgettable_variables(subject: Subject) -> Found:
     for name in [*_inputs(subject), *(name for place in subject.places for name in _found_by_the_server(place.step))]:
         decides.pop(head_of(name), None)
     for place in subject.places:
+        subject.budget.charge(len(decides))
         prose = Prose(place.step.get("prompt"), place.step.get("promptBlocks"), place.step.get("guidance"))
         produces = place.step.get("produces", ())
         named = {head_of(name): (*place.path, "produces", index) for index, name in enumerate(produces)}
@@ -425,6 +437,15 @@ def _odd_questions(subject: Subject) -> Found:
             )
 
 
+def _unchecked(subject: Subject) -> Found:
+    if subject.budget.is_spent:
+        yield (
+            (),
+            f"Not all of it was checked: its conditions and patterns take longer than {MAX_SECONDS:g} s",
+            "Simplify its conditions and patterns, or split the workflow",
+        )
+
+
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the table."""
 
@@ -477,5 +498,8 @@ CHECKS: Final[Mapping[str, Check]] = {
         name="odd-question",
         find=_odd_questions,
         description="A question to a person that a form cannot show, or that is asked at another time than it says.",
+    ),
+    "WL012": Check(
+        name="slow-document", find=_unchecked, description="The document takes too long to be checked whole."
     ),
 }

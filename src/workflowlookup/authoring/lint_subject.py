@@ -40,7 +40,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     document: Object
     max_prompt_tokens: int
     budget: Budget
-    """The time that the patterns of the document may take together."""
+    """The time that the conditions, patterns and names of the document may take together."""
 
     @functools.cached_property
     def places(self) -> list[Place]:

@@ -55,9 +55,10 @@ class Budget:
     The clock starts with the first work that is worth timing.
     """
 
-    __slots__ = ("_characters", "_ends", "_folded", "_steps", "_unclocked")
+    __slots__ = ("_characters", "_ends", "_folded", "_seconds", "_steps", "_unclocked")
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = SECONDS_PER_REQUEST) -> None:
+        self._seconds = seconds
         self._ends = 0.0
         self._folded = ("", "")
         self._characters = MAX_FILLED
@@ -80,6 +81,11 @@ class Budget:
         if self._unclocked > STEPS_PER_LOOK:
             self._seconds_left()
             self._unclocked = 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether there is no time left, so that something may have been given up."""
+        return 0 < self._ends <= thread_time()
 
     def fill(self, characters: int) -> None:
         """Deduct text that templates of rules became. Raises `TooSlow` when that is too much for one answer."""
@@ -105,7 +111,7 @@ class Budget:
 
     def _seconds_left(self) -> float:
         now = thread_time()
-        self._ends = self._ends or now + SECONDS_PER_REQUEST
+        self._ends = self._ends or now + self._seconds
         if now >= self._ends:
             raise TooSlow
         return self._ends - now

@@ -22,6 +22,8 @@ from workflowlookup.language.values import Json, as_number, is_number, is_truthy
 
 MAX_COMBINATIONS: Final = 20_000
 MAX_CONSTANTS: Final = 40
+_STEPS_PER_COMPARISON: Final = 10
+"""What trying a value takes, in small steps of a `Budget`."""
 _ROUNDS: Final = (2, 6, None)
 """How many more values are tried in each round: most conditions come out both ways within the first two."""
 MAX_NUMBER: Final = 10**15
@@ -42,7 +44,18 @@ Scope = Mapping[str, Declared]
 
 
 def verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
-    """True for a condition that always holds, False for one that never does, None for any other."""
+    """True for a condition that always holds, False for one that never does, None for any other.
+
+    None also for one that the budget has no time for.
+    """
+    try:
+        return _verdict(condition, scope, budget)
+    except TooSlow:
+        return None
+
+
+def _verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
+    """As `verdict`; raises `TooSlow`."""
     comparisons: dict[str, list[Condition]] = {}
 
     def compare(part: Condition) -> Comparison:
@@ -55,15 +68,19 @@ def verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
     values = [possible_values(declaration(name, scope), [*_constants(parts)]) for name, parts in comparisons.items()]
     rows: list[set[tuple[Truth, ...]]] = [set() for _ in comparisons]
     outcomes: set[Truth] = set()
+    size = sum(map(len, comparisons.values()))
     for number in _ROUNDS:
         for row, parts, tried in zip(rows, comparisons.values(), values, strict=True):
             if tried is None:
                 return None
             for value, exact in itertools.islice(tried, number):
+                budget.charge(_STEPS_PER_COMPARISON * len(parts))
                 row.add(tuple([_evaluate(part, value, budget, exact=exact) for part in parts]))
         if math.prod(map(len, rows)) > MAX_COMBINATIONS:
             return None
-        outcomes |= {holds(dict(zip(comparisons, choice, strict=True)), budget) for choice in itertools.product(*rows)}
+        for choice in itertools.product(*rows):
+            budget.charge(size)
+            outcomes.add(holds(dict(zip(comparisons, choice, strict=True)), budget))
         if len(outcomes) > 1:
             return None
     return outcomes.pop() if outcomes else None
