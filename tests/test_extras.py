@@ -1,10 +1,13 @@
 """Extras: what is missing is found without importing it, and the line to type fits what made the environment."""
 
+import json
 import re
 import shutil
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +18,20 @@ PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_t
 
 
 @pytest.fixture
-def made_by(tmp_path, monkeypatch):
+def installed_from(monkeypatch):
+    """This package as if an installer had noted this in `direct_url.json`; None for the package index."""
+
+    def install(noted):
+        text = None if noted is None else json.dumps(noted)
+        distribution = SimpleNamespace(read_text={"direct_url.json": text}.get)
+        monkeypatch.setattr(metadata, "distribution", {"workflowlookup": distribution}.__getitem__)
+
+    install(None)
+    return install
+
+
+@pytest.fixture
+def made_by(tmp_path, monkeypatch, installed_from):
     """An environment with the extra `calls` alone, as a tool would make it."""
 
     def make(path, *files):
@@ -58,6 +74,41 @@ def test_the_line_to_type_fits_what_made_the_environment(made_by, path, file, li
 
     assert (refusal.value.data["extra"], refusal.value.data["install"]) == ("http", line)
     assert refusal.value.remedy.endswith(f"the extra 'http', which is not installed. {extras.how_to_install('http')}")
+
+
+@pytest.mark.parametrize(
+    ("noted", "source"),
+    [
+        ({"url": "file://{clone}", "dir_info": {}}, "'{clone}[calls,http]'"),
+        ({"url": "file://{clone}", "dir_info": {"editable": True}}, "--editable '{clone}[calls,http]'"),
+        ({"url": "file://{clone}/gone.whl", "archive_info": {}}, "'workflowlookup[calls,http]'"),
+        ({"url": "https://example.com/w.whl"}, "'workflowlookup[calls,http] @ https://example.com/w.whl'"),
+        (
+            {"url": "https://example.com/w.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "'workflowlookup[calls,http] @ git+https://example.com/w.git@abc'",
+        ),
+    ],
+    ids=["a clone", "an editable clone", "a file that is gone", "a URL", "a repository"],
+)
+def test_the_line_to_type_names_what_the_package_was_installed_from(made_by, installed_from, tmp_path, noted, source):
+    made_by("pipx/venvs/workflowlookup", "pipx_metadata.json")
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    installed_from({**noted, "url": noted["url"].format(clone=clone)})
+
+    assert extras.install_line("http") == f"pipx install --force {source.format(clone=clone)}"
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [("uv/archive-v0/Ye7F", ["uvx", "--from"]), ("cache/pipx/0123", ["pipx", "run", "--spec"])]
+)
+def test_one_run_of_a_clone_is_a_run_of_that_clone(made_by, installed_from, tmp_path, path, words):
+    made_by(path, "pipx_metadata.json")
+    clone = tmp_path / "my clone"
+    clone.mkdir()
+    installed_from({"url": clone.as_uri(), "dir_info": {}})
+
+    assert extras.one_run_command() == [*words, f"{clone}[calls]", "workflowlookup"]
 
 
 def test_everything_is_installed_where_the_tests_run():

@@ -23,8 +23,9 @@ MAX_DISTRIBUTIONS = 10
 class Light:
     """The program in an environment without extras, in a home of its own."""
 
-    def __init__(self, home):
+    def __init__(self, home, wheel):
         self.home = home
+        self.wheel = wheel
         self.place = home / "venv"
         self.project = home / "project"
 
@@ -54,14 +55,14 @@ class Light:
 
     def line(self, extra):
         """The line that installs an extra here; the environment has no pip of its own."""
-        return f"uv pip install --python {self.place}/bin/python 'workflowlookup[{extra}]'"
+        return f"uv pip install --python {self.place}/bin/python '{self.wheel}[{extra}]'"
 
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory):
     home = tmp_path_factory.mktemp("light")
     wheel = fresh_install.build_wheel(ROOT, home / "dist")
-    found = Light(home)
+    found = Light(home, wheel)
     fresh_install.install_wheel(wheel, found.place)
     found.project.mkdir()
     write(home / "mine", document(step("first", call={"server": "git", "tool": "status"}), identifier="caller"))

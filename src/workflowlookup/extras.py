@@ -1,8 +1,8 @@
 """The parts of the program that need more than the light installation, and how to install what they need here.
 
 `pyproject.toml` has the packages of each extra. A feature calls `require` before it imports any of them, so that a
-missing one is refused with the line to type. That line depends on what made the environment of this process: pip, pipx
-or uv.
+missing one is refused with the line to type. That line depends on what made the environment of this process (pip, pipx
+or uv), and from what: the package index, a clone, a file or a repository.
 """
 
 import importlib.util
@@ -78,17 +78,19 @@ def how_to_install(*extras: str) -> str:
 
 def install_line(*extras: str) -> str:
     """The line that adds extras to this installation. Where it replaces the environment, those that it has stay."""
-    added = _requirement(extras)
-    both = _requirement({*extras, *installed()})
     if is_ephemeral():
         return f"{shlex.join(one_run_command(*extras))} …"
+    source = _source()
+    editable = ["--editable"] if source.is_editable else []
+    added = [*editable, source.requirement(extras)]
+    both = [*editable, source.requirement({*extras, *installed()})]
     if _has_file("uv-receipt.toml"):
-        return shlex.join(["uv", "tool", "install", both])
+        return shlex.join(["uv", "tool", "install", *both])
     if _has_file("pipx_metadata.json"):
-        return shlex.join(["pipx", "install", "--force", both])
+        return shlex.join(["pipx", "install", "--force", *both])
     if importlib.util.find_spec("pip") is None:  # an environment of uv
-        return shlex.join(["uv", "pip", "install", "--python", sys.executable, added])
-    return shlex.join([sys.executable, "-m", "pip", "install", added])
+        return shlex.join(["uv", "pip", "install", "--python", sys.executable, *added])
+    return shlex.join([sys.executable, "-m", "pip", "install", *added])
 
 
 def installed() -> list[str]:
@@ -102,13 +104,14 @@ def is_ephemeral() -> bool:
 
 
 def one_run_command(*extras: str) -> list[str]:
-    """What starts this version with these and the installed extras, in an environment that is made for one run."""
+    """What starts this package with these and the installed extras, in an environment that is made for one run."""
     import shutil  # noqa: PLC0415 - loads all of zip and tar, which a server seldom needs
 
     tool = "uvx" if _is_uvx() else "pipx"
-    pinned = f"{_requirement({*extras, *installed()})}=={__version__}"
-    source = ["--from", pinned] if tool == "uvx" else ["run", "--spec", pinned]
-    return [shutil.which(tool) or tool, *source, PACKAGE]
+    source = _source()
+    requirement = source.requirement({*extras, *installed()})
+    pinned = requirement if source.path or source.url else f"{requirement}=={__version__}"
+    return [shutil.which(tool) or tool, *(["--from"] if tool == "uvx" else ["run", "--spec"]), pinned, PACKAGE]
 
 
 def is_in_cache(path: str) -> bool:
@@ -128,6 +131,37 @@ def _has_file(name: str) -> bool:
     return os.path.exists(os.path.join(sys.prefix, name))
 
 
-def _requirement(extras: "set[str] | tuple[str, ...]") -> str:
-    wanted = ",".join(extra for extra in EXTRAS if extra in extras)
-    return f"{PACKAGE}[{wanted}]" if wanted else PACKAGE
+class _Source(msgspec.Struct, frozen=True, kw_only=True):
+    """From what this package was installed: a path, a URL, or, with neither, the package index."""
+
+    path: str = ""
+    url: str = ""
+    is_editable: bool = False
+
+    def requirement(self, extras: "set[str] | tuple[str, ...]") -> str:
+        """This package with these extras, for pip, pipx and uv."""
+        wanted = ",".join(extra for extra in EXTRAS if extra in extras)
+        suffix = f"[{wanted}]" if wanted else ""
+        if self.path:
+            return self.path + suffix
+        return f"{PACKAGE}{suffix} @ {self.url}" if self.url else PACKAGE + suffix
+
+
+def _source() -> _Source:
+    """What the installer noted in `direct_url.json`. A path that is gone counts as the package index."""
+    from importlib import metadata  # noqa: PLC0415 - imports much, and a server seldom needs it
+    from urllib.parse import urlsplit  # noqa: PLC0415
+    from urllib.request import url2pathname  # noqa: PLC0415
+
+    try:
+        noted = msgspec.json.decode(metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, msgspec.DecodeError):
+        return _Source()
+    url = noted.get("url", "")
+    if "vcs_info" in noted:
+        return _Source(url=f"{noted['vcs_info']['vcs']}+{url}@{noted['vcs_info']['commit_id']}")
+    if not url.startswith("file:"):
+        return _Source(url=url)
+    path = url2pathname(urlsplit(url).path)
+    is_editable = bool(noted.get("dir_info", {}).get("editable"))
+    return _Source(path=path, is_editable=is_editable) if os.path.exists(path) else _Source()

@@ -1,18 +1,23 @@
 """`workflowlookup doctor`."""
 
+import argparse
 import contextlib
 import json
+import os
+import shlex
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from commands import Cli
 
 from support.make import document, write
 from workflowlookup import __version__
-from workflowlookup.settings import SETTINGS
+from workflowlookup.cli.checkup import examine
+from workflowlookup.settings import SETTINGS, read_settings
 
 PROGRAM = Path(sys.executable).with_name("workflowlookup")
 
@@ -204,6 +209,38 @@ def test_an_entry_whose_command_is_gone_is_a_problem_that_install_mends(cli: Cli
         }
     ]
     assert report_of(cli)["problems"] == []
+
+
+@pytest.mark.parametrize("source", ["{}", "{}[http]"])
+def test_an_entry_whose_clone_is_gone_is_a_problem_and_one_whose_clone_is_there_is_none(cli: Cli, source: str) -> None:
+    words = ["--from", source.format(cli.directory / "clone"), "workflowlookup", "serve"]
+    entry = {"command": sys.executable, "args": words}
+    (cli.directory / ".mcp.json").write_text(json.dumps({"mcpServers": {"workflowlookup": entry}}))
+
+    (problem,) = report_of(cli)["problems"]
+    (cli.directory / "clone").mkdir()
+
+    start = "Claude Code starts 'workflowlookup' with a command that does not exist"
+    assert problem["problem"] == f"{start}: {shlex.join([sys.executable, *words])}"
+    assert report_of(cli)["problems"] == []
+
+
+def test_a_server_that_cannot_be_installed_for_one_run_is_a_problem_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uvx = tmp_path / "uvx"
+    uvx.write_text("#!/bin/sh\necho 'error: No solution found' >&2\necho '  cause: Because it is unsatisfiable.' >&2\n")
+    uvx.chmod(0o700)
+    monkeypatch.setattr(sys, "prefix", "/home/me/.cache/uv/archive-v0/Xy3_-k")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    report = examine(argparse.Namespace(), read_settings({}, {"HOME": str(tmp_path)}, directory=str(tmp_path)))
+
+    assert report.problems[-1].problem == "The server does not work: Because it is unsatisfiable."
+    assert report.problems[-1].remedy.startswith("See that its source can be reached, and try by hand: ")
+    assert report.self_test.command in report.problems[-1].remedy
 
 
 def test_an_entry_in_the_cache_of_uv_is_a_problem_while_it_is_there(cli: Cli) -> None:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from commands import Cli
 
-from workflowlookup import __version__, extras
+from workflowlookup import extras
 from workflowlookup.cli.clients import server_command
 
 SCRIPT = Path(sys.executable).with_name("workflowlookup")
@@ -184,8 +184,8 @@ def test_no_path_of_the_cache_of_uv_is_written(monkeypatch: pytest.MonkeyPatch) 
 
     command = server_command(argparse.Namespace())
 
-    source = f"workflowlookup[{','.join(extras.EXTRAS)}]=={__version__}"
-    assert command == ["/home/me/.local/bin/uvx", "--from", source, "workflowlookup", "serve"]
+    assert command == [*extras.one_run_command(), "serve"]
+    assert command[:2] == ["/home/me/.local/bin/uvx", "--from"]
 
 
 def test_the_rest_of_the_file_stays_byte_for_byte_and_a_copy_is_kept(cli: Cli) -> None:

@@ -5,6 +5,7 @@
 
 import argparse
 import contextlib
+import itertools
 import logging
 import os
 import shlex
@@ -295,10 +296,20 @@ def _our_entries(client: Client, file: str) -> Iterator[ServerEntry]:
     for name, entry in servers(read_text(file) or "", file, client.section).items():
         words = words_of(entry)
         if name == SERVER_NAME or any(os.path.basename(word).startswith(SERVER_NAME) for word in words):
-            # An address instead of a command, or a variable that only the client knows, is taken on trust.
-            is_found = not words or "${" in words[0] or shutil.which(words[0]) is not None
             is_cached = any(map(extras.is_in_cache, words))
-            yield ServerEntry(name=name, command=shlex.join(words), is_found=is_found, is_cached=is_cached)
+            yield ServerEntry(name=name, command=shlex.join(words), is_found=_is_found(words), is_cached=is_cached)
+
+
+def _is_found(words: Sequence[str]) -> bool:
+    """Whether the program is there, and the clone or file from which it is installed for each start, if it names one.
+
+    An address instead of a command, or a variable that only the client knows, is taken on trust.
+    """
+    if not words or "${" in words[0]:
+        return True
+    source = next((word for flag, word in itertools.pairwise(words) if flag in ("--from", "--spec")), "")
+    is_path = os.path.isabs(source)
+    return shutil.which(words[0]) is not None and (not is_path or os.path.exists(source.partition("[")[0]))
 
 
 def _client_problems(clients: Sequence[ClientState]) -> Iterator[Problem]:
@@ -336,7 +347,7 @@ def _self_test(words: Sequence[str]) -> SelfTest:
         error = problem.strerror or str(problem)
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        error = said[-1] if said else f"no proper answer, exit code {done.returncode}"
+        error = said[-1].strip().removeprefix("cause: ") if said else f"no proper answer, exit code {done.returncode}"
     milliseconds = round((time.perf_counter() - started) * 1000)
     shown = shlex.join(map(without_password, words))
     return SelfTest(command=shown, milliseconds=milliseconds, workflows=workflows, error=error)
@@ -359,9 +370,10 @@ _CONVERSATION: Final = b"".join(
 
 def _test_problems(test: SelfTest) -> Iterator[Problem]:
     if test.error:
+        first = "See that its source can be reached" if extras.is_ephemeral() else "Install the package again"
         yield Problem(
-            problem=f"The server does not work: {test.error}.",
-            remedy=f"Install the package again, and try by hand: {test.command}",
+            problem=f"The server does not work: {test.error.rstrip('.')}.",
+            remedy=f"{first}, and try by hand: {test.command}",
         )
 
 
