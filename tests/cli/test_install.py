@@ -188,6 +188,19 @@ def test_no_path_of_the_cache_of_uv_is_written(monkeypatch: pytest.MonkeyPatch) 
     assert command[:2] == ["/home/me/.local/bin/uvx", "--from"]
 
 
+@pytest.mark.parametrize(
+    ("scope", "file", "mode"), [("user", "home/.claude.json", 0o600), ("project", ".mcp.json", 0o644)]
+)
+def test_a_new_file_of_a_user_is_for_that_user_alone(cli: Cli, scope: str, file: str, mode: int) -> None:
+    older = os.umask(0o022)
+    try:
+        done = cli("install", "claude-code", "--scope", scope, "--yes")
+    finally:
+        os.umask(older)
+
+    assert (done.returncode, stat.S_IMODE((cli.directory / file).stat().st_mode)) == (0, mode)
+
+
 def test_the_rest_of_the_file_stays_byte_for_byte_and_a_copy_is_kept(cli: Cli) -> None:
     file = cli.directory / ".mcp.json"
     file.write_text(OTHERS)

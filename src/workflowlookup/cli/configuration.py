@@ -348,10 +348,13 @@ def read_text(path: str) -> str | None:
         raise StorageError(f"{path} cannot be read: {problem.strerror}.", file=path) from problem
 
 
-def replace_text(path: str, before: str | None, after: str, *, keep_copy: bool = True) -> str | None:
+def replace_text(
+    path: str, before: str | None, after: str, *, keep_copy: bool = True, new_mode: int | None = None
+) -> str | None:
     """Put a text in place of another, whole or not at all; the path of the copy of the older one, if there was one.
 
-    A link is followed, and the mode stays. Raises `StorageError`, also when the file is not as it was any more.
+    A link is followed, and the mode stays. A new file gets `new_mode`; None leaves it to the umask. Raises
+    `StorageError`, also when the file is not as it was any more.
     """
     target = os.path.realpath(path)
     try:
@@ -359,7 +362,7 @@ def replace_text(path: str, before: str | None, after: str, *, keep_copy: bool =
             raise StorageError(f"{path} was changed by another program meanwhile. Run the command again.", file=path)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if before is None:
-            replace_file(target, after.encode(), None)
+            replace_file(target, after.encode(), new_mode)
             return None
         mode = stat.S_IMODE(os.stat(target).st_mode)
         if keep_copy and not os.path.exists(target + ".bak"):  # the oldest is the user's own: it stays

@@ -80,7 +80,8 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     if scope == "project":
         write(("The path is one of this machine: others who share the file run this command too.", "dim"))
     agree_or_raise(options)
-    copy = replace_text(file, before, after)
+    # Clients keep tokens in the file of a user; the one of a project is shared.
+    copy = replace_text(file, before, after, new_mode=0o600 if scope == "user" else None)
     write((f"Wrote {shown_path(file)}.", "green"), f" The older one is {shown_path(copy)}." if copy else "")
     write(client.afterwards)
     return 0
